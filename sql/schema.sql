@@ -908,7 +908,8 @@ create function redrive.advance_floors_v1()
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
-    set enable_bitmapscan = off;
+    set enable_bitmapscan = off
+    set jit = off;
 grant execute on function redrive.advance_floors_v1 to redrive_worker;
 
 create function redrive.all_lanes_v1()
@@ -1079,7 +1080,8 @@ grant execute on function redrive.claimed_v1 to redrive_worker;
 create function redrive.claims_from_v1(worker int)
     returns bigint
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.claims_of_v1(workers int[], ids bigint[])
     returns bigint[]
@@ -1248,7 +1250,8 @@ create function redrive.due_v1(only_queues text[], kinds text[])
     set enable_seqscan = off
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan
-    set lock_timeout = 100ms;
+    set lock_timeout = 100ms
+    set jit = off;
 grant execute on function redrive.due_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.edit_v1(ids bigint[], digests bytea[], payloads jsonb[], salts text[], patch
@@ -1898,7 +1901,8 @@ grant execute on function redrive.look_at_campaign_v1 to redrive_operator, redri
 create function redrive.lost_workers_v1()
     returns bigint
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.lost_workers_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
 
@@ -2446,7 +2450,8 @@ grant execute on function redrive.side_effects_v2 to redrive_worker;
 create function redrive.standing_v1(patience interval)
     returns table(queue text, seconds float8, workers int)
     language sql stable security definer
-    set search_path = pg_catalog, pg_temp;
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 grant execute on function redrive.standing_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.start_campaign_v1(plan bigint, actor text, why text, rate float8, canaries

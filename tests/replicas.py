@@ -51,10 +51,9 @@ class Replicas:
     def __init__(self, homes: tuple[Path, Path], version: int, *, is_synchronous: bool) -> None:
         self._version = version
         self._is_synchronous = is_synchronous
-        self.primary = EmbeddedPostgres(
-            homes[0], version, free_port(), settings=SETTINGS, programs=programs(version)
-        )
-        self.standby: EmbeddedPostgres = _Copy(homes[1], version, free_port(), settings=SETTINGS)
+        options: Any = {"settings": SETTINGS, "programs": programs(version)}
+        self.primary = EmbeddedPostgres(homes[0], version, free_port(), **options)
+        self.standby: EmbeddedPostgres = _Copy(homes[1], version, free_port(), **options)
         self._hosts = [f"127.0.0.1:{one.port}" for one in (self.primary, self.standby)]
         self.primary.start()
         self.execute("create database redrive", database="postgres")

@@ -1,1 +1,1 @@
-"""Programs that make and check what is in the repository: `python -m tools.<name>`."""
+"""Programs that make and check files of the repository: `python -m tools.<name>`."""

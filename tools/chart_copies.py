@@ -1,4 +1,4 @@
-"""Copy alerts and dashboards into the chart, which can only read files inside itself."""
+"""Copy alerts and dashboards into the chart, which can read only its own files."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ COPIED = (("alerts", "*.yaml"), ("dashboards", "*.json"))
 
 
 def files() -> Files:
-    """Every copy; one whose original is gone goes too."""
+    """Return every copy; if its original is gone, it is removed too."""
     copies: dict[Path, str | None] = {}
     for folder, pattern in COPIED:
         copies |= dict.fromkeys((CHART_FILES / folder).glob("*"))

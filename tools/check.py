@@ -1,7 +1,8 @@
 """Run every check that needs no database of yours: `make check`.
 
-All of them run, and what failed is named at the end with what mends it. A report on how the code
-reads closes the list. A figure that got worse than tools/measure.json fails the check.
+All checks run. At the end, each failed one is named with its remedy. A report on the
+readability of the code closes the list. If a figure got worse than tools/measure.json,
+the check fails.
 """
 
 import os
@@ -19,7 +20,7 @@ BIN = Path(sys.executable).parent
 
 
 class Check(NamedTuple):
-    """A program that ends with 0 when there is nothing to object."""
+    """Program that exits with 0 if it finds no fault."""
 
     name: str
     program: str
@@ -28,7 +29,7 @@ class Check(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a check said, and how long it took."""
+    """Output of a check, and its duration."""
 
     check: Check
     status: int
@@ -36,7 +37,7 @@ class Result(NamedTuple):
     seconds: float
 
 
-CHECKS = (  # the slowest first: they run side by side
+CHECKS = (  # the slowest first, because they run side by side
     Check("types", "basedpyright"),
     Check("types of bench", "basedpyright", ("--project", "bench/pyrightconfig.json")),
     Check("stale files", "python", ("-m", "tools.generate", "--check"), "run: make generate"),
@@ -53,7 +54,7 @@ CHECKS = (  # the slowest first: they run side by side
 
 
 def run(check: Check) -> Result:
-    """Run one in the root of the repository."""
+    """Run a check in the root of the repository."""
     began = time.monotonic()
     done = subprocess.run(
         [BIN / check.program, *check.arguments],
@@ -67,7 +68,7 @@ def run(check: Check) -> Result:
 
 
 def main() -> int:
-    """Return the exit status: 1 when a check failed."""
+    """Run all checks; return the exit status: 1 if a check failed."""
     failed: list[Check] = []
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         for check, status, text, seconds in threads.map(run, CHECKS):

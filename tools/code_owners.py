@@ -22,7 +22,7 @@ def areas(page: str) -> dict[str, list[str]]:
 
 
 def files() -> Files:
-    """The one file."""
+    """Return CODEOWNERS."""
     found = areas((ROOT / "CONTRIBUTING.md").read_text())
     text = HEAD + "".join(
         f"\n# {area}\n"

@@ -1,4 +1,4 @@
-"""Write the tables of the docs that say what the code says: settings, and events of telemetry."""
+"""Write the tables of the docs that repeat the code: settings and telemetry events."""
 
 from redrive.settings import PREFIX, Settings
 from redrive.worker.supervisor import telemetry
@@ -9,7 +9,7 @@ OBSERVABILITY = ROOT / "docs" / "observability.md"
 
 
 def settings() -> str:
-    """Every setting of the environment, from its field."""
+    """Return the table of all settings, made from their fields."""
     lines = ["| variable | default | what |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
         default = "" if field.default is None else f"`{field.default}`"
@@ -18,13 +18,13 @@ def settings() -> str:
 
 
 def events() -> str:
-    """The table in the docstring of telemetry."""
+    """Return the table in the docstring of telemetry."""
     lines = (telemetry.__doc__ or "").splitlines()
     return "".join(f"{line}\n" for line in lines if line.startswith("|"))
 
 
 def files() -> Files:
-    """Both pages."""
+    """Return both pages."""
     return {
         SETTINGS: between_marks(SETTINGS, "settings", settings()),
         OBSERVABILITY: between_marks(OBSERVABILITY, "events", events()),

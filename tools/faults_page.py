@@ -1,4 +1,7 @@
-"""Write the tables of docs/faults.md from what the monkey found (tests/chaos/results)."""
+"""Write the tables of docs/faults.md from the results of the chaos tests.
+
+The results are in tests/chaos/results.
+"""
 
 import json
 from typing import Any
@@ -34,7 +37,10 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _bound(found: int, n: int) -> str:
-    """A zero with what it means: by the rule of three the share is below 3 / n, 95 times of 100."""
+    """Return a zero with its bound.
+
+    By the rule of three, the share is below 3 / n in 95 of 100 cases.
+    """
     return f"0 (below {3 / n:.2g})" if found == 0 and n else str(found)
 
 
@@ -50,7 +56,7 @@ def faults(run: dict[str, Any]) -> str:
 
 
 def verdict(run: dict[str, Any]) -> str:
-    """What became of the jobs."""
+    """Return the text on the outcome of the jobs."""
     again = ", ".join(f"`{kind}` {count:,}" for kind, count in run["explained"].items())
     by_old = run.get("innocents_dead_by_old_version", 0)
     lines = ["| | |", "|---|---:|"]
@@ -72,7 +78,7 @@ def verdict(run: dict[str, Any]) -> str:
 
 
 def peers(found: dict[str, Any]) -> str:
-    """The queues side by side."""
+    """Return the table that compares queues."""
     lines = [PEERS_HEAD, "|---|---|" + "---:|" * 8 + "---|"]
     for run in found["results"]:
         cells = " | ".join(f"{run[name]:,}" for name in BESIDE)
@@ -86,7 +92,7 @@ def peers(found: dict[str, Any]) -> str:
 
 
 def holds(found: dict[str, Any]) -> str:
-    """Return the table of how long others wait while a transaction is held open."""
+    """Return the table of waits while a transaction is held open."""
     lines = [HOLDS_HEAD, "|---|---|" + "---:|" * 9]
     for run in found["results"]:
         cells = " | ".join(f"{run[name]:,}" for name in HELD)
@@ -108,7 +114,7 @@ def _seconds(value: float | None) -> str:
 
 
 def files() -> Files:
-    """The page, with its tables as the results have them."""
+    """Return the page with its tables filled from the results."""
     headline = _read("headline")
     tables = {
         "faults": faults(headline),

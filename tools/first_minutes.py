@@ -41,7 +41,10 @@ until [ -s said ]; do kill -0 $!; sleep 0.1; done
 cat said
 eval "$(sed 's/.*export/export/' said)"
 """
-"""Shell lines for the only command that keeps running. They type what it prints."""
+"""Shell lines for the only command that keeps running.
+
+They type the commands that it prints.
+"""
 
 
 def commands() -> Iterator[tuple[str, str]]:
@@ -59,7 +62,10 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def script(instead: Mapping[str, str]) -> str:
-    """Return one script of all commands; `instead` replaces the lines of some of them."""
+    """Return one script of all commands.
+
+    `instead` replaces the lines of some of them.
+    """
     return "set -eu\n" + "".join(
         f"printf '\\n$ %s\\n' {shlex.quote(shown)}\n{instead.get(shown, typed)}\n"
         for shown, typed in commands()

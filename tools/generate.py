@@ -1,7 +1,7 @@
-"""Write every file that is made from others, or is a copy: `make generate`.
+"""Write every file that is made from others or is a copy: `make generate`.
 
-With --check nothing is written, and each file that is stale is named. Each generator does the same
-for its own files, as a program.
+With --check nothing is written, and each stale file is named. Each generator does the
+same for its own files when it runs as a program.
 """
 
 import argparse
@@ -30,13 +30,13 @@ GENERATORS = (
     faults_page.files,
     metrics_page.files,
 )
-"""In this order: the copies and the page of metrics are made from the dashboards."""
+"""Generators in order: the copies and the metrics page are made from the dashboards."""
 
 SCHEMA = generated.ROOT / "tools" / "schema.py"
 
 
 def schema(*, check: bool) -> int:
-    """Run the program that keeps sql/schema.sql, where it is; return its exit status."""
+    """Run the program for sql/schema.sql in its place; return its exit status."""
     if not SCHEMA.exists():
         return 0
     arguments = ["--check"] if check else []
@@ -44,7 +44,7 @@ def schema(*, check: bool) -> int:
 
 
 def main() -> int:
-    """Return the exit status: 1 when something is stale."""
+    """Run all generators; return the exit status: 1 if a file is stale."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,7 @@
-"""What every generator shares: it says what files hold; here they are written, or compared."""
+"""Shared code of generators.
+
+Each generator declares the content of files. This module writes or compares them.
+"""
 
 import argparse
 import os
@@ -10,11 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 Files = Mapping[Path, str | None]
-"""What each file should hold; None: it should not be there."""
+"""Content that each file should have; None = the file should not exist."""
 
 
 def stale(files: Files) -> list[Path]:
-    """The files that hold something else."""
+    """Return the files with other content."""
     return [path for path, text in files.items() if _held(path) != text]
 
 
@@ -23,7 +26,7 @@ def _held(path: Path) -> str | None:
 
 
 def write(files: Files) -> list[Path]:
-    """Write the stale ones, and return them."""
+    """Write the stale files and return them."""
     changed = stale(files)
     for path in changed:
         text = files[path]
@@ -36,12 +39,12 @@ def write(files: Files) -> list[Path]:
 
 
 def between_marks(page: Path, name: str, text: str, held: str | None = None) -> str:
-    """The page with `text` between its marks `<!-- NAME: ... -->` and `<!-- /NAME -->`.
+    """Return the page with `text` between `<!-- NAME: ... -->` and `<!-- /NAME -->`.
 
-    `held`: what the page holds, when other marks of it were filled already.
+    `held` is the content of the page if other marks of it were filled already.
 
     Raises:
-        ValueError: the page does not have both marks, once.
+        ValueError: the page does not have both marks exactly once.
     """
     marks = re.compile(rf"(<!-- {name}:.*?-->\n).*?(<!-- /{name} -->)", re.DOTALL)
     made, found = marks.subn(
@@ -54,7 +57,7 @@ def between_marks(page: Path, name: str, text: str, held: str | None = None) -> 
 
 
 def main(*generators: Callable[[], Files]) -> None:
-    """Run generators as a program, whose exit status is that of `run`."""
+    """Run generators as a program with the exit status of `run`."""
     options = argparse.ArgumentParser()
     add_check(options)
     sys.exit(run(*generators, check=options.parse_args().check))
@@ -66,9 +69,9 @@ def add_check(options: argparse.ArgumentParser) -> None:
 
 
 def run(*generators: Callable[[], Files], check: bool) -> int:
-    """Write what they make, in their order, as some read what one before them wrote.
+    """Write the generated files in order, as some read files written before them.
 
-    Returns the exit status: 1 when this is a check and something is stale.
+    Returns the exit status: 1 if this is a check and a file is stale.
     """
     act = stale if check else write
     changed = [os.path.relpath(path) for generator in generators for path in act(generator())]

@@ -1,11 +1,12 @@
 """Measure how a tree of Python reads: `python -m tools.measure [--json] [DIRECTORY]`.
 
-A function is judged by the nodes of its body's syntax tree, without the docstring. A nested
-function counts by itself and in its parent. Nodes per line tell how much each line carries:
-psycopg has 6.4, structlog 5.4, h11 5.8, procrastinate 5.6.
+A function is judged by the nodes of its body's syntax tree, without the docstring. A
+nested function counts by itself and in its parent. Nodes per line tell how much each
+line carries: psycopg has 6.4, structlog 5.4, h11 5.8, procrastinate 5.6.
 
-`make check` compares service/ with tools/measure.json and fails if a figure got worse. After an
-improvement, `python -m tools.measure --tighten` lowers the bounds to today's figures.
+`make check` compares service/ with tools/measure.json and fails if a figure got worse.
+After an improvement, `python -m tools.measure --tighten` lowers the bounds to today's
+figures.
 """
 
 import argparse
@@ -26,14 +27,17 @@ RELATIVES = {"what", "whatever", "whether", "which", "who", "whoever", "whom", "
 POINTERS = {"those", "these", "that", "this", "it", "its", "such", "so"}
 CONJUNCTIONS = {"as", "how", "if", "of", "since", "until", "up", "when", "where", "while"}
 SUBORDINATE = RELATIVES | POINTERS | CONJUNCTIONS
-"""First words that make a docstring hard to read; it begins with a verb or a noun phrase."""
+"""First words that make a docstring hard to read.
+
+A docstring should begin with a verb or a noun phrase.
+"""
 
 Graph = dict[str, set[str]]
 """Module -> the modules of the same tree that it imports."""
 
 
 class Module(NamedTuple):
-    """A file of the tree. A package goes by the name of its folder."""
+    """File of the tree. A package has the name of its folder."""
 
     name: str
     path: Path
@@ -42,17 +46,17 @@ class Module(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A name and what was counted of it."""
+    """Name and its count."""
 
     count: int
     name: str
 
 
 def modules(directory: Path) -> list[Module]:
-    """Every module below the directory.
+    """Return every module below the directory.
 
     Raises:
-        SyntaxError: a file is not Python.
+        SyntaxError: a file is not valid Python.
     """
     is_package = (directory / "__init__.py").exists()
     root = directory.parent if is_package else directory
@@ -68,7 +72,7 @@ def _module(root: Path, path: Path) -> Module:
 
 
 def functions(found: Iterable[Module]) -> list[Figure]:
-    """The nodes of every function and method, the fullest first."""
+    """Return the nodes of every function and method, the largest first."""
     counted = [figure for module in found for figure in _functions(module.tree, module.name)]
     return sorted(counted, reverse=True)
 
@@ -99,7 +103,10 @@ def _count(body: list[ast.stmt]) -> int:
 
 
 def imports(found: Iterable[Module]) -> Graph:
-    """Who imports whom, inside functions and for a type checker alone as well."""
+    """Return the imports of each module.
+
+    Imports in functions and for type checkers count too.
+    """
     by_name = {module.name: module for module in found}
     graph: Graph = {}
     for name, module in by_name.items():
@@ -109,7 +116,7 @@ def imports(found: Iterable[Module]) -> Graph:
 
 
 def _asked(node: ast.AST, module: Module) -> Iterator[str]:
-    """The dotted names that a statement imports."""
+    """Yield the dotted names that a statement imports."""
     match node:
         case ast.Import(names=names):
             yield from (alias.name for alias in names)
@@ -122,21 +129,21 @@ def _asked(node: ast.AST, module: Module) -> Iterator[str]:
 
 
 def _package(module: Module, level: int) -> list[str]:
-    """What the dots of a relative import stand for."""
+    """Return the package that the dots of a relative import stand for."""
     parts = module.name.split(".")
     above = level - (module.path.name == "__init__.py")
     return parts[: len(parts) - above]
 
 
 def _owner(name: str, known: Mapping[str, Module]) -> str | None:
-    """The module that a dotted name is, or stands in."""
+    """Return the module that a dotted name is or belongs to."""
     while name and name not in known:
         name = name.rpartition(".")[0]
     return name or None
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Groups of modules that import each other, however far around."""
+    """Return groups of modules that import each other, directly or not."""
     reached = {name: _reached(graph, name) for name in graph}
     around = ({b for b in reached[a] if a in reached[b]} for a in graph)
     return sorted(map(list, {tuple(sorted(group)) for group in around if group}))
@@ -152,13 +159,16 @@ def _reached(graph: Graph, start: str) -> set[str]:
 
 
 def arrows(graph: Graph, place: Mapping[str, str]) -> int:
-    """The pairs of places of which one imports the other."""
+    """Return the number of pairs of places where one imports the other."""
     pairs = {(place[a], place[b]) for a, targets in graph.items() for b in targets}
     return sum(a != b for a, b in pairs)
 
 
 def names_per_folder(directory: Path) -> list[Figure]:
-    """What a reader meets in each folder that holds Python: files and folders, the most first."""
+    """Return the number of files and folders in each folder with Python.
+
+    The fullest folder comes first.
+    """
     folders = {path.parent for path in directory.rglob("*.py")} - {directory}
     counted = (Figure(_names(folder), str(folder.relative_to(directory))) for folder in folders)
     return sorted(counted, reverse=True)
@@ -171,7 +181,7 @@ def _names(folder: Path) -> int:
 def measure(directory: Path) -> dict[str, Any]:
     """Return every figure, as `--json` shows it.
 
-    The share of long lines is one of lines that are not blank.
+    The share of long lines refers to lines that are not blank.
     """
     found = modules(directory)
     return {
@@ -184,7 +194,7 @@ def measure(directory: Path) -> dict[str, Any]:
 
 
 def _density(found: list[Module]) -> dict[str, Any]:
-    """Count the nodes of all files, and those of functions by their lines."""
+    """Return the number of all nodes, and the nodes per line of functions."""
     bodies = [body for module in found for body in _bodies(module.tree)]
     nodes = sum(_count(body) for body in bodies)
     lines = sum(_last_line(body) - body[0].lineno + 1 for body in bodies)
@@ -207,7 +217,7 @@ def _last_line(body: list[ast.stmt]) -> int:
 
 
 def _docstrings(found: list[Module]) -> dict[str, Any]:
-    """Return the share of docstrings that begin with a pronoun or a subordinate word."""
+    """Return the share of docstrings that begin with a word of SUBORDINATE."""
     first_words = [
         text.split()[0].strip("`*.,:").lower()
         for module in found
@@ -296,7 +306,7 @@ circles    {import_circles}"""
 
 
 def report(figures: Mapping[str, Any]) -> str:
-    """The figures for people."""
+    """Return the figures for people."""
     return REPORT.format_map({name: _text(figure) for name, figure in figures.items()})
 
 
@@ -340,7 +350,7 @@ def bounds() -> dict[str, float]:
 
 
 def tighten() -> None:
-    """Lower the bounds to today's figures; none is raised."""
+    """Lower the bounds to the current figures; none is raised."""
     today = judged(measure(ROOT / "service"))
     before = bounds() if BOUNDS.exists() else today
     lowered = {name: min(figure, before[name]) for name, figure in today.items()}

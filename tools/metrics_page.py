@@ -28,7 +28,7 @@ NOT_SHOWN: dict[str, str] = {
     "redrive_dlq_imported": "only those who move in have any: why a queue's depth rose and no alert"
     " fired",
 }
-"""Metrics on no dashboard and in no alert, and why they are exported all the same."""
+"""Metrics on no dashboard and in no alert, and why they are exported nevertheless."""
 
 METRIC = re.compile(r"\bredrive_[a-z0-9_]+\b(?=\{|\[| offset|\)|$| )")
 SERIES_OF = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
@@ -72,17 +72,17 @@ LABELS: Sequence[tuple[str, str, Iterable[str]]] = (
     ("outcome", "redrive_console_sign_ins_total", SIGN_INS),
     ("cause", "redrive_runner_deaths_total", ("deadline", "signal", "exit")),
 )
-"""Label, its metrics, its values."""
+"""Labels, each with its metrics and its values."""
 
 
 def of_a_worker() -> list[Metric]:
-    """The families of a worker process."""
+    """Return the metric families of a worker process."""
     own = [family for part in vars(Metrics()).values() for family in part.collect()]
     return [*own, *process.of_runners(lambda: 0)(), *exchange_age(lambda: 0.0)()]
 
 
 def of_the_database(url: str) -> list[Metric]:
-    """The families that every process exports."""
+    """Return the metric families that every process exports."""
     stats = DatabaseStats(url)
     try:
         return list(stats.collect())
@@ -91,17 +91,17 @@ def of_the_database(url: str) -> list[Metric]:
 
 
 def of_the_console() -> list[Metric]:
-    """The families that only `redrive console` exports, besides those of any process."""
+    """Return the metric families that only `redrive console` exports."""
     return [*requests().collect(), *sign_ins().collect()]
 
 
 def series(family: Metric) -> set[str]:
-    """The names its series have."""
+    """Return the names of a family's series."""
     return {family.name + ending for ending in SERIES_OF[family.type]}
 
 
 def used() -> dict[str, set[str]]:
-    """Where each name of a metric is used: the dashboards and the alerts."""
+    """Return where each metric name is used: dashboards and alerts."""
     found: dict[str, set[str]] = {}
     rules = [
         rule
@@ -124,18 +124,18 @@ def used() -> dict[str, set[str]]:
 
 
 def recorded(expression: str) -> set[str]:
-    """Names of recording rules that are used."""
+    """Return the names of recording rules in an expression."""
     return set(re.findall(r"\bredrive:[\w:]+", expression))
 
 
 def _metrics(expression: str, behind: dict[str, str]) -> set[str]:
-    """Names of metrics, also of those behind recording rules."""
+    """Return the names of metrics, including those behind recording rules."""
     found = set(METRIC.findall(re.sub(r"\{[^}]*\}", "{", expression)))
     return found.union(*(_metrics(behind[name], {}) for name in recorded(expression) & set(behind)))
 
 
 def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     labels = [
         f"| {label} | {of} | {', '.join(f'`{value}`' for value in values)} |\n"
         for label, of, values in LABELS
@@ -175,7 +175,7 @@ def _row(family: Metric, where: dict[str, set[str]]) -> str:
 
 
 def files() -> Files:
-    """The page, made with a database of its own that says what it exports."""
+    """Return the page, made with the exports of a temporary database."""
     with scratch_postgres() as postgres:
         return {PAGE: page(of_a_worker(), of_the_database(postgres.url()))}
 

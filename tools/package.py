@@ -1,9 +1,9 @@
-"""Build what is published, into dist/: an sdist, and the wheel that is made from it.
+"""Build the published files into dist/: an sdist, and the wheel made from it.
 
     python -m tools.package --home https://github.com/me/redrive
 
-Where a package comes from is known where it is published: only there it gets addresses, and links
-of the README that work elsewhere, too.
+The address of a package is known only where it is published. Only there does it get
+addresses, and README links that also work elsewhere.
 """
 
 import argparse
@@ -22,7 +22,7 @@ LINK = re.compile(r"(!?)(\[[^]]*])\((?![a-z]+:|#)([^)\s]+)\)")
 
 
 def with_addresses(pyproject: str, home: str, tag: str) -> str:
-    """The metadata with addresses."""
+    """Return the metadata with addresses."""
     return f"""{pyproject}
 [project.urls]
 Homepage = "{home}"
@@ -33,7 +33,7 @@ Issues = "{home}/issues"
 
 
 def with_absolute_links(readme: str, home: str, tag: str) -> str:
-    """The page with links to the files of this release, and pictures that load."""
+    """Return the page with links to this release's files, and pictures that load."""
     return LINK.sub(
         lambda link: f"{link[1]}{link[2]}({home}/{'raw' if link[1] else 'blob'}/{tag}/{link[3]})",
         readme,
@@ -41,7 +41,10 @@ def with_absolute_links(readme: str, home: str, tag: str) -> str:
 
 
 def build(output: Path, home: str | None = None) -> None:
-    """Build from a copy: nothing here is touched, and nothing that is not named gets in."""
+    """Build from a copy.
+
+    Nothing here changes, and no unnamed file is included.
+    """
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory)
         for part in PARTS:

@@ -1,8 +1,9 @@
-"""Record the demo for the README: docs/demo.svg, drawn from what a real run prints and when.
+"""Record the demo for the README as docs/demo.svg.
 
-Two things move: the page, and a cover below the last line that is there already. So each line is in
-the file once. What differs between machines (names, where the code is) is made the same, and waits
-are made as long as it takes to read.
+The drawing shows the output and the timing of a real run. Two things move: the page,
+and a cover below the last visible line. So each line is in the file once. Text that
+differs between machines, such as names and paths, is made the same. Waits last as long
+as the text takes to read.
 """
 
 import errno
@@ -28,28 +29,32 @@ COMMAND = (sys.executable, "-m", "redrive", "demo", "--once")
 
 COLUMNS, ROWS = 104, 30
 WIDTH, HEIGHT, SIZE, MARGIN = 7.2, 17, 12, 16
-"""Of a character and its line, of the type, and around the page: in pixels."""
+"""Sizes in pixels: width of a character, height of a line, type size, and margin."""
 
 LONGEST, READ, END = 1.0, 1.6, 6.0
-"""Seconds: the longest wait within a command's output, one before each command, one at the end."""
+"""Pauses in seconds.
+
+In order: the longest wait within a command's output, the wait before each command, and
+the wait at the end.
+"""
 
 COLOURS = {"color(1)": "#ff7b72", "color(2)": "#7ee787", "color(6)": "#79c0ff"}
-"""Red, green and cyan, as Rich calls those of a terminal."""
+"""Red, green and cyan, by Rich's names for terminal colours."""
 GROUND, INK = "#0d1117", "#e6edf3"
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-HJKSTfhl]")
-"""All that moves a cursor; what gives colours ends in m."""
+"""Sequences that move the cursor; colour sequences end in m."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the terminal, and when it was there."""
+    """Line of the terminal, and its time of appearance."""
 
     at: float
     text: Text
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[float, str]]:
-    """The lines that a command prints to a terminal, each with the seconds since the first."""
+    """Yield a command's terminal lines, with seconds since the first one."""
     child, terminal = pty.fork()
     if child == 0:
         os.execvpe(command[0], command, environment)  # noqa: S606 # our own demo, as a shell would
@@ -57,7 +62,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[tupl
     while True:
         try:
             got = os.read(terminal, 65_536).decode(errors="replace")
-        except OSError as error:  # Linux says so when nobody has it open any more
+        except OSError as error:  # Linux raises this when the other end is closed
             if error.errno != errno.EIO:
                 raise
             got = ""
@@ -72,16 +77,16 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[tupl
 
 
 def lines(printed: Iterable[tuple[float, str]], names: Mapping[str, str]) -> Iterator[Line]:
-    """What was printed as lines of the page, at the times at which they are to be shown."""
+    """Yield the printed text as lines of the page, each with its time of display."""
     now = last = 0.0
-    decoder = AnsiDecoder()  # a style may begin on the line before
+    decoder = AnsiDecoder()  # a style may begin on an earlier line
     for at, raw in printed:
         shown = CONTROL.sub("", raw.rstrip("\r")).rpartition("\r")[2]
         for ours, theirs in names.items():
             shown = shown.replace(ours, theirs)
         text = decoder.decode_line(shown)
         text.rstrip()
-        if "\u2800" < text.plain[:1] < "\u28ff":  # what only moved while we waited
+        if "\u2800" < text.plain[:1] < "\u28ff":  # a spinner shown during a wait
             continue
         now += min(at - last, LONGEST) + (READ if text.plain.startswith(("$ ", "# ")) else 0)
         last = at
@@ -90,7 +95,7 @@ def lines(printed: Iterable[tuple[float, str]], names: Mapping[str, str]) -> Ite
 
 
 def draw(page: Sequence[Line]) -> str:
-    """The page as an SVG that moves, and begins anew after its end."""
+    """Return the page as an animated SVG that repeats."""
     seconds = page[-1].at + END
     times = [*sorted({line.at for line in page}), seconds]
     shown = [sum(line.at <= at for line in page) for at in times]
@@ -120,7 +125,10 @@ def draw(page: Sequence[Line]) -> str:
 
 
 def _moves(name: str, seconds: float, times: Sequence[float], to: Sequence[int]) -> Iterator[str]:
-    """The style of what stands still, and moves, at these times. At rest it is where it ends."""
+    """Return the style of an element that jumps at these times.
+
+    Without animation, it stays at its last position.
+    """
     yield f".{name} {{ transform: translateY({to[-1]}px);"
     yield f" animation: {name} {seconds:.1f}s step-end infinite; }}"
     yield f"@keyframes {name} {{"
@@ -133,13 +141,13 @@ def _moves(name: str, seconds: float, times: Sequence[float], to: Sequence[int])
 
 
 def _line(n: int, text: Text) -> str:
-    """A line: its columns stay where they are, whatever font there is."""
+    """Return a line whose columns stay in place with any font."""
     y = n * HEIGHT + SIZE
     return "".join(_part(part, start, y) for part, start in _parts(text) if part.plain.strip())
 
 
 def _parts(text: Text) -> Iterator[tuple[Text, int]]:
-    """What has one style, and what stands apart, with its column."""
+    """Yield each run of text with one style or behind a gap, with its column."""
     places = {edge for span in text.spans for edge in (span.start, span.end)}
     places |= {found.end() for found in re.finditer(r" {2,}", text.plain)}
     start = 0

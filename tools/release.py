@@ -1,8 +1,9 @@
-"""Say whether a tag can be released, and print what the changelog says of it.
+"""Say whether a tag can be released, and print its section of the changelog.
 
     python3 -m tools.release v0.1.0
 
-It needs nothing but Python. Exit status 64: the tag is not the version, or nothing is said of it.
+It needs only Python. Exit status 64 means that the tag is not the version, or that the
+changelog has no text about it.
 """
 
 import re
@@ -13,14 +14,14 @@ from tools.versions import version
 
 
 def notes(changelog: str, released: str) -> str | None:
-    """What the changelog says of a version; None where it says nothing."""
+    """Return the changelog's text about a version; None if it has none."""
     section = rf"^## \[{re.escape(released)}\][^\n]*\n(.*?)(?=^## \[|\Z)"
     found = re.search(section, changelog, re.MULTILINE | re.DOTALL)
     return found[1].strip() or None if found else None
 
 
 def trouble(tag: str, ours: str, changelog: str) -> str | None:
-    """Why the tag cannot be released; None where it can."""
+    """Return why the tag cannot be released; None if it can."""
     if tag != f"v{ours}":
         return (
             f"the tag is {tag} and the version is {ours}; tag v{ours},"
@@ -32,7 +33,7 @@ def trouble(tag: str, ours: str, changelog: str) -> str | None:
 
 
 def main(tag: str) -> int:
-    """Return the exit status."""
+    """Check a tag and print its notes; return the exit status."""
     changelog = (ROOT / "CHANGELOG.md").read_text()
     found = trouble(tag, version(), changelog)
     print(found or notes(changelog, version()), file=sys.stderr if found else sys.stdout)

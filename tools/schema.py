@@ -1,7 +1,8 @@
-"""Write sql/schema.sql: the schema as it stands after all migrations and functions.
+"""Write sql/schema.sql: the schema after all migrations and functions.
 
-It is read from the catalog of an embedded Postgres, and the same on each version of it. With
---check nothing is written: exit 1, and what differs, when the file is not what it would be.
+It is read from the catalog of an embedded Postgres, and is the same on each version of
+it. With --check nothing is written. If the file is stale, the exit status is 1 and the
+difference is printed.
 """
 
 import argparse
@@ -54,7 +55,8 @@ COLUMNS: LiteralString = """
     from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
     where a.attrelid = %s and a.attnum > 0 and not a.attisdropped order by a.attnum
 """
-# Without what says "not null": it is one since Postgres 18, and stands at its column.
+# Without NOT NULL constraints: they have rows here since Postgres 18, and the columns
+# already show them.
 CONSTRAINTS: LiteralString = """
     select 'constraint ' || conname || ' ' || pg_get_constraintdef(oid, true) from pg_constraint
     where conrelid = %s and contype <> 'n' order by contype <> 'p', contype, conname
@@ -94,7 +96,7 @@ COLUMN_GRANTS: LiteralString = """
 
 
 def describe(conn: psycopg.Connection[Any]) -> str:
-    """Return the schema of a migrated database: tables, views and functions, each by name."""
+    """Return the tables, views and functions of a migrated database, each by name."""
     catalog = Catalog(conn)
     parts = [HEAD]
     for (acl,) in catalog.rows("select nspacl from pg_namespace where nspname = 'redrive'"):
@@ -106,7 +108,7 @@ def describe(conn: psycopg.Connection[Any]) -> str:
 
 
 class Catalog:
-    """What a database says of the schema in it, as statements that would make it."""
+    """Schema of a database as statements that would create it."""
 
     def __init__(self, conn: psycopg.Connection[Any]) -> None:
         self._conn = conn
@@ -124,7 +126,10 @@ class Catalog:
         identity: str,
         acl: Any,
     ) -> Iterator[str]:
-        """Make a row of RELATIONS the lines of a table or view, with what hangs on it."""
+        """Yield the lines of a table or view with all that depends on it.
+
+        The arguments are a row of RELATIONS.
+        """
         yield f"create {'view' if kind == 'v' else 'table'} redrive.{name} ("
         items = [text for query in (COLUMNS, CONSTRAINTS) for (text,) in self.rows(query, oid)]
         yield ",\n".join(_wrapped(_plain(item), 4) for item in items)
@@ -147,7 +152,10 @@ class Catalog:
         settings: list[str],
         acl: Any,
     ) -> Iterator[str]:
-        """Make a row of FUNCTIONS the lines of a function without its body."""
+        """Yield the lines of a function without its body.
+
+        The arguments are a row of FUNCTIONS.
+        """
         yield _wrapped(f"create function redrive.{name}({_plain(arguments)})")
         yield _wrapped(f"returns {_plain(result)}", 4)
         lines = [f"language {language}{properties}"]
@@ -157,7 +165,7 @@ class Catalog:
 
 
 def _granted(what: str, grants: Iterable[tuple[Any, ...]]) -> Iterator[str]:
-    """Make rows of privileges and grantee lines, those who may do the same in one."""
+    """Yield grants as lines; grantees with the same privileges share one."""
     for privileges, rows in groupby(grants, key=itemgetter(0)):
         yield _wrapped(f"grant {privileges} on {what} to {', '.join(row[1] for row in rows)};")
 
@@ -167,7 +175,10 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Write a definition as the files of sql/ do: small letters, short types, no cast of a text."""
+    """Return a definition in the style of sql/.
+
+    That is lower case, short types, and no casts of texts.
+    """
     parts = QUOTED.split(text)
     for n in range(0, len(parts), 2):
         part = CAST.sub("", parts[n]) if n else parts[n]
@@ -178,7 +189,7 @@ def _plain(text: str) -> str:
 
 
 def _wrapped(text: str, indent: int = 0) -> str:
-    """Break a long statement between words; what follows its first line is indented."""
+    """Break a long statement between words, and indent all lines after the first."""
     first = " " * indent
     return "\n".join(
         textwrap.wrap(
@@ -193,7 +204,7 @@ def _wrapped(text: str, indent: int = 0) -> str:
 
 
 def generated() -> str:
-    """Return what the file should hold, from a Postgres that is made for it."""
+    """Return the content of the file, from a temporary Postgres."""
     with tempfile.TemporaryDirectory(prefix="redrive-schema-") as home:
         postgres = EmbeddedPostgres(Path(home), settings={"fsync": "off"})
         postgres.start()
@@ -206,7 +217,7 @@ def generated() -> str:
 
 
 def main() -> int:
-    """Return the exit status: 1 when this is a check and the file is stale."""
+    """Write or check the file; return the exit status: 1 if a check finds it stale."""
     options = argparse.ArgumentParser(description="Write sql/schema.sql.")
     options.add_argument("--check", action="store_true", help="write nothing, show what is stale")
     check = options.parse_args().check

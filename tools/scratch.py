@@ -1,4 +1,4 @@
-"""A migrated Postgres that goes with its directory, for what asks a real one."""
+"""A migrated Postgres in a temporary directory, for tools that need a real server."""
 
 import contextlib
 import tempfile
@@ -13,10 +13,13 @@ from redrive.database.migrate import migrate
 
 @contextlib.contextmanager
 def scratch_postgres() -> Iterator[EmbeddedPostgres]:
-    """A server with the schema in its default database; `home` is there to be written to."""
+    """Yield a server with the schema in its default database.
+
+    Callers may write to its `home`.
+    """
     with tempfile.TemporaryDirectory(prefix="redrive-tools-") as directory:
         home = Path(directory)
-        home.chmod(0o755)  # the server runs as somebody else when we are root
+        home.chmod(0o755)  # as root, the server runs as another user
         postgres = EmbeddedPostgres(home)
         postgres.start()
         try:

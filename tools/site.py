@@ -1,8 +1,8 @@
-"""Build the pages as a site, into build/html: those of the repository, and a reference from code.
+"""Build the pages as a site in build/html, with a reference made from the code.
 
-Pages keep their places, so that links between them are what they are in the repository. Those to
-other files lead to the repository, where it is known (--home); else they are plain text. The build
-is strict: a link or an anchor that leads nowhere ends it.
+Pages keep their paths, so links between them work as in the repository. Links to other
+files lead to the repository if --home gives its address; otherwise they become plain
+text. The build is strict: a broken link or anchor makes it fail.
 """
 
 import argparse
@@ -36,7 +36,7 @@ PAGES = (
 )
 LINK = re.compile(r"(!?)\[([^]]*)]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 WIDTH = 100
-"""Of the terminal that the reference of the command line is for."""
+"""Width of the terminal for the command-line reference."""
 SECTION = re.compile(r"^## (.*)\n((?:\n|\|.*\n)+)", re.MULTILINE)
 ROW = re.compile(r"^\| \[([^]]+)]\(([^)]+)\)", re.MULTILINE)
 REFERENCE = {
@@ -52,13 +52,13 @@ PYTHON = {
     "Test": "testing testing.enqueued",
     "Errors": "RedriveError InvalidJob StaleClaim",
 }
-"""The reference, in the order in which one meets it."""
+"""Modules of the reference, in reading order."""
 NAMESAKES = {"enqueue": "enqueue.enqueue", "testing.enqueued": "testing.enqueued.enqueued"}
-"""Functions that are named like their module, which hides them."""
+"""Functions with the same name as their module, which they hide."""
 
 
 def staged() -> dict[str, str]:
-    """Each page by its place."""
+    """Return each page by its path."""
     found = {
         str(path.relative_to(ROOT)): path.read_text()
         for pattern in PAGES
@@ -92,7 +92,7 @@ def _commands(group: click.Group = cli, typed: str = "redrive") -> Iterator[str]
 
 
 def linked(text: str, place: str, pages: dict[str, str], home: str | None) -> str:
-    """The page with links that lead somewhere on a site."""
+    """Return the page with links that work on a site."""
 
     def lead(link: re.Match[str]) -> str:
         picture, words, target, _ = link.groups()
@@ -105,7 +105,10 @@ def linked(text: str, place: str, pages: dict[str, str], home: str | None) -> st
 
 
 def pictures(pages: dict[str, str]) -> set[str]:
-    """What pages show, by its place; the build does not ask whether it is there."""
+    """Return the paths of pictures on the pages.
+
+    The build does not check that they exist.
+    """
     return {
         str((ROOT / place).parent.joinpath(target).resolve().relative_to(ROOT))
         for place, text in pages.items()
@@ -115,7 +118,7 @@ def pictures(pages: dict[str, str]) -> set[str]:
 
 
 def nav() -> list[dict[str, object]]:
-    """The sections of the index, docs/README.md, and their order."""
+    """Return the sections of the index, docs/README.md, in their order."""
     index = (ROOT / "docs" / "README.md").read_text()
     about = ("CHANGELOG.md", "ROADMAP.md", "CONTRIBUTING.md", "SECURITY.md")
     return [
@@ -135,7 +138,7 @@ def _place(link: str) -> str:
 
 
 def main() -> None:
-    """Stage the pages, and build the site from them."""
+    """Stage the pages and build the site from them."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -15,7 +15,10 @@ _KEY = re.compile(r"( *)([A-Za-z_]+):")
 
 
 def comments(text: str) -> dict[tuple[str, ...], str]:
-    """The comment right above each key. A blank line ends a comment that belongs to nothing."""
+    """Return the comment directly above each key.
+
+    A blank line ends a comment that belongs to no key.
+    """
     found: dict[tuple[str, ...], str] = {}
     path: list[str] = []
     above: list[str] = []
@@ -35,7 +38,7 @@ def comments(text: str) -> dict[tuple[str, ...], str]:
 def rows(
     values: Any, schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], str, Any]]:
-    """Each value as path, type and default."""
+    """Yield each value as path, type and default."""
     is_of_kubernetes = schema.get("$ref") == "#/definitions/resources"
     if "$ref" in schema:
         schema = root["definitions"][schema["$ref"].rsplit("/", 1)[1]]
@@ -47,7 +50,7 @@ def rows(
 
 
 def kind(schema: dict[str, Any]) -> str:
-    """What a value may be, in a word or two."""
+    """Return the type of a value in a word or two."""
     if "enum" in schema:
         return " \\| ".join(f"`{choice}`" if choice else '`""`' for choice in schema["enum"])
     if "oneOf" in schema:
@@ -62,7 +65,7 @@ def kind(schema: dict[str, Any]) -> str:
 
 
 def table() -> str:
-    """The whole table, as Markdown.
+    """Return the whole table in Markdown.
 
     Raises:
         ValueError: a value has no comment.
@@ -83,7 +86,7 @@ def table() -> str:
 
 
 def files() -> Files:
-    """The README."""
+    """Return the README with its table."""
     return {README: between_marks(README, "values", table())}
 
 

@@ -1,4 +1,4 @@
-"""Write the version that pyproject.toml has wherever else one stands: chart, image, pages."""
+"""Write the version of pyproject.toml to all other places: chart, image, pages."""
 
 import re
 import tomllib
@@ -17,12 +17,12 @@ PLACES = (
 
 
 def version() -> str:
-    """Return the version of the package, of which all others are copies."""
+    """Return the version of the package; all others are copies of it."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def files() -> Files:
-    """The places where it stands, too."""
+    """Return the files that repeat the version."""
     ours = version()
     texts = {ROOT / place: (ROOT / place).read_text() for place in PLACES}
     return {path: NAMED.sub(rf"\g<1>{ours}", text) for path, text in texts.items()}

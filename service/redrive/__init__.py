@@ -1,9 +1,9 @@
-"""Redrive runs background jobs from Postgres, and gets the failed ones back to work safely."""
+"""Redrive runs background jobs from Postgres, and redrives the failed ones safely."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from redrive.enqueue import enqueue, enqueue_many  # at once: its module has the same name
+from redrive.enqueue import enqueue, enqueue_many  # imported here: a module has the same name
 
 if TYPE_CHECKING:
     from redrive.batches import close_batch, open_batch
@@ -49,7 +49,8 @@ _MODULES = {
     "Retry": "redrive.signals",
     "Snooze": "redrive.signals",
 }
-"""Name -> where it is. Imported when asked for: a command pays for what it uses."""
+"""Name -> module. Names are imported on first use, so a command loads only what it
+needs."""
 
 __all__ = [
     "Cancel",

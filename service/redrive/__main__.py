@@ -9,7 +9,7 @@ from redrive.cli import main
 def run() -> int:
     """Run the command of this process, and return its exit code."""
     code = main()
-    gc.freeze()  # all of it goes with the process: no collection need look at it first
+    gc.freeze()  # these objects live until exit, so collections can skip them
     return code
 
 

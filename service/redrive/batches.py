@@ -1,4 +1,4 @@
-"""Batches: jobs that belong together, and a job that runs once all of them have ended."""
+"""Batches: jobs that belong together, and a job that runs after all have ended."""
 
 from collections.abc import Awaitable, Generator
 from datetime import timedelta
@@ -22,17 +22,17 @@ CLOSE = "select redrive.close_batch_v1(cast(%s as bigint))"
 OF_A_CALLBACK = frozenset(
     ("kind", "payload", "queue", "priority", "max_attempts", "tenant", "headers", "version")
 ) | {"batch"}
-"""The fields that a job may have which waits for a batch."""
+"""Fields that are allowed in a job that waits for a batch."""
 
 
 class OpenBatch(int):
-    """The number of a batch, which `with` closes at its end, unless that is an exception."""
+    """The id of a batch; a `with` block closes the batch unless it raises."""
 
     conn: Any
 
     @classmethod
     def of(cls, conn: Any, number: int) -> Self:
-        """Return the one of this number."""
+        """Return the open batch with this number."""
         batch = cls(number)
         batch.conn = conn
         return batch
@@ -46,7 +46,7 @@ class OpenBatch(int):
 
 
 class OpeningBatch(Awaitable[OpenBatch]):
-    """The same of an async connection, to be awaited or used by `async with`."""
+    """An open batch on an async connection, for `await` or `async with`."""
 
     def __init__(self, opened: Awaitable[OpenBatch]) -> None:
         self._opened = opened
@@ -87,23 +87,27 @@ def open_batch(
     on_end: JobFields | None = None,
     close_within: Seconds = timedelta(days=1),
 ) -> OpenBatch | OpeningBatch:
-    """Begin a batch in the transaction that is open on `conn`.
+    """Open a batch in the transaction that is open on `conn`.
 
-        with open_batch(conn, on_success={"kind": "report.send", "payload": {"id": 3}}) as batch:
+        report = {"kind": "report.send", "payload": {"id": 3}}
+        with open_batch(conn, on_success=report) as batch:
             for page in pages:
                 enqueue(conn, "page.render", {"page": page}, batch=batch)
 
     Args:
         conn: as for `enqueue`.
-        on_success: a job that runs once, when all jobs of the batch have succeeded.
-        on_end: a job that runs once, when none of them lives any more. Both find in the header
-            `batch` its id and how many jobs succeeded, are dead, were cancelled, and there were.
-        close_within: seconds or a timedelta; what nobody has closed by then is given up.
+        on_success: a job that runs once, after all jobs of the batch have succeeded.
+        on_end: a job that runs once, after all jobs of the batch have ended. Both jobs
+            get the header `batch`. It has the batch's id and the numbers of all,
+            succeeded, dead and cancelled jobs.
+        close_within: seconds or a timedelta. A batch that is still open after this time
+            is given up.
 
     Returns:
-        the batch's id, an int for `batch=` of `enqueue` and for `close_batch`; `with` closes it at
-        its end. After an exception it is open still, until its transaction is rolled back, it is
-        closed, or it is given up. An async connection gives an awaitable, for `async with`, too.
+        The batch's id, an int for `batch=` of `enqueue` and for `close_batch`. A `with`
+        block closes the batch at its end. After an exception the batch stays open until
+        its transaction is rolled back, it is closed, or it is given up. An async
+        connection returns an awaitable that also works with `async with`.
 
     Raises:
         InvalidJob: a callback cannot be stored; its `path` and `rule` say why.
@@ -138,9 +142,9 @@ def close_batch(conn: SyncConnection, batch: int) -> bool: ...
 @overload
 def close_batch(conn: AsyncConnection, batch: int) -> Awaitable[bool]: ...
 def close_batch(conn: Any, batch: int) -> bool | Awaitable[bool]:
-    """Say that all jobs of a batch are enqueued; its own jobs may still add to it.
+    """Close a batch: all its jobs are enqueued. Jobs of the batch may still add more.
 
     Returns:
-        whether it was open. Closing it twice is harmless.
+        True if the batch was open. Closing it twice is harmless.
     """
     return sql_drivers.scalar(conn, CLOSE, (check_batch("batch", batch),), bool)

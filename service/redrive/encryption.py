@@ -1,13 +1,18 @@
-"""Payloads and failures that nobody can read in the database: AES-256-GCM, keys kept elsewhere.
+"""Encryption of payloads and failures in the database by AES-256-GCM.
 
-What is sealed stands in the place of what it was as `{"$redrive": {"k": key id, "n": nonce, "c":
-ciphertext}}`, so that columns and SQL functions take it as they take everything else. It is bound
-to where it stands: the record of a failure or of a side effect to its job (GCM's additional data)
-and to its delivery, which is sealed with it; a payload, since an id is not known before the insert,
-to its kind and to a value in the headers of its job, `2.<second>.<random>.<digest>`. The digest is
-of whose job it is (`Whose`), the second and the random value let the database take it in once
-(admit_envelopes.sql). Anywhere else, it cannot be read. The release before, to which that value is
-just random and a sealed delivery says nothing, reads it all the same.
+The keys are kept elsewhere. The envelope `{"$redrive": {"k": key id, "n": nonce, "c":
+ciphertext}}` replaces the value. Columns and SQL functions treat it like any other
+JSON.
+
+An envelope opens only at its own place. The record of a failure or a side effect is
+bound to its job by GCM's additional data. Its delivery is part of the ciphertext. A
+payload cannot be bound to an id, which is not known before the insert. It is bound to
+its kind and to a header of its job, `2.<second>.<random>.<digest>`. The digest
+identifies the job (`Whose`). The second and the random value let the database accept
+the envelope only once (admit_envelopes.sql).
+
+The previous release can still read these envelopes. It treats the header as random, and
+ignores a sealed delivery.
 """
 
 import base64
@@ -28,22 +33,25 @@ from redrive.errors import RedriveError, SettingsError
 from redrive.rules.payloads.limits import UNIQUE
 
 MARK = "$redrive"
-"""The one key of an envelope, and the header with the random value of its job."""
+"""The only key of an envelope, and the name of the header with the job's random value.
+"""
 
 SEALED = f'{{"{MARK}": {{'
-"""How Postgres writes the beginning of an envelope."""
+"""The beginning of an envelope as Postgres writes it."""
 
 HIDDEN = "[encrypted]"
-"""In the place of texts that are sealed elsewhere."""
+"""Text shown instead of a text that is sealed elsewhere."""
 
 IN_CLEAR = ("environment", "version", "pod", "node", "traceparent", "trace_id", "secret_fields")
-"""What of a failure's detail stays in the clear: where it happened, names of secret fields."""
+"""Parts of a failure's detail that are not encrypted: its places, names of secret
+fields."""
 
 VERSION = "2."
-"""How the header begins of a payload that is bound to whose job it is."""
+"""Beginning of the header if the payload is bound to its job."""
 
 LOOSE = stat.S_IRWXO | stat.S_IWGRP
-"""What a keyring's mode must not have. Its group may read: Kubernetes mounts a Secret as root's."""
+"""Forbidden mode bits of a key file. The group may read: Kubernetes mounts Secrets as
+root."""
 
 KEYS, KEYS_FILE = "REDRIVE_ENCRYPTION_KEYS", "REDRIVE_ENCRYPTION_KEYS_FILE"
 KEY_BYTES, NONCE_BYTES, SALT_BYTES = 32, 12, 16
@@ -55,13 +63,11 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Undecryptable(RedriveError):
-    """The value is not an envelope, its key is not configured, or it was changed or
-    moved.
-    """
+    """The value is no envelope, its key is missing, or it was changed or moved."""
 
 
 class Whose(NamedTuple):
-    """The job that a payload is bound to, as far as it is known before the insert."""
+    """The job that a payload is bound to: the parts known before the insert."""
 
     kind: str
     queue: str
@@ -71,22 +77,22 @@ class Whose(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """The job of a row, or of what is to become one."""
+        """Return the job of a row or of a future row."""
         whose = cls(*(row[name] for name in cls._fields))
-        # What makes it unique is not known before the insert.
+        # The values that make a job unique are not known before the insert.
         is_unique = (whose.idempotency_key or "").startswith(UNIQUE)
         return whose._replace(idempotency_key=None) if is_unique else whose
 
     def digest(self, second: str, random: str) -> str:
-        """Return the end of the header that belongs to its payload."""
+        """Return the end of the header that belongs to the job's payload."""
         return _to_text(hashlib.sha256(_encode((self, second, random))).digest())
 
 
 class Keyring:
-    """Keys by id. The first one seals, all of them open."""
+    """Keys by id. The first key encrypts, and all keys decrypt."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        """Take keys of 32 bytes. Raises SettingsError where the crypto extra is not installed."""
+        """Take keys of 32 bytes. Raises SettingsError without the crypto extra."""
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 # an extra
         except ImportError as error:
@@ -96,10 +102,10 @@ class Keyring:
         self.ids = tuple(keys)
         self._first = keys[self.ids[0]]
         self.secrets = frozenset(_to_text(key).rstrip("=") for key in keys.values())
-        """The keys as they are written, for whoever keeps secrets out of texts."""
+        """The keys in their written form, for code that removes secrets from texts."""
 
     def seal(self, plain: bytes, *where: str) -> dict[str, Any]:
-        """An envelope that opens only with the same `where`."""
+        """Return an envelope that opens only with the same `where`."""
         key, nonce = self.ids[0], os.urandom(NONCE_BYTES)
         sealed = self._ciphers[key].encrypt(nonce, plain, _encode(where))
         return {MARK: {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}}
@@ -113,21 +119,24 @@ class Keyring:
         parts = envelope[MARK]
         try:
             return cipher.decrypt(_to_bytes(parts["n"]), _to_bytes(parts["c"]), _encode(where))
-        except Exception:  # noqa: BLE001 # InvalidTag, or whatever else an envelope made by hand brings about
+        except Exception:  # noqa: BLE001 # InvalidTag, or any error by a handmade envelope
             msg = f"encrypted with key {key}, but it was changed, cut short or moved"
             raise Undecryptable(msg) from None
 
     def seal_record(
         self, record: Mapping[str, Any], what: str, job: int, delivery: int
     ) -> dict[str, Any]:
-        """An envelope of what is known of one delivery; `d` tells reencrypt that it is bound."""
+        """Return an envelope of a record about one delivery.
+
+        The key `d` tells reencrypt that the record is bound to its delivery.
+        """
         sealed = self.seal(_encode({**record, "delivery": delivery}), what, str(job))
         return {MARK: {**sealed[MARK], "d": delivery}}
 
     def open_record(self, envelope: Any, what: str, job: int, delivery: int) -> dict[str, Any]:
         """Open a record that `seal_record` sealed. Raises Undecryptable."""
         record = _decode(self.open(envelope, what, str(job)))
-        # One of the release before has none: it ends with its key.
+        # Records of the previous release have no delivery; they end with their key.
         if record.pop("delivery", delivery) != delivery:
             msg = f"encrypted with key {key_of(envelope)}, but for another delivery: it was moved"
             raise Undecryptable(msg)
@@ -136,29 +145,33 @@ class Keyring:
     def seal_again(
         self, envelope: Mapping[str, Any], what: str, job: int, delivery: int
     ) -> dict[str, Any]:
-        """The envelope of a record, by the first key and bound. Raises Undecryptable."""
+        """Encrypt a record again by the first key, bound to its delivery.
+
+        Raises Undecryptable.
+        """
         record = self.open_record(envelope, what, job, delivery)
         return {**envelope, **self.seal_record(record, what, job, delivery)}
 
     def seal_payload(self, payload: bytes, whose: Whose) -> tuple[dict[str, Any], dict[str, str]]:
-        """The envelope of a payload (its JSON), and the header that goes with it."""
+        """Return the envelope of a payload (its JSON) and the header for it."""
         second, random = f"{time.time():.0f}", _to_text(os.urandom(SALT_BYTES))
         salt = f"{VERSION}{second}.{random}.{whose.digest(second, random)}"
         return self.seal(payload, "payload", whose.kind, salt), {MARK: salt}
 
     def with_digest(self, envelope: dict[str, Any], plain: Any) -> dict[str, Any]:
-        """The envelope with what tells equal values apart from others, and says nothing of them."""
+        """Return the envelope with a digest that equal values share.
+
+        The digest reveals nothing about the values.
+        """
         return {MARK: {**envelope[MARK], "u": self.digest(plain)}}
 
     def digest(self, plain: Any) -> str:
-        """Return a keyed digest: equal for equal values, and meaningless without the
-        key.
-        """
+        """Return a keyed digest: equal for equal values, useless without the key."""
         told = msgspec.json.encode(plain, order="sorted")
         return _to_text(hmac.digest(self._first, b"unique " + told, "sha256"))
 
     def seal_failure(self, record: Mapping[str, Any], job: int, delivery: int) -> dict[str, Any]:
-        """A failure's record with its message and detail sealed, except for IN_CLEAR."""
+        """Return a failure's record, sealed except for IN_CLEAR."""
         clear, hidden = _split(record["detail"])
         known = {"message": record["message"], "detail": hidden}
         sealed = self.seal_record(known, "failure", job, delivery)
@@ -182,7 +195,7 @@ def open_noted(
 
 
 def shown_noted(value: dict[str, Any], what: str, job: int, delivery: int) -> dict[str, Any]:
-    """The same for people: opened, or under the mark why it cannot be."""
+    """Return a record for display: opened, or with the reason why it is not."""
     try:
         return open_noted(configured(), value, what, job, delivery)
     except Undecryptable as error:
@@ -190,7 +203,7 @@ def shown_noted(value: dict[str, Any], what: str, job: int, delivery: int) -> di
 
 
 def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A failure's detail as the part that stays in the clear and the part that is sealed."""
+    """Split a failure's detail into the part in the clear and the sealed part."""
     clear = {name: detail[name] for name in IN_CLEAR if name in detail}
     return clear, {name: value for name, value in detail.items() if name not in clear}
 
@@ -199,11 +212,13 @@ def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def configured() -> Keyring | None:
     """Return the keyring of this process; None if encryption is off.
 
-    Read once, from REDRIVE_ENCRYPTION_KEYS or REDRIVE_ENCRYPTION_KEYS_FILE. It is here and not in
-    the settings because producers, who have none, encrypt as well.
+    The keys are read once, from REDRIVE_ENCRYPTION_KEYS or
+    REDRIVE_ENCRYPTION_KEYS_FILE. They are not in the settings because producers, which
+    have no settings, encrypt as well.
 
     Raises:
-        SettingsError: it is set and unusable. Nothing is stored in the clear then.
+        SettingsError: a variable is set but its value cannot be used. Nothing is stored
+            unencrypted then.
     """
     text, path = os.environ.get(KEYS), os.environ.get(KEYS_FILE)
     if text:
@@ -230,12 +245,13 @@ def _read_file(path: str, source: str) -> str:
 
 
 def read_keys(text: str, source: str) -> dict[str, bytes]:
-    """Keys by id, in order, from lines of `id base64-of-32-bytes`.
+    """Return keys by id, in order, from lines of `id base64-of-32-bytes`.
 
     Empty lines and lines that begin with # are skipped.
 
     Raises:
-        SettingsError: names `source`, the line and the fix, and never the key.
+        SettingsError: the message has `source`, the line and the fix, and never the
+            key.
     """
     found: dict[str, bytes] = {}
     for number, words in _lines(text):
@@ -252,7 +268,7 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Number and words of each line that is neither empty nor a comment."""
+    """Yield the number and the words of each line that is not empty and no comment."""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if words and not words[0].startswith("#"):
@@ -260,7 +276,10 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def key_of(value: Any) -> str | None:
-    """The id of the key that sealed a value; None: in the clear, or its envelope is broken."""
+    """Return the id of the key that sealed a value.
+
+    None: the value is not encrypted, or its envelope is broken.
+    """
     envelope = cast("dict[str, Any]", value).get(MARK) if isinstance(value, dict) else None
     key = cast("dict[str, Any]", envelope).get("k") if isinstance(envelope, dict) else None
     return key if isinstance(key, str) and _KEY_ID.fullmatch(key) else None
@@ -269,7 +288,10 @@ def key_of(value: Any) -> str | None:
 def open_payload(
     keyring: Keyring | None, envelope: Any, whose: Whose, headers: Mapping[str, Any]
 ) -> bytes:
-    """The JSON of a job's payload, from its envelope or that one's JSON. Raises Undecryptable."""
+    """Return the JSON of a job's payload. Raises Undecryptable.
+
+    The payload is an envelope, or the JSON text of an envelope.
+    """
     if isinstance(envelope, str):
         try:
             envelope = _decode(envelope)
@@ -277,7 +299,7 @@ def open_payload(
             envelope = None
     salt = str(headers.get(MARK))
     payload = _required(keyring, envelope).open(envelope, "payload", whose.kind, salt)
-    # One of the release before is bound to no more: it ends with its key.
+    # Payloads of the previous release are bound to less; they end with their key.
     if salt.startswith(VERSION) and not _is_bound(salt, whose):
         msg = f"encrypted with key {key_of(envelope)}, but for another job: it was moved"
         raise Undecryptable(msg)
@@ -285,7 +307,7 @@ def open_payload(
 
 
 def _is_bound(salt: str, whose: Whose) -> bool:
-    second, random, digest = salt.removeprefix(VERSION).split(".")  # as we wrote it: it opened
+    second, random, digest = salt.removeprefix(VERSION).split(".")  # ours: it opened
     return digest == whose.digest(second, random)
 
 
@@ -295,7 +317,7 @@ def is_sealed(value: Any) -> bool:
 
 
 def shown_payload(row: Mapping[str, Any]) -> Any:
-    """The payload of a job or dead letter for people: opened, or why it cannot be."""
+    """Return a payload for display: opened, or the reason why it cannot be opened."""
     payload = row["payload"]
     if not is_sealed(payload):
         return payload
@@ -306,9 +328,9 @@ def shown_payload(row: Mapping[str, Any]) -> Any:
 
 
 def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
-    """A failure with its message and detail opened, or a message that says why they cannot be.
+    """Return a failure for display, with its message and detail opened.
 
-    Its row says of which delivery it is.
+    If they cannot be opened, the message says why. The row has the failure's delivery.
     """
     detail = failure["detail"]
     if not is_sealed(detail):
@@ -319,7 +341,7 @@ def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
-    """A side effect opened, or one that says why it cannot be; as a failure."""
+    """Return a side effect for display, like `shown_failure`."""
     if not is_sealed(effect["detail"]):
         return dict(effect)
     opened = _shown(effect["detail"], "side effect", job, effect["deliveries"])
@@ -347,7 +369,7 @@ def _unread(key: str | None) -> str:
 
 
 def _fault(words: Sequence[str], known: Container[str]) -> str | None:
-    """Return the fault in the words of a key line, without the key."""
+    """Describe the fault of a key line, without the key."""
     if len(words) != 2:  # noqa: PLR2004 # id and key
         return f"write an id and a key, with a space between; it has {len(words)} words"
     name, key = words

@@ -1,4 +1,4 @@
-"""Add jobs, on the caller's own connection and inside the caller's own transaction."""
+"""Add jobs on the caller's own connection, inside the caller's own transaction."""
 
 import contextlib
 import itertools
@@ -46,19 +46,21 @@ ENQUEUE_MANY = (
 COPIED = tuple(name for name, field in PARAMETERS.items() if field.copied)
 COPY = f"copy redrive.jobs ({', '.join(COPIED)}) from stdin"
 CHUNK = 2_500
-"""Jobs that one statement adds, unless their payloads are large."""
+"""Largest number of jobs that one statement adds."""
 
 CHUNK_CHARACTERS = 1 << 21
-"""Of payloads in a statement: past `work_mem` (4 MB) the database passes its rows on by a file, and
-past 256 MB it takes no JSON."""
+"""Largest total length of the payloads in one statement, in characters.
+
+Above `work_mem` (4 MB) the database writes the rows to a file. Above 256 MB it rejects
+the JSON."""
 
 
 def _values_of(names: tuple[str, ...]) -> Callable[[CheckedJob], tuple[Any, ...]]:
     return itemgetter(*names)  # pyright: ignore[reportUnknownVariableType] # its stub counts names
 
 
-_COPIED = frozenset(COPIED) | {"version"}  # which is one of the headers
-_MAPPINGS: Any = (dict, Mapping)  # the first is quicker to see
+_COPIED = frozenset(COPIED) | {"version"}  # the version is stored in the headers
+_MAPPINGS: Any = (dict, Mapping)  # isinstance finds a dict fastest
 _copied_values = _values_of(COPIED)
 _payload: Callable[[CheckedJob], str] = itemgetter("payload")
 
@@ -68,10 +70,11 @@ class Enqueued:
     """Result of an enqueue.
 
     Attributes:
-        id: of the job; of the one that has the key, if another has it.
-        created: whether the job is new.
-        outcome: `enqueued`, or what the job that has the key does: `live` or `succeeded`; or
-            `replaced`: it gets this one's payload and time, when the transaction commits.
+        id: the id of the new job, or of the existing job with the same key.
+        created: True if the call created a new job.
+        outcome: `enqueued` for a new job. `live` or `succeeded`: state of the existing
+            job with the same key. `replaced`: the existing job gets this payload and
+            time when the transaction commits.
     """
 
     id: int
@@ -90,23 +93,29 @@ def enqueue(
 def enqueue(
     conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
 ) -> int | Awaitable[int]:
-    """Add one job in the transaction that is open on `conn`; it exists when that commits.
+    """Add one job in the transaction that is open on `conn`.
+
+    The job exists after the commit.
 
     Args:
-        conn: a connection of psycopg, SQLAlchemy (also a Session), Django or asyncpg; an async one
-            gives an awaitable.
-        kind: which handler runs it, `^[a-z][a-z0-9_.-]{0,62}$`. The handler's queue is not known
-            here: give `queue`, or call `enqueue` of the handler or its registry.
-        payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels deep.
-        options: the fields of `JobOptions`: queue, delay (seconds or a timedelta) or run_at (an
-            aware datetime), idempotency_key, unique_for, batch and more.
+        conn: a connection of psycopg, SQLAlchemy (also a Session), Django or asyncpg.
+            An async connection returns an awaitable.
+        kind: selects the handler, `^[a-z][a-z0-9_.-]{0,62}$`. This function does not
+            know the handler's queue. Pass `queue`, or call `enqueue` of the handler or
+            of its registry.
+        payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels
+            deep.
+        options: the fields of `JobOptions`: queue, delay (seconds or a timedelta) or
+            run_at (an aware datetime), idempotency_key, unique_for, batch and more.
 
     Returns:
-        the job's id; with a key that is taken, or unique, the id of the job that is in the way.
+        The id of the job, or of the existing job if its key is taken or a unique job
+        exists.
 
     Raises:
-        InvalidJob: the job cannot be stored; its `path` and `rule` say why. Nothing was sent.
-        TypeError: an option has an unknown name, or `conn` is something else.
+        InvalidJob: the job cannot be stored; `path` and `rule` say why. Nothing was
+            sent.
+        TypeError: an option has an unknown name, or `conn` has an unsupported type.
     """
     return _enqueue(conn, fields_of_call("enqueue", kind, payload, options), _id)
 
@@ -122,7 +131,10 @@ def enqueue_reporting(
 def enqueue_reporting(
     conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
 ) -> Enqueued | Awaitable[Enqueued]:
-    """Like `enqueue`, but say whether the job is new, and what has its key otherwise."""
+    """Add one job like `enqueue`, and also return whether it is new.
+
+    If a job with the same key exists, the result says what state that job is in.
+    """
     return _enqueue(conn, fields_of_call("enqueue_reporting", kind, payload, options), _report)
 
 
@@ -143,7 +155,7 @@ def _report(row: Any) -> Enqueued:
 
 
 def _seal(job: CheckedJob) -> CheckedJob:
-    """Encrypt the payload where the application has keys."""
+    """Encrypt the payload if the application has keys."""
     keyring = configured()
     if keyring is None:
         return job
@@ -158,7 +170,7 @@ def _seal(job: CheckedJob) -> CheckedJob:
 
 
 def to_json(value: Any) -> str:
-    """A value as JSON text."""
+    """Return a value as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
@@ -167,17 +179,19 @@ def enqueue_many(conn: SyncConnection, jobs: Iterable[JobFields]) -> int: ...
 @overload
 def enqueue_many(conn: AsyncConnection, jobs: Iterable[JobFields]) -> Awaitable[int]: ...
 def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
-    """Add many jobs in the transaction that is open on `conn`, by COPY where that is possible.
+    """Add many jobs in the transaction that is open on `conn`, by COPY where possible.
 
     Args:
         conn: as for `enqueue`.
-        jobs: mappings with the fields of `JobFields`: `kind`, and what else `enqueue` takes.
+        jobs: mappings with the fields of `JobFields`: `kind`, and any other argument of
+            `enqueue`.
 
     Returns:
-        how many were created; a key that is taken creates none.
+        The number of jobs that were created. A job whose key is taken is not counted.
 
     Raises:
-        InvalidJob: a job cannot be stored; its `path` starts with `jobs[n]`. None of them stays.
+        InvalidJob: a job cannot be stored; its `path` starts with `jobs[n]`. No job of
+            the call is added.
     """
     family = sql_drivers.driver_of(conn)
     if family == "psycopg":
@@ -193,7 +207,7 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
 
 
 def checked_at(path: str, job: Any) -> CheckedJob:
-    """Check and encrypt one job of several; InvalidJob says by `path` which one it is about."""
+    """Check and encrypt one job of a list; InvalidJob has its position in `path`."""
     if not isinstance(job, (dict, Mapping)):
         raise InvalidJob(path, f"must be a mapping, not {type(job).__name__}")
     try:
@@ -204,8 +218,9 @@ def checked_at(path: str, job: Any) -> CheckedJob:
 
 
 def _is_plain(fields: Mapping[str, Any]) -> bool:
-    """Return True if COPY can add the job: no look at other jobs or at the server's
-    clock is needed.
+    """Return True if COPY can add the job.
+
+    COPY can neither compare the job with other jobs nor read the server's clock.
     """
     for name in fields:  # noqa: SIM110 # a generator costs more than all the rest
         if name not in _COPIED and fields[name] is not None:
@@ -214,7 +229,7 @@ def _is_plain(fields: Mapping[str, Any]) -> bool:
 
 
 def _parted(jobs: list[CheckedJob]) -> tuple[list[CheckedJob], list[CheckedJob]]:
-    """Split jobs into those that COPY can add and the others."""
+    """Split jobs into jobs that COPY can add and all others."""
     plain = [job for job in jobs if _is_plain(job)]
     return plain, [job for job in jobs if not _is_plain(job)]
 
@@ -224,7 +239,7 @@ def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:
 
 
 def _packed(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
-    """The parameters of one statement after the other."""
+    """Yield the parameters of each statement."""
     return ((_columns(chunk),) for chunk in _chunks(jobs))
 
 
@@ -239,7 +254,7 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
 
 
 def _columns(jobs: list[CheckedJob]) -> str:
-    """Jobs as enqueue_many_v1 takes them: an array for each field that is not as by default."""
+    """Return jobs as enqueue_many_v1 takes them: one array for each field in use."""
     columns = zip(*[job.values() for job in jobs], strict=True)
     parts = [
         f'"{name}":{_column(field.type, values)}'
@@ -250,23 +265,23 @@ def _columns(jobs: list[CheckedJob]) -> str:
 
 
 def _column(type_of: FieldType, values: tuple[Any, ...]) -> str:
-    if type_of == "object":  # these are JSON already
+    if type_of == "object":  # the values are JSON already
         return f"[{','.join(values)}]"
-    if type_of == "names":  # arrays in an array would have to be of one length
+    if type_of == "names":  # nested arrays must have equal lengths
         values = tuple(None if names is None else to_json(names) for names in values)
     return to_json(values)
 
 
 def _stream(conn: Any, jobs: Iterable[Any]) -> int:
-    """Check the next jobs while the database takes in the last ones."""
+    """Check the next jobs while the database receives the previous ones."""
     plain, size, other = 0, 0, list[tuple[int, Any]]()
-    can_wait = isinstance(jobs, (list, tuple))  # what a generator gave may change with its next
+    can_wait = isinstance(jobs, (list, tuple))  # a generator may reuse its mapping
     with _whole_or_not(conn):
         with contextlib.ExitStack() as stack:
             copy: Any = None
             for n, fields in enumerate(jobs):
                 if isinstance(fields, _MAPPINGS) and not (
-                    _COPIED.issuperset(fields) or _is_plain(fields)  # most have few fields
+                    _COPIED.issuperset(fields) or _is_plain(fields)  # most jobs have few fields
                 ):
                     other.append((n, fields if can_wait else checked_at(f"jobs[{n}]", fields)))
                     continue
@@ -291,13 +306,13 @@ def _stream(conn: Any, jobs: Iterable[Any]) -> int:
 
 @contextlib.contextmanager
 def _whole_or_not(conn: Any) -> Iterator[None]:
-    """Undo what was done within when it fails, and nothing of what the caller had done before."""
+    """Undo all work of the block if it fails; keep the caller's earlier work."""
     if conn.autocommit or conn.info.transaction_status.name != "IDLE":
         with conn.transaction():
             yield
         return
     try:
-        yield  # this begins the caller's transaction: `conn.transaction()` would also end it
+        yield  # not in `conn.transaction()`, which would commit the caller's work
     except BaseException:
         conn.rollback()
         raise
@@ -305,7 +320,7 @@ def _whole_or_not(conn: Any) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _whole_or_not_async(conn: Any) -> AsyncIterator[None]:
-    """The same for an async connection."""
+    """Do the same as `_whole_or_not` for an async connection."""
     if conn.autocommit or conn.info.transaction_status.name != "IDLE":
         async with conn.transaction():
             yield

@@ -1,16 +1,16 @@
-"""Every exception Redrive raises. What a handler raises to steer its job is in `signals`."""
+"""Every exception that Redrive raises. `signals` has the ones that a handler raises."""
 
 
 class RedriveError(Exception):
-    """The base of every error that Redrive raises."""
+    """Base class of every error that Redrive raises."""
 
 
 class SettingsError(RedriveError):
-    """A setting cannot be used; the text says which, what it holds and what is allowed."""
+    """A setting is invalid; the message says what it holds and what is allowed."""
 
 
 class CannotImport(SettingsError):
-    """The registry of handlers cannot be imported; the lines of the text say where that failed."""
+    """The registry of handlers cannot be imported; the message has the place."""
 
 
 class SchemaError(RedriveError):
@@ -18,7 +18,7 @@ class SchemaError(RedriveError):
 
 
 class SchemaTooNew(SchemaError):
-    """The schema was made by a newer program; this one must be upgraded."""
+    """The schema was made by a newer program; upgrade this program."""
 
 
 class Busy(RedriveError):
@@ -29,8 +29,8 @@ class InvalidJob(RedriveError, ValueError):
     """A job cannot be enqueued.
 
     Attributes:
-        path: where the fault is, e.g. `payload.items[3].price`, `kind`.
-        rule: what is allowed there.
+        path: the place of the fault, e.g. `payload.items[3].price`, `kind`.
+        rule: the rule for values at that place.
     """
 
     def __init__(self, path: str, rule: str) -> None:
@@ -40,4 +40,4 @@ class InvalidJob(RedriveError, ValueError):
 
 
 class StaleClaim(RedriveError):
-    """The job is no longer this worker's: it has ended, or another worker has claimed it."""
+    """The worker no longer holds the job: it ended, or another worker claimed it."""

@@ -1,4 +1,4 @@
-"""For handlers: do a thing once, however often the job runs."""
+"""Let a handler do an action once, however often its job runs."""
 
 from collections.abc import Awaitable
 from typing import Any, overload
@@ -13,18 +13,19 @@ def idempotent(conn: SyncConnection, key: str) -> bool: ...
 @overload
 def idempotent(conn: AsyncConnection, key: str) -> Awaitable[bool]: ...
 def idempotent(conn: Any, key: str) -> bool | Awaitable[bool]:
-    """Return whether what `key` stands for is still to be done; True takes the key.
+    """Take `key`, and return True if it was free: the action is still to be done.
 
         with conn.transaction():
             if idempotent(conn, f"charge-{invoice.id}"):
-                ...  # write what has to be written once
+                ...  # write here
 
-    The key is taken in the transaction that is open on `conn`: for good when it commits, not at all
-    when it rolls back. A second caller waits until the first one commits or rolls back. Keys are
-    kept as long as `redrive retention` says.
+    The key belongs to the transaction that is open on `conn`. A commit keeps the key,
+    and a rollback frees it. A second caller waits until the first one commits or rolls
+    back. `redrive retention` shows how long keys are kept.
 
     Args:
-        conn: a connection of psycopg, SQLAlchemy or asyncpg; an async one gives an awaitable.
+        conn: a connection of psycopg, SQLAlchemy or asyncpg; an async connection
+            returns an awaitable.
         key: 1 to 255 characters.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Context of a handler: its job, and what it can do with it."""
+"""The job that a handler receives, and the calls it can make on it."""
 
 import asyncio
 import math
@@ -24,20 +24,20 @@ COMPLETE = "select redrive.complete_in_transaction_v1(%s, %s, %s)"
 
 
 class Watch:
-    """Receiver of calls to `Job.dependency`; this one lets everything through."""
+    """Receiver of calls to `Job.dependency`; this base class allows every call."""
 
     def enter(self, name: str) -> None:
-        """A dependency is about to be used. May raise DependencyOpen."""
+        """Record that a dependency is about to be used. May raise DependencyOpen."""
 
     def leave(self, name: str, error: Exception | None) -> None:
-        """Record the use of a dependency: `error` is why it failed, or None."""
+        """Record that a dependency was used; `error` is its failure, or None."""
 
 
 class Notes:
-    """Receiver of `Job.progress` and `Job.checkpoint`; this one keeps nothing."""
+    """Receiver of `Job.progress` and `Job.checkpoint`; this class stores nothing."""
 
     def progress(self, share: float, text: str) -> None:
-        """The work is so far. Any thread may say so, as often as it likes."""
+        """Record the progress of the work. Any thread may call this at any rate."""
 
     def checkpoint(self, data: str) -> "Future[bool]":
         """Store a checkpoint. The future is False if another worker has the job now."""
@@ -47,23 +47,25 @@ class Notes:
 
 
 class Job:
-    """The job an attempt is for.
+    """The job that an attempt runs.
 
     Attributes:
-        id: for life, through retries and redrives.
-        kind, queue: what it is, where it waited.
-        attempt: from 1; starts again at 1 after a redrive.
-        deliveries: how often it was ever claimed; only grows, so other systems can use it as a
-            fencing token.
-        key: its idempotency key, or its id and the instant it was enqueued at: the same for every
-            attempt. Send it to whoever can deduplicate.
+        id: the job's id; it stays the same through retries and redrives.
+        kind, queue: its kind, and the queue that it waited in.
+        attempt: the number of this attempt, from 1; a redrive starts again at 1.
+        deliveries: how often the job was claimed in all. It only grows, so other
+            systems can use it as a fencing token.
+        key: the idempotency key, or the id and the instant of the enqueue if it has no
+            key. It is the same for every attempt. Send it to services that can
+            deduplicate requests.
         deadline: when this attempt will be stopped, UTC.
-        redrives: how often it came back from the dead letters.
+        redrives: how often the job was redriven from the dead letters.
         tenant, headers: as enqueued.
-        scheduled_for: the slot for which its schedule enqueued it; None: no schedule did.
-        cancelled: an operator wants it no longer. An async handler is cancelled then; a plain one
-            looks here now and then, and returns or raises. Ten seconds later its process is killed.
-        last_checkpoint: what an attempt before this one gave to `checkpoint`; None = nothing.
+        scheduled_for: the slot for which a schedule enqueued the job, or None.
+        cancelled: True after an operator cancelled the job. An async handler is
+            cancelled at that moment. A plain handler should check this now and then,
+            and return or raise. After ten more seconds its process is killed.
+        last_checkpoint: the data that an earlier attempt gave to `checkpoint`, or None.
     """
 
     __slots__ = (
@@ -86,10 +88,10 @@ class Job:
         "tenant",
     )
 
-    def __init__(  # noqa: PLR0913 # a record
+    def __init__(  # noqa: PLR0913 # one argument for each attribute
         self,
         *,
-        id: int,  # noqa: A002 # its name everywhere
+        id: int,  # noqa: A002 # `id` is its name everywhere
         kind: str,
         queue: str = "default",
         attempt: int = 1,
@@ -111,7 +113,7 @@ class Job:
         self.queue = queue
         self.attempt = attempt
         self.deliveries = deliveries
-        # An id may come again after a failover that lost it; with the instant it does not.
+        # A failover may assign an id again; the instant keeps the key unique.
         self.key = key or f"{id}-{round(created * 1e6)}"
         self.deadline = deadline
         self.redrives = redrives
@@ -127,35 +129,39 @@ class Job:
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The slot for which its schedule enqueued it, UTC; None: no schedule did."""
+        """Return the slot for which a schedule enqueued the job, UTC, or None."""
         try:
             return datetime.fromisoformat(self.headers["scheduled_for"])
         except (KeyError, TypeError, ValueError):  # a producer may have a header of that name
             return None
 
     def side_effect(self, what: str, **detail: Any) -> None:
-        """Record what was just done in the world: `job.side_effect("charged", id=charge.id)`.
+        """Record a change that the handler just made outside of the database.
 
-        It is kept with the job and shown before anybody redrives it. Call it from the handler,
-        after the deed.
+            job.side_effect("charged", id=charge.id)
+
+        The record is kept with the job and shown before anyone redrives it. Call this
+        from the handler, after the change was made.
 
         Args:
-            what: at most 200 characters.
-            detail: small and JSON; keys that sound secret are left out.
+            what: a short description, at most 200 characters.
+            detail: small JSON values; keys whose names sound secret are left out.
 
         Raises:
-            InvalidJob: the detail is not JSON, or more than 2 KiB of it.
+            InvalidJob: the detail is not JSON, or is larger than 2 KiB.
         """
         text = encode_object("side_effect", redact(detail), MAX_SIDE_EFFECT_BYTES)
         self._tell(what[:MAX_SIDE_EFFECT_CHARACTERS].replace("\0", ""), msgspec.json.decode(text))
 
     def progress(self, share: float, text: str = "") -> None:
-        """Say how far the work is: `job.progress(0.4, "page 40 of 100")`, for `redrive job show`.
+        """Report the progress of the work, shown by `redrive job show`.
 
-        Call it as often as you like: once a second the newest is passed on.
+            job.progress(0.4, "page 40 of 100")
+
+        Call it as often as you like. Only the newest report is sent, once a second.
 
         Args:
-            share: from 0 to 1; what lies outside is taken for the nearest of them.
+            share: from 0 to 1; a value outside is replaced by the nearest limit.
             text: at most 200 characters.
 
         Raises:
@@ -168,18 +174,20 @@ class Job:
         self._notes.progress(min(1.0, max(0.0, float(share))), kept)
 
     def checkpoint(self, data: Mapping[str, Any]) -> Any:
-        """Keep what the next attempt is to go on from; it gets this as `job.last_checkpoint`.
+        """Store data for the next attempt, which reads it as `job.last_checkpoint`.
 
-        Returns once it is committed. It outlives a retry, a crash, the dead letters and a redrive,
-        and is gone when the job has succeeded. A later one takes its place.
+        Returns after the commit. The data survives a retry, a crash, the dead letters
+        and a redrive. It is deleted when the job succeeds. A later checkpoint replaces
+        it.
 
         Args:
-            data: a JSON object of at most 64 KiB; in an async handler, await the result.
+            data: a JSON object of at most 64 KiB. In an async handler, await the
+                result.
 
         Raises:
             InvalidJob: the data is not such an object.
-            RuntimeError: the job was completed already, by `job.complete()`.
-            StaleClaim: another worker has the job by now; stop.
+            RuntimeError: `job.complete()` has already completed the job.
+            StaleClaim: another worker has claimed the job; stop the work.
         """
         text = encode_object("checkpoint", data, MAX_CHECKPOINT_BYTES)
         if self._completed_on is not None:
@@ -197,11 +205,11 @@ class Job:
 
     @contextmanager
     def dependency(self, name: str) -> Iterator[None]:
-        """Use a dependency of part of the work; what happens inside counts for its breaker.
+        """Use a dependency for part of the work; the result counts for its breaker.
 
         Raises:
-            DependencyOpen: its breaker is open; let it pass, and the job comes back later with its
-                attempt refunded.
+            DependencyOpen: the breaker is open. Do not catch it: the job is released
+                with its attempt refunded, and runs again later.
         """
         self._watch.enter(name)
         try:
@@ -214,14 +222,15 @@ class Job:
     def complete(self, conn: Any) -> Any:
         """Complete the job in the transaction that is open on `conn`.
 
-        The handler's writes and the end of the job commit together or not at all. Commit before the
-        handler returns.
+        The handler's writes and the end of the job commit together or not at all.
+        Commit before the handler returns.
 
         Args:
-            conn: of psycopg, SQLAlchemy, Django or asyncpg; with an async one, await the result.
+            conn: a connection of psycopg, SQLAlchemy, Django or asyncpg. With an async
+                connection, await the result.
 
         Raises:
-            StaleClaim: another worker holds the job by now; roll back.
+            StaleClaim: another worker has claimed the job; roll back.
         """
         self._completed_on = sql_drivers.itself(conn)
         return sql_drivers.scalar(
@@ -237,5 +246,5 @@ class Job:
 
     @property
     def completed_on(self) -> Any:
-        """The connection `complete` was called with, or None."""
+        """Return the connection that `complete` was called with, or None."""
         return self._completed_on

@@ -1,7 +1,8 @@
 """Decorated handlers: the function itself, and the way to enqueue its jobs.
 
-A producer that can import the handler need not know its queue, the version of its payload or its
-model: jobs that are enqueued through it go where the handler says, and fit what the handler takes.
+A producer that imports the handler does not need to know its queue, its payload version
+or its model. Jobs enqueued through the handler use its queue and are checked against
+its model.
 """
 
 import functools
@@ -25,15 +26,15 @@ Others = ParamSpec("Others")
 Returned = TypeVar("Returned")
 
 OF_ONE_JOB = ("idempotency_key",)
-"""Options that many jobs cannot have in common."""
+"""Options that must differ between jobs, so `enqueue_many` rejects them."""
 
 
 class Registered(Protocol):
-    """A `Handler`, as far as a producer is concerned."""
+    """The part of a `Handler` that producers use."""
 
     @property
     def kind(self) -> str:
-        """Return the kind of its jobs; `mail.*` for all kinds that begin so."""
+        """Return the kind of its jobs; `mail.*` covers all kinds with that prefix."""
         ...
 
     @property
@@ -48,16 +49,16 @@ class Registered(Protocol):
 
     @property
     def secret(self) -> frozenset[str]:
-        """Keys of the payload that no text may quote."""
+        """Return the payload keys whose values are hidden everywhere."""
         ...
 
     def payload(self, text: str, version: int) -> Any:
-        """Read a payload as the runner will."""
+        """Read a payload in the same way as the runner."""
         ...
 
 
 class JobFunction(Generic[PayloadT, Others, Returned]):
-    """A decorated function: called, it is what it was; `enqueue` makes a job of it."""
+    """A decorated function: a call runs it as before, `enqueue` adds a job for it."""
 
     __wrapped__: Callable[Concatenate[PayloadT, Others], Returned]
 
@@ -72,7 +73,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
     def __call__(
         self, payload: PayloadT, /, *args: Others.args, **kwargs: Others.kwargs
     ) -> Returned:
-        """Call the function, here and now."""
+        """Call the function directly, without a job."""
         return self.__wrapped__(payload, *args, **kwargs)
 
     def __reduce__(self) -> str:
@@ -96,17 +97,18 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
 
         Args:
             conn: as for `redrive.enqueue`.
-            payload: what the function takes, with its SecretStr fields as they are. It is read as
-                the runner will read it, before anything is sent.
-            options: as for `redrive.enqueue`; the queue and the payload's version are the
-                handler's unless they are given.
+            payload: the function's payload, with its SecretStr fields unchanged. It is
+                read in the same way as by the runner before anything is sent.
+            options: as for `redrive.enqueue`. By default the queue and the payload
+                version are the handler's.
 
         Returns:
-            the job's id; with an idempotency key that is taken, the id of the job that has it.
+            The id of the job. If the idempotency key is taken, the id of the job that
+            has it.
 
         Raises:
-            InvalidJob: the handler could not read it; `path` names the field.
-            TypeError: an option has an unknown name, or `conn` is something else.
+            InvalidJob: the handler cannot read the payload; `path` names the field.
+            TypeError: an option has an unknown name, or `conn` has an unsupported type.
         """
         return enqueue_for(self._handler, conn, self._handler.kind, payload, options)
 
@@ -121,14 +123,16 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
     def enqueue_many(
         self, conn: Any, payloads: Iterable[PayloadT], **options: Unpack[JobOptions]
     ) -> int | Awaitable[int]:
-        """Add a job for each payload, as `redrive.enqueue_many` does; the options are of all.
+        """Add one job for each payload, all with the same options.
+
+        See `redrive.enqueue_many`.
 
         Returns:
-            how many were created.
+            The number of jobs that were created.
 
         Raises:
-            InvalidJob: the handler could not read one; its `path` starts with `jobs[n]`.
-            TypeError: an option has an unknown name, or can only be of one job.
+            InvalidJob: the handler cannot read a payload; `path` starts with `jobs[n]`.
+            TypeError: an option has an unknown name, or must differ between jobs.
         """
         check_options("enqueue_many", options)
         for name in OF_ONE_JOB:
@@ -140,13 +144,13 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
         return enqueue_many_for(lambda _: self._handler, conn, cast("Any", jobs))
 
 
-# for any connection: of an unknown one a type checker cannot tell what its overloads return
+# Type checkers cannot choose an overload for an unknown connection type.
 _enqueue: Callable[..., Any] = enqueue
 _enqueue_many: Callable[..., Any] = enqueue_many
 
 
 def plain(function: Any) -> Any:
-    """Return the function itself of one that was decorated, and anything else as it is."""
+    """Return the function of a JobFunction, or any other value unchanged."""
     decorated: Any = function
     return decorated.__wrapped__ if isinstance(function, JobFunction) else decorated
 
@@ -154,21 +158,21 @@ def plain(function: Any) -> Any:
 def enqueue_many_for(
     handler_of: Callable[[str], Registered], conn: Any, jobs: Iterable[JobFields]
 ) -> int | Awaitable[int]:
-    """Add many jobs, each as the handler of its kind says."""
+    """Add many jobs, each with the options of its kind's handler."""
     return _enqueue_many(conn, _checked(jobs, handler_of))
 
 
 def enqueue_for(
     handler: Registered, conn: Any, kind: str, payload: Any, options: JobOptions
 ) -> int | Awaitable[int]:
-    """Add one job of `kind`, as its handler says."""
+    """Add one job of `kind` with the options of its handler."""
     check_options("enqueue", options)
     given = options_for(handler, options)
     return _enqueue(conn, kind, checked_payload(handler, payload, given), **given)
 
 
 def options_for(handler: Registered, options: JobOptions) -> JobOptions:
-    """Merge the options of the producer with those of the handler."""
+    """Merge the options of the producer and the handler."""
     said = JobOptions(queue=handler.queue)
     if handler.version > 1:
         said["version"] = handler.version
@@ -178,10 +182,10 @@ def options_for(handler: Registered, options: JobOptions) -> JobOptions:
 def _checked(
     jobs: Iterable[JobFields], handler_of: Callable[[str], Registered]
 ) -> Iterator[JobFields]:
-    """The same jobs as their handlers say, one by one."""
+    """Yield the jobs one by one, checked by their handlers."""
     for n, job in enumerate(jobs):
         if not _has_kind(job):
-            yield job  # `enqueue_many` says what is wrong with it
+            yield job  # `enqueue_many` reports its fault
             continue
         handler = handler_of(job["kind"])
         given = cast("JobFields", options_for(handler, job))
@@ -198,10 +202,11 @@ def _has_kind(job: Any) -> bool:
 
 
 def checked_payload(handler: Registered, payload: Any, options: JobOptions) -> dict[str, Any]:
-    """Return what is stored of a payload, once the handler has read it as the runner will.
+    """Return the payload to store, after the handler has read it like the runner.
 
     Raises:
-        InvalidJob: it could not; `path` names the first field that does not fit.
+        InvalidJob: the handler cannot read it; `path` names the first field that does
+            not fit.
     """
     stored = dump_model(payload)
     text = encode_payload("payload", stored)
@@ -210,9 +215,9 @@ def checked_payload(handler: Registered, payload: Any, options: JobOptions) -> d
 
 
 def check_payload(handler: Registered, text: str, version: Any) -> None:
-    """Read a payload's JSON of this version as the runner will. Raises InvalidJob."""
+    """Read a payload's JSON of this version like the runner. Raises InvalidJob."""
     if not isinstance(version, int) or version > handler.version:
-        return  # a newer worker's to read
+        return  # only a newer worker can read it
     try:
         handler.payload(text, version)
     except Exception as error:  # noqa: BLE001 # validators and upgrades are user code

@@ -1,4 +1,4 @@
-"""Wait for a job's end, on the caller's own connection, and take what its handler returned."""
+"""Wait for the end of a job on the caller's own connection, and return its result."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ OUTCOME = "select outcome, cast(result as text), delivery from redrive.outcome_v
 LIVE = "live"
 UNKNOWN = "unknown"
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
-"""Seconds between two looks: twice as long each time."""
+"""Seconds between two looks: the pause doubles each time up to the longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,11 @@ class Ended:
     """End of a job.
 
     Attributes:
-        outcome: `succeeded`, `dead`, `dismissed` or `cancelled`; `live`: it has not ended in time;
-            `unknown`: nothing is left of it, and nothing on record says that it succeeded.
-        result: what its handler returned, as JSON has it; None where that was nothing, or is not
-            kept any more.
+        outcome: `succeeded`, `dead`, `dismissed` or `cancelled`. `live`: the job has
+            not ended in time. `unknown`: no record of the job is left, and none says
+            that it succeeded.
+        result: the value that the handler returned, as JSON has it. None if it returned
+            nothing, or the result is no longer kept.
     """
 
     outcome: str
@@ -43,20 +44,22 @@ def wait(conn: AsyncConnection, job: int, timeout: Seconds = 30) -> Awaitable[En
 def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]:
     """Wait until a job has ended, for at most `timeout`.
 
-    Commit first what enqueued it: nobody runs it before that. A job whose handler returned None is
-    known to have succeeded if its queue has a history, or if this call began before the job ended.
-    If nothing is on record, the outcome is `unknown`: the job may have succeeded, its enqueue may
-    have been rolled back, or its dead letter was purged.
+    Commit the transaction that enqueued the job first; no worker can run it before. If
+    the handler returns None, the outcome is `succeeded` in two cases. Either the queue
+    keeps a history, or this call began before the job ended. If no record is left, the
+    outcome is `unknown`. Then the job may have succeeded, its enqueue may have been
+    rolled back, or its dead letter was purged.
 
     Args:
-        conn: as for `enqueue`; an async one gives an awaitable. It looks now and then, so it needs
-            no connection of its own, and works through a pooler.
-        job: its id.
+        conn: as for `enqueue`; an async connection returns an awaitable. The call
+            polls, so it needs no connection of its own and works through a pooler.
+        job: the id of the job.
         timeout: seconds or a timedelta.
 
     Raises:
         LookupError: there is no such job.
-        Undecryptable: its result is encrypted with a key that this process has not.
+        Undecryptable: the result is encrypted with a key that this process does not
+            have.
     """
     give_up_at = time.monotonic() + seconds(timeout)
     if sql_drivers.is_async(conn):
@@ -83,9 +86,7 @@ async def _wait_async(conn: Any, job: int, give_up_at: float) -> Ended:
 
 
 def _pauses() -> Iterator[float]:
-    """Yield the pauses between looks, endlessly, with jitter so that waiters spread
-    out.
-    """
+    """Yield the pauses between looks, endlessly, with jitter to spread waiters."""
     pause = FIRST_PAUSE
     while True:
         yield pause * random.uniform(0.5, 1.0)
@@ -93,7 +94,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _look(conn: Any, job: int, *, was_live: bool) -> Any:
-    """Return how a job is now, or an awaitable of it. Raises as `wait`."""
+    """Return the state of a job, or an awaitable of it. Raises as `wait`."""
     return sql_drivers.row(conn, OUTCOME, (job, was_live), lambda row: _ended(job, *row))
 
 

@@ -1,7 +1,7 @@
 """Every setting, with its unit, default and range. Only the command line reads them.
 
-Each is the environment variable REDRIVE_<NAME>; a flag of the same name overrides it. Secrets can
-be read from a file instead: REDRIVE_DATABASE_URL_FILE.
+Each setting is the environment variable REDRIVE_<NAME>; a flag of the same name
+overrides it. A secret can be read from a file instead: REDRIVE_DATABASE_URL_FILE.
 """
 
 import getpass
@@ -29,19 +29,19 @@ CELLS = PREFIX + "DATABASES"
 ENV_NAME = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 NUMBERS = {int: "a whole number", float: "a number of seconds"}
 OTHERS_PREFIXES = ("REDRIVE_TEST_", "REDRIVE_DEMO_", "REDRIVE_CHAOS_")
-"""Of variables that our tests and the demo read, and no command."""
+"""Prefixes of variables that only the tests and the demo read."""
 
 _SERVICE = re.compile(
     r"REDRIVE_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)\Z"
 )
 _SERVICE_URL = re.compile(r"(?:tcp|udp|sctp)://")
-"""What Kubernetes tells each pod of a Service whose name begins with redrive; REDRIVE_..._PORT is
-one of these only by its value.
-"""
+"""Value that Kubernetes sets in each pod for a Service whose name begins with redrive.
+
+A variable REDRIVE_..._PORT is one of these only if its value matches."""
 
 
 class Settings(BaseSettings):
-    """The settings of every command."""
+    """The settings of all commands."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True
@@ -200,14 +200,15 @@ class Settings(BaseSettings):
         return self
 
     def name_of(self, field: str) -> str:
-        """Return how a field was given or can be: the typed option, or the variable."""
+        """Return the option that set a field, or the variable that can set it."""
         return _name_of(field, self._options)
 
     def address(self) -> Address:
         """Return the address of the database, for callers that connect more than once.
 
         Raises:
-            SettingsError: no variable says so, or several databases are meant.
+            SettingsError: no variable has the address, or several databases are
+                configured.
         """
         cells = self.cells()
         if len(cells) > 1:
@@ -227,14 +228,14 @@ class Settings(BaseSettings):
         """Return the selected cells of REDRIVE_DATABASES; empty if it is not set.
 
         Raises:
-            SettingsError: the file is wrong, or there is no such cell.
+            SettingsError: the file is invalid, or a cell does not exist.
         """
         if self.databases is None:
             if self.cell is not None:
                 msg = f"the cell {self.cell!r} is one of {CELLS}, which is not set"
                 raise SettingsError(msg)
             return ()
-        from redrive.database.cells import read  # noqa: PLC0415 # most have one database
+        from redrive.database.cells import read  # noqa: PLC0415 # most users have one database
 
         cells = read(self.databases)
         found = tuple(cell for cell in cells if self.cell in {None, cell.name})
@@ -245,7 +246,10 @@ class Settings(BaseSettings):
         return found
 
     def queue_names(self) -> tuple[str, ...] | None:
-        """The queues to work on; None = all. Raises SettingsError for a name that is not valid."""
+        """Return the queues to work on; None = all.
+
+        Raises SettingsError for an invalid name.
+        """
         if self.queues is None:
             return None
         names = tuple(name.strip() for name in self.queues.split(",") if name.strip())
@@ -254,29 +258,32 @@ class Settings(BaseSettings):
             rule = "a queue must match ^[a-z][a-z0-9_.-]{0,62}$"
             msg = f"{self.name_of('queues')} holds {wrong!r}; {rule}"
             raise SettingsError(msg)
-        if not names:  # nothing must not mean everything
+        if not names:  # an empty list must not select all queues
             name = self.name_of("queues")
             msg = f"{name} is {self.queues!r}; it must name a queue, or be unset"
             raise SettingsError(msg)
         return names
 
     def runner_env_names(self) -> tuple[str, ...]:
-        """The names of variables that runners get. Raises SettingsError for what is no name."""
+        """Return the names of variables that runners get.
+
+        Raises SettingsError for an invalid name.
+        """
         if self.runner_env is None:
             return ("*",)
         names = tuple(name.strip() for name in self.runner_env.split(",") if name.strip())
-        if not all(map(ENV_NAME.fullmatch, names)):  # not shown: it may be a value
+        if not all(map(ENV_NAME.fullmatch, names)):  # hidden: it may be a value
             msg = "REDRIVE_RUNNER_ENV must be names of variables, such as: STRIPE_*,SHOP_URL"
             raise SettingsError(msg)
         return names
 
     def who(self) -> str:
-        """The actor: as set, else the user of this machine, at its name."""
+        """Return the actor: the configured name, else this user and host."""
         if self.actor:
             return self.actor
         try:
             user = getpass.getuser()
-        except (KeyError, OSError):  # no user of this machine, as in many a container
+        except (KeyError, OSError):  # many containers have no user name
             user = f"uid {os.getuid()}"
         return f"{user}@{socket.gethostname()}"
 
@@ -285,11 +292,11 @@ def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Setti
     """Read the settings.
 
     Args:
-        options: field -> the option that gives it, as errors are to name it.
-        overrides: what options gave; None = not given.
+        options: field -> name of the option that sets it, for error messages.
+        overrides: values of the options; None = not given.
 
     Raises:
-        SettingsError: one line for the first value that is not allowed.
+        SettingsError: one line about the first value that is not allowed.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     typed = {name: option for name, option in (options or {}).items() if name in given}
@@ -300,20 +307,21 @@ def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Setti
 
 
 def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
-    """Refuse a variable that looks like ours and is not: what it was to change would not change.
+    """Reject an unknown variable that looks like a setting, because it has no effect.
 
     Args:
-        of_options: the variables that stand for options; asked for only when there is a doubt.
+        of_options: returns the variables that set options; called only in case of
+            doubt.
 
     Raises:
-        SettingsError: one line; it names the nearest that there is, and never a value.
+        SettingsError: one line with the most similar known name, and never a value.
     """
     settings = {PREFIX + name.upper() for name in Settings.model_fields}
     others = sorted(name for name in os.environ if _looks_ours(name, settings))
     options = set(of_options()) if others else set[str]()
     known = sorted(settings | options)
     faults = [_unknown(name, known) for name in others if name not in options]
-    # as a shell writes one that is not set, and nothing must not mean everything
+    # Shells pass unset variables as empty texts, which must not select everything.
     empty = [name for name in others if name in options and not os.environ[name].strip()]
     faults += [f"{name} is empty; give it a value, or leave it out" for name in empty]
     if faults:
@@ -321,7 +329,7 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
 
 
 def _looks_ours(name: str, settings: Collection[str]) -> bool:
-    """Return True if a variable can only be meant for us. Settings may have any case."""
+    """Return True if a variable is clearly meant for Redrive, in any case."""
     upper = name.upper()
     if not upper.startswith(PREFIX) or upper.startswith(OTHERS_PREFIXES) or upper in settings:
         return False
@@ -330,7 +338,7 @@ def _looks_ours(name: str, settings: Collection[str]) -> bool:
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
-    # REDRIVE_KIND is nearer to REDRIVE_REDRIVE_KIND than its letters say
+    # REDRIVE_KIND is closer to REDRIVE_REDRIVE_KIND than a comparison of letters finds.
     ending = name.upper().removeprefix(PREFIX.rstrip("_"))
     meant = " or ".join(one for one in known if one.endswith(ending))
     meant = meant or nearest(name.upper(), known)
@@ -370,7 +378,7 @@ def _bound(field: FieldInfo, name: str) -> float | None:
 
 
 def _choices(annotation: Any) -> Iterator[str]:
-    """The words of a Literal, also of one within a union."""
+    """Return the words of a Literal, also inside a union."""
     for part in get_args(annotation):
         if isinstance(part, str):
             yield part

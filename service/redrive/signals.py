@@ -10,7 +10,7 @@ LONGEST_WAIT = timedelta(days=366)
 
 
 def is_duration(value: object) -> bool:
-    """Return True if this is a duration, and not only something that reads like one."""
+    """Return True if this is a timedelta or a number; False for a bool or a text."""
     return isinstance(value, (timedelta, float, int)) and not isinstance(value, bool)
 
 
@@ -20,7 +20,7 @@ def seconds(duration: Seconds) -> float:
 
 
 def _check_wait(argument: str, wait: float) -> None:
-    """Raise ValueError if a job would wait for too long. A negative wait counts as 0."""
+    """Raise ValueError if a job would wait too long. A negative wait counts as 0."""
     if not wait <= LONGEST_WAIT.total_seconds():  # nan fails each comparison
         msg = (
             f"{argument}: must be at most {LONGEST_WAIT.days} days from now;"
@@ -30,14 +30,14 @@ def _check_wait(argument: str, wait: float) -> None:
 
 
 class Signal(Exception):
-    """The base of what a handler may raise."""
+    """Base class of the signals that a handler may raise."""
 
 
 class Retry(Signal):
-    """Try again no sooner than `after`, at most 366 days; the attempt counts.
+    """Retry the job after at least `after`, at most 366 days; the attempt counts.
 
     Raises:
-        ValueError: `after` is longer, infinite or not a number.
+        ValueError: `after` is longer than 366 days, infinite or not a number.
     """
 
     def __init__(self, why: str = "", *, after: Seconds | None = None) -> None:
@@ -48,12 +48,12 @@ class Retry(Signal):
 
 
 class Snooze(Signal):
-    """Run again at or in `until`: an aware datetime or a duration, at most 366 days from now.
+    """Run the job again at or in `until`; the attempt does not count.
 
-    The attempt does not count.
+    `until` is an aware datetime or a duration, at most 366 days from now.
 
     Raises:
-        ValueError: `until` is later, infinite, not a number, or a datetime without a time zone.
+        ValueError: `until` is too late, infinite, not a number, or has no time zone.
     """
 
     def __init__(self, until: datetime | Seconds) -> None:
@@ -67,7 +67,7 @@ class Snooze(Signal):
 
 
 class GiveUp(Signal):
-    """Dead-letter the job now: trying again cannot help."""
+    """Dead-letter the job now, because a retry cannot succeed."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -81,7 +81,10 @@ class Cancel(Signal):
 
 
 class DependencyOpen(Signal):
-    """Raised by `job.dependency(name)` while its breaker is open: release, without an attempt."""
+    """Release the job with its attempt refunded, because a breaker is open.
+
+    `job.dependency(name)` raises this.
+    """
 
     def __init__(self, name: str, after: float) -> None:
         super().__init__(name)

@@ -318,7 +318,7 @@ def test_whoever_signs_out_as_one_too_many_is_told_that_it_is_not_kept(
     answer = client.post("/sign-out", data={"csrf": csrf(client)})
 
     assert COOKIE not in client.cookies
-    assert "could not be told just now" in client.get(answer.headers["location"]).text
+    assert "could not record it" in client.get(answer.headers["location"]).text
 
 
 def test_a_token_that_is_taken_out_ends_its_sessions(site: Site):

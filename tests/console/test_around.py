@@ -18,7 +18,7 @@ def limits(site: Site) -> list[tuple[object, ...]]:
 def test_a_limit_is_set_and_removed(site: Site, olaf: TestClient):
     """An empty page teaches; what is set there can be typed from its command."""
     make_limited_worker(site.database.conn, "emails")
-    assert "Nothing is limited." in olaf.get("/limits").text
+    assert "There are no limits." in olaf.get("/limits").text
     form = {"concurrency": "20", "rate": "30/1m", "why": "the provider allows no more"}
 
     done = act(olaf, "/change/set-limit?name=emails", **form)
@@ -70,7 +70,7 @@ def test_a_limit_that_no_handler_has_jobs_for_is_set_and_said(
         ({"concurrency": -1}, "concurrency is '-1'"),
         ({"concurrency": 10**7}, "concurrency is '10000000'"),
         ({"rate": -1}, "rate: "),
-        ({}, "give concurrency, rate or both"),
+        ({}, "give at least one, or use remove-limit"),
     ],
 )
 def test_a_limit_that_is_none_is_named(site: Site, body: dict[str, object], fault: str):

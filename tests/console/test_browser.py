@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from redrive.console.app import application, listen
-from redrive.console.security.access import Access, Identity, Role
+from redrive.console.security.access import Access, Principal, Role
 from redrive.console.security.logins import Logins
 from redrive.database.connect import Address
 from redrive.dead_letters.campaign import Terms, pause, plan, start
@@ -54,7 +54,7 @@ def launch(run: Any) -> Any:
 def address(database: Database) -> Iterator[str]:
     """A console without a sign-in, as --demo serves it."""
     logins = Logins({Role.OPERATOR: Address(login(database, "redrive_operator"))})
-    app: Any = application(Access(everybody=Identity("ada", Role.OPERATOR)), logins)
+    app: Any = application(Access(everybody=Principal("ada", Role.OPERATOR)), logins)
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", ws="none"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -114,9 +114,9 @@ def test_of_very_many_all_are_counted_and_the_oldest_looked_at(
     done = act(olaf, "/change/redrive?group=f1", why="x")
 
     assert '<p class="big">5 <small>open dead letters</small></p>' in page
-    assert "Causes, and what will stay, are told of the oldest 4." in page
+    assert "Causes and exclusions below cover only the oldest 4." in page
     assert "1 will stay" in page
-    assert "are told of the oldest" not in few
+    assert "cover only the oldest" not in few
     assert done.status_code == 303
     assert site.database.value("select matched from redrive.campaigns") == 5
 
@@ -142,7 +142,7 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
     alone = olaf.get("/change/campaign-start?campaign=1").text
     started = act(anna, "/change/campaign-start?campaign=1", why="looked at it")
 
-    assert "takes two people: plan it here" in page
+    assert "needs two people: plan the redrive here" in page
     assert planned.headers["location"].startswith("/campaigns/1?")
     assert "another role than the one that planned it starts it" in alone
     assert started.headers["location"].startswith("/campaigns/1?")
@@ -346,7 +346,10 @@ def test_what_is_another_by_now_is_looked_at_again(site: Site, olaf: TestClient)
 
     answer = olaf.post(f"/edit?id={job}", data=hidden | form)
 
-    assert (answer.status_code, "others by now: look again" in answer.text) == (409, True)
+    assert (
+        answer.status_code,
+        "some dead letters have changed; look at the preview again" in answer.text,
+    ) == (409, True)
     assert site.database.value("select count(*) from redrive.audit") == 0
 
 

@@ -138,7 +138,10 @@ def test_an_address_without_a_cell_asks_for_one(fleet: Site):
     assert unknown["error"].startswith("there is no cell 'uk'; there are: eu, us")
     refused = program.get("/api/v1/queues")
     assert refused.status_code == 404
-    assert "ask /cells/NAME/api/v1/queues: eu, us, ap, sa" in refused.json()["error"]
+    assert (
+        "write /cells/NAME/api/v1/queues, where NAME is one of: eu, us, ap, sa"
+        in refused.json()["error"]
+    )
     assert program.post("/api/v1/pause?queue=a", json={"why": "x", "yes": True}).status_code == 404
     schema = program.get("/cells/us/api/v1/openapi.json").json()
     assert schema["servers"] == [{"url": "/cells/us"}]
@@ -217,6 +220,6 @@ def test_signing_out_of_all_says_where_it_is_not_known(fleet: Site):
     answer = olaf.post("/sign-out", data=form)
 
     assert COOKIE not in olaf.cookies
-    assert "could not be told just now" in olaf.get(answer.headers["location"]).text
+    assert "could not record it" in olaf.get(answer.headers["location"]).text
     assert [copy.get(f"/cells/{cell}/").status_code for cell in ("eu", "us")] == [303, 303]
     assert copy.get("/").text.count("You signed out.") == 2

@@ -98,7 +98,7 @@ def test_what_is_something_else_by_now_is_looked_at_again(site: Site, olaf: Test
     answer = olaf.post("/change/redrive?group=f1", data=form)
 
     assert answer.status_code == 409
-    assert "3 match now, you saw 2: look again" in answer.text
+    assert "3 match now, but the preview showed 2; look at it again" in answer.text
     assert audit(site) == []
 
 
@@ -162,7 +162,7 @@ def test_cancel_and_run_now(site: Site, olaf: TestClient):
     ended = act(olaf, "/change/cancel?kind=invoice.charge", why="the model is wrong")
 
     assert said(olaf, due) == "1 job due at once."
-    assert said(olaf, ended) == "12 jobs cancelled, 0 that run were told."
+    assert said(olaf, ended) == "12 jobs cancelled, 0 running jobs asked to stop."
     assert site.database.column("select id from redrive.jobs") == [later]
     assert len(ready) == 12
 
@@ -317,4 +317,4 @@ def test_a_payload_is_revealed_once_to_who_says_why(site: Site, olaf: TestClient
         ("olaf", "reveal", "the bank asks", 1),
         ("olaf", "reveal", "they ask again", 1),
     ]
-    assert "Nothing is kept of job 999." in olaf.get("/change/reveal?id=999").text
+    assert "No payload of job 999 is kept." in olaf.get("/change/reveal?id=999").text

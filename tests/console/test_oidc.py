@@ -134,8 +134,8 @@ def test_the_highest_role_of_their_groups_is_theirs(door: Door):
         ("guest", "none of your groups has a role here"),
         ("stranger", "none of your groups has a role here"),
         ("mallory", "did not verify your email"),
-        ("nobody", "does not say your name"),
-        ("two", "does not say one name"),
+        ("nobody", "did not send your name"),
+        ("two", "must send one name"),
     ],
 )
 def test_whom_the_provider_knows_and_we_do_not_stays_outside(door: Door, sub: str, says: str):
@@ -229,7 +229,10 @@ def test_what_the_provider_refuses_is_told_without_its_words(door: Door):
 
 def test_a_provider_that_is_another_or_away_lets_nobody_in(opened: Any, issuer: str):
     """Each time it is asked again: it may be there by now."""
-    for at, says in ((f"{issuer}/", "another issuer"), ("http://127.0.0.1:1", "does not answer")):
+    for at, says in (
+        (f"{issuer}/", "differs from REDRIVE_CONSOLE_OIDC_ISSUER"),
+        ("http://127.0.0.1:1", "does not answer"),
+    ):
         client = opened(at).client(**OWN)
         for _ in range(2):
             answer = client.get("/sign-in/provider")

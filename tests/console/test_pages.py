@@ -97,7 +97,7 @@ def test_each_edit_of_a_payload_is_shown_without_its_secrets(site: Site, olaf: T
     assert re.search("<del>-.*EURO.*</del>", page)
     assert re.search("<ins>.*EUR&#34;.*</ins>", page)
     assert "new currency" in page
-    assert "What it changed is secret, and not shown." in page
+    assert "The change is secret and not shown." in page
     assert "hunter" not in page
 
 

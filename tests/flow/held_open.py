@@ -461,10 +461,11 @@ class World:
             enqueue(conn, "free.plain", ordering_key="free"),
             enqueue(conn, "free.plain", idempotency_key=f"free{n}"),
             enqueue(conn, "free.plain", {"n": n}, unique_for=60),
-            enqueue(conn, "free.limited", {"key": "a"}),
             enqueue(conn, "free.limited", {"key": f"new{n}"}),
             enqueue(conn, "held.limited", {"key": f"new{n}"}),
         ]
+        # its limit may be held: it is claimed beside the others, and may wait
+        enqueue(conn, "free.limited", {"key": "a"})
         retried = enqueue(conn, "free.retried")
 
         def starts() -> dict[int, list[float]]:

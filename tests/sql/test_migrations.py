@@ -597,7 +597,8 @@ NEW_COLUMNS = {
     "jobs": "refunds batch limits",
     "migrations": "serves",
     "tallies": "at",
-    "workers": "marks_jobs is_closed heard kinds queues progress alone depends_on holds ttl",
+    "workers": "marks_jobs is_closed heard kinds queues progress alone depends_on holds ttl"
+    " claims_from",
 }
 NEW_CHORES = "batches campaign cancel history limits schedules unhandled"
 """What came after version 1."""

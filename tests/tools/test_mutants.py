@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.mutants import runner
-from tools.mutants.__main__ import found, known
+from tools.mutants.__main__ import drawn, found, known
 from tools.mutants.guards import mutants
 
 
@@ -86,3 +86,12 @@ def test_what_calls_what_is_asked_again_after_pytest_was_killed(
         runner._calls()
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sample_stays_the_same_when_another_guard_is_mended():
+    chosen = found("settle/*")
+    order = sorted(chosen, key=lambda mutant: drawn(mutant, 7))
+    without = sorted(chosen[1:], key=lambda mutant: drawn(mutant, 7))
+
+    assert [mutant for mutant in order if mutant is not chosen[0]] == without
+    assert order != sorted(chosen, key=lambda mutant: drawn(mutant, 8))

@@ -1,1 +1,1 @@
-"""The alert rules tried against time: the real rule engine over series that are made up."""
+"""Tests of the alert rules over time: the real rule engine on synthetic series."""

@@ -1,7 +1,8 @@
-"""Days in the life of two installations, drawn at random: what breaks, and what only looks like it.
+"""Random days of two installations, with real troubles and harmless events.
 
-A day has slots of two hours. In each, one thing happens, and it is known whether it is to page, for
-what, and from when on. Two exporters show the database of `n`, one that of `m`.
+A day has slots of two hours, with one event each. For each event it is known whether it
+should page, for which trouble, and from when on. Two exporters show the database of
+`n`, and one shows that of `m`.
 """
 
 import random
@@ -24,12 +25,15 @@ Place = tuple[str, str]
 MAIL = ("n", "mail")
 QUEUES: tuple[Place, ...] = (MAIL, ("n", "pay"), ("n", "slow"), ("m", "mail"))
 FAILING = 0.003
-"""The share of scrapes that fails on a calm day."""
+"""Share of scrapes that fail on a calm day."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is to page: a family of alerts, where, from when on, and when it is due."""
+    """Trouble that should page.
+
+    Its fields are the family of alerts, the place, the start, and when the page is due.
+    """
 
     family: str
     place: Place
@@ -40,7 +44,10 @@ class Trouble:
 
 @dataclass
 class Day:
-    """What happens, step by step. `holds_up`: exporters whose counters never step back."""
+    """Events of a day, step by step.
+
+    `holds_up`: its exporters never lower their counters.
+    """
 
     rng: random.Random
     holds_up: bool = False
@@ -50,17 +57,17 @@ class Day:
     deaths: dict[Place, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     ready: dict[Place, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     idle: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """When no attempt ends; else one does at every step."""
+    """Steps at which no attempt ends; at all others one does."""
     standing: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """When no attempt of any queue of a namespace ends."""
+    """Steps at which no attempt of any queue of a namespace ends."""
     held_up: set[int] = field(default_factory=set)
-    """When no exchange of the workers of `n` succeeds."""
+    """Steps at which no exchange of the workers of `n` succeeds."""
     full: set[int] = field(default_factory=set)
-    """When the workers of `n` have no free slot."""
+    """Steps at which the workers of `n` have no free slot."""
     paused: set[int] = field(default_factory=set)
-    """When the queue `mail` of `n` is paused."""
+    """Steps at which the queue `mail` of `n` is paused."""
     blind: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
-    """When the scrape of an exporter fails, by namespace and pod."""
+    """Steps at which the scrape of an exporter fails, by namespace and pod."""
     without_figures: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     without_workers: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     restarts: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -68,7 +75,10 @@ class Day:
     down: set[int] = field(default_factory=set)
 
     def die(self, place: Place, step: int, jobs: int, steps: int = 1) -> int:
-        """Let jobs die over some steps. Returns the step at which more than the objective had."""
+        """Let jobs die over some steps.
+
+        Returns the step after which the deaths exceed the objective.
+        """
         due = step
         for n in range(steps):
             share = jobs * (n + 1) // steps - jobs * n // steps
@@ -78,19 +88,19 @@ class Day:
         return due
 
     def expect(self, family: str, place: Place, begins: int, due: int) -> None:
-        """Say that something is to page."""
+        """Record that a trouble should page."""
         self.troubles.append(Trouble(family, place, begins, due, self.happened[-1]))
 
     def minutes(self, least: float, most: float) -> int:
-        """A random time in steps."""
+        """Return a random duration in steps."""
         return self.rng.randint(int(least * MINUTE), int(most * MINUTE))
 
 
-# ---------------------------------------------------------------------- what is to page
+# ------------------------------------------------- troubles that should page
 
 
 def poison(day: Day, at: int) -> None:
-    """Many die within minutes."""
+    """Many jobs die within minutes."""
     day.expect(
         "dlq",
         ("n", "mail"),
@@ -107,13 +117,13 @@ def poison_at_birth(day: Day, at: int) -> None:
 
 
 def death_on_a_critical_queue(day: Day, at: int) -> None:
-    """One to three die where the first one counts."""
+    """One to three jobs die on a queue where one death is enough to page."""
     day.expect("dlq", ("n", "pay"), at, at)
     day.die(("n", "pay"), at, day.rng.randint(1, 3))
 
 
 def poison_in_a_gap(day: Day, at: int) -> None:
-    """Many die while Prometheus is down."""
+    """Many jobs die while Prometheus is down."""
     gap = day.minutes(3, 20)
     day.down |= set(range(at, at + gap))
     day.die(MAIL, at + gap // 2, day.rng.randint(100, 400))
@@ -121,7 +131,7 @@ def poison_in_a_gap(day: Day, at: int) -> None:
 
 
 def poison_after_a_restore(day: Day, at: int) -> None:
-    """A restore, and many die minutes later."""
+    """The database is restored, and many jobs die minutes later."""
     restore(day, at)
     begins = at + day.minutes(4, 10)
     due = day.die(MAIL, begins, day.rng.randint(80, 200), day.minutes(0.5, 2))
@@ -129,7 +139,7 @@ def poison_after_a_restore(day: Day, at: int) -> None:
 
 
 def poison_under_failing_scrapes(day: Day, at: int) -> None:
-    """Many die while scrapes fail."""
+    """Many jobs die while scrapes fail."""
     failing_scrapes(day, at)
     poison(day, at + day.minutes(5, 15))
 
@@ -152,7 +162,7 @@ def workers_crash_again_and_again(day: Day, at: int) -> None:
 
 
 def handlers_hang(day: Day, at: int) -> None:
-    """Jobs wait and none ends."""
+    """Jobs wait and no attempt ends."""
     lasts = day.minutes(25, 40)
     pile_up(day, at, lasts)
     day.full |= set(range(at, at + lasts))
@@ -192,11 +202,11 @@ def an_installation_is_gone(day: Day, at: int) -> None:
     day.expect("blind", ("m", ""), at, at + 5 * MINUTE)
 
 
-# ---------------------------------------------------------------------- what is not
+# ------------------------------------------------- events that should not page
 
 
 def pile_up(day: Day, at: int, lasts: int) -> None:
-    """Jobs wait and none ends; not a happening by itself."""
+    """Jobs wait and no attempt ends; used by events, not an event by itself."""
     for n in range(lasts):
         day.ready[MAIL][at + n] = 10 + n
     day.idle[MAIL] |= set(range(at, at + lasts))
@@ -208,7 +218,10 @@ def restore(day: Day, at: int) -> None:
 
 
 def restore_under_failing_scrapes(day: Day, at: int) -> None:
-    """The same, one exporter just restarted, and scrapes fail."""
+    """The database forgets some dead letters, and scrapes fail.
+
+    One exporter has just restarted.
+    """
     day.restarts["n", "b"].add(at + 1)
     restore(day, at)
     failing_scrapes(day, at)
@@ -235,7 +248,7 @@ def exporters_are_replaced(day: Day, at: int) -> None:
 
 
 def prometheus_is_down(day: Day, at: int) -> None:
-    """Nothing is scraped and nothing evaluated."""
+    """Prometheus scrapes and evaluates nothing."""
     day.down |= set(range(at, at + day.minutes(1, 40)))
 
 
@@ -248,14 +261,14 @@ def scaled_to_zero_by_a_kill(day: Day, at: int) -> None:
 
 
 def jobs_of_45_minutes(day: Day, at: int) -> None:
-    """A deep backlog of long jobs, as it should be."""
+    """A deep backlog of long jobs, which is normal."""
     for n in range(at, at + 80 * MINUTE):
         day.ready["n", "slow"][n] = 30
     day.idle["n", "slow"] |= {n for n in range(at, at + 80 * MINUTE) if (n - at) % (45 * MINUTE)}
 
 
 def every_slot_has_a_long_job(day: Day, at: int) -> None:
-    """Nothing ends anywhere, and more long jobs wait."""
+    """No attempt ends anywhere, and more long jobs wait."""
     steps = range(at, at + 40 * MINUTE)
     day.ready["n", "slow"] |= dict.fromkeys(steps, 30)
     day.standing["n"] |= set(steps)
@@ -263,7 +276,7 @@ def every_slot_has_a_long_job(day: Day, at: int) -> None:
 
 
 def the_only_busy_queue_is_paused(day: Day, at: int) -> None:
-    """Its jobs are due, slots are free, and nothing ends anywhere."""
+    """The jobs of the only busy queue are due, slots are free, and no attempt ends."""
     lasts = day.minutes(20, 60)
     pile_up(day, at, lasts)
     day.standing["n"] |= set(range(at, at + lasts))
@@ -271,12 +284,12 @@ def the_only_busy_queue_is_paused(day: Day, at: int) -> None:
 
 
 def all_jobs_wait_for_a_breaker_or_a_limit(day: Day, at: int) -> None:
-    """None is ready, and nothing ends anywhere."""
+    """No job is ready, and no attempt ends anywhere."""
     day.standing["n"] |= set(range(at, at + day.minutes(20, 60)))
 
 
 def a_little_growth(day: Day, at: int) -> None:
-    """Fewer die than the objective allows."""
+    """Fewer jobs die than the objective allows."""
     day.die(MAIL, at, day.rng.randint(5, 45), day.minutes(0.5, 5))
 
 
@@ -317,13 +330,13 @@ HAPPENINGS: tuple[Callable[[Day, int], None], ...] = (
 
 
 def drawn(seed: int, number: int, *, holds_up: bool) -> Day:
-    """A day by its number; the first slot is calm."""
+    """Return a day by its number; its first slot is calm."""
     day = Day(random.Random(f"{seed}/{number}"), holds_up)  # a simulation
     for slot in range(1, SLOTS):
         happening = day.rng.choice(HAPPENINGS)
         day.happened.append(happening.__name__.replace("_", " "))
         happening(day, slot * SLOT + day.minutes(5, 25))
-    for step in range(STEPS):  # now and then something dies, and a scrape fails
+    for step in range(STEPS):  # occasionally a job dies and a scrape fails
         if day.rng.random() < 1 / (30 * MINUTE):
             day.die(MAIL, step, 1)
         for namespace, pods in EXPORTERS.items():
@@ -333,11 +346,11 @@ def drawn(seed: int, number: int, *, holds_up: bool) -> Day:
     return day
 
 
-# ---------------------------------------------------------------------- what Prometheus scrapes
+# ------------------------------------------------- series that are scraped
 
 
 def world(day: Day) -> World:
-    """The series of a day."""
+    """Return the series of a day."""
     made = World(STEPS)
     made.down = day.down
     for namespace, pods in EXPORTERS.items():
@@ -421,7 +434,7 @@ def _workers(made: World, day: Day, namespace: str) -> None:
 
 
 def _slots(day: Day, namespace: str, put: Callable[..., None]) -> None:
-    """The slots of a worker, and for how long its exchange has failed."""
+    """Add the slots of a worker, and the time since its exchange last succeeded."""
     full, held_up = (day.full, day.held_up) if namespace == "n" else (set[int](), set[int]())
     put("redrive_worker_slots", lambda _: 4, pod="w")
     put("redrive_worker_slots_busy", lambda n: 4 if n in full else 1, pod="w")

@@ -1,4 +1,4 @@
-"""Which alerts fire and when: series that are made up, in promtool's rule engine."""
+"""Evaluate alerts on synthetic series in promtool's rule engine."""
 
 import json
 import re
@@ -12,7 +12,7 @@ STEP = 30
 
 GROUPS = ("redrive.recording", "redrive.dlq", "redrive.flow", "redrive.platform")
 Values = Sequence[float | None]
-"""One value a scrape; None where the scrape failed."""
+"""One value per scrape; None = the scrape failed."""
 
 _GOT = re.compile(r"time: (?P<time>\S+),\s+exp: nil\s+got: (?P<series>.*)")
 _LABELS = re.compile(r'(\w+)="([^"]*)"')
@@ -25,12 +25,12 @@ _FIRING = (
 
 
 class EngineError(Exception):
-    """promtool could not do what it was asked."""
+    """Failure of promtool to evaluate the rules."""
 
 
 @dataclass(frozen=True, order=True)
 class Alert:
-    """An alert that fires; `queue` is empty where it has none."""
+    """Firing alert; `queue` is empty if it has none."""
 
     name: str
     severity: str
@@ -40,28 +40,31 @@ class Alert:
 
 
 class World:
-    """What Prometheus scrapes over `steps` scrapes, `interval` seconds apart."""
+    """Series that Prometheus scrapes over `steps` scrapes, `interval` seconds apart."""
 
     def __init__(self, steps: int, interval: int = STEP) -> None:
         self.steps, self.interval = steps, interval
         self.series: dict[str, list[float | None]] = {}
         self.down: set[int] = set()
-        """Scrapes that Prometheus did not make, for it was down."""
+        """Scrapes that are missing because Prometheus was down."""
 
     def put(self, name: str, value: Callable[[int], float | None], **labels: str) -> None:
-        """Set a series by the number of the scrape; of installation `n` unless told otherwise."""
+        """Set a series as a function of the scrape's number.
+
+        It belongs to installation `n` unless `labels` say otherwise.
+        """
         labels = {"cluster": "c", "namespace": "n", "job": "redrive", **labels}
         key = f"{name}{{{','.join(f'{k}={json.dumps(v)}' for k, v in labels.items())}}}"
         self.series[key] = [value(step) for step in range(self.steps)]
 
     def lose(self, lost: Callable[[int], bool], where: str = "") -> None:
-        """Let scrapes fail: of all series whose name and labels contain `where`."""
+        """Make scrapes fail for all series whose name and labels contain `where`."""
         for key, values in self.series.items():
             if where in key:
                 self.series[key] = [None if lost(n) else value for n, value in enumerate(values)]
 
     def lines(self) -> Iterator[dict[str, str]]:
-        """The series in promtool's notation."""
+        """Yield the series in promtool's notation."""
         for key, values in self.series.items():
             yield {"series": key, "values": " ".join(self._notes(values))}
 
@@ -79,9 +82,10 @@ class World:
 def fired(
     promtool: str, rules: Path, world: World, scratch: Path, every: int = STEP
 ) -> dict[int, frozenset[Alert]]:
-    """What fires by time in seconds, looked at `every` so many; quiet times are left out.
+    """Return the firing alerts by time in seconds, checked every `every` seconds.
 
-    promtool evaluates also where Prometheus is down: what began there did not happen.
+    Quiet times are left out. promtool also evaluates while Prometheus is down, so
+    alerts that begin then are ignored.
     """
     end = world.steps * world.interval
     looks = [
@@ -100,7 +104,7 @@ def fired(
             }
         ],
     }
-    scratch.write_text(json.dumps(test))  # JSON is YAML
+    scratch.write_text(json.dumps(test))  # JSON is valid YAML
     done = subprocess.run(
         [promtool, "test", "rules", str(scratch)], capture_output=True, text=True, check=False
     )

@@ -1,6 +1,9 @@
-"""Random days against the alert rules: pages missed, pages without cause, time to the page.
+"""Run random days against the alert rules.
 
-`make alerts-replay`; ARGS="--rules FILE --holds-up" for others and exporters that hold counters up.
+The results are missed pages, pages without cause, and the time to the page.
+
+`make alerts-replay` runs it. ARGS="--rules FILE --holds-up" selects other rules, and
+exporters that never lower their counters.
 """
 
 import re
@@ -23,15 +26,18 @@ from tools.generated import ROOT
 
 RULES = ROOT / "alerts" / "redrive.rules.yaml"
 LATE = 20 * MINUTE
-"""A page that comes so long after it was due has missed it."""
+"""Delay after which a page counts as missed."""
 
 Incident = tuple[str, str, str]
-"""Family, namespace, queue: what PagerDuty makes one incident of."""
+"""Family, namespace and queue, which PagerDuty groups into one incident."""
 
 
 @dataclass
 class Score:
-    """What became of the troubles. `minutes`: from when a page was due until it came."""
+    """Outcome of the troubles.
+
+    `minutes`: delays from the due time of a page to its arrival.
+    """
 
     troubles: int = 0
     minutes: list[float] = field(default_factory=list)
@@ -39,7 +45,7 @@ class Score:
     without_cause: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Score") -> None:
-        """Take in another day."""
+        """Add another day."""
         self.troubles += other.troubles
         self.minutes += other.minutes
         self.missed += other.missed
@@ -57,7 +63,7 @@ class Score:
 
 
 def pages_only(text: str) -> str:
-    """The rules without those that no page depends on."""
+    """Return the rules that pages depend on."""
     groups = yaml.safe_load(text)["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     wanted = {r["alert"] for r in rules if r.get("labels", {}).get("severity") == "critical"}
@@ -70,7 +76,7 @@ def pages_only(text: str) -> str:
 
 
 def pages(looks: Mapping[int, Iterable[Alert]]) -> Iterator[tuple[Incident, int, str]]:
-    """Each incident that begins, at which step, and by which alert."""
+    """Yield each incident that begins, with its step and its alert."""
     open_since: set[Incident] = set()
     for time in range(0, STEPS * STEP, STEP):
         now: dict[Incident, str] = {}
@@ -82,7 +88,7 @@ def pages(looks: Mapping[int, Iterable[Alert]]) -> Iterator[tuple[Incident, int,
 
 
 def score(day: Day, looks: Mapping[int, Iterable[Alert]]) -> Score:
-    """Hold what fired against what was to fire."""
+    """Compare the alerts that fired with the expected ones."""
     result = Score(troubles=len(day.troubles))
     waiting: dict[Trouble, None] = dict.fromkeys(day.troubles)
     for (family, namespace, queue), step, name in pages(looks):
@@ -100,7 +106,7 @@ def score(day: Day, looks: Mapping[int, Iterable[Alert]]) -> Score:
 
 
 def replay(promtool: str, rules: Path, number: int, seed: int = 1, *, holds_up: bool) -> Score:
-    """One day."""
+    """Replay one day."""
     day = drawn(seed, number, holds_up=holds_up)
     with tempfile.TemporaryDirectory() as home:
         only = Path(home, "rules.yaml")
@@ -109,7 +115,7 @@ def replay(promtool: str, rules: Path, number: int, seed: int = 1, *, holds_up: 
 
 
 def main() -> None:
-    """Replay days, two at once."""
+    """Replay days, two at a time."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,1 +1,1 @@
-"""Pictures of the console's pages, in the middle of an incident."""
+"""Pictures of the console's pages during an incident."""

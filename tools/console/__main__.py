@@ -1,5 +1,7 @@
-"""Take pictures of every page at three widths, dark and light, into build/console; those that docs
-show go there: `make console-pictures`. Wants chromium.
+"""Take pictures of every page of the console: `make console-pictures`.
+
+Each page is shown at three widths, dark and light, in build/console. The pictures that
+docs show are copied there. This needs chromium.
 """
 
 import shutil
@@ -14,7 +16,7 @@ import uvicorn
 from playwright.sync_api import sync_playwright
 
 from redrive.console.app import application, listen
-from redrive.console.security.access import Access, Identity, Role
+from redrive.console.security.access import Access, Principal, Role
 from redrive.console.security.logins import Logins
 from redrive.database.connect import Address
 from tools.console import scene
@@ -54,19 +56,19 @@ OF_CELLS = {
     "cell-redrive": "/cells/eu/change/redrive?group=7c1e90b2aa41",
     "cell-which": "/groups",
 }
-"""In a console of several databases, of which one is out of reach."""
+"""Pages of a console of several databases, one of them out of reach."""
 SHOWN = {
     ("groups", "light"): "console-groups",
     ("group", "light"): "console-group",
     ("campaign", "dark"): "console-campaign",
 }
-"""Which of the wide ones docs/ has."""
+"""Wide pictures that docs/ has."""
 
 
 @contextmanager
 def served(logins: Logins | dict[str, Logins]) -> Iterator[str]:
-    """The console as --demo serves it; its address."""
-    app: Any = application(Access(everybody=Identity("ada", Role.OPERATOR)), logins)
+    """Serve the console like --demo; yield its address."""
+    app: Any = application(Access(everybody=Principal("ada", Role.OPERATOR)), logins)
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", ws="none"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -81,7 +83,7 @@ def served(logins: Logins | dict[str, Logins]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Build the scene, and go through the pages."""
+    """Build the scene, and take pictures of all pages."""
     into = ROOT / "build" / "console"
     into.mkdir(parents=True, exist_ok=True)
     with scratch_postgres() as postgres:

@@ -1,4 +1,4 @@
-"""An incident to look at: dead letters of several causes, a campaign, what holds jobs up."""
+"""An example incident: dead letters of several causes, a campaign, and blocked jobs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ CHUNK = 500
 
 
 class Error(NamedTuple):
-    """What jobs died of."""
+    """Failure that jobs died of."""
 
     category: str
     error_class: str
@@ -33,7 +33,7 @@ class Error(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Jobs that died alike. `hours`: since when."""
+    """Jobs that died of the same cause. `hours`: time since the first death."""
 
     group: str
     kind: str
@@ -69,7 +69,7 @@ WAITING += (("report.render", "reports", 24), ("user.sync", "default", 61))
 
 
 def build(conn: Connection) -> None:
-    """Let all of it happen, in a database that has the schema and nothing else."""
+    """Create the incident in a database that has only the schema."""
     worker = make_worker(conn, "worker-7d9f4-x2k8p")
     for cause in CAUSES:
         _die(conn, cause, worker)
@@ -105,7 +105,7 @@ def _enqueue(conn: Connection, kind: str, queue: str, n: int, **more: Any) -> No
 
 
 def _die(conn: Connection, cause: Cause, worker: int) -> None:
-    """Let jobs die, over the hours since it began and more of them lately."""
+    """Let jobs die over the hours since the start, more of them lately."""
     error = cause.error
     stack = [{"file": f"shop/{cause.queue}.py", "line": 41, "function": error.function}]
     said = failure(
@@ -139,7 +139,7 @@ def _bury(conn: Connection, worker: int, jobs: Sequence[Claimed], said: str) -> 
 
 
 def _date_groups(conn: Connection) -> None:
-    """Groups and samples as they would be, had it taken these hours."""
+    """Backdate groups and samples as if the incident had taken these hours."""
     for cause in CAUSES:
         conn.execute(
             "update redrive.groups g set first_seen = d.since, last_seen = d.until,"
@@ -160,7 +160,7 @@ def _date_groups(conn: Connection) -> None:
 
 
 def _campaigns(conn: Connection, worker: int) -> None:
-    """One that is done, one that has stopped itself, one on its way and a plan."""
+    """Create campaigns: one finished, one aborted, one running, and a plan."""
     for group, kind, limit, why in (
         ("95b0", "user.sync", 14, "the token was renewed"),
         ("e1d2", "report.render", 30, "1.3.8 adds the total"),
@@ -176,7 +176,10 @@ def _campaigns(conn: Connection, worker: int) -> None:
 
 
 def _carry_on(conn: Connection, number: int, worker: int, kind: str, rounds: int) -> None:
-    """Let what was put back run; reports die again, and of imports the last are still at it."""
+    """Run the jobs that were put back.
+
+    Reports die again, and the last imports are still running.
+    """
     again = next(cause for cause in CAUSES if cause.kind == kind)
     said = failure(error_class=again.error.error_class, message="'total'", fingerprint=again.group)
     for n in range(rounds):
@@ -194,7 +197,7 @@ def _carry_on(conn: Connection, number: int, worker: int, kind: str, rounds: int
 
 
 def _hold_up(conn: Connection) -> None:
-    """What waits, and what for: a paused queue, an open breaker, jobs of later."""
+    """Create waiting jobs: a paused queue, an open breaker, and jobs for later."""
     for kind, queue, n in WAITING:
         for job in range(n):
             _enqueue(conn, kind, queue, job)

@@ -1,1 +1,1 @@
-"""The Grafana dashboards: what makes them, and what draws and rehearses them."""
+"""The Grafana dashboards, and the programs that make, draw and rehearse them."""

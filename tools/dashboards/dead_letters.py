@@ -1,4 +1,4 @@
-"""What died, why, whether it goes on, and what became of what was redriven."""
+"""The dashboard about dead letters: deaths, causes, trends and redrives."""
 
 from tools.dashboards.overview import DIED, ENDED, added_within
 from tools.dashboards.parts import (
@@ -46,7 +46,7 @@ Nothing changes without `--yes`. Dead letters are safe while you look. [Runbook]
 
 
 def build(*, show_cluster: bool = False) -> Board:
-    """Dead letters."""
+    """Build the dashboard."""
     made = board(
         "redrive-dead-letters",
         "Redrive / Dead letters",
@@ -58,7 +58,7 @@ def build(*, show_cluster: bool = False) -> Board:
 
 
 def figures() -> list:
-    """The first line."""
+    """Return the panels of the first line."""
     outcomes = 'outcome=~"succeeded|dead_again"'
     succeeded = grown_in_range("redrive_outcomes", where=f'{QUEUE}, outcome="succeeded"')
     ended = grown_in_range("redrive_outcomes", where=f"{QUEUE}, {outcomes}")
@@ -121,7 +121,7 @@ def figures() -> list:
 
 
 def growth() -> list:
-    """What pages."""
+    """Return the panels about figures that page."""
     return [
         chart(
             "Added per minute by reason",
@@ -156,7 +156,7 @@ def growth() -> list:
 
 
 def stock() -> list:
-    """What has to be decided."""
+    """Return the panels about dead letters that await a decision."""
     labels = {"queue": "Queue", "kind": "Kind", "reason": "Reason"}
     return [
         chart(
@@ -192,7 +192,7 @@ def stock() -> list:
 
 
 def redriven() -> list:
-    """Whether the cure works."""
+    """Return the panels about the success of redrives."""
     return [
         chart(
             "Removed by action",

@@ -1,5 +1,6 @@
-"""Draw answers of Prometheus as a dashboard would show them. Needs matplotlib, for the picture in
-the README only.
+"""Draw answers of Prometheus as a dashboard would show them.
+
+This needs matplotlib, and only the picture in the README needs this.
 """
 
 import math
@@ -88,7 +89,7 @@ LOOK = {
 
 
 def draw(answers: Mapping[str, Any], output: Path) -> None:
-    """The picture."""
+    """Draw the picture."""
     plt.rcParams |= LOOK
     page = plt.figure(figsize=(16, 10.4), dpi=110, facecolor=PAGE)
     page.text(0.018, 0.966, "Redrive / Overview", fontsize=17, fontweight="bold")
@@ -130,7 +131,7 @@ def _draw_charts(page: Figure, grid: GridSpec, answers: Mapping[str, Any]) -> No
 
 
 def _frame(axes: Axes, title: str) -> Axes:
-    """A box with a title; returns the axes inside it."""
+    """Draw a box with a title; return the axes inside it."""
     axes.set_axis_off()
     box = FancyBboxPatch(
         (0, 0),
@@ -156,7 +157,7 @@ def _frame(axes: Axes, title: str) -> Axes:
 def _figure(  # noqa: PLR0913 # what a figure shows, and in which colours
     axes: Axes, title: str, suffix: str, queries: Sequence[Any], calm: str, bad: str
 ) -> None:
-    """A large number over its past."""
+    """Draw a large number over its history."""
     inside = _frame(axes, "")
     inside.remove()
     axes.text(
@@ -204,7 +205,7 @@ def _overlay(axes: Axes, lines: Sequence[Series], colors: Sequence[str]) -> None
 
 
 def _stack(axes: Axes, lines: Sequence[Series], colors: Sequence[str]) -> None:
-    """Parts on top of each other; one that has no value at an instant is 0 there."""
+    """Draw stacked parts; one without a value at an instant counts as 0 there."""
     times = sorted({time for _, at, _ in lines for time in at})
     parts = [dict(zip(at, values, strict=True)) for _, at, values in lines]
     table = [[part.get(time, 0.0) for time in times] for part in parts]
@@ -216,7 +217,7 @@ def _stack(axes: Axes, lines: Sequence[Series], colors: Sequence[str]) -> None:
 
 
 def _objectives(axes: Axes, lines: Sequence[Series], queues: Collection[str]) -> None:
-    """The thresholds of the queues that are shown, dashed."""
+    """Draw the thresholds of the displayed queues, dashed."""
     look = {"fontsize": 8, "color": RED, "va": "bottom"}
     for name, at, values in lines:
         if name.removeprefix("objective of ") in queues:
@@ -240,12 +241,12 @@ def _legend(axes: Axes, texts: Sequence[str], colors: Sequence[str]) -> None:
 
 
 def _note(axes: Axes, x: float, text: str) -> None:
-    """Words below a chart."""
+    """Write a note below a chart."""
     axes.text(x, -0.25, text, transform=axes.transAxes, fontsize=8.5, va="center", color=TEXT)
 
 
 def _heat(axes: Axes, queries: Sequence[Any]) -> None:
-    """How many jobs waited for how long, and when."""
+    """Draw the number of jobs by waiting time, over time."""
     times, bounds, rows = _buckets(queries[0]["series"])
     last = max((n for n, row in enumerate(rows) if max(row) > 0), default=0) + 2
     colors = LinearSegmentedColormap.from_list(
@@ -260,7 +261,10 @@ def _heat(axes: Axes, queries: Sequence[Any]) -> None:
 
 
 def _buckets(series: Sequence[Any]) -> tuple[list[float], list[str], list[list[float]]]:
-    """Instants, upper bounds, and per bound the counts over time; cumulative ones, taken apart."""
+    """Return instants, upper bounds, and the counts of each bound over time.
+
+    The cumulative counts of Prometheus are taken apart.
+    """
     found = sorted(series, key=lambda each: float(each["metric"]["le"]))
     times = sorted({value[0] for each in found for value in each["values"]})
     below = [0.0] * len(times)
@@ -292,7 +296,7 @@ def _time(
         axes.axvline(times[0], color=RED, linewidth=1, linestyle=(0, (2, 2)))
         if named:
             at = (times[0], 0.985 - 0.1 * place)
-            is_late = times[0] - span[0] > (span[1] - span[0]) / 2  # else it leaves its panel
+            is_late = times[0] - span[0] > (span[1] - span[0]) / 2  # otherwise it leaves its panel
             axes.text(
                 *at,
                 f"  {name}  ",
@@ -305,7 +309,10 @@ def _time(
 
 
 def _events(axes: Axes, events: Mapping[str, datetime], *, named: bool) -> None:
-    """What was done to the installation: nothing in a chart is to jump there that is no truth."""
+    """Draw the events of the installation.
+
+    A chart must not show a false jump at an event.
+    """
     for place, (name, time) in enumerate(events.items()):
         axes.axvline(time, color=BLUE, linewidth=1, linestyle=(0, (1, 2)))
         if named:
@@ -315,7 +322,7 @@ def _events(axes: Axes, events: Mapping[str, datetime], *, named: bool) -> None:
 
 
 def _firing(alerts: Sequence[Any]) -> dict[str, list[datetime]]:
-    """When each alert fired."""
+    """Return the times at which each alert fired."""
     found: dict[str, list[datetime]] = {}
     for series in alerts:
         if series["metric"]["alertstate"] == "firing":
@@ -327,7 +334,7 @@ def _firing(alerts: Sequence[Any]) -> dict[str, list[datetime]]:
 
 
 def _series(queries: Sequence[Any]) -> list[Series]:
-    """Named as the legend says."""
+    """Return the series with the names of the legend."""
     lines: list[Series] = []
     for query in queries:
         for series in query["series"]:

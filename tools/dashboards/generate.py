@@ -1,7 +1,7 @@
-"""Make the dashboards: `python -m tools.dashboards.generate [--show-cluster] [DIRECTORY]`.
+"""Make the dashboards: `python -m tools.dashboards.generate [DIRECTORY]`.
 
-What it writes is committed and shipped. With --show-cluster the variable `cluster` can be chosen,
-for a Prometheus that watches several.
+The output is committed and shipped. With --show-cluster, users can choose the variable
+`cluster`, for a Prometheus that watches several.
 """
 
 import argparse
@@ -24,7 +24,7 @@ BOARDS = {
 
 
 def files(directory: Path = DIRECTORY, *, show_cluster: bool = False) -> generated.Files:
-    """Every dashboard."""
+    """Return the file of every dashboard."""
     return {
         directory / name: text_of(build(show_cluster=show_cluster).build())
         for name, build in BOARDS.items()
@@ -32,14 +32,14 @@ def files(directory: Path = DIRECTORY, *, show_cluster: bool = False) -> generat
 
 
 def text_of(dashboard: Made) -> str:
-    """A file."""
+    """Return the text of a dashboard's file."""
     for link in dashboard.links or ():
-        link.placement = None  # the SDK would move them from the bar into a menu
+        link.placement = None  # the SDK would move them into a menu
     return json.dumps(dashboard, cls=JSONEncoder, indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> int:
-    """Write them, and return the exit status."""
+    """Write the dashboards; return the exit status."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Is all well, and if not, where? The first dashboard somebody looks at who was woken."""
+"""The first dashboard for an engineer on call: is all well, and if not, where?"""
 
 from tools.dashboards.parts import (
     ALERTS,
@@ -37,12 +37,12 @@ ENDED = rate(ATTEMPTS, "queue", where=f'{QUEUE}, outcome=~"dead|succeeded"')
 
 
 def depth(state: str) -> str:
-    """Jobs in a state, by queue."""
+    """Return a query for the jobs in a state, by queue."""
     return same("redrive_queue_depth", "queue", where=f'{QUEUE}, state="{state}"')
 
 
 def build(*, show_cluster: bool = False) -> Board:
-    """Overview."""
+    """Build the dashboard."""
     made = board(
         "redrive-overview",
         "Redrive / Overview",
@@ -63,7 +63,7 @@ def build(*, show_cluster: bool = False) -> Board:
 
 
 def figures() -> list:
-    """The first line."""
+    """Return the panels of the first line."""
     return [
         figure(
             "Alerts firing",
@@ -129,7 +129,7 @@ def figures() -> list:
 
 
 def queues() -> object:
-    """A line for each queue."""
+    """Return a table with a row for each queue."""
     attention = ((None, "text"), (1, BAD))
     return rows(
         "Queues",
@@ -169,7 +169,7 @@ def queues() -> object:
 
 
 def jobs() -> list:
-    """Rate, errors, duration."""
+    """Return the panels about jobs: rate, errors, duration."""
     return [
         chart(
             "Attempts by outcome",
@@ -248,7 +248,7 @@ def jobs() -> list:
 
 
 def dead_letters() -> list:
-    """The other half of a queue."""
+    """Return the panels about dead letters."""
     return [
         chart(
             "Added per minute by reason",
@@ -271,8 +271,10 @@ def dead_letters() -> list:
 
 
 def added_within(window: str, words: str, threshold: str, alert: str, *, width: int = 8) -> object:
-    """Growth against its objective: the number the alert compares, or an estimate where its rules
-    are missing.
+    """Return a panel of growth against its objective.
+
+    It shows the number that the alert compares, or an estimate if its rules are
+    missing.
     """
     counted = f"increase(redrive_dlq_added_total{{{QUEUE}}}[{window}])"
     estimate = (
@@ -296,7 +298,7 @@ def added_within(window: str, words: str, threshold: str, alert: str, *, width: 
 
 
 def backlog() -> list:
-    """What waits, and how long."""
+    """Return the panels about waiting jobs and their waiting time."""
     return [
         chart(
             "Backlog by state",
@@ -328,7 +330,7 @@ def backlog() -> list:
 
 
 def workers() -> list:
-    """Use, saturation, errors."""
+    """Return the panels about workers: use, saturation, errors."""
     slots, busy = (
         f"sum by (cluster, cell, namespace, job) (redrive_worker_slots{which}{{{WHERE}}})"
         for which in ("", "_busy")
@@ -376,12 +378,15 @@ def workers() -> list:
 
 
 def database() -> list:
-    """What makes queues in Postgres slow, and whether the figures themselves can be trusted."""
+    """Return the panels about the database.
+
+    They show causes of slow queues in Postgres, and whether the figures can be trusted.
+    """
     return [*answers(), *upkeep()]
 
 
 def answers() -> list:
-    """How fast the database answers, and what it refuses."""
+    """Return the panels about the database's latency and its refusals."""
     return [
         chart(
             "Claim p99",
@@ -448,7 +453,7 @@ def answers() -> list:
 
 
 def upkeep() -> list:
-    """Whether what was deleted is cleaned up, and chores are done."""
+    """Return the panels about cleanup of deleted rows, and about chores."""
     successes = same("redrive_maintenance_last_success_timestamp_seconds", "task", where=WHERE)
     expected = same("redrive_maintenance_expected_timestamp_seconds", "task", where=WHERE)
     since = f"({expected} > {successes} or {successes} > 0)"

@@ -1,10 +1,10 @@
-"""What the dashboards are put together from: selectors, queries, panels, and the frame around them.
+"""Building blocks of the dashboards: selectors, queries, panels, and the frame.
 
-Two kinds of figures, two ways to add them up. Figures of the database are the same in every process
-that exports them: `same()` takes the maximum over the processes, and only then a sum may follow;
-what their counters rose by is recorded (`growth`), since no rate() of them is right across rollouts
-and restores. Figures of a worker are its own: the rate of each series first, the sum over the
-workers after.
+There are two kinds of figures, which add up in different ways. Every process exports
+the same figures of the database: `same()` takes the maximum over the processes, and
+only then a sum may follow. The growth of database counters is recorded (`growth`),
+because no rate() of them is right across rollouts and restores. Figures of a worker are
+its own: first take the rate of each series, then sum over the workers.
 """
 
 import warnings
@@ -13,7 +13,8 @@ from typing import Any
 
 from redrive.rules.attempts.settlement import Outcome
 
-# The older of two formats, which every Grafana in use reads; the SDK would rather we left it.
+# The older of two formats, which all current Grafana versions read. The SDK warns that
+# it is deprecated.
 with warnings.catch_warnings(action="ignore"):
     from grafana_foundation_sdk.builders import (
         common,
@@ -40,7 +41,7 @@ RUNBOOK = "https://runbooks.example/redrive/runbook.md"
 INSTALLATION = "cluster, cell, namespace, job"
 WHERE = 'cluster=~"$cluster", cell=~"$cell", namespace=~"$namespace", job=~"$job"'
 QUEUE = f'{WHERE}, queue=~"$queue"'
-QUEUE_OR_ALL = f'{WHERE}, queue=~"$queue|[*]"'  # a worker without a list of queues says '*'
+QUEUE_OR_ALL = f'{WHERE}, queue=~"$queue|[*]"'  # '*' stands for a worker without a list of queues
 INSTANCE = f'{WHERE}, instance=~"$instance"'
 INSTANCE_QUEUE = f'{INSTANCE}, queue=~"$queue"'
 ALERTS = (
@@ -55,10 +56,10 @@ COUNTERS = {
     "jobs_enqueued": ("queue", "kind"),
     "jobs_completed": ("queue", "kind"),
 }
-"""The counters of the database whose growth is recorded, by these labels."""
+"""Counters of the database whose growth is recorded, with their labels."""
 
 RECORDED_EVERY = 30
-"""Seconds; the interval of the rules."""
+"""Interval of the rules in seconds."""
 
 GOOD, WARN, BAD, CALM, GREY, VIOLET = "green", "yellow", "red", "blue", "#8e8e8e", "purple"
 _COLORS = {
@@ -72,7 +73,7 @@ OUTCOMES = {outcome.label: _COLORS[outcome] for outcome in Outcome}
 STATES = {"ready": CALM, "running": GOOD, "retrying": WARN, "scheduled": VIOLET}
 
 THRESHOLD = "objective"
-"""The query of a panel that is drawn dashed: what the others are held against."""
+"""Name of the query that is drawn dashed, as the threshold for the others."""
 
 CHOSEN = (
     "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${cell:queryparam}"
@@ -84,15 +85,16 @@ WORKER_OF_SERIES = f"/d/redrive-worker?{CHOSEN}&var-instance=${{__field.labels.i
 
 
 def same(metric: str, *labels: str, where: str = QUEUE) -> str:
-    """A gauge of the database by `labels`, told once however many processes export it."""
+    """Return a gauge of the database by `labels`, once for all exporting processes."""
     return _once(f"{metric}{{{where}}}", *labels)
 
 
 def grown_per_second(counter: str, *by: str, where: str = QUEUE) -> str:
-    """What a counter of the database rises by.
+    """Return the growth per second of a database counter.
 
-    Recorded: right from the first of a kind on, across rollouts of exporters and restores of the
-    database. Where the rules are not loaded it is an estimate from the counter.
+    The recorded growth is right from the first event of a kind on, across rollouts of
+    exporters and restores of the database. If the rules are not loaded, this is an
+    estimate from the counter.
     """
     grown = total(f"avg_over_time(redrive:{counter}:growth{{{where}}}[$__rate_interval])", *by)
     raw = f"rate(redrive_{counter}_total{{{where}}}[$__rate_interval])"
@@ -100,7 +102,7 @@ def grown_per_second(counter: str, *by: str, where: str = QUEUE) -> str:
 
 
 def grown_in_range(counter: str, *by: str, where: str = QUEUE) -> str:
-    """What a counter of the database rose by in the range that is looked at."""
+    """Return the growth of a database counter in the displayed range."""
     grown = total(f"sum_over_time(redrive:{counter}:growth{{{where}}}[$__range])", *by)
     raw = f"increase(redrive_{counter}_total{{{where}}}[$__range])"
     return f"({grown} or {total(_once(raw, *COUNTERS[counter]), *by)})"
@@ -111,22 +113,22 @@ def _once(expression: str, *labels: str) -> str:
 
 
 def total(expression: str, *by: str) -> str:
-    """The sum."""
+    """Return the sum by labels."""
     return f"sum by ({', '.join(by)}) ({expression})" if by else f"sum({expression})"
 
 
 def rate(metric: str, *by: str, where: str = QUEUE) -> str:
-    """A counter of workers, per second, added up over them."""
+    """Return the rate per second of a worker counter, summed over workers."""
     return total(f"rate({metric}{{{where}}}[$__rate_interval])", *by)
 
 
 def quantile(share: float, metric: str, *by: str, where: str = QUEUE) -> str:
-    """A quantile of a histogram of workers."""
+    """Return a quantile of a histogram of workers."""
     return f"histogram_quantile({share:g}, {rate(metric + '_bucket', 'le', *by, where=where)})"
 
 
 def query(expression: str, legend: str = "", *, exemplars: bool = False) -> prometheus.Dataquery:
-    """A series over time."""
+    """Return a query for a series over time."""
     made = (
         prometheus.Dataquery().expr(expression).legend_format(legend).range().datasource(DATASOURCE)
     )
@@ -134,7 +136,7 @@ def query(expression: str, legend: str = "", *, exemplars: bool = False) -> prom
 
 
 def now(expression: str) -> prometheus.Dataquery:
-    """One value per series, as rows of a table."""
+    """Return a query for one value per series, as rows of a table."""
     return (
         prometheus.Dataquery()
         .expr(expression)
@@ -145,14 +147,17 @@ def now(expression: str) -> prometheus.Dataquery:
 
 
 def objective(name: str) -> prometheus.Dataquery:
-    """The threshold of each queue, as data: what `redrive objective set` wrote. Drawn dashed."""
+    """Return the threshold of each queue as a query, drawn dashed.
+
+    `redrive objective set` wrote these values.
+    """
     where = f'{QUEUE}, objective="{name}"'
     made = query(f"max by (queue) (redrive_queue_objective{{{where}}})", "objective of {{queue}}")
     return made.ref_id(THRESHOLD)
 
 
 def runbook(*alerts: str) -> list[build.DashboardLink]:
-    """Links from a panel to the sections about the alerts that watch what it shows."""
+    """Return links from a panel to the runbook sections about its alerts."""
     return [
         build.DashboardLink(f"Runbook: {alert}")
         .type(d.DashboardLinkType.LINK)
@@ -170,7 +175,7 @@ def _prepare(  # noqa: PLR0913 # what every panel has
     queries: Sequence[Any],
     alerts: Sequence[str],
 ) -> Any:
-    """What every panel has."""
+    """Set the properties that every panel has."""
     panel.title(title).description(description).unit(unit).datasource(DATASOURCE).links(
         runbook(*alerts)
     )
@@ -195,7 +200,7 @@ def chart(  # noqa: PLR0913 # options of a panel
     width: int = 8,
     height: int = 8,
 ) -> timeseries.Panel:
-    """Lines over time; filled and on top of each other when the parts make a whole."""
+    """Return a chart of lines; filled and stacked if the parts make a whole."""
     panel: timeseries.Panel = _prepare(
         timeseries.Panel(), title, description, unit, queries, alerts
     )
@@ -233,7 +238,7 @@ def _explain_lines(panel: timeseries.Panel) -> None:
 
 
 def _dashed() -> list[d.DynamicConfigValue]:
-    """How an objective looks among the lines that are held against it."""
+    """Return the style of an objective among the other lines."""
     return [
         _property("custom.lineStyle", {"fill": "dash", "dash": [8, 8]}),
         _property("custom.lineWidth", 1),
@@ -256,8 +261,9 @@ def figure(  # noqa: PLR0913 # options of a panel
     over_range: bool = False,
     width: int = 3,
 ) -> stat.Panel:
-    """One large number, with how it came to be so behind it; or, `over_range`, one that tells of
-    all that is shown.
+    """Return a panel with one large number and its history behind it.
+
+    With `over_range`, the number covers the whole displayed range.
     """
     asked = query(expression) if not over_range else now(expression)
     panel: stat.Panel = _prepare(stat.Panel(), title, description, unit, (asked,), alerts)
@@ -277,7 +283,7 @@ def figure(  # noqa: PLR0913 # options of a panel
 def heat(
     title: str, description: str, expression: str, *, alerts: Sequence[str] = (), width: int = 8
 ) -> heatmap.Panel:
-    """A histogram over time: how many, of how many seconds, when."""
+    """Return a heat map: the number of jobs by duration over time."""
     buckets = query(expression, "{{le}}", exemplars=True).format(p.PromQueryFormat.HEATMAP)
     panel: heatmap.Panel = _prepare(heatmap.Panel(), title, description, "s", (buckets,), alerts)
     panel.calculate(calculate=False).span(width).height(8).hide_legend().cell_gap(1)
@@ -312,8 +318,9 @@ def rows(  # noqa: PLR0913 # options of a panel
     width: int = 24,
     height: int = 8,
 ) -> table.Panel:
-    """A table: a row per set of `labels` (name -> heading), a column per query (heading -> query,
-    unit).
+    """Return a table with a row per set of `labels` and a column per query.
+
+    `labels` maps a name to its heading. A column's heading maps to its query and unit.
     """
     panel: table.Panel = _prepare(
         table.Panel(), title, description, "short", [q for q, _ in columns.values()], alerts
@@ -324,7 +331,7 @@ def rows(  # noqa: PLR0913 # options of a panel
     organize = d.DataTransformerConfig(id_val="organize", options=_organized(labels, [*columns]))
     panel.with_transformation(organize)
     for heading, (_, unit) in columns.items():
-        if heading:  # without one, only the labels are of interest
+        if heading:  # without a heading, only the labels matter
             panel.override_by_name(heading, _cells(unit, (colors or {}).get(heading)))
     if links_to is not None:
         link = _property("links", [{"title": "Look closer", "url": links_to}])
@@ -334,8 +341,9 @@ def rows(  # noqa: PLR0913 # options of a panel
 
 
 def _organized(labels: Mapping[str, str], headings: Sequence[str]) -> dict[str, Any]:
-    """Which columns are shown, in which order, under which names."""
-    # With a single query Grafana calls the figure "Value", with several "Value #A" and so on.
+    """Return which columns are shown, in which order, under which names."""
+    # With one query Grafana calls the figure "Value", with several "Value #A" and so
+    # on.
     letters = [chr(ord("A") + number) for number in range(len(headings))]
     values = [f"Value #{letter}" for letter in letters] if len(headings) > 1 else ["Value"]
     named = dict(zip(values, headings, strict=True))
@@ -365,7 +373,7 @@ def _cells(
 def note(
     markdown: str, *, title: str, description: str, width: int = 8, height: int = 8
 ) -> text.Panel:
-    """Words."""
+    """Return a panel of text."""
     panel = (
         text.Panel()
         .title(title)
@@ -379,7 +387,7 @@ def note(
 def board(
     uid: str, title: str, description: str, *, show_cluster: bool, with_instance: bool = False
 ) -> Board:
-    """An empty dashboard with the variables, annotations and links that all of ours have."""
+    """Return an empty dashboard with our common variables, annotations and links."""
     made = Board(title).uid(uid).description(description).tags(["redrive"]).readonly()
     made.time("now-3h", "now").refresh("30s").timezone("browser")
     made.tooltip(d.DashboardCursorSync.CROSSHAIR)
@@ -409,8 +417,8 @@ def _add_variables(made: Board, *, show_cluster: bool, with_instance: bool) -> N
 def _add_annotations(made: Board) -> None:
     alerts = _annotation("Alerts", ALERTS, BAD).title_format("{{alertname}}")
     made.annotation(alerts.text_format("{{queue}} {{severity}}"))
-    # changes() of a series that is always 1 is always 0: a new version is a new series, one that
-    # was not there before.
+    # changes() of a series that is always 1 is always 0. A new version is a new series,
+    # which did not exist before.
     builds = f"redrive_build_info{{{WHERE}}}"
     first_seen = f"group by (version) ({builds}) unless group by (version) ({builds} offset 2m)"
     deployments = _annotation("Deployments", first_seen, CALM)
@@ -425,8 +433,9 @@ def _add_links(made: Board) -> None:
 
 
 def fill(made: Board, *panels: Any, **sections: Sequence[Any]) -> Board:
-    """Put the panels in, then each section under its title, all numbered: a link to a panel is a
-    link to its number.
+    """Add the panels, then each section under its title, all numbered.
+
+    Links to a panel use its number.
     """
     number = 0
     for panel in panels:
@@ -439,7 +448,7 @@ def fill(made: Board, *panels: Any, **sections: Sequence[Any]) -> Board:
 
 
 def _variable(name: str, series: str, *, all_value: str = ".+") -> build.QueryVariable:
-    """Several values of a label, or all of them."""
+    """Return a variable for several values of a label, or all of them."""
     asked = f"label_values({series}, {name})"
     return (
         build.QueryVariable(name)

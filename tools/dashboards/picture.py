@@ -1,10 +1,12 @@
-"""Draw the overview for the README: `python -m tools.dashboards.picture`; --help says the rest.
+"""Draw the overview for the README: `python -m tools.dashboards.picture`.
 
-It lets a real installation run through an incident, a rollout of the exporter and a restore of the
-database (Postgres, exporter, two workers, Prometheus with the shipped rules), asks Prometheus the
-very queries of the dashboard, and draws the answers.
-Nothing is made up; no Grafana runs. It needs matplotlib, which nothing else here does: `pip install
-matplotlib`.
+A small real installation runs through an incident, a rollout of the exporter and a
+restore of the database. It has Postgres, an exporter, two workers, and Prometheus with
+the shipped rules. This program sends the dashboard's own queries to Prometheus and
+draws the answers. No figure is invented, and Grafana does not run.
+
+--help describes the options. matplotlib is required, which no other tool here uses:
+`pip install matplotlib`.
 """
 
 import argparse
@@ -32,7 +34,7 @@ RATES = {"mail.welcome": 14.0, "invoice.charge": 5.0, "report.build": 0.9}
 
 
 def main() -> None:
-    """Run it, or draw what was kept of a run."""
+    """Run the incident, or draw a recorded run."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -56,8 +58,9 @@ def main() -> None:
 
 
 def perform(seconds: float) -> dict[str, Any]:
-    """An incident from its beginning to its end. Returns the answers to every query of the
-    overview.
+    """Run an incident from beginning to end.
+
+    Returns the answers to every query of the overview.
     """
     program = prometheus_program()
     if program is None:
@@ -70,7 +73,10 @@ def perform(seconds: float) -> dict[str, Any]:
 
 
 class Backup:
-    """A dump of the database, to be restored aside and put in its place under those who use it."""
+    """Dump of the database.
+
+    It is restored aside and then replaces the database while clients use it.
+    """
 
     def __init__(self, postgres: EmbeddedPostgres) -> None:
         self._postgres, self._file = postgres, postgres.home / "dump"
@@ -79,12 +85,12 @@ class Backup:
         subprocess.run([self._postgres.program(program), *arguments], check=True, timeout=60)
 
     def take(self) -> None:
-        """Keep the database as it is now."""
+        """Dump the database in its current state."""
         url = self._postgres.url()
         self._run("pg_dump", "--format=custom", f"--file={self._file}", url)
 
     def restore(self) -> None:
-        """Put it back."""
+        """Restore the dump."""
         with psycopg.connect(self._postgres.url("template1"), autocommit=True) as conn:
             conn.execute("create database fresh template template0")
             self._run("pg_restore", f"--dbname={self._postgres.url('fresh')}", str(self._file))
@@ -120,11 +126,11 @@ def _incident(stage: Rehearsal, program: str, backup: Backup, seconds: float) ->
         at(0.22, lambda: stage.wrong("billing-release", so=True))  # a release that cannot charge
         at(0.30, backup.take)
         at(0.32, lambda: _replace_exporter(stage), "exporter replaced")
-        at(0.40, lambda: stage.wrong("billing-release", so=False))  # undone
+        at(0.40, lambda: stage.wrong("billing-release", so=False))  # the release is rolled back
         at(0.48, lambda: _redrive(stage, 20, 2))  # canaries
         at(0.54, lambda: _redrive(stage, 100_000, 8))  # the rest
         at(0.74, backup.restore, "database restored")
-        at(0.84, lambda: _redrive(stage, 100_000, 8))  # those that came back
+        at(0.84, lambda: _redrive(stage, 100_000, 8))  # redrive the ones that died again
         at(1.0, lambda: None)
     finally:
         over.set()
@@ -133,7 +139,10 @@ def _incident(stage: Rehearsal, program: str, backup: Backup, seconds: float) ->
 
 
 def _open(stage: Rehearsal, program: str) -> None:
-    """Start an exporter, two workers, and Prometheus that watches them, and the next exporter."""
+    """Start an exporter, two workers, and Prometheus that watches them.
+
+    Start the next exporter too.
+    """
     stage.redrive("exporter", "exporter")
     for name in ("worker-1", "worker-2"):
         stage.redrive(name, "worker", "--slots", "8")
@@ -146,7 +155,7 @@ def _open(stage: Rehearsal, program: str) -> None:
 def _replace_exporter(stage: Rehearsal) -> None:
     stage.redrive("next-exporter", "exporter")
     stage.wait_ready("next-exporter")
-    time.sleep(10)  # both are there for a while, as in a rollout
+    time.sleep(10)  # both run for a while, as in a rollout
     stage.end("exporter")
 
 
@@ -158,7 +167,7 @@ def _redrive(stage: Rehearsal, limit: int, per_second: float) -> None:
 
 
 def _produce(url: str, over: threading.Event) -> None:
-    """Enqueue as a shop would: unevenly, and again when the database is back."""
+    """Enqueue jobs at an uneven rate, like a shop, also after the database is back."""
     while not over.wait(0.25):
         with (
             contextlib.suppress(psycopg.OperationalError),
@@ -181,7 +190,10 @@ QUEUES = {"mail.welcome": "mail", "invoice.charge": "billing", "report.build": "
 
 
 def ask(stage: Rehearsal, start: float, end: float) -> dict[str, Any]:
-    """Every query of the overview: panel -> legend of the query -> the series."""
+    """Run every query of the overview.
+
+    Returns the series by panel and by legend of the query.
+    """
     board = json.loads((ROOT / "dashboards" / "overview.json").read_text())
     answers: dict[str, Any] = {"start": start, "end": end, "panels": {}}
     for panel in board["panels"]:

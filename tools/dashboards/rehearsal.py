@@ -1,8 +1,7 @@
-"""A real installation in miniature, for the queries of the dashboards: exporter, workers and
-Prometheus on loopback.
+"""A small real installation, to try the queries of the dashboards.
 
-The test of the queries and the picture of the overview use it. Its handlers fail when a file says
-so.
+It runs exporter, workers and Prometheus on loopback. The test of the queries and the
+picture of the overview use it. Its handlers fail when a file says so.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ from redrive.database.embedded import free_port
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "alerts" / "redrive.rules.yaml"
-# no REDRIVE_ name: the worker would warn of a setting it does not know
+# Without the prefix REDRIVE_, because the worker warns about unknown settings.
 HOME_VARIABLE = "REHEARSAL_HOME"
 
 HICCUPS = 0.03
@@ -46,7 +45,7 @@ def _is_wrong(what: str) -> bool:
     depends_on=["mail-provider"],
 )
 def welcome(_payload: dict[str, Any]) -> None:
-    """Send a mail; the provider hiccups now and then."""
+    """Send a mail; the provider fails occasionally."""
     time.sleep(random.uniform(0.01, 0.08))
     if random.random() < HICCUPS or _is_wrong("mail-provider"):
         msg = "421 service not available"
@@ -55,7 +54,7 @@ def welcome(_payload: dict[str, Any]) -> None:
 
 @jobs.handle("invoice.charge", queue="billing")
 def charge(payload: dict[str, Any]) -> None:
-    """Charge an invoice; one release of it cannot."""
+    """Charge an invoice; one release cannot."""
     time.sleep(random.uniform(0.02, 0.15))
     if payload.get("poisoned") or _is_wrong("billing-release"):
         msg = "unsupported operand type(s) for +: 'NoneType' and 'Decimal'"
@@ -76,8 +75,9 @@ def report(_payload: dict[str, Any]) -> None:
 def concrete(
     expression: str, *, rate_interval: str = "10s", shown: str = "10m", **variables: str
 ) -> str:
-    """The query as Grafana would send it, with everything selected unless `variables` say
-    otherwise.
+    """Return the query as Grafana would send it.
+
+    Everything is selected unless `variables` say otherwise.
     """
     values = {
         "cluster": ".*",
@@ -94,29 +94,29 @@ def concrete(
 
 
 class Prometheus:
-    """Asked over its HTTP API."""
+    """Client of the HTTP API of Prometheus."""
 
     def __init__(self, address: str) -> None:
         self.address = address
 
     def get(self, path: str, **parameters: object) -> Any:
-        """What it answers."""
+        """Return the answer."""
         with urlopen(
             f"http://{self.address}/api/v1/{path}?{urlencode(parameters)}", timeout=30
         ) as answer:
             return json.load(answer)["data"]
 
     def now(self, expression: str) -> list[dict[str, Any]]:
-        """The value of each series at this moment."""
+        """Return the value of each series at this moment."""
         return self.get("query", query=expression)["result"]
 
     def over(self, expression: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
-        """The values of each series over time."""
+        """Return the values of each series over time."""
         return self.get("query_range", query=expression, start=start, end=end, step=step)["result"]
 
     @property
     def is_ready(self) -> bool:
-        """Whether it answers."""
+        """Return True if Prometheus answers."""
         with (
             contextlib.suppress(OSError),
             urlopen(f"http://{self.address}/-/ready", timeout=5) as answer,
@@ -135,12 +135,15 @@ class Rehearsal:
         self.prometheus = Prometheus(f"127.0.0.1:{free_port()}")
 
     def wrong(self, what: str, *, so: bool) -> None:
-        """Break something, or mend it: mail-provider, billing-release."""
+        """Break or repair a part: mail-provider, billing-release."""
         path = self.home / what
         path.touch() if so else path.unlink(missing_ok=True)
 
     def reserve(self, name: str) -> None:
-        """Give a process its port before it starts: Prometheus is told all of them at once."""
+        """Assign a port to a process before it starts.
+
+        Prometheus is told all ports at once.
+        """
         self.ports.setdefault(name, free_port())
 
     def end(self, name: str) -> None:
@@ -164,8 +167,9 @@ class Rehearsal:
         return self._start(name, [sys.executable, "-m", "redrive", *arguments], environment)
 
     def observe(self, program: str, *, fast: bool) -> None:
-        """Start Prometheus with the shipped rules, scraping every second; `fast` evaluates them
-        every second too.
+        """Start Prometheus with the shipped rules, scraping every second.
+
+        `fast` evaluates the rules every second too.
         """
         rules = (
             RULES.read_text().replace("interval: 30s", "interval: 1s")
@@ -213,10 +217,10 @@ class Rehearsal:
         return process
 
     def wait_ready(self, name: str) -> None:
-        """Until it answers /readyz.
+        """Wait until the process answers /readyz.
 
         Raises:
-            TimeoutError: it does not; with what it logged.
+            TimeoutError: it does not answer; the text has its log.
         """
         try:
             wait_for(lambda: self._get(name, "/readyz") is not None, 90)
@@ -224,7 +228,7 @@ class Rehearsal:
             raise TimeoutError((self.home / f"{name}.log").read_text()[-2000:]) from error
 
     def metrics(self, name: str) -> str:
-        """What it exports."""
+        """Return the metrics that the process exports."""
         return self._get(name, "/metrics") or ""
 
     def _get(self, name: str, path: str) -> str | None:
@@ -236,7 +240,7 @@ class Rehearsal:
         return None
 
     def stop(self) -> None:
-        """End all of it."""
+        """Stop all processes."""
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
@@ -248,7 +252,7 @@ class Rehearsal:
 
 
 def wait_for(condition: Any, seconds: float = 30) -> Any:
-    """Poll until it is true."""
+    """Poll until the condition is true."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -260,7 +264,7 @@ def wait_for(condition: Any, seconds: float = 30) -> Any:
 
 @contextlib.contextmanager
 def rehearsal(url: str, home: Path) -> Iterator[Rehearsal]:
-    """One that is stopped at the end."""
+    """Yield a rehearsal that is stopped at the end."""
     made = Rehearsal(url, home)
     try:
         yield made
@@ -269,5 +273,5 @@ def rehearsal(url: str, home: Path) -> Iterator[Rehearsal]:
 
 
 def prometheus_program() -> str | None:
-    """Where it is, if it is."""
+    """Return the path of Prometheus if it is installed."""
     return shutil.which("prometheus")

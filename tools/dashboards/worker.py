@@ -1,4 +1,4 @@
-"""Each worker by itself: which one hangs, which one dies, which one is new."""
+"""The dashboard about each worker: which one hangs, dies or is new."""
 
 from tools.dashboards.parts import (
     BAD,
@@ -29,7 +29,7 @@ UP = f'{QUEUE_OR_ALL}, instance=~"$instance"'
 
 
 def build(*, show_cluster: bool = False) -> Board:
-    """Worker."""
+    """Build the dashboard."""
     made = board(
         "redrive-worker",
         "Redrive / Worker",
@@ -41,7 +41,7 @@ def build(*, show_cluster: bool = False) -> Board:
 
 
 def figures() -> list:
-    """The first line."""
+    """Return the panels of the first line."""
     busy, slots = (
         f"sum(redrive_worker_slots_busy{{{INSTANCE}}})",
         f"sum(redrive_worker_slots{{{INSTANCE}}})",
@@ -93,7 +93,7 @@ def figures() -> list:
 
 
 def work() -> list:
-    """What they do."""
+    """Return the panels about the work of workers."""
     busy, slots = (
         f"sum by (instance) (redrive_worker_slots{which}{{{INSTANCE}}})" for which in ("_busy", "")
     )
@@ -148,7 +148,10 @@ def work() -> list:
 
 
 def memory() -> object:
-    """What the handlers take of it: a worker itself takes little."""
+    """Return the panel about memory.
+
+    Most of it belongs to handlers; a worker itself takes little.
+    """
     itself, runners, limit = (
         f"max by (instance) ({name}{{{INSTANCE}}})"
         for name in (
@@ -170,7 +173,7 @@ def memory() -> object:
 
 
 def claims() -> list:
-    """How they get it."""
+    """Return the panels about claims."""
     exchange = "redrive_exchange_duration_seconds"
     return [
         chart(
@@ -217,7 +220,7 @@ def claims() -> list:
 
 
 def trouble() -> list:
-    """What should not happen."""
+    """Return the panels about failures that should not happen."""
     return [
         chart(
             "Jobs lost and rescued",
@@ -267,7 +270,7 @@ def trouble() -> list:
 
 
 def who() -> list:
-    """What runs where."""
+    """Return the panels about versions and places of workers."""
     labels = {"instance": "Process", "version": "Redrive", "python_version": "Python"}
     return [
         rows(

@@ -1,1 +1,1 @@
-"""Remove each guard in the SQL in turn, and see that some test fails: `make mutants`."""
+"""Remove each guard in the SQL in turn, and check that a test fails: `make mutants`."""

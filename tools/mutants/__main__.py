@@ -1,19 +1,19 @@
-"""Remove each guard in the SQL in turn, and see that some test fails.
+"""Remove each guard in the SQL in turn, and check that a test fails.
 
-python -m tools.mutants                              all of them, which takes hours
-python -m tools.mutants --files 'settle/*' --list    what there is to remove in some files
-python -m tools.mutants --minutes 2                  a sample, another one every day
-python -m tools.mutants --shard 1/4                  a quarter; each shard is a process of its own
+python -m tools.mutants                              all guards, which takes hours
+python -m tools.mutants --files 'settle/*' --list    list the guards of some files
+python -m tools.mutants --minutes 2                  a sample that differs every day
+python -m tools.mutants --shard 1/4                  a quarter, one process per shard
 
-What has been found out is kept in build/mutants and not done again while file and tests stay the
-same, so a run that was stopped goes on. Those of tools/mutants/known.txt are left out. Exit status
-1: some guard can go and no test notices.
+Results are kept in build/mutants and reused while file and tests stay the same, so a
+stopped run can be continued. Guards in tools/mutants/known.txt are left out. Exit status
+1 means that a guard can go and no test notices.
 """
 
 import argparse
 import fnmatch
+import hashlib
 import json
-import random
 import signal
 import sys
 import time
@@ -30,13 +30,13 @@ SURVIVED = "survived"
 
 
 def known() -> set[str]:
-    """The names of those that no test has to notice; the file says why."""
+    """Return the names of guards that no test has to notice; the file gives reasons."""
     lines = (Path(__file__).parent / "known.txt").read_text().splitlines()
     return {line for line in lines if line and not line.startswith("#")}
 
 
 def found(*patterns: str) -> list[Mutant]:
-    """All there are in the files that match one of them."""
+    """Return all mutants of the files that match one of the patterns."""
     paths = sorted(path for glob in SQL for path in ROOT.glob(glob))
     names = [(path, str(path.relative_to(ROOT / "sql"))) for path in paths]
     return [
@@ -48,7 +48,7 @@ def found(*patterns: str) -> list[Mutant]:
 
 
 class Results:
-    """What became of which mutant, one JSON line each; every shard writes a file of its own."""
+    """Results of the mutants, one JSON line each; every shard writes its own file."""
 
     def __init__(self, shard: str) -> None:
         self._state = state_of_tests()
@@ -57,7 +57,7 @@ class Results:
         lines = [
             json.loads(s) for p in RESULTS.glob("*-of-*.jsonl") for s in p.read_text().splitlines()
         ]
-        # a guard that some test needed is not looked at again because tests were added
+        # A guard that a test needed is not examined again when tests are added.
         self._ends = {
             line["key"]: line["end"]
             for line in lines
@@ -65,11 +65,11 @@ class Results:
         }
 
     def get(self, mutant: Mutant) -> str | None:
-        """The test that failed, or `survived`; None while it is not known."""
+        """Return the test that failed, or `survived`; None if it is not known yet."""
         return self._ends.get(mutant.key)
 
     def add(self, mutant: Mutant, end: str) -> None:
-        """Remember."""
+        """Record a result."""
         self._ends[mutant.key] = end
         line = {"key": mutant.key, "tests": self._state, "mutant": str(mutant), "end": end}
         with self._path.open("a") as file:
@@ -77,7 +77,10 @@ class Results:
 
 
 def tried(mutant: Mutant, runner: Runner, tests: Tests, nearest: int | None) -> str:
-    """Run the tests without it until one fails for that. Returns its name, or `survived`."""
+    """Run the tests without the guard until one fails because of it.
+
+    Returns the test's name, or `survived`.
+    """
     left = tests.of(mutant)[:nearest]
     while left:
         failed = runner.first_failure(left, without=mutant)
@@ -90,7 +93,7 @@ def tried(mutant: Mutant, runner: Runner, tests: Tests, nearest: int | None) -> 
 
 
 def table(ends: dict[Mutant, str]) -> Iterator[str]:
-    """How many of each kind are noticed, and the ones that are not."""
+    """Yield a table of the noticed mutants by kind, and a list of the others."""
     kinds, noticed = (
         Counter(m.kind for m in ends),
         Counter(m.kind for m in ends if ends[m] != SURVIVED),
@@ -101,6 +104,14 @@ def table(ends: dict[Mutant, str]) -> Iterator[str]:
     survivors = [mutant for mutant, end in ends.items() if end == SURVIVED]
     if survivors:
         yield from ("", "no test fails without:", *(f"  {mutant}" for mutant in survivors))
+
+
+def drawn(mutant: Mutant, seed: int) -> bytes:
+    """Return the place of a mutant in the sample of a seed.
+
+    Adding or mending other guards does not change it, so a sample can be repeated after a change.
+    """
+    return hashlib.sha256(f"{seed} {mutant.name}".encode()).digest()
 
 
 def _arguments() -> argparse.Namespace:
@@ -119,8 +130,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Try what was asked for. Returns the exit status."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # take the copy along
+    """Try the requested mutants; return the exit status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # delete the copy too
     asked = _arguments()
     number, shards = map(int, asked.shard.split("/"))
     tolerated = known()
@@ -129,7 +140,7 @@ def main() -> int:
         print(*chosen, sep="\n")
         return 0
     if asked.minutes is not None:
-        random.Random(asked.seed).shuffle(chosen)
+        chosen.sort(key=lambda mutant: drawn(mutant, asked.seed))
         print(f"a sample: --seed {asked.seed} repeats it")
     results, ends = Results(asked.shard), dict[Mutant, str]()
     tests = Tests()

@@ -1,9 +1,10 @@
-"""Runs tests again and again against one server after another guard has gone: a pytest plugin.
+"""A pytest plugin that reruns tests on one server, each time without another guard.
 
     python -m pytest -p tools.mutants.again tests/sql
 
-answers each line {"changed": {"file", "text"} or null, "tests"} by one: the test that failed, or
-null. REDRIVE_PIPES says where. What a process, a server and a schema cost is paid once.
+answers each line {"changed": {"file", "text"} or null, "tests"} with one line: the test
+that failed, or null. REDRIVE_PIPES names the pipes. So the process, the server and the
+schema are started only once.
 """
 
 import json
@@ -22,7 +23,7 @@ from redrive.database.migrate import functions, migrations
 from tests import postgres
 
 PATIENCE_SECONDS = 60
-"""How long a test may take: without its guard a loop may not end."""
+"""Time limit of a test: without its guard a loop may not end."""
 
 _template = postgres.Server.template
 _asked: list[postgres.Server] = []
@@ -42,7 +43,7 @@ def _give_up(*_: object) -> NoReturn:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool:
-    """Answer until nobody asks."""
+    """Answer requests until there are no more."""
     signal.signal(signal.SIGALRM, _give_up)
     items = {item.nodeid: item for item in session.items}
     asked, given = json.loads(os.environ["REDRIVE_PIPES"])
@@ -56,12 +57,13 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def _fails_twice(item: pytest.Item) -> bool:
-    """The machine may be busy: a failure that is the guard's comes again."""
+    """Return True if a test fails twice: a failure on a busy machine does not recur."""
     return _fails(item) and _fails(item)
 
 
 def _fails(item: pytest.Item) -> bool:
-    # what comes next decides what is torn down: from one of another file, all but the session
+    # The next test decides what pytest tears down. Before a test of another file, that
+    # is all but the session.
     first, *_, last = item.session.items
     other = last if item.path != last.path else first
     signal.alarm(PATIENCE_SECONDS)
@@ -89,7 +91,7 @@ def _write(path: Path, text: str) -> None:
     migrations.cache_clear()
     if not _asked:
         return
-    server, *_ = _asked  # the first is the one that stays
+    server, *_ = _asked  # the first one stays
     if "functions" in path.parts:
         with psycopg.connect(server.url_of(server.template()), autocommit=True) as conn:
             conn.execute(text.encode())

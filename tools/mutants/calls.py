@@ -1,8 +1,9 @@
-"""Which tests call which SQL function: a pytest plugin that asks the server after each of them.
+"""A pytest plugin that records which SQL functions each test calls.
 
     REDRIVE_CALLS=folder python -m pytest -p tools.mutants.calls tests/sql
 
-writes a JSON object a line, {"test": id, "functions": [name, ...]}, to a file for each of theirs.
+asks the server after each test. It writes a JSON object per line, {"test": id,
+"functions": [name, ...]}, to one file for each file of tests.
 """
 
 import json
@@ -28,7 +29,7 @@ def _open_and_keep(database: postgres.Database, url: str) -> None:
 
 def _close_and_look(database: postgres.Database) -> None:
     _open.remove(database)
-    _close(database)  # a session says what it called when it ends, at the latest
+    _close(database)  # a session reports its calls at its end, at the latest
     _look(database)
 
 
@@ -46,10 +47,10 @@ postgres.Database.close = _close_and_look
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Write what was called when all of a test is over."""
+    """Write the called functions after a test is completely over."""
     _called.clear()
     result = yield
-    for database in _open:  # which several tests share; each is said to call what those before did
+    for database in _open:  # shared by tests: each gets the calls of earlier ones too
         _look(database)
     with Path(os.environ["REDRIVE_CALLS"], item.path.name).open("a") as file:
         file.write(json.dumps({"test": item.nodeid, "functions": sorted(_called)}) + "\n")

@@ -1,4 +1,4 @@
-"""Where the guards are: what is found in a file of SQL without knowing what it means.
+"""Find the guards in a file of SQL, without knowledge of its meaning.
 
 condition   one of the conditions of a WHERE, joined by AND   becomes true
 branch      the condition of an IF in PL/pgSQL                becomes false
@@ -20,7 +20,10 @@ _COMMENT_OR_STRING = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\$\w*\$|[A-Za-z_][\w$]*|\d[\w.]*|[^\s\w]")
 _ENDS = {"group", "order", "limit", "offset", "for", "returning", "having", "window", "on"}
 _ENDS |= {"union", "except", "intersect", "do", "loop", "then", ";", "$$"}
-"""What ends a WHERE at its own depth, ON of ON CONFLICT; a closing parenthesis does, too."""
+"""Words that end a WHERE at its own depth, and ON of ON CONFLICT.
+
+A closing parenthesis ends it too.
+"""
 
 _REFUSAL = re.compile(r"'[a-z_]+: ")
 _LOCK = r"\bfor\s+(?:no\s+key\s+update|key\s+share|update|share)\b(?:\s+of\s+\w+)?"
@@ -36,7 +39,7 @@ _PATTERNS = {
 
 @dataclass(frozen=True)
 class Token:
-    """A word or sign of SQL, and where it is."""
+    """Word or sign of SQL, and its position."""
 
     text: str
     start: int
@@ -45,27 +48,27 @@ class Token:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A file without one of its guards."""
+    """File without one of its guards."""
 
     file: str
     line: int
     kind: str
     guard: str
     nth: int
-    """Of those that read alike in this file."""
+    """Number of the guard among equal ones in this file."""
     function: str | None
-    """The one that it is in."""
+    """Function that contains the guard."""
     text: str
-    """The whole file."""
+    """Whole text of the file without the guard."""
 
     @property
     def key(self) -> str:
-        """The same as long as the file is."""
+        """Return a digest that changes when the file changes."""
         return hashlib.sha256(f"{self.file}\0{self.text}".encode()).hexdigest()[:16]
 
     @property
     def name(self) -> str:
-        """The same as long as it is there, wherever in its file."""
+        """Return a name that stays the same when the guard moves within its file."""
         return f"{self.file} {self.kind}: {self.guard}" + f" #{self.nth}" * (self.nth > 1)
 
     def __str__(self) -> str:
@@ -73,7 +76,7 @@ class Mutant:
 
 
 def mutants(file: str, text: str) -> list[Mutant]:
-    """The file without each of its guards, in the order of the file."""
+    """Return the file without each of its guards, in the order of the file."""
     code = _COMMENT_OR_STRING.sub(lambda f: f[0] if f[0][0] == "'" else _blank(f[0]), text)
     tokens = [Token(t[0].lower(), t.start(), t.end()) for t in _TOKEN.finditer(code)]
     words = _COMMENT_OR_STRING.sub(lambda f: _blank(f[0]), text)
@@ -111,7 +114,7 @@ def _function(code: str, start: int) -> str | None:
 
 
 Found = tuple[int, int, str, str]
-"""From where to where in the file, the kind, and what is put there instead."""
+"""Start and end in the file, kind of guard, and replacement."""
 
 
 def _blank(text: str) -> str:
@@ -120,7 +123,7 @@ def _blank(text: str) -> str:
 
 def _conditions(tokens: list[Token]) -> Iterator[Found]:
     for at, token in enumerate(tokens):
-        # what a FILTER leaves out is a figure and no guard
+        # a FILTER limits a figure and is no guard
         if token.text != "where" or [t.text for t in tokens[max(0, at - 2) : at]] == [
             "filter",
             "(",
@@ -163,7 +166,7 @@ def _others(words: str) -> Iterator[Found]:
 
 
 def _until(tokens: list[Token], start: int, ends: set[str]) -> list[Token]:
-    """The tokens up to one that ends the clause, or to the parenthesis around it."""
+    """Return the tokens up to the end of the clause or of its parentheses."""
     depth = cases = 0
     for at in range(start, len(tokens)):
         text = tokens[at].text
@@ -175,7 +178,7 @@ def _until(tokens: list[Token], start: int, ends: set[str]) -> list[Token]:
 
 
 def _split(tokens: list[Token]) -> Iterator[list[Token]]:
-    """What AND joins, outside of parentheses, CASE and BETWEEN."""
+    """Yield the operands of AND outside of parentheses, CASE and BETWEEN."""
     part: list[Token] = []
     depth = cases = between = 0
     for token in tokens:

@@ -1,4 +1,4 @@
-"""The tests that have to notice: which of them call what, and whether one fails without a guard."""
+"""Choose the tests that should notice a missing guard, and run them."""
 
 import hashlib
 import json
@@ -21,10 +21,10 @@ from tools.mutants.guards import Mutant
 
 TESTS = "tests/sql"
 TEXTUAL = "tests/sql/test_schema.py"
-"""It compares text: every change of a file would fail there, whatever it means."""
+"""Test file that compares text, so that every change of a file would fail it."""
 
 EVERYWHERE = {"path": "test_headers.py", "revoke": "test_roles.py"}
-"""The kinds of guard that one file of tests looks for in every function."""
+"""Kinds of guard that one test file checks in every function."""
 
 NOT_COPIED = (".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
 RESULTS = ROOT / "build" / "mutants"
@@ -32,10 +32,13 @@ DEFINED = re.compile(r"create or replace (?:function|view) redrive\.(\w+)")
 LOG = RESULTS / "pytest.log"
 ENDED = f"pytest ended: {LOG} says why"
 CAME_TO_AN_END = (0, 1, 5)
-"""pytest's exit status: all passed, some failed, or there was none to run."""
+"""Exit statuses of pytest: all passed, some failed, or none to run."""
 STUCK = "the tests came to no end"
 PATIENCE_SECONDS = 240
-"""How long each hundred tests may take. One that waits for ever is given up after less."""
+"""Time limit for each hundred tests.
+
+A single test that hangs is given up earlier.
+"""
 
 
 def _files() -> list[Path]:
@@ -48,12 +51,12 @@ def _state(files: list[Path]) -> str:
 
 @cache
 def state_of_tests() -> str:
-    """Another one when a test has changed."""
+    """Return a digest that changes when a test changes."""
     return _state(_files())
 
 
 class Tests:
-    """Which of them are run against which mutant: those that call what it is in."""
+    """Tests to run for each mutant: the ones that call its function."""
 
     def __init__(self) -> None:
         lines = [json.loads(s) for calls in _calls() for s in calls.read_text().splitlines()]
@@ -62,12 +65,16 @@ class Tests:
         self._noticed = Counter[tuple[str, str]]()
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Those that may notice it. The first: what noticed others in its file, or calls little."""
+        """Return the tests that may notice the mutant.
+
+        Tests that noticed others, first of all in the same file, come first. After
+        them, tests that call few functions come first.
+        """
         if mutant.kind in EVERYWHERE:
             return sorted(self._tests, key=lambda t: EVERYWHERE[mutant.kind] not in t)
         of_function = self._that_call({mutant.function} if mutant.function else set[str]())
         return sorted(
-            of_function or self._tests,  # what is in no function is behind them all
+            of_function or self._tests,  # a guard outside of functions affects all tests
             key=lambda t: (
                 -self._noticed[mutant.file, t],
                 -self._noticed["", t],
@@ -76,7 +83,10 @@ class Tests:
         )
 
     def _that_call(self, functions: set[str]) -> list[str]:
-        """Or call what calls them: one that is inlined is seen to be called by nobody."""
+        """Return the tests that call these functions, or else their callers.
+
+        The server reports no calls of an inlined function.
+        """
         seen = set[str]()
         while functions:
             seen |= functions
@@ -88,14 +98,14 @@ class Tests:
         return []
 
     def noticed(self, mutant: Mutant, test: str) -> None:
-        """Ask this one early about others, there first of all."""
+        """Give this test priority for other mutants, most of all in the same file."""
         self._noticed[mutant.file, test] += 1
         self._noticed["", test] += 1
 
 
 @cache
 def uses() -> dict[str, set[str]]:
-    """Which functions' names stand in the file of which."""
+    """Return the functions that each function's file mentions."""
     texts = [path.read_text() for path in (ROOT / "sql/functions").rglob("*.sql")]
     return {
         name: set(re.findall(r"redrive\.(\w+)", text)) - {name}
@@ -105,7 +115,7 @@ def uses() -> dict[str, set[str]]:
 
 
 def _calls() -> list[Path]:
-    """A file of lines for each file of tests as it is."""
+    """Return a file of recorded calls for each test file in its current state."""
     found = {test: RESULTS / f"{test.stem}-{_state([test])}.jsonl" for test in _files()}
     new = [test for test, calls in found.items() if not calls.exists()]
     if new:
@@ -119,20 +129,23 @@ def _calls() -> list[Path]:
             if pytest.wait() not in CAME_TO_AN_END:
                 raise RuntimeError(ENDED)
             for test in new:
-                lines = Path(folder, test.name)  # none where all of its tests are slow
+                lines = Path(folder, test.name)  # missing if all of its tests are slow
                 _write_whole(found[test], lines.read_text() if lines.exists() else "")
     return list(found.values())
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write a file whose being there means that it is complete, though we may be killed now."""
+    """Write a file atomically: its existence means that it is complete."""
     new = path.with_suffix(".new")
     new.write_text(text)
     new.replace(path)
 
 
 class Runner:
-    """The tests in a copy of the files, whose guards go one at a time; see again.py."""
+    """Runs the tests on a copy of the files, with one guard removed at a time.
+
+    See again.py for the process that runs them.
+    """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -157,7 +170,7 @@ class Runner:
         self._stack.close()
 
     def first_failure(self, tests: Sequence[str], without: Mutant | None = None) -> str | None:
-        """The first test that fails, and does so again; None when all pass."""
+        """Return the first test that fails twice; None if all pass."""
         changed = without and {"file": without.file, "text": without.text}
         print(json.dumps({"changed": changed, "tests": tests}), file=self._asked)
         if not select([self._given], [], [], PATIENCE_SECONDS * (1 + len(tests) // 100))[0]:
@@ -170,7 +183,10 @@ class Runner:
         return json.loads(answer)
 
     def passes(self, test: str) -> bool:
-        """Whether it does when no guard is gone: something else may be why it failed."""
+        """Return True if the test passes with all guards in place.
+
+        If it does not, the missing guard did not cause its failure.
+        """
         if test not in self._passes:
             self._passes[test] = self.first_failure([test]) is None
         return self._passes[test]
@@ -178,7 +194,7 @@ class Runner:
 
 @contextmanager
 def _copy() -> Iterator[Path]:
-    """The files as they are now."""
+    """Yield a copy of the files in their current state."""
     with tempfile.TemporaryDirectory(prefix="redrive-mutants-") as home:
         copy = Path(home, "redrive")
         shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))

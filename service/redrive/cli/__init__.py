@@ -1,5 +1,6 @@
-"""The command line: the only place that reads settings, wires parts together and chooses exit
-codes.
+"""The command line.
+
+No other package reads settings, wires parts together or chooses exit codes.
 """
 
 from redrive.cli.main import main

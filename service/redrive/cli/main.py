@@ -1,4 +1,4 @@
-"""The command group, and how an error becomes one line and an exit code."""
+"""The command group, and the conversion of an error to one line and an exit code."""
 
 import importlib
 import os
@@ -40,7 +40,10 @@ COMMANDS = {
     "quickstart": "redrive.cli.operations.quickstart",
     "demo": "redrive.cli.operations.demo",
 }
-"""Command -> the module with a function of that name, imported when used: each starts fast."""
+"""Maps a command to the module with its function.
+
+Modules are imported when used, so that each command starts fast.
+"""
 
 
 class _Group(click.Group):
@@ -81,14 +84,14 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Returns its exit code."""
+    """Run a command; return its exit code."""
     signal.signal(signal.SIGTERM, _stop)
     try:
         result = cli.main(
             args=None if arguments is None else list(arguments),
             prog_name="redrive",
             standalone_mode=False,
-            color=False if os.environ.get("NO_COLOR") else None,  # None: where it is a terminal
+            color=False if os.environ.get("NO_COLOR") else None,  # None: only on a terminal
         )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
@@ -96,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         where_it_goes(error, sys.argv[1:] if arguments is None else arguments).show()
         return Exit.USAGE
-    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
     except (click.Abort, KeyboardInterrupt, RedriveError, psycopg.Error) as error:
@@ -108,5 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _stop(_number: int, _frame: object) -> None:
-    """End a one-shot command at SIGTERM, which as process 1 of a container nothing else would."""
+    """End a one-shot command at SIGTERM.
+
+    As process 1 of a container, it would ignore the signal by default.
+    """
     raise KeyboardInterrupt

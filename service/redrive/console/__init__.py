@@ -1,6 +1,6 @@
-"""The console: pages and a JSON API over what the command line can do. It has no power of its own.
+"""The console: pages and a JSON API for what the command line can do, and nothing more.
 
-A request goes through `guard` (sizes, rates, headers), `access` (who it is, in which role) and
-`logins` (the role's own connections) to a page or a change. Changes are in `changes`, with one
-preview and one way to do each, whoever asks.
+`security.guard` checks size, rate and headers of a request. `security.access` identifies the
+user, and `security.logins` opens a connection of the user's role. Then a route in `pages` answers.
+Forms and the JSON API make changes through the registry in `actions.changes`.
 """

@@ -1,4 +1,4 @@
-"""The application: routes, what errors become, probes and metrics; and the server that runs it."""
+"""Build the ASGI application: routes, error responses, probes, metrics. Run its server."""
 
 import logging
 import socket
@@ -19,9 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from redrive.console import metrics
 from redrive.console.links import Links
-from redrive.console.pages import api, cells, edit_page, live
-from redrive.console.pages import system as around
-from redrive.console.pages import views as pages
+from redrive.console.pages import api, cells, edit_page, live, sign_in, system, views
 from redrive.console.pages.render import environment
 from redrive.console.security.access import Access, Refused
 from redrive.console.security.guard import Guard
@@ -41,17 +39,17 @@ MAX_CONNECTIONS = 200
 STOP_SECONDS = 10
 READY_SECONDS = 2.0
 TITLES = {
-    400: "That cannot be read",
+    400: "Invalid request",
     401: "Not signed in",
     403: "Not allowed",
-    404: "Not there",
-    405: "Not so",
-    409: "Not now",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Conflict",
     413: "Too large",
-    415: "Not so",
-    422: "That cannot be read",
-    429: "Too fast",
-    503: "The database does not answer",
+    415: "Unsupported format",
+    422: "Invalid request",
+    429: "Too many requests",
+    503: "Unavailable",
 }
 
 
@@ -63,14 +61,14 @@ def application(
     links: Links = NO_LINKS,
     tracing: Tracing | None = None,
 ) -> Guard:
-    """The console as an ASGI application.
+    """Return the console as an ASGI application.
 
     Args:
-        access: who may come in.
-        logins: of one database, or of several by the names of their cells.
-        handlers: of ours, to read payloads with.
-        links: to traces and logs.
-        tracing: where each answer is a span.
+        access: rules that identify users and give them roles.
+        logins: logins of one database, or logins by cell if there are several.
+        handlers: handlers that decode payloads; None shows payloads undecoded.
+        links: address templates for traces and logs.
+        tracing: tracer that records a span for each response; None records none.
     """
     requests, sign_ins = metrics.requests(), metrics.sign_ins()
     app = _routed()
@@ -94,7 +92,7 @@ def application(
 
 
 def _routed() -> FastAPI:
-    """The pages and the API."""
+    """Return the FastAPI application with all pages and the API."""
     app = FastAPI(
         title="Redrive",
         description="The lists of the command line with its filters, and its changes.",
@@ -104,14 +102,14 @@ def _routed() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for part in (api, pages, around, cells, live, edit_page):
+    for part in (api, views, sign_in, system, cells, live, edit_page):
         app.include_router(part.router)
     app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
     return app
 
 
 def _untraced(_method: str, _page: str, _status: int, _seconds: float) -> None:
-    """Nobody asked for spans."""
+    """Record no span; used when tracing is off."""
 
 
 def _probes(app: FastAPI, by_cell: Mapping[str, Logins], exposition: Exposition) -> None:
@@ -126,7 +124,7 @@ def _probes(app: FastAPI, by_cell: Mapping[str, Logins], exposition: Exposition)
     @app.get("/readyz", include_in_schema=False)
     def readyz() -> Response:
         asked = {cell: partial(_answers, logins) for cell, logins in by_cell.items()}
-        if any(ask_all(asked, READY_SECONDS).values()):  # the pages of one are better than none
+        if any(ask_all(asked, READY_SECONDS).values()):  # one reachable cell is enough
             return PlainTextResponse("database: ok\n")
         return PlainTextResponse("database: it does not answer\n", 503)
 
@@ -150,11 +148,11 @@ def _answers(logins: Logins) -> bool:
 
 
 def _failed(request: Request, status: int, text: str) -> Response:
-    """An error: JSON to a program, a page to people."""
+    """Return an error response: JSON for the API, a page for browsers."""
     if _is_of_program(request):
         found = api.answer({"error": text}, status)
     else:
-        title = TITLES.get(status, "That failed")
+        title = TITLES.get(status, "Request failed")
         found = console(request).page(
             "error.html", request, None, status, title=title, text=text, elsewhere=()
         )
@@ -172,20 +170,22 @@ def _is_of_program(request: Request) -> bool:
 
 
 def _no_cell(request: Request, _error: Exception) -> Response:
-    """The same in each cell, to choose from: whoever followed an old link meant one of them."""
+    """Offer the same address in every cell, because old links name no cell."""
     here = console(request)
     names = ", ".join(here.cells)
     if _is_of_program(request):
         path = f"{PREFIX}NAME{request.url.path}"
-        return _failed(request, 404, f"there are several databases, ask {path}: {names}")
+        return _failed(
+            request, 404, f"the address names no cell; write {path}, where NAME is one of: {names}"
+        )
     query = f"?{request.url.query}" if request.url.query else ""
     return here.page(
         "error.html",
         request,
         None,
         404,
-        title="In which cell?",
-        text="There are several databases. Choose the one that you mean.",
+        title="Choose a cell",
+        text="This console shows several databases. Choose a cell.",
         elsewhere=[(cell, f"{PREFIX}{cell}{request.url.path}{query}") for cell in here.cells],
     )
 
@@ -196,7 +196,7 @@ def _not_signed_in(request: Request, _error: Exception) -> Response:
         query = f"?{request.url.query}" if request.url.query else ""
         onward = request.url.path + query if request.method == "GET" else "/"
         return RedirectResponse(f"/sign-in?{urlencode({'next': onward})}", 303)
-    text = "sign in first: with a bearer token, or through the proxy that knows you"
+    text = "you are not signed in; send a bearer token, or sign in through the proxy"
     return _failed(request, 401, text)
 
 
@@ -207,19 +207,23 @@ def _of_database(request: Request, error: Exception) -> Response:
     match error:
         case psycopg.errors.InsufficientPrivilege() | psycopg.errors.ReadOnlySqlTransaction():
             text = (
-                "Postgres does not let the login of your role do this; docs/roles.md says who may"
+                "the database login of your role lacks this right; docs/roles.md lists the rights"
             )
             return _failed(request, 403, text)
         case psycopg.errors.QueryCanceled():
-            return _failed(request, 503, "it took too long: narrow the filter, or try again")
+            return _failed(request, 503, "the query took too long; narrow the filter, or try again")
         case psycopg.OperationalError():
             logger.warning("the database does not answer", extra={"sqlstate": error.sqlstate})
-            return _failed(request, 503, "the database does not answer just now: try again")
-        case psycopg.Error(sqlstate="RD001"):  # a rule of ours, which its text tells
-            return _failed(request, 409, error.diag.message_primary or "a rule does not allow it")
+            return _failed(request, 503, "the database does not answer; try again in a moment")
+        case psycopg.Error(sqlstate="RD001"):  # raised by a Redrive function; its text is for users
+            return _failed(
+                request, 409, error.diag.message_primary or "a rule of Redrive does not allow this"
+            )
         case psycopg.Error():
             logger.error("the database refused", extra={"sqlstate": error.sqlstate})
-            return _failed(request, 400, f"the database refused it ({error.sqlstate})")
+            return _failed(
+                request, 400, f"the database rejected the request (SQLSTATE {error.sqlstate})"
+            )
         case _:
             raise error
 
@@ -239,17 +243,17 @@ def _http(request: Request, error: Exception) -> Response:
 
 
 def _invalid(request: Request, _error: Exception) -> Response:
-    """A path or body that has another type; its value is not repeated."""
-    return _failed(request, 404, "there is no such page; a job's id is a number")
+    """Return 404 for a path of the wrong type, without repeating its value."""
+    return _failed(request, 404, "there is no such page; the id of a job must be a number")
 
 
 def _broken(request: Request, error: Exception) -> Response:
     logger.error("a request failed", exc_info=error, extra={"path": request.url.path})
-    return _failed(request, 500, "that is a fault of ours; the log of the console has it")
+    return _failed(request, 500, "Redrive failed to answer; the log of the console has the error")
 
 
 def _crowded(request: Request, _error: Exception) -> Response:
-    return _failed(request, 503, "too many ask at once: try again in a moment")
+    return _failed(request, 503, "too many requests run at once; try again in a moment")
 
 
 HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
@@ -272,20 +276,20 @@ HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take the port.
+    """Bind the console's port.
 
     Raises:
-        SettingsError: it cannot be served, e.g. because it is taken.
+        SettingsError: the port cannot be bound, for example because it is in use.
     """
     try:
         return socket.create_server((host, port), backlog=128)
     except OSError as error:
-        msg = f"REDRIVE_CONSOLE_PORT is {port}; it cannot be served: {error.strerror}"
+        msg = f"REDRIVE_CONSOLE_PORT is {port}; it cannot be bound: {error.strerror}"
         raise SettingsError(msg) from None
 
 
 class _Server(uvicorn.Server):
-    """One that tells those who listen to go: it would wait for them."""
+    """A server that ends event streams first, because shutdown waits for them."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         cast("Guard", self.config.app).stop()
@@ -293,7 +297,7 @@ class _Server(uvicorn.Server):
 
 
 def run(app: Guard, listener: socket.socket) -> None:
-    """Serve until SIGTERM or Ctrl-C; requests that run are answered."""
+    """Serve until SIGTERM or Ctrl-C; finish the requests in flight."""
     config = uvicorn.Config(
         cast("Any", app),
         ws="none",
@@ -302,7 +306,7 @@ def run(app: Guard, listener: socket.socket) -> None:
         log_level="critical",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # who asks is the one at the other end of the connection
+        proxy_headers=False,  # the peer address must be the real one
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=STOP_SECONDS,
         timeout_keep_alive=10,

@@ -13,17 +13,17 @@ _TRACE = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Templates of addresses: one with {trace_id} in it, one with {job_id}."""
+    """Address templates with the placeholders {trace_id} and {job_id}."""
 
     trace: str | None = None
     logs: str | None = None
 
     @classmethod
     def read(cls, trace: str | None, logs: str | None) -> Self:
-        """Take the settings.
+        """Build the links from the settings.
 
         Raises:
-            SettingsError: one is no address, or has not the one part that is filled in.
+            SettingsError: a template is not an address, or lacks its placeholder.
         """
         return cls(
             _checked("REDRIVE_CONSOLE_TRACE_URL", trace, "{trace_id}"),

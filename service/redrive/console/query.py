@@ -1,6 +1,6 @@
 """The query string of a page as a filter, and a filter as a query string or a shell command.
 
-The names are the command line's own, from the filter classes: what a page shows, `redrive` can.
+The names come from the filter classes, so pages and commands accept the same filters.
 """
 
 import shlex
@@ -19,7 +19,7 @@ from redrive.rules.scheduling.instants import instant
 
 ANY = "any"
 NAMES = {"ids": "id", "holds": "where"}
-"""Field -> what options and query strings call it, where that is another."""
+"""Field -> its name in options and query strings, if that differs."""
 
 NUMBERS = ("ids", "limit")
 TIMES = ("since", "until")
@@ -31,18 +31,18 @@ F = TypeVar("F", bound=Criteria)
 
 
 def name_of(field: str) -> str:
-    """A field as options and query strings call it."""
+    """Return the name of a field in options and query strings."""
     return NAMES.get(field, field).replace("_", "-")
 
 
 def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
-    """The filter that a query string asks for. Empty values, as forms send them, are left out.
+    """Parse a query string into a filter; ignore empty values, which forms send.
 
     Args:
-        states: those that are meant when no state is given; none = all.
+        states: states to select if the query names none; empty selects all.
 
     Raises:
-        Refused: a name or a value that there is not; the text says what there is.
+        Refused: a name or value is unknown; the message lists the allowed ones.
     """
     criteria = of.criteria()
     names = {name_of(field): field for field in criteria}
@@ -64,29 +64,43 @@ def _shaped(of: type[Criteria], field: str, given: list[Any]) -> Any:
     return tuple(given) if is_many else given[-1]
 
 
-def _values(field: str, criterion: Criterion, text: str) -> Iterator[Any]:
+def _values(field: str, criterion: Criterion, text: str) -> Iterable[Any]:
+    name = name_of(field)
     if len(text) > MOST_TEXT or "\0" in text:
-        raise Refused(400, f"{name_of(field)}: at most {MOST_TEXT} characters, and no NUL")
+        raise Refused(400, f"{name} must have at most {MOST_TEXT} characters and no NUL")
     if field in NUMBERS:
-        yield from (_number(field, part) for part in text.split(","))
-    elif field in TIMES:
-        try:
-            yield instant(text, datetime.now(UTC))
-        except ValueError as error:
-            raise Refused(400, f"{field}: {error}") from None
-    elif field == "holds":
-        if not CONDITION.match(text):
-            raise Refused(400, f"where is {text!r}; write payload.currency=XAU")
-        yield text
-    elif criterion.choices:
-        choices = (*criterion.choices, ANY) if field == "state" else criterion.choices
-        for part in map(str.strip, text.split(",")):
-            if part not in choices:
-                known = ", ".join(choices)
-                raise Refused(400, f"{name_of(field)} is {part!r}; it must be one of: {known}")
-            yield part
-    else:
-        yield text
+        return [_number(field, part) for part in text.split(",")]
+    if field in TIMES:
+        return [_time(field, text)]
+    if field == "holds":
+        return [_condition(text)]
+    if criterion.choices:
+        extra = (ANY,) if field == "state" else ()
+        return _choices(name, text, criterion.choices, extra)
+    return [text]
+
+
+def _time(field: str, text: str) -> datetime:
+    try:
+        return instant(text, datetime.now(UTC))
+    except ValueError as error:
+        raise Refused(400, f"{field}: {error}") from None
+
+
+def _condition(text: str) -> str:
+    if not CONDITION.match(text):
+        raise Refused(400, f"where is {text!r}; write payload.currency=XAU")
+    return text
+
+
+def _choices(name: str, text: str, choices: Sequence[str], extra: Sequence[str]) -> Sequence[str]:
+    allowed = (*choices, *extra)
+    chosen = [part.strip() for part in text.split(",")]
+    for part in chosen:
+        if part not in allowed:
+            known = ", ".join(allowed)
+            raise Refused(400, f"{name} is {part!r}; it must be one of: {known}")
+    return chosen
 
 
 def _number(field: str, text: str) -> int:
@@ -104,7 +118,7 @@ def pairs(chosen: Criteria) -> Iterator[tuple[str, str]]:
 
 
 def url(path: str, chosen: Criteria | None = None, /, **more: str | None) -> str:
-    """The address of a page with a filter in it."""
+    """Return the address of a page with a filter in its query string."""
     parameters = list(pairs(chosen)) if chosen else []
     parameters += [(name, value) for name, value in more.items() if value]
     return f"{path}?{urlencode(parameters)}" if parameters else path
@@ -129,7 +143,7 @@ def place_of(at: datetime, job: int) -> str:
 
 
 def dead_letter_place(text: str | None) -> Place | None:
-    """Read it. Raises Refused for what is none."""
+    """Parse the position of a dead letter. Raises Refused if it is invalid."""
     if not text:
         return None
     at, _, digits = text.rpartition("/")

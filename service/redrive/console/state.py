@@ -12,7 +12,7 @@ from jinja2 import Environment
 from redrive.console.links import Links
 from redrive.console.metrics import REFUSED
 from redrive.console.security import sessions
-from redrive.console.security.access import COOKIE, Access, Identity, Refused, Role, is_own_site
+from redrive.console.security.access import COOKIE, Access, Principal, Refused, Role, is_own_site
 from redrive.console.security.logins import Logins
 from redrive.console.streams import Streams
 from redrive.handlers import Handlers
@@ -25,22 +25,22 @@ PREFIX = "/cells/"
 
 
 class NotSignedIn(Exception):
-    """Nobody that we know asks."""
+    """The request carries no valid identity."""
 
 
 class NoCell(Exception):
-    """The request is about one database, and its address names none of several."""
+    """The address names no cell, but there are several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """The console: who may come in, their logins, the templates.
+    """Settings and connections that every request needs, for one cell.
 
     Attributes:
-        logins: of one database; of several, those of the cell that the address names.
-        handlers: of ours, to read payloads with.
-        cells: the names of several databases; none where there is one.
-        cell: which of them the address names.
+        logins: logins of the database, or of the cell that the address names.
+        handlers: handlers that decode payloads.
+        cells: names of all cells; empty if there is only one database.
+        cell: name of the cell in the address; None if the address names none.
     """
 
     access: Access
@@ -56,13 +56,13 @@ class Console:
     def root(self) -> str:
         """Return the prefix of every page's address.
 
-        The cell is a part of each of them, so what an old tab sends goes to the database that the
-        tab shows, whatever was looked at since.
+        Every address names its cell. A form in an old tab therefore reaches the database
+        that the tab shows, even if the user has opened another cell since.
         """
         return f"{PREFIX}{self.cell}" if self.cell else ""
 
     def each(self, logins: Mapping[str, Logins]) -> Mapping[str, "Console"]:
-        """The console of each cell by its name, and under no name that of all, or of the one."""
+        """Return a console per cell; the key "" holds the one for all cells."""
         if len(logins) == 1:
             return {"": replace(self, logins=next(iter(logins.values())))}
         those = replace(self, cells=tuple(logins))
@@ -77,11 +77,11 @@ class Console:
         self,
         template: str,
         request: Request,
-        who: Identity | None,
+        who: Principal | None,
         status: int = 200,
         **values: Any,
     ) -> HTMLResponse:
-        """An answer in HTML."""
+        """Render a template as an HTML response."""
         values |= {
             "who": who,
             "links": self.links,
@@ -98,7 +98,7 @@ class Console:
 
 
 def console(request: Request) -> Console:
-    """The console that a request is for: of the cell that its address names."""
+    """Return the console for the cell that a request names."""
     consoles: Mapping[str, Console] = request.app.state.consoles
     return consoles[request.scope.get("cell", "")]
 
@@ -106,12 +106,12 @@ def console(request: Request) -> Console:
 Here = Annotated[Console, Depends(console)]
 
 
-def known(request: Request, here: Here) -> Identity:
-    """Return the user of a request, whatever they may do.
+def known(request: Request, here: Here) -> Principal:
+    """Return the user of a request, whatever their role.
 
     Raises:
-        NotSignedIn: nobody that we know.
-        Refused: somebody who may not come in.
+        NotSignedIn: the user is unknown.
+        Refused: the user is known but has no access.
     """
     peer = request.client.host if request.client else None
     try:
@@ -125,16 +125,16 @@ def known(request: Request, here: Here) -> Identity:
     return who
 
 
-Known = Annotated[Identity, Depends(known)]
+Known = Annotated[Principal, Depends(known)]
 
 
-def signed_in(here: Here, who: Known) -> Identity:
+def signed_in(here: Here, who: Known) -> Principal:
     """Return the user of a request about a database.
 
     Raises:
-        NotSignedIn: they signed out of this session.
-        NoCell: there are several, and none is named.
-        Refused: their role has no login there.
+        NotSignedIn: the session was signed out.
+        NoCell: there are several cells, and the address names none.
+        Refused: the role of the user has no login to this database.
     """
     if here.cells and here.cell is None:
         raise NoCell
@@ -148,45 +148,49 @@ def signed_in(here: Here, who: Known) -> Identity:
     return who
 
 
-Signed = Annotated[Identity, Depends(signed_in)]
+Signed = Annotated[Principal, Depends(signed_in)]
 
 
 async def own_form(request: Request) -> Mapping[str, str]:
-    """The fields of a form that one of our pages sent.
+    """Return the fields of a form that one of the console's pages sent.
 
     Raises:
-        Refused: it came from another site, or is no form.
+        Refused: the request came from another site, or its body is not a form.
     """
     if not is_own_site(request.headers):
-        raise Refused(403, "this came from another site, or from no page at all")
+        raise Refused(
+            403, "the form was not sent from a page of this console; open the page and try again"
+        )
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
-        raise Refused(415, "forms only; the JSON API is under /api/v1")
+        raise Refused(415, "the body must be a form; the JSON API is under /api/v1")
     text = (await request.body()).decode("utf-8", "replace")
     try:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
-        raise Refused(400, f"a form has at most {MAX_FIELDS} fields") from None
+        raise Refused(
+            400, f"the form is invalid; it may have at most {MAX_FIELDS} fields"
+        ) from None
 
 
 OwnForm = Annotated[Mapping[str, str], Depends(own_form)]
 
 
 def signed_form(here: Here, who: Known, form: OwnForm) -> Mapping[str, str]:
-    """The fields of a form that was made for whoever sends it.
+    """Return the fields of a form that was issued to this user.
 
     Raises:
-        Refused: it was not, or long ago.
+        Refused: the form was issued to another user, or has expired.
     """
     if not here.access.is_own_form(who, form.get("csrf", "")):
-        raise Refused(403, "this form is not yours, or too old: load the page again")
+        raise Refused(403, "the form has expired, or was issued to another user; reload the page")
     return form
 
 
 Form = Annotated[Mapping[str, str], Depends(signed_form)]
 
 
-def require(who: Identity, role: Role) -> None:
-    """Refuse whoever has a lower role."""
+def require(who: Principal, role: Role) -> None:
+    """Raise Refused if the user's role is lower than `role`."""
     if who.role < role:
-        raise Refused(403, f"your role is {who.role.word}; this takes an {role.word}")
+        raise Refused(403, f"your role is {who.role.word}; it must be {role.word} or higher")

@@ -1,7 +1,7 @@
-"""Server-sent events: news of one thing, until it ends, or whoever listens may no longer.
+"""Server-sent events: updates of one page until its subject ends or access is lost.
 
-Each look asks the database, so that every replica tells the same, and nobody who has signed out.
-After a minute a browser asks anew, with the cookie that it has then.
+Each update reads the database, so all replicas send the same. A user who signed out gets no more
+updates. A stream lasts one minute; then the browser reconnects with its current cookie.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 LASTS_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 MOST_OF_ONE = 4
-"""Of one session; a browser has six connections to a site, and wants some for pages."""
+"""Most streams per session: a browser opens six connections, and pages need some."""
 MOST = 100
 
 
@@ -26,10 +26,10 @@ class News(NamedTuple):
 
 
 class Streams:
-    """All of this process."""
+    """All open streams of this process."""
 
     def __init__(self) -> None:
-        self._open: list[str] = []  # the session of each
+        self._open: list[str] = []  # the session of each stream
         self._is_over = False
 
     def has_room(self, session: str) -> bool:
@@ -37,28 +37,28 @@ class Streams:
         return self._open.count(session) < MOST_OF_ONE and len(self._open) < MOST
 
     def end(self) -> None:
-        """End all within a second, and whatever would begin."""
+        """End all streams within a second, and refuse to keep new ones open."""
         self._is_over = True
 
     async def events(self, session: str, look: Callable[[], News | None]) -> AsyncIterator[str]:
         """Yield the events that a browser is sent.
 
         Args:
-            session: of whoever listens, as forms know it.
-            look: blocks; None = whoever listens may no longer, or it cannot be told now.
+            session: session of the user, as in the tokens of forms.
+            look: blocking call that returns the update; None ends the stream.
         """
         give_up_at = time.monotonic() + LASTS_SECONDS
         self._open.append(session)
         try:
             yield "retry: 1000\n\n"
-            told = None
+            last_sent = None
             while not self._is_over and time.monotonic() < give_up_at:
                 news = await run_in_threadpool(look)
                 if news is None:
                     return
-                if news.html != told:
+                if news.html != last_sent:
                     yield _event("news", news.html)
-                    told = news.html
+                    last_sent = news.html
                 if news.is_last:
                     yield _event("end", "")
                     return

@@ -1,4 +1,4 @@
-"""Arrays to Postgres by the thousand, packed in one go; psycopg looks at each element in turn."""
+"""Array parameters packed in one step; psycopg would convert each element."""
 
 import struct
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from psycopg import adapters, postgres, pq
 from psycopg.adapt import Dumper
 
 _HEADER = struct.Struct(">iiiii")
-"""dimensions, whether there are nulls, type of the elements, their number, index of the first"""
+"""dimensions, has nulls, type of the elements, their number, index of the first"""
 
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
@@ -22,11 +22,11 @@ N = TypeVar("N", bound=float)
 
 
 class Array(Generic[T]):
-    """A parameter, packed once: when it is sent, or before."""
+    """Array parameter that is packed once: when it is sent, or before."""
 
     __slots__ = ("_packed", "values")
     elements: ClassVar[str]
-    """Their type."""
+    """Type of the elements."""
 
     def __init__(self, values: Sequence[T]) -> None:
         self.values = values
@@ -46,14 +46,14 @@ class Array(Generic[T]):
 class _Numbers(Array[N]):
     __slots__ = ()
     code: ClassVar[str]
-    """Of one, for struct."""
+    """Format code of one element, for struct."""
 
     def _pack(self) -> bytes:
         return _numbers(self.code, self.values)
 
 
 def _numbers(code: str, values: Sequence[float]) -> bytes:
-    """All of one width, each behind it."""
+    """Pack numbers of one width, each after its length."""
     count = len(values)
     pairs: list[float] = [struct.calcsize(">" + code)] * (2 * count)
     pairs[1::2] = values
@@ -61,42 +61,42 @@ def _numbers(code: str, values: Sequence[float]) -> bytes:
 
 
 class Smallints(_Numbers[int]):
-    """A parameter of type smallint[]."""
+    """Parameter of type smallint[]."""
 
     __slots__ = ()
     elements, code = "int2", "h"
 
 
 class Ints(_Numbers[int]):
-    """A parameter of type int[]."""
+    """Parameter of type int[]."""
 
     __slots__ = ()
     elements, code = "int4", "i"
 
 
 class Bigints(_Numbers[int]):
-    """A parameter of type bigint[]."""
+    """Parameter of type bigint[]."""
 
     __slots__ = ()
     elements, code = "int8", "q"
 
 
 class Floats(_Numbers[float]):
-    """A parameter of type float8[]."""
+    """Parameter of type float8[]."""
 
     __slots__ = ()
     elements, code = "float8", "d"
 
 
 class Booleans(_Numbers[bool]):
-    """A parameter of type boolean[]."""
+    """Parameter of type boolean[]."""
 
     __slots__ = ()
     elements, code = "bool", "?"
 
 
 class Instants(Array[datetime]):
-    """A parameter of type timestamptz[]."""
+    """Parameter of type timestamptz[]."""
 
     __slots__ = ()
     elements = "timestamptz"
@@ -106,7 +106,7 @@ class Instants(Array[datetime]):
 
 
 class Texts(Array[str | None]):
-    """A parameter of type text[]."""
+    """Parameter of type text[]."""
 
     __slots__ = ()
     elements = "text"

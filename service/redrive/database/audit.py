@@ -1,4 +1,4 @@
-"""The audit log: read it, and see whether it is as it was written."""
+"""Read the audit log, and verify that it is unchanged."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 Connection = psycopg.Connection[Any]
 
 PAGE = 1000
-"""Lines that are read at once."""
+"""Lines of one page."""
 STEP = 10_000
 """Lines that are verified at once."""
 
@@ -26,7 +26,7 @@ _FIELDS: LiteralString = "a.id, a.at, a.actor, a.db_user as login, a.action, a.w
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Filter of audit lines: those that match every field that is set."""
+    """Filter of audit lines. A line matches if it matches every field that is set."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -38,7 +38,10 @@ class Choice:
 def newest(
     conn: Connection, chosen: Choice, limit: int, before: int | None = None
 ) -> list[dict[str, Any]]:
-    """The newest lines, the newest first; `before`: of those older than this one."""
+    """Return the newest lines, newest first.
+
+    With `before`, only lines older than that one.
+    """
     query: LiteralString = (
         f"select {_FIELDS} from redrive.audit a where {_CHOSEN}"
         " and (%(before)s::bigint is null or a.id < %(before)s)"
@@ -50,7 +53,7 @@ def newest(
 
 
 def lines(conn: Connection, chosen: Choice) -> Iterator[dict[str, Any]]:
-    """All lines with their seals, the oldest first, by the page."""
+    """Yield all lines with their seals, oldest first, page by page."""
     query: LiteralString = (
         f"select {_FIELDS}, encode(a.hash, 'hex') as hash from redrive.audit a"
         f" where {_CHOSEN} and a.id > %(after)s order by a.id limit %(limit)s"
@@ -70,7 +73,7 @@ class Verdict(NamedTuple):
 
 
 def verify(conn: Connection) -> Verdict:
-    """Go through the chain of seals, by the step."""
+    """Verify the chain of seals, step by step."""
     count, place, more, fault = 0, None, True, None
     while more and fault is None:
         row: Any = conn.execute(
@@ -82,7 +85,7 @@ def verify(conn: Connection) -> Verdict:
 
 
 class Seal(NamedTuple):
-    """The number of a line and its seal, as hexadecimal digits."""
+    """Number of a line and its seal, as hexadecimal digits."""
 
     line: int
     hash: str
@@ -92,8 +95,9 @@ class Seal(NamedTuple):
 
 
 def newest_seal(conn: Connection) -> Seal:
-    """Return the seal of the newest line; a copy kept elsewhere reveals a rewritten
-    log.
+    """Return the seal of the newest line.
+
+    A copy kept elsewhere reveals a rewritten log.
     """
     query = "select id, encode(hash, 'hex') from redrive.audit_chain"
     row: Any = conn.execute(query).fetchone()
@@ -101,7 +105,7 @@ def newest_seal(conn: Connection) -> Seal:
 
 
 def compare(conn: Connection, kept: Seal) -> str | None:
-    """Compare a line with a seal that was kept elsewhere; return the fault, or None."""
+    """Compare a line with a seal kept elsewhere; return the fault, or None."""
     query = "select encode(hash, 'hex') from redrive.audit where id = %s"
     found = conn.execute(query, (kept.line,)).fetchone()
     if found is None:

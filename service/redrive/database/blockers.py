@@ -22,13 +22,19 @@ logger = logging.getLogger("redrive.migrate")
 Connection = psycopg.Connection[Any]
 
 TELL_SECONDS = 10.0
-"""Between two lines about a wait."""
+"""Seconds between two log lines about a wait."""
 
 LOOK_SECONDS = 0.1
-"""Between two looks at who blocks; a migration waits for a lock for longer than that."""
+"""Seconds between two checks for blocking sessions.
+
+A migration waits longer for a lock.
+"""
 
 CALM_SECONDS = 5.0
-"""A wait is over when nobody has blocked for this long: in between, a migration rests."""
+"""Seconds without a blocker after which a wait is over.
+
+A migration rests between tries.
+"""
 
 BLOCKERS: LiteralString = """
     select a.pid, a.application_name as application, a.state, a.query,
@@ -54,9 +60,9 @@ _VERB = re.compile(
 
 
 def statement(query: str | None) -> str:
-    """Return the first words of a statement: the verb, and the table or function after it.
+    """Return the first words of a statement: its verb, table or function.
 
-    Nothing else of it, because literals may be secrets or payloads.
+    The rest is left out, because literals may be secrets or payloads.
     """
     found = _CALL.match(query or "") or _ON_A_TABLE.match(query or "")
     if found:
@@ -67,17 +73,17 @@ def statement(query: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A session that holds a lock. Fields are None if we may not see them."""
+    """Session that holds a lock. Fields are None if this login may not see them."""
 
     pid: int
     application: str | None
     state: str | None
     seconds: float | None
-    """Age of its transaction."""
+    """Age of the session's transaction in seconds."""
     query: str | None
 
     def fields(self) -> Mapping[str, Any]:
-        """Return what a log line has of it."""
+        """Return the fields for a log line."""
         shown = asdict(self) | {"statement": statement(self.query)}
         shown["transaction_seconds"] = None if self.seconds is None else round(self.seconds, 1)
         del shown["query"], shown["seconds"]
@@ -93,9 +99,9 @@ class Blocker:
 
 
 class Waiting(threading.Thread):
-    """Watches one session from another: logs who blocks it, and ends the wait after `patience`.
+    """Logs the sessions that block a migration, and ends its wait after `patience`.
 
-    Without a second connection nothing is logged, and the migration goes on.
+    Without a second connection nothing is logged, and the migration continues.
     """
 
     def __init__(self, conn: Connection, patience: float) -> None:
@@ -113,7 +119,7 @@ class Waiting(threading.Thread):
         self._blocked_since = self._blocked_at = self._told_at = float("-inf")
         self._blocker: Blocker | None = None
         self.pid: int | None = None
-        """The backend that migrates; behind a pooler it changes."""
+        """Process id of the backend that migrates; behind a pooler it changes."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -130,7 +136,7 @@ class Waiting(threading.Thread):
 
     @property
     def is_over(self) -> bool:
-        """Whether the patience has run out."""
+        """Return True if the patience has run out."""
         return time.monotonic() > self._give_up_at
 
     def gave_up(self) -> SchemaError:
@@ -143,13 +149,13 @@ class Waiting(threading.Thread):
         )
 
     def meaning(self, cancelled: psycopg.errors.QueryCanceled) -> Exception:
-        """Return what to raise for a statement that was cancelled, by us or by somebody else."""
+        """Return the error for a statement that we or another session cancelled."""
         return self.gave_up() if self.is_over else cancelled
 
     # ------------------------------------------------------------------ its thread
 
     def run(self) -> None:
-        """Look until the migration is over."""
+        """Check for blockers until the migration is over."""
         with (
             contextlib.suppress(psycopg.Error),
             psycopg.connect(self._same, autocommit=True, prepare_threshold=None) as conn,
@@ -170,5 +176,5 @@ class Waiting(threading.Thread):
         if now - max(self._blocked_since, self._told_at) >= TELL_SECONDS:
             self._told_at = now
             logger.warning("waiting for a lock", extra=found.fields())
-        if self.is_over:  # a build of an index waits in one statement
+        if self.is_over:  # the build of an index waits within one statement
             self._watched.cancel_safe(timeout=CONNECT_SECONDS)

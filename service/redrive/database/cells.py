@@ -19,7 +19,10 @@ VARIABLE = "REDRIVE_DATABASES"
 
 
 class Cell(NamedTuple):
-    """One database of several. `console`: role of the console -> its login there."""
+    """One of several databases.
+
+    `console` maps a role of the console to its login there.
+    """
 
     name: str
     address: Address
@@ -37,7 +40,7 @@ class _Login(BaseModel):
 
 
 class _Line(_Login):
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,62}$")]  # as queues have
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,62}$")]  # the rule for queue names
     console: dict[Literal["viewer", "operator", "approver"], _Login] = Field(default_factory=dict)
 
 
@@ -49,7 +52,8 @@ def read(path: Path) -> tuple[Cell, ...]:
     """Read a file of cells.
 
     Raises:
-        SettingsError: it cannot be read, or a field is wrong. No URL is told.
+        SettingsError: the file cannot be read, or a field is wrong. The text never
+            shows a URL.
     """
     try:
         lines = _LINES.validate_python(_parsed(path))
@@ -91,7 +95,7 @@ def _parsed(path: Path) -> Any:
 
 
 def _yaml(path: Path, text: str) -> Any:
-    if not find_spec("yaml"):  # of an extra
+    if not find_spec("yaml"):  # PyYAML comes with an extra
         raise _refused(path, "YAML needs pip install 'redrive[http]'; write JSON, named .json")
     import yaml  # noqa: PLC0415 # as above
 

@@ -1,9 +1,11 @@
-"""Connections of our own processes, each with a bound on how long it may wait for the server.
+"""Connections of our own processes, each with a limit on waiting for the server.
 
-A server that stops answering without closing the connection (a frozen host, a black hole behind a
-proxy) would hold a blocking call for ever: keepalives do not see it when the proxy itself is alive.
-So every call runs under a deadline, and a watchdog thread shuts the socket of a call that is
-overdue; the call then fails like any cut connection.
+A server may stop answering without closing the connection: a frozen host, or a black
+hole behind a proxy. A blocking call would then hang forever. Keepalives do not notice
+it while the proxy itself is alive.
+
+So every call has a deadline. A watchdog thread shuts the socket of an overdue call,
+which then fails as on any cut connection.
 """
 
 import contextlib
@@ -34,26 +36,29 @@ from redrive.database.refusals import Refusals, is_refusal
 from redrive.errors import SettingsError
 
 CALL_SECONDS = 15.0
-"""How long a call may take before its connection is given up."""
+"""Maximum duration of a call before its connection is given up."""
 
 CONNECT_SECONDS = 10
-"""How long one host may take to let us in, where the URL does not say (connect_timeout)."""
+"""Maximum time to connect to one host, unless the URL sets connect_timeout."""
 
 WATCH_SECONDS = 0.2
 FIRST_BACKOFF, YOUNG_BACKOFF, LONGEST_BACKOFF = 0.1, 1.0, 5.0
-"""Seconds until a lost server is tried again, at most: at first, in a young outage, and ever."""
+"""Maximum seconds before the next attempt to reach a lost server.
+
+In order: for the first attempt, early in an outage, and at any time.
+"""
 YOUNG_SECONDS = 60.0
 
 LENT_SECONDS = 0.02
-"""How long a link waits for a connection that it has lent, until it opens another."""
+"""How long a link waits for a lent connection before it opens another."""
 
 QUIET_SECONDS = 60.0
-"""Since a link had work, until it lends its connection."""
+"""How long a link must have been without work before it lends its connection."""
 
 URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"
 
 SEARCH_PATH = "pg_catalog, pg_temp"
-"""Nothing that somebody put into `public` takes the place of what we call."""
+"""Search path under which objects in `public` cannot replace the ones we call."""
 
 SETTINGS = {
     "search_path": SEARCH_PATH,
@@ -63,19 +68,22 @@ SETTINGS = {
     "timezone": "UTC",
     "jit": "off",
     "array_nulls": "on",
-    # for the next transaction: no more than a hint behind a pooler
+    # only a hint behind a pooler: applies to the next transaction
     "default_transaction_isolation": "read committed",
 }
-"""Of each of our transactions, whatever the database or the role has."""
+"""Settings of each of our transactions, whatever the database or the role has set."""
 
 _DURABLE = sql.SQL(
     "set_config('synchronous_commit',"
     " replace(current_setting('synchronous_commit'), 'off', 'on'), {})"
 )
-"""What is acknowledged outlives a crash; whether standbys must have it is for operators to say."""
+"""Setting that makes acknowledged work survive a crash.
+
+Operators decide whether standbys must have it too.
+"""
 
 _refusals = Refusals()
-"""Of this process."""
+"""Refused logins of this process."""
 
 
 class Trouble(Enum):
@@ -88,15 +96,18 @@ class Trouble(Enum):
 
 
 _MEANING = {
-    Trouble.LOST: ("08", "28", "57P", "25006", "25P03"),  # 28: the password has changed
+    Trouble.LOST: ("08", "28", "57P", "25006", "25P03"),  # class 28: the password has changed
     Trouble.AGAIN: ("40", "53", "55P03", "57014"),
-    Trouble.DATA: ("22", "23", "54", "P0001"),  # P0001: what somebody's trigger raises
+    Trouble.DATA: ("22", "23", "54", "P0001"),  # P0001: raised by a user's trigger
 }
-"""What the beginning of a SQLSTATE means; of the rest nothing can be mended here."""
+"""Meaning of the first characters of a SQLSTATE. We cannot recover from any other."""
 
 
 def trouble(error: psycopg.Error) -> Trouble:
-    """Classify by SQLSTATE; a cut, refused or crashed connection has none."""
+    """Classify an error by its SQLSTATE.
+
+    A cut, refused or crashed connection has none.
+    """
     state = error.sqlstate
     if state is not None:
         found = (kind for kind, prefixes in _MEANING.items() if state.startswith(prefixes))
@@ -110,9 +121,7 @@ _RAISED_IN = re.compile(r"PL/pgSQL function (\S{1,200}\([^)]{0,400}\))")
 
 
 def refusal(error: psycopg.Error) -> str:
-    """Name what refused a statement: the constraint or the trigger's function, without
-    values.
-    """
+    """Name the constraint or trigger function behind a refusal, without values."""
     diag = error.diag
     said = f"{type(error).__name__} ({error.sqlstate})"
     if diag.constraint_name is not None:
@@ -124,26 +133,27 @@ def refusal(error: psycopg.Error) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of the database: a URL, or the file that holds it, read again for each
-    connection.
+    """Address of the database: a URL, or a file that holds one.
 
-    So a password that is changed in the file, as a Secret is in a pod, wants no restart.
+    The file is read again for each connection. If its password changes, as with a
+    Secret in a pod, no restart is needed.
     """
 
     url: str = field(default="", repr=False)
     file: Path | None = None
     variable: str = "REDRIVE_DATABASE_URL"
-    """What gave the URL, as errors name it: a variable, a field of a file, an option."""
+    """Source of the URL as errors name it: a variable, a field or an option."""
     role: str | None = None
-    """What the login takes on, to do no more than that may."""
+    """Role for SET ROLE. It limits the session to the rights of that role."""
 
     def connect(self, name: str, **settings: str) -> "OwnConnection":
         """Open a connection.
 
         Raises:
-            SettingsError: as `read` does.
-            psycopg.OperationalError: also without asking the server, if it has just refused this
-                login to any connection of this process.
+            SettingsError: the URL cannot be read or parsed.
+            psycopg.OperationalError: the server is out of reach or refuses the login.
+                It is also raised without asking the server, if the server has just
+                refused this login to any connection of this process.
         """
         url, origin = self.read(), (self.file, self.url)
         _refusals.check(origin, url)
@@ -161,15 +171,15 @@ class Address:
         return {"role": self.role} if self.role else {}
 
     def read(self) -> str:
-        """The URL or conninfo.
+        """Return the URL or conninfo.
 
         Raises:
-            SettingsError: it cannot be read or parsed. The text does not repeat it, for it may hold
-                a password.
+            SettingsError: the URL cannot be read or parsed. The text does not repeat
+                it, because it may hold a password.
         """
         if self.file is None:
             return _checked(self.url, self.variable)
-        suffix = "_FILE" if self.variable.isupper() else "_file"  # of a variable, or of a field
+        suffix = "_FILE" if self.variable.isupper() else "_file"  # as variables or fields have it
         name = f"{self.variable}{suffix} is {self.file}; it"
         try:
             text = self.file.read_text()
@@ -205,9 +215,9 @@ def _checked(url: str, name: str) -> str:
 
 
 class CannotLogIn(psycopg.OperationalError):
-    """The server refused the login, or the file that holds it cannot be read.
+    """The server refused the login, or the file with the URL cannot be read.
 
-    Unlike that of other errors its text may be shown: it holds no address, no user and no password.
+    This error's text may be shown: it holds no address, user or password.
     """
 
     def __init__(self, why: str, sqlstate: str | None = None) -> None:
@@ -216,37 +226,42 @@ class CannotLogIn(psycopg.OperationalError):
 
 
 class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
-    """An autocommit connection with settings of its own.
+    """Autocommit connection with settings of its own.
 
-    Behind a pooler the session is shared: what is changed in it, others find. So each transaction
-    begins by its settings, sent ahead of its first statement and in the same round trip, unless
-    they are those of the session already.
+    Behind a pooler the session is shared, so other clients would find our changes to
+    it. Each transaction therefore begins with its settings, unless the session has them
+    already. They are sent before its first statement, in the same round trip.
     """
 
     settings: LiteralString = ""
     _held: LiteralString = ""
-    """Those of the session; none behind a pooler."""
+    """Settings that the session has; none behind a pooler."""
     meanwhile: Callable[[], object] | None = None
-    """Done before each wait for the server's answer; it leaves the connection alone."""
+    """Callback that runs before each wait for the server.
+
+    It must not use the connection.
+    """
 
     def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
-        """Wait for the server, as everything that psycopg does with a connection does.
+        """Wait for the server; psycopg calls this for everything it does.
 
-        A connection that is lost is closed: where its socket fails before libpq has read of it,
-        psycopg leaves it open, and busy for ever.
+        A lost connection is closed here. If its socket fails before libpq has read from
+        it, psycopg would leave it open and busy forever.
         """
         used = gen if self.meanwhile is None else _with(self.meanwhile, gen)
         try:
             return super().wait(used, *args, **options)
         except psycopg.OperationalError as error:
-            # not of a class of its own, as that of a pipeline or of a wait that is over
+            # Only a lost connection raises exactly this class without a SQLSTATE.
+            # Errors of a pipeline or a timed-out wait have classes of their own.
             if type(error) is psycopg.OperationalError and error.sqlstate is None:
                 self.close()
             raise
 
     def kept_cursor(self, purpose: str) -> psycopg.Cursor[tuple[Any, ...]]:
-        """A cursor for binary answers that stays, with its last one: it knows how to send what it
-        sent before.
+        """Return a cursor for binary results that is reused, and keeps its last result.
+
+        It remembers how to send the statement that it sent before.
         """
         if purpose not in self._kept_cursors:
             self._kept_cursors[purpose] = self.cursor(binary=True)
@@ -254,7 +269,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
 
     @property
     def is_idle(self) -> bool:
-        """True if the next statement begins a transaction."""
+        """Return True if the next statement begins a transaction."""
         return self._pipeline is None and self.pgconn.transaction_status == TransactionStatus.IDLE
 
     @functools.cached_property
@@ -263,21 +278,26 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
 
     @property
     def has_settings(self) -> bool:
-        """True if the session has our settings, so that no transaction must begin with
-        them.
+        """Return True if the session has our settings.
+
+        If it has, a transaction need not set them.
         """
         return self.settings == self._held
 
     def begin(self) -> None:
-        """Give the transaction that begins now our settings."""
+        """Apply our settings to the transaction that begins now."""
         if not self.has_settings:
             psycopg.Cursor(self).execute(self.settings)
 
     def hold(self, settings: Mapping[str, str]) -> None:
-        """Give the session our settings, if it is ours alone. Raises psycopg.Error.
+        """Apply our settings to the session, if no pooler shares it.
 
-        There what is executed with `prepare=True` is prepared, and nothing else. A pooler's clients
-        are told a process that is none of the server's.
+        In such a session, statements executed with `prepare=True` are prepared, and no
+        others. A pooler is recognised by the process id that it reports, which differs
+        from the server's.
+
+        Raises:
+            psycopg.Error: the statement failed.
         """
         ours = sql.Literal(self.info.backend_pid)
         is_local = sql.SQL("pg_backend_pid() <> {}").format(ours)
@@ -289,7 +309,10 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
-        """Send statements together; outside a transaction they are one, up to a `sync`."""
+        """Send statements together.
+
+        Outside a transaction they form one, up to a `sync`.
+        """
         is_first = self.is_idle
         with super().pipeline() as pipeline:
             if is_first:
@@ -311,7 +334,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _with(meanwhile: Callable[[], object], gen: PQGen[RV]) -> PQGen[RV]:
-    """The same, with `meanwhile` done whenever all is sent and there is no answer yet."""
+    """Wrap a generator: call `meanwhile` when all is sent and no answer has come."""
     try:
         wants = next(gen)
         while True:
@@ -324,7 +347,7 @@ def _with(meanwhile: Callable[[], object], gen: PQGen[RV]) -> PQGen[RV]:
 
 @contextlib.contextmanager
 def doing(meanwhile: Callable[[], object] | None, conn: OwnConnection) -> Iterator[None]:
-    """Use the time that the server takes."""
+    """Call `meanwhile` whenever the connection waits for the server."""
     conn.meanwhile = meanwhile
     try:
         yield
@@ -333,14 +356,14 @@ def doing(meanwhile: Callable[[], object] | None, conn: OwnConnection) -> Iterat
 
 
 class _UtcLoader(TimestamptzLoader):
-    """Instants in UTC, whatever the session's time zone."""
+    """Loads instants in UTC, whatever the session's time zone."""
 
     def load(self, data: Buffer) -> datetime:
         return super().load(data).astimezone(UTC)
 
 
 class _OwnCursor(psycopg.Cursor[Any]):
-    """Executes a statement outside a transaction in one that has our settings."""
+    """Runs a statement that is outside a transaction in one that has our settings."""
 
     def execute(self, *args: Any, **options: Any) -> Self:
         conn: Any = self.connection
@@ -350,18 +373,19 @@ class _OwnCursor(psycopg.Cursor[Any]):
 
 
 def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnection:
-    """Open an autocommit connection that works through PgBouncer in transaction mode too.
+    """Open an autocommit connection that also works behind a transaction pooler.
 
-    What is sent at the start is what every pooler keeps apart by client. Nothing is prepared, for
-    statements are functions with plans of their own and a pooler's session is shared; `hold` says
-    where the hottest are.
+    This includes PgBouncer in transaction mode: the startup parameters are those that
+    every pooler keeps apart by client. No statement is prepared, because a pooler's
+    session is shared and our functions cache their own plans. `hold` prepares the most
+    frequent statements.
     """
     conn = OwnConnection.connect(
         url,
         autocommit=True,
         prepare_threshold=None,
         cursor_factory=_OwnCursor,
-        # for each host in turn: with several, a standby is waiting behind one that hangs
+        # Each host gets this long, so that a standby behind a hanging host is reached.
         connect_timeout=int(conninfo_to_dict(url).get("connect_timeout") or CONNECT_SECONDS),
         application_name=name,
         client_encoding="UTF8",
@@ -391,10 +415,11 @@ def _given(settings: Mapping[str, str], is_local: sql.Composable) -> sql.Compose
 
 
 class Link:
-    """One connection that comes back: opened on first use, and again after it was lost.
+    """One connection that is opened on first use, and again after it was lost.
 
-    A Watchdog bounds every call. Not thread-safe: one thread, one link. Only `shut`, and what a
-    GuestLink calls, may come from another.
+    A Watchdog limits every call. The class is not thread-safe: use one link per thread.
+    Only `shut`, and the methods that a GuestLink calls, may be called from another
+    thread.
     """
 
     def __init__(self, where: Address | str, name: str, **settings: str) -> None:
@@ -412,29 +437,29 @@ class Link:
         self.answered_at = float("-inf")
         self.overdue_at = float("inf")
         self.fault: str | None = None
-        """Why we cannot log in just now, in words that may be shown."""
+        """Reason why the login fails at the moment, in words that may be shown."""
 
     @property
     def failures(self) -> int:
-        """Attempts to reach the server that failed in a row."""
+        """Return how many attempts in a row failed to reach the server."""
         return self._failures
 
     @property
     def retry_at(self) -> float:
-        """Monotonic instant before which nobody should try again."""
+        """Return the monotonic instant of the earliest next attempt."""
         return self._retry_at
 
     @property
     def is_closed(self) -> bool:
-        """True if there is no connection at the moment."""
+        """Return True if there is no connection at the moment."""
         return self._conn is None
 
     @contextlib.contextmanager
     def use(self, bound: float = CALL_SECONDS) -> Iterator[OwnConnection]:
-        """The connection, for one call of at most `bound` seconds.
+        """Yield the connection for one call of at most `bound` seconds.
 
         Raises:
-            psycopg.Error: that of the call. A connection that was lost is dropped.
+            psycopg.Error: the call failed. A lost connection is dropped.
         """
         self.overdue_at = time.monotonic() + bound
         self._begin()
@@ -471,47 +496,59 @@ class Link:
             self._failing_since = now
         self._failures += 1
         self._failed_at = now
-        # Full jitter: workers that lost their database together must not come back together. The
-        # power is bounded too: 2.0 ** 1024 overflows, and in an hour's outage there are that many.
+        # Full jitter: workers that lost their database together must not return
+        # together. The exponent is limited too: 2.0 ** 1024 overflows, and an hour's
+        # outage has that many failures.
         is_young = now - self._failing_since < YOUNG_SECONDS
         longest = YOUNG_BACKOFF if is_young else LONGEST_BACKOFF
         longest = min(longest, FIRST_BACKOFF * 2.0 ** min(self._failures - 1, 8))
         self._retry_at = now + random.uniform(0.02, longest)
 
     def server_answered(self, at: float) -> None:
-        """The server has answered another link; from any thread. What failed before is tried."""
+        """Note that the server answered another link, so that this one retries.
+
+        From any thread.
+        """
         if at > self._failed_at:
             self._retry_at = 0.0
 
     # ------------------------------------------------------------------ lending
 
     def keep(self) -> None:
-        """Lend to nobody for QUIET_SECONDS: there is work."""
+        """Lend the connection to no link for QUIET_SECONDS, because there is work."""
         self._lends_from = time.monotonic() + QUIET_SECONDS
 
     def _begin(self) -> None:
-        """Wait a moment for what is lent. A guest that hangs keeps it: we open another."""
+        """Wait briefly for a lent connection.
+
+        If the guest hangs, it keeps it and we open another.
+        """
         with self._turn:
             if not self._turn.wait_for(lambda: self._conn or not self._is_lent, LENT_SECONDS):
                 self.keep()
             self._is_used = True
 
     def lend(self, *, anyway: bool = False) -> OwnConnection | None:
-        """Our connection, to be taken back, if it is quiet; `anyway`: or just not in use."""
+        """Lend our connection if it is quiet.
+
+        With `anyway`, lend it even if it is merely not in use.
+        """
         with self._turn:
             conn = self._conn
             is_quiet = anyway or time.monotonic() >= self._lends_from
-            # for one that is closed the guest would open another, with its settings, and we keep it
+            # A closed connection is not lent: the guest would reopen it with its own
+            # settings.
             if conn is None or conn.closed or self._is_used or not is_quiet:
                 return None
             self._conn, self._is_lent = None, True
             return conn
 
     def take_back(self, conn: OwnConnection | None) -> bool:
-        """Take it back; None when it was lost. Returns False when we have another by now.
+        """Take the connection back; None if it was lost.
 
-        Whoever uses this link hears of a loss as if it had been theirs: what they wrote last may be
-        gone with the server.
+        If the guest lost the connection, this link's next call raises that error,
+        because the link's last writes may be lost with the server. Returns False if the
+        link has another connection by now.
         """
         with self._turn:
             self._is_lent, self._was_cut = False, self._was_cut or conn is None
@@ -526,7 +563,7 @@ class Link:
     def _open(self) -> OwnConnection:
         try:
             conn = self.where.connect(self._name, **self._settings)
-        except SettingsError as error:  # perhaps it is just being written
+        except SettingsError as error:  # the file may be mid-write
             raise CannotLogIn(str(error)) from None
         except psycopg.OperationalError as error:
             if not is_refusal(error):
@@ -545,7 +582,7 @@ class Link:
                 conn.close()
 
     def shut(self) -> None:
-        """Break the socket under a call that hangs; from any thread."""
+        """Shut the socket under a call that hangs. May be called from any thread."""
         conn = self._conn
         with contextlib.suppress(Exception):
             if conn is not None:
@@ -554,10 +591,11 @@ class Link:
 
 
 class GuestLink(Link):
-    """A link that uses another one's connection while that has no work, and else one of its own.
+    """Link that borrows another link's connection while it is quiet, or opens its own.
 
-    Neither waits for the other for longer than a moment: not the guest, for what is in use is not
-    lent, and not the host, which opens another connection and leaves the old one to the guest.
+    Neither link waits long for the other. The guest does not, because a connection in
+    use is not lent. The host does not, because it opens another connection and leaves
+    the old one to the guest.
     """
 
     def __init__(self, host: Link, name: str, **settings: str) -> None:
@@ -566,8 +604,9 @@ class GuestLink(Link):
 
     @contextlib.contextmanager
     def use(self, bound: float = CALL_SECONDS) -> Iterator[OwnConnection]:
-        """The connection, for one call, as `Link.use` has it."""
-        # late is better than never, where the server lets nobody in any more
+        """Yield the connection for one call, like `Link.use`."""
+        # If the server accepts no new login, borrow the host's connection even if it is
+        # not quiet.
         lent = self._host.lend(anyway=self.failures > 0)
         if lent is not None:
             self.close()
@@ -581,10 +620,10 @@ class GuestLink(Link):
 
 
 class Watchdog(threading.Thread):
-    """The one thread that never waits.
+    """Thread that never waits for the server.
 
-    It shuts links whose call is overdue, tells all of them when the server has answered one, and
-    runs other checks.
+    It shuts links whose call is overdue. It tells all links when the server has
+    answered one of them, and runs other checks.
     """
 
     def __init__(self, *links: Link, checks: Sequence[Callable[[float], None]] = ()) -> None:
@@ -593,13 +632,13 @@ class Watchdog(threading.Thread):
         self._checks = checks
 
     def run(self) -> None:
-        """Look every WATCH_SECONDS, until the process ends."""
+        """Check every WATCH_SECONDS, until the process ends."""
         while True:
             time.sleep(WATCH_SECONDS)
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:
-        """Look once."""
+        """Run all checks once."""
         answered_at = max((link.answered_at for link in self._links), default=now)
         for link in self._links:
             if link.overdue_at < now:

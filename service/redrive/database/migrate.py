@@ -1,13 +1,16 @@
-"""Bring the schema up to date: forward only, safe to repeat and to kill, beside busy workers.
+"""Bring the schema up to date, beside busy workers.
 
-Migrations make tables and are applied once, by number, each in a transaction of its own. It takes
-the locks of all its tables first, within LOCK_WAIT_SECONDS. If it cannot, it gives them all back,
-rests and tries again. So it never holds a table while it waits for long, and no worker or producer
-can deadlock with it, whatever order they lock tables in.
+Migration goes forward only, and is safe to repeat and to kill.
 
-Functions are versioned by name (claim_v1), so older and newer pods find their own; their files are
-all applied again if the text of one has changed, and lock no table. A schema newer than this
-program is refused before anything is written, unless it says that it serves this program too.
+Migrations change tables and are applied once, by number, each in its own transaction. A
+migration first locks all its tables, within LOCK_WAIT_SECONDS. If it cannot, it
+releases them, rests and tries again. So it never holds a table during a long wait. No
+worker or producer can deadlock with it, whatever order they lock tables in.
+
+Functions are versioned by name (claim_v1), so older and newer pods find their own. All
+their files are applied again if the text of one has changed, and they lock no table. If
+the schema is newer than this program, the program refuses it before it writes anything.
+The exception is a schema that says it serves this program too.
 """
 
 import contextlib
@@ -35,16 +38,19 @@ Connection = psycopg.Connection[Any]
 LOCK_KEY = 0x72656472  # 'redr'
 OLDEST_SERVER = 14_00_00
 LOCK_WAIT_SECONDS = 0.3
-"""How long a migration waits for all its tables. Workers and producers queue behind it as long, so
-this is below deadlock_timeout (1 s), after which Postgres ends one of two that wait for each other.
+"""How long a migration waits for all its tables.
+
+Workers and producers queue behind it for that time. It is below deadlock_timeout (1 s),
+after which Postgres cancels one of two sessions that wait for each other.
 """
 LOCK_REST_SECONDS = 0.5
-"""Between two tries."""
+"""Seconds between two tries."""
 PATIENCE_SECONDS = 600.0
-"""Until a migration that waits for a lock gives up."""
+"""Seconds after which a migration that waits for a lock gives up."""
 
 FIRST_WITH_SET = 16_00_00
-"""Versions as the server counts them. Since 16 membership of a role and becoming it are two."""
+"""Server version since which membership of a role and becoming it are separate rights.
+"""
 
 ROLES = (
     "redrive_owner",
@@ -67,8 +73,9 @@ NAMED = re.compile(r"\bredrive\.(\w+)")
 class Migration:
     """One numbered file.
 
-    One whose first line begins with `-- concurrently:` is about indexes alone, which only speed
-    depends on. They are built after everything else, outside a transaction, and nobody waits.
+    A file that begins with `-- concurrently:` contains only indexes, which affect
+    nothing but speed. They are built after everything else and outside a transaction,
+    so that they block no other session.
     """
 
     version: int
@@ -77,33 +84,39 @@ class Migration:
 
     @property
     def serves(self) -> int:
-        """The oldest program that goes on with it, by the newest migration that it knows."""
+        """Return the oldest program that this schema serves.
+
+        Its version is that of the newest migration it knows.
+        """
         found = re.search(r"^-- serves: (\d+)$", self.text, re.MULTILINE)
         return int(found[1]) if found else self.version
 
     @property
     def is_concurrent(self) -> bool:
-        """True if the migration builds indexes while others write."""
+        """Return True if the migration builds indexes while others write."""
         return self.text.startswith("-- concurrently:")
 
     @property
     def at_once(self) -> str:
-        """The same for a transaction, where nobody else is there yet."""
+        """Return the text for a transaction that no other session can disturb."""
         return self.text.replace(" concurrently", "")
 
     @property
     def tables(self) -> str:
-        """The file without the functions that it drops: they go when their successors are made."""
+        """Return the text without the functions it drops.
+
+        They are dropped when their successors are made.
+        """
         return DROP_FUNCTION.sub("", self.at_once)
 
     @property
     def drops(self) -> list[str]:
-        """The statements that drop functions."""
+        """Return the statements that drop functions."""
         return DROP_FUNCTION.findall(self.text)
 
     @property
     def locks(self) -> set[str]:
-        """The names after `redrive.` in statements that define something: tables and indexes."""
+        """Return the names of tables and indexes that the file's statements define."""
         statements = COMMENT.sub("", self.tables).split(";\n")
         defining = (text for text in statements if DEFINES.match(text))
         return {name for text in defining for name in NAMED.findall(text)}
@@ -111,7 +124,10 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of a run. `without_roles` says why no roles were made, or is None."""
+    """Result of a run.
+
+    `without_roles` is the reason why no roles were made, or None.
+    """
 
     before: int
     after: int
@@ -125,7 +141,7 @@ def _root() -> Traversable:
 
 @cache
 def migrations() -> list[Migration]:
-    """All migrations this program knows, in order."""
+    """Return all migrations this program knows, in order."""
     found = [
         Migration(int(f.name[:4]), f.name.removesuffix(".sql"), f.read_text())
         for f in (_root() / "migrations").iterdir()
@@ -136,7 +152,7 @@ def migrations() -> list[Migration]:
 
 @cache
 def functions() -> dict[str, str]:
-    """The files of functions and views by name, in the order in which they are applied."""
+    """Return the files of functions and views by name, as they are applied."""
     texts = {
         file.name.removesuffix(".sql"): file.read_text()
         for folder in (_root() / "functions").iterdir()
@@ -146,7 +162,7 @@ def functions() -> dict[str, str]:
 
 
 def latest() -> int:
-    """The newest version this program knows."""
+    """Return the newest version this program knows."""
     return migrations()[-1].version
 
 
@@ -157,14 +173,14 @@ def _checksum(*, with_roles: bool) -> str:
 
 
 def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
-    """The one value that a query returns; None when it returns no row."""
+    """Return the only value of a query's result; None if it has no row."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute(query, parameters).fetchone()
 
 
 def _is_installed(conn: Connection) -> bool:
-    # Not to_regclass: after a wait for the lock it answers from a cache that does not know yet what
-    # whoever had the lock made.
+    # Not to_regclass: after a wait for the lock, its cache does not know yet what the
+    # previous holder of the lock created.
     return bool(
         _scalar(
             conn,
@@ -175,17 +191,18 @@ def _is_installed(conn: Connection) -> bool:
 
 
 def installed(conn: Connection) -> int:
-    """The version of the schema in this database; 0 when there is none."""
+    """Return the version of the schema in this database; 0 if there is none."""
     if not _is_installed(conn):
         return 0
     return int(_scalar(conn, "select coalesce(max(version), 0) from redrive.migrations"))
 
 
 def require(conn: Connection) -> None:
-    """Refuse to work on a schema this program does not know, and that does not serve it.
+    """Refuse a schema that this program does not know and that does not serve it.
 
     Raises:
-        SchemaError: it is missing, too old or too new; the text says what to do.
+        SchemaError: the schema is missing, too old or too new; the text says what to
+            do.
     """
     found = installed(conn)
     if found == 0:
@@ -203,7 +220,7 @@ def require(conn: Connection) -> None:
 
 
 def _serves_us(conn: Connection) -> bool:
-    """Return True if a newer schema says that it works with programs of this version."""
+    """Return True if a newer schema serves programs of this version."""
     newer = "select max(coalesce(serves, version)) from redrive.migrations where version > %s"
     return int(_scalar(conn, newer, latest())) <= latest()
 
@@ -217,24 +234,27 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
     """Apply what is missing.
 
     Args:
-        conn: autocommit, of a user who may create a schema and, for the roles, has CREATEROLE.
-        patience: seconds after which it gives up when it waits for a lock. Meanwhile the logger
-            `redrive.migrate` names the session that blocks, every 10 s.
+        conn: autocommit connection of a user who may create a schema and, for the
+            roles, has CREATEROLE.
+        patience: seconds after which a wait for a lock is given up. Meanwhile the
+            logger `redrive.migrate` names the blocking session every 10 s.
 
     Raises:
-        SchemaError: the schema is newer than this program or has what somebody else made, the
-            database is not UTF-8, or the server is too old, and nothing was written; or somebody
-            kept a table locked all the time, and what came before is kept.
+        SchemaError: nothing was written because the schema is newer than this program
+            or has foreign objects, the database is not UTF-8, or the server is too old.
+            It is also raised if a table stayed locked all the time; then all earlier
+            steps are kept.
         ValueError: the connection is not in autocommit.
     """
     if not conn.autocommit:
         msg = "migrate(conn): conn must be in autocommit: each migration is a transaction"
         raise ValueError(msg)
-    # here because roles are made outside the transaction, and again under the lock
+    # Checked here because roles are made outside the transaction, and again under the
+    # lock.
     _refuse_foreign(conn)
     _refuse_unfit(conn)
     before = installed(conn)
-    if before > latest():  # and it serves us: a release that was rolled back
+    if before > latest():  # and it serves us: a release was rolled back
         return Report(before, before, [], None)
     without_roles = _ensure_roles(conn)
     with Waiting(conn, patience) as waiting:
@@ -253,10 +273,13 @@ class _Run:
     with_roles: bool
     waiting: Waiting
     first: list[str] = field(default_factory=list[str])
-    """Tables that others held while they waited for a table of ours: they are locked before it."""
+    """Tables that timed out in earlier tries, to be locked first.
+
+    Their holders were waiting for a table of ours.
+    """
 
     def step(self, act: Callable[[], Any], locks: Sequence[str] = ()) -> Any:
-        """Do one thing in a transaction, after its locks; again until it can.
+        """Do one thing in a transaction, after its locks; repeat until it succeeds.
 
         Raises:
             SchemaError: the patience has run out.
@@ -276,8 +299,8 @@ class _Run:
 
     def _begin(self) -> None:
         conn = self.conn
-        # Whoever may create in `public` could put a function there that fits better than
-        # ours, and have it built into a view.
+        # A user with rights on `public` could put a function there that fits better
+        # than ours, and have it built into a view.
         conn.execute("select set_config('search_path', %s, true)", (SEARCH_PATH,))
         _refuse_foreign(conn)
         _act_as_owner(conn, may_begin=self.with_roles)
@@ -290,8 +313,9 @@ class _Run:
     def _lock(self, names: Sequence[str]) -> None:
         """Lock tables before anything else is done with them.
 
-        Autovacuum gives way to nobody who waits for less than deadlock_timeout. The first kind of
-        lock waits longer, and only autovacuum and other changes of the schema wait for that one.
+        Autovacuum does not yield to a session that waits for less than
+        deadlock_timeout. The first lock mode therefore waits longer. Only autovacuum
+        and other changes of the schema wait behind that mode.
         """
         tables = _tables(self.conn, names)
         if not tables:
@@ -317,7 +341,7 @@ class _Run:
 
 
 def _wait_for_locks(conn: Connection, seconds: float) -> None:
-    milliseconds = max(1, int(seconds * 1000))  # 0 would be for ever
+    milliseconds = max(1, int(seconds * 1000))  # 0 would mean no limit
     conn.execute("select set_config('lock_timeout', %s, true)", (str(milliseconds),))
 
 
@@ -327,9 +351,10 @@ def _lock_table(name: str, mode: LiteralString) -> sql.Composed:
 
 
 def _tables(conn: Connection, names: Sequence[str]) -> list[str]:
-    """Return those of these names that are tables, and the tables of those that are indexes.
+    """Return the tables among these names, and the tables of the indexes among them.
 
-    The oldest comes first, which is redrive.jobs: workers and producers begin with it, too.
+    The oldest comes first, which is redrive.jobs. Workers and producers begin with it
+    too.
     """
     rows = conn.execute(
         "select t.relname from pg_class c left join pg_index i on i.indexrelid = c.oid"
@@ -344,18 +369,21 @@ def _tables(conn: Connection, names: Sequence[str]) -> list[str]:
 def _exclude_other_runs(conn: Connection) -> None:
     """Let one migrate work at a time.
 
-    Once there is a table of ours that is what it locks: an advisory lock is anybody's who can
-    connect. It keeps nobody from reading the table.
+    Once our migrations table exists, it is the lock. Any user who can connect could
+    take an advisory lock. Other sessions can still read the table.
     """
     if not _is_installed(conn):
         conn.execute("select pg_advisory_xact_lock(%s)", (LOCK_KEY,))
-    if _is_installed(conn):  # perhaps by whoever had that lock
+    if _is_installed(conn):  # perhaps by the previous holder of that lock
         _refuse_foreign(conn)
         conn.execute("lock table redrive.migrations in share row exclusive mode")
 
 
 def _install(conn: Connection, *, with_roles: bool) -> tuple[int, list[str]]:
-    """Make everything where there is nothing. Returns the version before, and the names."""
+    """Install everything if nothing is installed.
+
+    Returns the version before, and the names of the applied migrations.
+    """
     found = installed(conn)
     if found:
         return found, []
@@ -369,7 +397,7 @@ def _install(conn: Connection, *, with_roles: bool) -> tuple[int, list[str]]:
 
 
 def _upgrade(run: _Run) -> list[str]:
-    """Bring a schema that is there up to date. Returns the names of what was applied."""
+    """Upgrade an existing schema; return the names of the applied migrations."""
     applied: list[str] = []
     missing = _missing(run.conn, migrations())
     for migration in missing:
@@ -379,15 +407,15 @@ def _upgrade(run: _Run) -> list[str]:
     _finish(run)
     concurrent = [migration for migration in missing if migration.is_concurrent]
     built = [name for migration in concurrent for name in _build_indexes(run, migration)]
-    if built:  # the newest may be among them: only where it is recorded can its functions be
+    if built:  # functions are recorded with the newest version, which may be among these
         _finish(run)
     return applied + built
 
 
 def _finish(run: _Run) -> None:
-    """Apply functions, views, grants and triggers if their text differs from the last one's.
+    """Apply functions, views, grants and triggers if their text has changed.
 
-    A run that is killed in between begins with them again.
+    If a run is killed in between, the next run begins with them again.
     """
     conn, with_roles = run.conn, run.with_roles
     query = "select functions from redrive.migrations where version = %s"
@@ -409,7 +437,7 @@ def _ensure_schema(conn: Connection) -> None:
 
 
 def _apply(conn: Connection, wanted: list[Migration]) -> list[str]:
-    """Apply those of these migrations that are missing. Returns their names."""
+    """Apply the missing ones of these migrations. Returns their names."""
     missing = _missing(conn, wanted)
     for migration in missing:
         _run(conn, migration.tables)
@@ -430,19 +458,21 @@ def _record(conn: Connection, migration: Migration) -> None:
 
 
 def _build_indexes(run: _Run, migration: Migration) -> list[str]:
-    """Apply a concurrent migration if it is missing. Returns its name then.
+    """Apply a concurrent migration if it is missing.
 
-    Killed half-way it begins anew: its first statements drop what its others make.
+    Returns its name if it was applied. If a run is killed half-way, the next one starts
+    over: the first statements drop what the others make.
 
     Raises:
-        SchemaError: the patience has run out while a statement waited for a transaction.
+        SchemaError: the patience ran out while a statement waited for a transaction.
     """
     conn = run.conn
     if not _missing(conn, [migration]):
         return []
     for statement in migration.text.split(";\n"):
         try:
-            # past the settings of our own connections: it may share no round trip
+            # A plain cursor, because the statement may not share a round trip with
+            # settings.
             psycopg.Cursor(conn).execute(cast("LiteralString", statement))
         except errors.QueryCanceled as error:
             raise run.waiting.meaning(error) from error
@@ -451,9 +481,9 @@ def _build_indexes(run: _Run, migration: Migration) -> list[str]:
 
 
 def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
-    """Drop functions that are in the way, and make all functions, views and grants anew."""
-    # Each body is checked once all are there (tests/sql/test_headers.py), so that their order does
-    # not matter: pg_dump does the same.
+    """Drop functions that are in the way; recreate all functions, views and grants."""
+    # Bodies are checked once all exist (tests/sql/test_headers.py), so their order does
+    # not matter. pg_dump does the same.
     conn.execute("set local check_function_bodies = off")
     for drop in _drops(conn):
         _run(conn, drop)
@@ -464,14 +494,14 @@ def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
 
 
 def _drops(conn: Connection) -> list[str]:
-    """Return the functions to drop: those of migrations newer than the functions that are there."""
+    """Return the functions that newer migrations than the installed functions drop."""
     newest = "select coalesce(max(version), 0) from redrive.migrations where functions <> ''"
     made = int(_scalar(conn, newest))
     return [drop for m in migrations() if m.version > made for drop in m.drops]
 
 
 def _record_functions(conn: Connection, *, with_roles: bool) -> None:
-    """Write down what was applied, and which programs the schema serves."""
+    """Record the applied functions, and the programs that the schema serves."""
     conn.execute(
         "update redrive.migrations m set serves = v.serves"
         " from unnest(%s::int[], %s::int[]) as v(version, serves) where m.version = v.version",
@@ -484,7 +514,7 @@ def _record_functions(conn: Connection, *, with_roles: bool) -> None:
 
 
 def _triggers_that_differ(conn: Connection) -> list[tuple[str, str]]:
-    """Return the triggers to make, each with its table, which it locks."""
+    """Return the triggers to make, each with the table that it locks."""
     rows = conn.execute(
         "select pg_get_triggerdef(t.oid) from pg_trigger t join pg_class c on c.oid = t.tgrelid"
         " where c.relnamespace = 'redrive'::regnamespace and not t.tgisinternal"
@@ -499,13 +529,13 @@ def _triggers_that_differ(conn: Connection) -> list[tuple[str, str]]:
 
 
 def _normal(trigger: str) -> str:
-    """The definition of a trigger, written one way whoever wrote it."""
+    """Return the definition of a trigger in a canonical form."""
     words = trigger.lower().replace("or replace ", "").rstrip(";")
     return " ".join(re.sub(r"[()]", " ", words).split())
 
 
 def _run(conn: Connection, text: str) -> None:
-    # The files of our own package are the one SQL that is not a literal in the source.
+    # Files of our own package are the only SQL that is not a literal in the source.
     conn.execute(cast("LiteralString", text))
 
 
@@ -523,7 +553,7 @@ def _refuse_unfit(conn: Connection) -> None:
 
 
 def _refuse_foreign(conn: Connection) -> None:
-    """Refuse a schema whose first owner could have added a trigger, which we would run."""
+    """Refuse a schema whose first owner could have added a trigger to it."""
     found = foreign.find(conn)
     if found is not None:
         thing, owner = found
@@ -539,8 +569,10 @@ def _refuse_foreign(conn: Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """Rights of the user who migrates: member of redrive_owner or not, and may that
-    role create.
+    """Rights of the user who migrates.
+
+    The fields tell whether the user is a member of redrive_owner, and whether that role
+    may create.
     """
 
     database: str
@@ -550,10 +582,11 @@ class _Standing:
 
 
 def _ensure_roles(conn: Connection) -> str | None:
-    """Create the roles that are missing, and let us act as the owner.
+    """Create the missing roles, and let us act as the owner.
 
-    Returns why it could not, or None. Roles belong to the cluster and not to the database, so
-    another migrate may create or grant the same at the same time: losing that race is fine.
+    Returns the reason if it could not, or None. Roles belong to the cluster, not to the
+    database. Another migrate may create or grant the same at the same time; losing that
+    race is fine.
     """
     missing = _missing_roles(conn)
     try:
@@ -591,14 +624,14 @@ def _grant_ownership(conn: Connection) -> None:
     if not standing.may_create:
         database = sql.Identifier(standing.database)
         conn.execute(sql.SQL("grant create on database {} to redrive_owner").format(database))
-    # without it long transactions are not seen
+    # Without this grant, long transactions are not visible.
     with contextlib.suppress(errors.InsufficientPrivilege):
         conn.execute("grant pg_read_all_stats to redrive_owner")
 
 
 def _standing(conn: Connection) -> _Standing:
-    # Since 16 whoever creates a role is a member that may not become it, until it is granted in so
-    # many words.
+    # Since 16 the creator of a role is a member that may not become it without an
+    # explicit grant.
     may_become = "set" if conn.info.server_version >= FIRST_WITH_SET else "member"
     with conn.cursor(row_factory=class_row(_Standing)) as cursor:
         standing = cursor.execute(
@@ -612,9 +645,10 @@ def _standing(conn: Connection) -> _Standing:
 
 
 def _act_as_owner(conn: Connection, *, may_begin: bool) -> None:
-    """Let everything belong to a role that cannot log in, which bounds what a definer may do.
+    """Make a role without login the owner of everything.
 
-    What belongs to it already stays with it, also where a role that is new is missing yet.
+    This limits the rights of security definer functions. Existing ownership stays, even
+    if a new role is still missing.
     """
     owner = _scalar(
         conn, "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'"

@@ -1,6 +1,7 @@
-"""Find what logical replication needs to know of our tables: publications, and missing identities.
+"""Find publications of our tables, and tables without a replica identity.
 
-A table that is published and has no replica identity refuses every update and delete (55000).
+If a published table has no replica identity, it refuses every update and delete
+(55000).
 """
 
 from typing import Any, LiteralString
@@ -26,10 +27,10 @@ _WITHOUT_IDENTITY: LiteralString = """
 
 
 def publishing(conn: psycopg.Connection[Any]) -> list[str]:
-    """Return the publications that include a table of ours."""
+    """Return the publications that include one of our tables."""
     return [name for (name,) in conn.execute(_PUBLISHING)]
 
 
 def without_identity(conn: psycopg.Connection[Any]) -> list[str]:
-    """Return the tables of ours, partitions too, that have no replica identity."""
+    """Return our tables, including partitions, that have no replica identity."""
     return [name for (name,) in conn.execute(_WITHOUT_IDENTITY)]

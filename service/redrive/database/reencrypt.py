@@ -1,7 +1,8 @@
-"""Seal what is stored with the first key of the keyring, whether another key sealed it or none.
+"""Seal all stored data with the first key of the keyring.
 
-Safe while everything runs: a row is changed only if it still holds what was read and nobody has it
-locked. It can be stopped and started again: it skips what the first key has sealed already.
+Data of other keys and unencrypted data are both sealed. This is safe while workers and
+producers run: a row is changed only if it is not locked and is still as it was read.
+The run can be stopped and started again. It skips rows that the first key has sealed.
 """
 
 import contextlib
@@ -31,18 +32,18 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 CHUNK = 500
-"""Jobs whose rows of one table are looked at and changed at once."""
+"""Number of jobs whose rows of one table are read and changed together."""
 
 
 class Sealed(NamedTuple):
-    """An envelope, and the header that a payload gets that was in the clear."""
+    """Envelope, and the header for a payload that was not encrypted before."""
 
     envelope: dict[str, Any]
     salt: str | None = None
 
 
 class Change(NamedTuple):
-    """One row to be changed: where it is, the JSON that was read, and what takes its place."""
+    """One row to change: its place, the JSON that was read, and its replacement."""
 
     job: int
     n: int
@@ -53,15 +54,16 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A table in which something is sealed.
+    """Table that holds sealed data.
 
     Args:
-        job: the column with the job's id.
-        n: the column that tells the rows of one job apart.
-        column: what is sealed.
-        read: what is read of a row; `old` is the value that takes part in the comparison.
-        seal: seals what a row holds; raises Undecryptable.
-        or_stale: what else is to be sealed anew than what has not the first key.
+        job: column with the job's id.
+        n: column that distinguishes the rows of one job.
+        column: column that is sealed.
+        read: columns to read; `old` is the value that the update compares.
+        seal: function that seals the content of a row; raises Undecryptable.
+        or_stale: SQL for further rows to seal again, besides rows without the first
+            key.
     """
 
     table: LiteralString
@@ -73,12 +75,15 @@ class Place:
     or_stale: LiteralString
 
     def is_stale(self) -> LiteralString:
-        """SQL for whether a row is not sealed with `key`, or not bound to all it should be."""
+        """Return SQL for whether a row must be sealed again.
+
+        It must if it is not sealed with `key`, or not bound to all it should be.
+        """
         key: LiteralString = f"{self.column} -> '$redrive' ->> 'k'"
         return f"(({key}) is distinct from %(key)s or {self.or_stale})"
 
     def select_stale(self) -> LiteralString:
-        """SQL for those rows, of `limit` jobs after `last`."""
+        """Return SQL for the stale rows of `limit` jobs after `last`."""
         is_stale = self.is_stale()
         return f"""
             select {self.job} as id, {self.n} as n, {self.read} from {self.table}
@@ -113,7 +118,7 @@ def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
 
 
 def _seal_note(what: str) -> Callable[[Keyring, Row], Sealed]:
-    """For what a handler said of long work, a record by itself."""
+    """Return the function that seals a handler's note as a record of its own."""
 
     def seal(keyring: Keyring, row: Row) -> Sealed:
         note = _decode(row["old"])
@@ -127,10 +132,10 @@ def _seal_note(what: str) -> Callable[[Keyring, Row], Sealed]:
 _PAYLOAD: LiteralString = (
     "kind, queue, tenant, idempotency_key, ordering_key, headers, payload::text as old"
 )
-# Bound to less by the release before; what was moved is unreadable.
+# The release before bound these to less data. If such a row is moved, it is unreadable.
 _UNBOUND: LiteralString = "left(headers ->> '$redrive', 2) <> '2.'"
 _OF_NO_DELIVERY: LiteralString = "detail -> '$redrive' -> 'd' is distinct from to_jsonb(deliveries)"
-# A payload from before an edit is bound to whatever its dead letter's own is bound to.
+# A payload from before an edit is bound to the same data as its dead letter's payload.
 _EDITS: LiteralString = """
     (select e.job, e.n, e.payload, jsonb_build_object('$redrive', e.salt) as headers,
             d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key
@@ -223,7 +228,10 @@ PLACES = {
 
 @dataclass(slots=True)
 class Report:
-    """Rows. `skipped` had changed or were locked; `unreadable`: no configured key opens them."""
+    """Numbers of rows.
+
+    `skipped`: changed meanwhile or locked. `unreadable`: no key opens them.
+    """
 
     rewritten: int = 0
     skipped: int = 0
@@ -231,14 +239,14 @@ class Report:
     left: dict[str | None, dict[str, int]] = field(default_factory=dict[str | None, dict[str, int]])
 
     def add(self, read: int, sealed: int, changed: int) -> None:
-        """Count a batch: rows that were read, those of them that were sealed, that were changed."""
+        """Add a batch: the numbers of rows that were read, sealed and changed."""
         self.rewritten += changed
         self.skipped += sealed - changed
         self.unreadable += read - sealed
 
 
 def count(conn: Connection) -> dict[str | None, dict[str, int]]:
-    """Rows by the key they are sealed with (None: in the clear) and by table."""
+    """Count rows by table and by the key that sealed them; None = not encrypted."""
     found: dict[str | None, dict[str, int]] = {}
     for name, place in PLACES.items():
         rows = conn.execute(
@@ -272,9 +280,9 @@ def reencrypt(
     """Seal everything with the first key.
 
     Args:
-        run: the line of the audit log that began it; None = each batch has one of its own.
-        rate: rows per second at most; None = as fast as it goes.
-        progress: is told how many rows each batch looked at.
+        run: line of the audit log that began the run; None = one line for each batch.
+        rate: maximum rows per second; None = no limit.
+        progress: called with the number of rows in each batch.
     """
     report = Report()
     for name, place in PLACES.items():
@@ -287,7 +295,7 @@ def reencrypt(
 
 
 def _paced(batches: Iterable[Sequence[Row]], rate: float | None) -> Iterator[Sequence[Row]]:
-    """The batches, with a wait after each that was handled faster than the rate allows."""
+    """Yield the batches, with a wait after each one that exceeded the rate."""
     for rows in batches:
         began = time.monotonic()
         yield rows
@@ -296,7 +304,7 @@ def _paced(batches: Iterable[Sequence[Row]], rate: float | None) -> Iterator[Seq
 
 
 def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[dict[str, Any]]]:
-    """The rows that are not sealed with the key, by job, those of CHUNK jobs at a time."""
+    """Yield the rows that the key has not sealed, in batches of CHUNK jobs."""
     query = place.select_stale()
     last = 0
     with conn.cursor(row_factory=dict_row) as cursor:
@@ -308,7 +316,10 @@ def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[dict[str, 
 def _rewrite(
     conn: Connection, keyring: Keyring, run: int | None, name: str, rows: Sequence[Row]
 ) -> tuple[int, int]:
-    """Change one batch, in one transaction. Returns how many rows were sealed, how many changed."""
+    """Change one batch in one transaction.
+
+    Returns the numbers of rows sealed and changed.
+    """
     changes = list(_changes(keyring, PLACES[name], rows))
     if not changes:
         return 0, 0
@@ -323,7 +334,7 @@ def _rewrite(
 
 
 def _changes(keyring: Keyring, place: Place, rows: Sequence[Row]) -> Iterator[Change]:
-    """One for each row that some key opens."""
+    """Yield a change for each row that a configured key opens."""
     for row in rows:
         with contextlib.suppress(Undecryptable):
             envelope, salt = place.seal(keyring, row)

@@ -1,4 +1,7 @@
-"""Campaigns: planned redrives that live in the database. Whoever is alive carries them on."""
+"""Campaigns: planned redrives that live in the database.
+
+Any live worker or client drives them.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,18 +25,18 @@ Connection = psycopg.Connection[Any]
 
 MAX_REDRIVES = 5
 STEP_SIZE = 500
-"""As many have their turn in one transaction."""
+"""Dead letters that one transaction processes."""
 
 REFUSED = "RD001"
-"""A rule of the database does not allow it."""
+"""SQLSTATE of a request that a rule of the database refuses."""
 
 PATIENCE_SECONDS = 30.0
-"""How long `feed` waits for somebody to run what was put back."""
+"""How long `feed` waits for a worker to run the released jobs."""
 FEED_SECONDS = 0.2
-"""Between two looks of whoever waits for the feed."""
+"""Seconds between two checks while a client waits in `feed`."""
 
 STEPS_SECONDS = 1.0
-"""How long a chore goes on by steps: others share its connection."""
+"""How long the chore takes steps in one go; other chores share its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,15 @@ class Plan:
     """Plan of a campaign; its ids are in the database.
 
     Attributes:
-        plan: its id, that of the campaign; None = nothing was frozen.
-        matched: how many open dead letters the filter selects.
-        missing: ids that were asked for and are not among them.
-        blocked: cause -> how many of them would stay.
-        acted: how many have side effects on record.
-        sample: a few of them to look at first.
-        groups: what they died of, the most frequent first: count, group, kind, error_class,
-            message, and the id of the oldest; at most a hundred of `group_count`.
+        plan: id of the plan and of its campaign; None = nothing was frozen.
+        matched: number of open dead letters that the filter selects.
+        missing: requested ids that are not among them.
+        blocked: maps a cause to the number of dead letters that would stay.
+        acted: number of dead letters with side effects on record.
+        sample: a few ids to look at first.
+        groups: causes of death, the most frequent first: count, group, kind,
+            error_class, message, and the id of the oldest. At most a hundred of
+            `group_count`.
     """
 
     plan: int | None
@@ -65,7 +69,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Terms of a campaign. `breakers`: name -> the state to wait for."""
+    """Terms of a campaign. `breakers` maps a name to the state to wait for."""
 
     rate: float | None = None
     canaries: int = rules.CANARIES
@@ -75,14 +79,17 @@ class Terms:
     version: str | None = None
 
     def conditions(self) -> dict[str, Any]:
-        """Return the conditions to wait for besides a time, as the database keeps them."""
+        """Return the conditions besides a time, as the database keeps them."""
         conditions = {"breakers": dict(self.breakers), "version": self.version}
         return {name: value for name, value in conditions.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """Progress of a campaign. `blocked`: cause -> number of dead letters that stay."""
+    """Progress of a campaign.
+
+    `blocked` maps a cause to the number of dead letters that stay.
+    """
 
     matched: int
     redriven: int = 0
@@ -101,8 +108,9 @@ def plan(
     """Freeze the open dead letters that a filter selects, the oldest first.
 
     Args:
-        actor: who plans; None = nothing is frozen, it is only looked at.
-        with_quarantined: put back what is in quarantine, too; what is named by its id goes anyway.
+        actor: author of the plan; None = preview only, nothing is frozen.
+        with_quarantined: include quarantined dead letters. One that is named by its id
+            is always included.
     """
     selects = {name: value for name, value in chosen.described().items() if name != "state"}
     if with_quarantined:
@@ -114,11 +122,11 @@ def plan(
 
 
 def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
-    """Preview a plan at a bounded cost; also return for how many obstacles were
-    checked.
+    """Preview a plan at a bounded cost; also return how many were examined.
 
-    All are counted, and their kinds told. What would stay, and what they died of, takes several
-    times as long: of more than `most` it is asked of the oldest alone.
+    All dead letters are counted, and their kinds listed. Finding obstacles and causes
+    of death takes several times as long. If there are more than `most`, only the oldest
+    are examined.
     """
     found = plan(conn, replace(chosen, limit=min(chosen.limit or most + 1, most + 1)), actor=None)
     if found.matched <= most:
@@ -133,8 +141,9 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
 
 
 def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:
-    """List the side effects on record for a plan and the jobs of each, most frequent
-    first.
+    """List the side effects on record for a plan, the most frequent first.
+
+    Each comes with its number of jobs.
     """
     return conn.execute(
         "select e.what, count(distinct e.job)::int from redrive.campaign_jobs j"
@@ -145,7 +154,7 @@ def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:
 
 
 def start(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str) -> None:
-    """Start what was planned; whoever is alive carries it on from now on."""
+    """Start a plan; from now on, any live worker drives it."""
     conn.execute(
         "select redrive.start_campaign_v1(%s, %s, %s, %s::float8, %s, %s, %s, %s)",
         (
@@ -170,13 +179,14 @@ _SAME: LiteralString = """
 
 
 def start_alone(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str) -> None:
-    """Start what was planned, unless somebody is at the same, or was since it was planned.
+    """Start a plan, unless another campaign has the same dead letters.
 
-    Two who plan at once both see all that is open. One after the other they start here, so that the
-    second finds the campaign of the first.
+    A campaign that had them since the plan counts too. Two clients that plan at once
+    both see all open dead letters. Starts happen one after the other, so the second
+    client finds the campaign of the first.
 
     Raises:
-        Busy: it is somebody else's by now; the text says by which campaign.
+        Busy: another campaign has them; the text names it.
     """
     with conn.transaction():
         conn.execute("select pg_advisory_xact_lock(hashtextextended('redrive.start_campaign', 0))")
@@ -187,10 +197,10 @@ def start_alone(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why
 
 
 def drive(conn: Connection, campaign: int) -> Step | None:
-    """Take the next step of a campaign. None = it is over, or somebody else is at it.
+    """Take the next step of a campaign.
 
-    Killed at any moment, nothing is lost: the step is one statement, and whoever looks next sees
-    what came of it.
+    Returns None if it is over or another driver is at it. A kill at any moment loses
+    nothing: a step is one statement, and the next driver sees its result.
     """
     found = _value(conn, "select redrive.look_at_campaign_v1(%s)::text", campaign)
     if found is None:
@@ -204,7 +214,8 @@ def drive(conn: Connection, campaign: int) -> Step | None:
     except psycopg.Error as error:
         if error.sqlstate != REFUSED:
             raise
-        # one of them may not be enqueued any more: a rule was tightened since it died
+        # one of them may no longer be enqueued, because a rule was tightened since it
+        # died
         step = Step(State.ABORTED, 0, seen.fed_at, error.diag.message_primary)
         is_taken = _take(conn, campaign, seen.step, step)
     return step if is_taken else None
@@ -228,9 +239,10 @@ def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
 
 
 def heal(conn: Connection, end: float) -> psycopg.Error | None:
-    """Plan and start what a new version may have fixed, group by group, until monotonic `end`.
+    """Plan and start campaigns for groups that a new version may have fixed.
 
-    Returns what went wrong: it stops no campaign.
+    Groups are handled one by one until monotonic `end`. Returns an error if there was
+    one; it stops no campaign.
     """
     statement: LiteralString = "select redrive.heal_v1(%s, %s::float8)"
     try:
@@ -242,7 +254,10 @@ def heal(conn: Connection, end: float) -> psycopg.Error | None:
 
 
 def healing(conn: Connection) -> list[dict[str, Any]]:
-    """The open groups of bugs and invalid payloads: which of them heal is to try, or why not."""
+    """List the open groups of bugs and invalid payloads.
+
+    Each says whether heal tries it, or why not.
+    """
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(
             'select fingerprint as "group", kind, category, open, first_seen, version, canaries,'
@@ -252,7 +267,10 @@ def healing(conn: Connection) -> list[dict[str, Any]]:
 
 
 def drive_all(conn: Connection) -> int:
-    """Take the next steps of all campaigns, for about a second. Returns how many those were."""
+    """Take the next steps of all campaigns, for about a second.
+
+    Returns the number of steps.
+    """
     end, steps = time.monotonic() + STEPS_SECONDS, 0
     trouble = heal(conn, end)
     with conn.cursor(row_factory=scalar_row) as cursor:
@@ -262,7 +280,7 @@ def drive_all(conn: Connection) -> int:
             step = None
             try:
                 step = drive(conn, campaign)
-            except psycopg.Error as error:  # it stops none of the others
+            except psycopg.Error as error:  # an error stops no other campaign
                 trouble = error
             steps += step is not None
             if step is None or step.feed <= STEP_SIZE:
@@ -283,7 +301,7 @@ _SHOWN: LiteralString = """
 
 
 def find(conn: Connection, states: tuple[str, ...] = (), limit: int = 100) -> list[dict[str, Any]]:
-    """Campaigns, the newest first; without states all but plans."""
+    """Return campaigns, the newest first; without states, all except plans."""
     query: LiteralString = (
         f"{_SHOWN} where case when %s::text[] = '{{}}' then c.state <> 'planned'"
         " else c.state = any (%s::text[]) end order by c.id desc limit %s"
@@ -294,15 +312,16 @@ def find(conn: Connection, states: tuple[str, ...] = (), limit: int = 100) -> li
 
 
 def show(conn: Connection, campaign: int) -> dict[str, Any] | None:
-    """All that is known of a campaign; None = there is none of this id."""
+    """Return all that is known of a campaign; None if there is none with this id."""
     with conn.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(f"{_SHOWN} where c.id = %s", (campaign,)).fetchone()
     return row and _shown(row)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Convert a row; campaigns driven by a client report no waiting or in-flight
-    counts.
+    """Convert a row for display.
+
+    Campaigns driven by a client report no waiting or in-flight counts.
     """
     if row["planned_login"] is None:
         return row | {"waiting": 0, "in_flight": 0}
@@ -312,13 +331,13 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 def feed(
     conn: Connection, campaign: int, *, progress: Callable[[int], None] = lambda _: None
 ) -> dict[str, Any]:
-    """Carry a campaign on until all of it has had its turn, or it goes on no more.
+    """Drive a campaign until every dead letter is processed or it stops.
 
-    Not for longer than `PATIENCE_SECONDS` while nothing moves, as where no worker is up; workers
-    carry it on then.
+    If nothing moves for `PATIENCE_SECONDS`, for example because no worker is up, this
+    returns and workers drive the campaign later.
 
     Args:
-        progress: told how many more have had their turn.
+        progress: called with the number of dead letters processed since the last call.
     """
     found, turned = _known(conn, campaign), 0
     moved_at = time.monotonic()
@@ -345,24 +364,24 @@ def _known(conn: Connection, campaign: int) -> dict[str, Any]:
 
 
 def pause(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
-    """Put nothing more back until it is resumed."""
+    """Pause a campaign: it puts no dead letter back until it is resumed."""
     conn.execute("select redrive.pause_campaign_v1(%s, %s, %s)", (campaign, actor, why))
 
 
 def resume(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
-    """Go on with one that was paused, or aborted by itself: canaries first."""
+    """Resume a campaign that was paused or aborted itself, beginning with canaries."""
     conn.execute("select redrive.resume_campaign_v1(%s, %s, %s)", (campaign, actor, why))
 
 
 def cancel(conn: Connection, campaign: int, *, actor: str, why: str) -> int:
-    """End it here. Returns how many were taken back that nobody had begun."""
+    """End a campaign now; return how many unstarted jobs were taken back."""
     return _value(conn, "select redrive.cancel_campaign_v1(%s, %s, %s)", campaign, actor, why)
 
 
 def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[dict[str, Any]]:
-    """Carry a campaign on and yield how far it is, until it is over or goes on no more by itself.
+    """Drive a campaign and yield its progress until it is over or stops by itself.
 
-    It ends with the state in which nothing is in flight and nothing more will be put back.
+    The last value has nothing in flight and nothing left to put back.
     """
     while (found := show(conn, campaign)) is not None:
         yield found
@@ -372,7 +391,7 @@ def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[di
             return
         try:
             step = drive(conn, campaign)
-        except psycopg.errors.InsufficientPrivilege:  # who may only look does only that
+        except psycopg.errors.InsufficientPrivilege:  # a login that may only read does not drive
             step = None
         if step is None or step.feed <= STEP_SIZE:
             time.sleep(every)

@@ -1,7 +1,8 @@
-"""Correct payloads of open dead letters: look at what a patch makes of each, then do it.
+"""Correct payloads of open dead letters: preview a patch, then apply it.
 
-What was looked at is what is edited: a dead letter whose payload is another by then, or that is not
-open any more, is left as it is. Of a preview no payload is kept but those it shows.
+Only previewed payloads are edited. A dead letter stays as it is if its payload has
+changed since, or if it is no longer open. A preview keeps only the payloads that it
+shows.
 """
 
 import hashlib
@@ -38,10 +39,10 @@ Connection = psycopg.Connection[Any]
 Row = Mapping[str, Any]
 
 CHUNK = 500
-"""Dead letters that are looked at, or edited by one transaction, at once."""
+"""Dead letters that are read at once, or edited by one transaction."""
 DIGEST = hashlib.sha256().digest_size
 SAMPLE = 3
-"""Edits, and dead letters that cannot be edited, that a preview shows."""
+"""Number of edits, and of failures to edit, that a preview shows."""
 
 _READ: LiteralString = """
     select d.id, d.redrives, d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key,
@@ -54,9 +55,10 @@ _READ: LiteralString = """
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """An open dead letter, its payload opened.
+    """Open dead letter with its payload decrypted.
 
-    `digest`: of what it was seen as; `campaign`: one that goes on and is to put it back.
+    `digest` identifies the version that was seen. `campaign` is the running campaign
+    that will put it back.
     """
 
     id: int
@@ -69,7 +71,7 @@ class Letter:
     campaign: int | None
 
     def redacted(self, payloads: Sequence[Any], declared: Collection[str] = ()) -> list[Any]:
-        """Payloads of this dead letter as people may see them."""
+        """Redact payloads of this dead letter for display."""
         fields = {*self.secret_fields, *declared}
         secrets = secret_values([*payloads, self.payload, self.headers], fields)
         return [redact(payload, fields, secrets) for payload in payloads]
@@ -77,7 +79,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One edit to look at: the lines of its diff, which are redacted."""
+    """Edit of a preview: the redacted lines of its diff."""
 
     id: int
     diff: list[str]
@@ -88,14 +90,14 @@ class Preview:
     """Preview of a patch.
 
     Attributes:
-        found: the open dead letters there are.
-        counts: how many of them cannot be edited, and why: not_applicable, invalid, unchanged,
-            unreadable, in_campaign.
-        ids: those that can be edited.
-        digests: what each of these was seen as, one after the other.
+        found: ids of the matching open dead letters.
+        counts: maps a reason to the number that cannot be edited: not_applicable,
+            invalid, unchanged, unreadable, in_campaign.
+        ids: dead letters that can be edited.
+        digests: digests of these as they were seen, concatenated.
         samples: a few of the edits.
-        faults: why a few cannot be edited, by id.
-        unchecked: kinds whose payloads no handler looked at.
+        faults: maps a few ids to the reason why they cannot be edited.
+        unchecked: kinds whose payloads no handler checked.
     """
 
     found: "array[int]" = field(default_factory=lambda: array("q"))
@@ -112,9 +114,7 @@ class Preview:
         return len(self.found)
 
     def chunks(self) -> Iterator[dict[int, bytes]]:
-        """Yield the editable dead letters in chunks, each id with the digest of what
-        was seen.
-        """
+        """Yield the editable dead letters in chunks, each id with its digest."""
         for start in range(0, len(self.ids), CHUNK):
             chunk = self.ids[start : start + CHUNK]
             places = range(start * DIGEST, (start + len(chunk)) * DIGEST, DIGEST)
@@ -125,9 +125,10 @@ class Preview:
 
 
 def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
-    """The open dead letters of a filter by id; of one that cannot be decrypted the id alone.
+    """Yield the open dead letters of a filter by id.
 
-    By the page and without a transaction around them: what dies meanwhile is left out.
+    One that cannot be decrypted is only its id. Pages are read without a transaction
+    around them, so later deaths are left out.
     """
     conditions, parameters = groups.where(conn, chosen)
     left, last = chosen.limit or sys.maxsize, 0
@@ -148,7 +149,7 @@ def _campaigns(conn: Connection, ids: list[int]) -> dict[int, int]:
 
 
 def _opened(row: Row, campaign: int | None) -> Letter | int:
-    """A row as a dead letter; its id where the payload cannot be opened."""
+    """Return a row as a dead letter, or its id if its payload cannot be opened."""
     text, whose = row["payload"], Whose.of(row)
     seen = hashlib.sha256(f"{row['redrives']}:{text}".encode()).digest()
     if text.startswith(SEALED):
@@ -169,11 +170,14 @@ def _opened(row: Row, campaign: int | None) -> Letter | int:
 
 
 def edited(letter: Letter, patch: Patch, handlers: Handlers) -> str:
-    """The JSON of a dead letter's payload after a patch; as it was, where that changes nothing.
+    """Return the JSON of a payload after a patch.
+
+    It is unchanged if the patch changes nothing.
 
     Raises:
-        NotApplicable: the payload does not have what the patch names, or a `test` failed.
-        InvalidJob: a job cannot hold what it makes, or the handler cannot read it, or refuses it.
+        NotApplicable: the payload lacks what the patch names, or a `test` failed.
+        InvalidJob: a job cannot hold the result, or the handler cannot read it or
+            refuses it.
     """
     made = rules.apply(patch, letter.payload)
     text = rules.encode(made)
@@ -189,7 +193,7 @@ def edited(letter: Letter, patch: Patch, handlers: Handlers) -> str:
 
 
 def preview(letters: Iterable[Letter | int], patch: Patch, handlers: Handlers) -> Preview:
-    """Look at what a patch makes of each of these; changes nothing."""
+    """Preview a patch of these dead letters; changes nothing."""
     seen = Preview()
     for letter in letters:
         seen.found.append(letter if isinstance(letter, int) else letter.id)
@@ -241,10 +245,11 @@ def edit(  # noqa: PLR0913 # what an edit needs
     actor: str,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Counter[str | None]:
-    """Edit what a preview has seen, a chunk at a time; each chunk is one transaction.
+    """Apply a previewed patch, each chunk in one transaction.
 
     Returns:
-        How often each cause kept one as it was, changed or not_open; None: it was edited.
+        Counts by cause: changed or not_open kept one as it was, None means that it was
+        edited.
     """
     said = patch if configured() is None else rules.without_values(patch)
     how = (rules.encoded(said), rules.paths(patch), actor, why)
@@ -261,7 +266,7 @@ def edit(  # noqa: PLR0913 # what an edit needs
 
 
 def _sealed(letter: Letter, text: str) -> tuple[str, str | None]:
-    """A payload as it is stored, and the header that goes with an encrypted one."""
+    """Return a payload as it is stored, and the header of an encrypted one."""
     keyring = configured()
     if keyring is None:
         return text, None
@@ -274,7 +279,7 @@ def _write(
     rows: Sequence[tuple[int, bytes, str, str | None]],
     how: tuple[str, list[str], str, str],
 ) -> Iterator[str | None]:
-    """Edit a chunk in the database. Yields of each what kept it as it was."""
+    """Edit a chunk in the database; yield for each the cause that kept it, or None."""
     if not rows:
         return
     columns = [list(column) for column in zip(*rows, strict=True)]

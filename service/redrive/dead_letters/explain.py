@@ -1,6 +1,7 @@
 """Comparison of a group's dead letters with others and with jobs that succeeded.
 
-The work is bounded, however large the group: the newest, and some of each part of its time.
+The work is bounded, however large the group is. The newest are examined, and some of
+each part of the group's time.
 """
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
@@ -18,11 +19,11 @@ from redrive.rules.payloads.facts import MAX_PAYLOAD, facts_of
 from redrive.rules.payloads.redact import secret_values
 
 OF_GROUP, SLICES = 2000, 20
-"""Dead letters of the group that are looked at, and the parts of its time they are taken from."""
+"""Dead letters of the group to examine, and the parts of its time to sample."""
 OTHER_GROUPS, OF_EACH = 20, 100
-"""Of so many other groups, those seen last, so many dead letters."""
+"""Other groups to compare with, the latest seen, and dead letters from each."""
 MIN_DAYS = 3
-"""The hour of the day tells something when the same one is met on so many days."""
+"""Number of days on which an hour of the day must recur to tell something."""
 
 _LETTER: LiteralString = """
     select d.id, d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers,
@@ -82,13 +83,15 @@ _SUCCEEDED: LiteralString = """
 def explain(
     conn: psycopg.Connection[Any], fingerprint: str, *, most: int = OF_GROUP
 ) -> dict[str, Any] | None:
-    """Find what sets one group apart, clearest first, and say how much was examined.
+    """Find the features that set one group apart, clearest first.
+
+    The result also says how much was examined.
 
     Args:
-        most: dead letters of the group that are looked at, and of others in proportion.
+        most: dead letters of the group to examine, and of others in proportion.
 
     Returns:
-        None unless exactly one group's fingerprint begins so.
+        None unless exactly one group's fingerprint matches.
     """
     group = groups.show(conn, fingerprint)
     if group is None:
@@ -113,14 +116,17 @@ def explain(
 
 
 def _limits(most: int) -> dict[str, int]:
-    """Half of them are the newest, the others of all parts of the group's time."""
+    """Return the sample sizes for `most` dead letters.
+
+    Half are the newest, the others come from all parts of the group's time.
+    """
     return {
         "most": MAX_PAYLOAD,
         "slices": SLICES,
         "newest": most // 2,
         "each": most // 2 // SLICES,
         "groups": max(OTHER_GROUPS // 2, OTHER_GROUPS * most // OF_GROUP),
-        "of_each": max(rules.MIN_BASE, OF_EACH * most // OF_GROUP),  # one other may be all there is
+        "of_each": max(rules.MIN_BASE, OF_EACH * most // OF_GROUP),  # perhaps only one other exists
     }
 
 
@@ -145,7 +151,10 @@ def _others(
 def _observed(
     letter: Mapping[str, Any], texts: MutableMapping[str, str] | None, *, by_hour: bool
 ) -> Observed:
-    """A dead letter as it is compared; what was encrypted is read with the key, if it is here."""
+    """Return a dead letter for comparison.
+
+    Encrypted data is read if its key is here.
+    """
     declared = letter["secret_fields"] or ()
     payload, headers = shown_payload(letter), letter["headers"]
     content = facts_of(

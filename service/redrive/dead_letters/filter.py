@@ -10,7 +10,7 @@ from redrive.database.criteria import Criteria, Criterion
 from redrive.rules.model import Category, Reason
 
 CONDITION = re.compile(r"(payload|headers)(\.[^.=]+)+=")
-"""How a condition on what a job holds begins; its value follows."""
+"""Beginning of a condition on a job's content; its value follows."""
 
 STATES = ("open", "redriven", "resolved", "dismissed")
 REASONS = tuple(reason.value for reason in Reason)
@@ -19,10 +19,11 @@ CATEGORIES = tuple(category.value for category in Category)
 
 @dataclass(frozen=True, slots=True)
 class Filter(Criteria):
-    """Selection of dead letters: those that match every field that is set.
+    """Selection of dead letters. A dead letter must match every field that is set.
 
-    Each field is an option of the command line (`redrive.cli.support.filters`). Redrive and
-    purge also read it from a variable of the environment. A sequence matches any of its values.
+    Each field is an option of the command line (`redrive.cli.support.filters`). Redrive
+    and purge also read it from an environment variable. A sequence matches any of its
+    values.
     """
 
     ids: Annotated[Sequence[int], Criterion("d.id = any (%s::bigint[])", "Job id.")] = ()
@@ -77,4 +78,4 @@ class Filter(Criteria):
 
 
 CRITERIA = Filter.criteria()
-"""Field of the filter -> what it means, in the order in which `--help` shows them."""
+"""Meaning of each field of the filter, in the order of `--help`."""

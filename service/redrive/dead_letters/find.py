@@ -1,4 +1,4 @@
-"""Read dead letters: a list of them, or one with its whole history."""
+"""Read dead letters: a list, or one with its whole history."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -42,32 +42,33 @@ _EDITS: LiteralString = """
     from redrive.edits where job = %s order by n"""
 
 EDITED = ("at", "actor", "login", "why", "paths", "redrives")
-"""What `show` says of each edit of a job's payload, besides what it changed."""
+"""Fields that `show` has for each edit of a payload, besides the changes."""
 
 LINEAGE = (
     *("redrives", "state", "reason", "died_at", "outcome", "settled_at"),
     *("campaign", "redriven_by", "login", "why"),
 )
-"""What `show` says of each death of a job."""
+"""Fields that `show` has for each death of a job."""
 
 
 Place = tuple[datetime, int]
-"""Where in a list a dead letter stands: when it died, and its id."""
+"""Place of a dead letter in a list: time of death and id."""
 
 
 def find(
     conn: psycopg.Connection[Any], chosen: Filter, after: Place | None = None
 ) -> list[dict[str, Any]]:
-    """Dead letters, the latest first, with the fields of `dlq ls --json`.
+    """Yield dead letters, the latest first, with the fields of `dlq ls --json`.
 
     Args:
-        after: the place of the one to go on after; None = from the beginning.
+        after: place of the last dead letter already seen; None = from the beginning.
     """
     conditions, parameters = groups.where(conn, replace(chosen, state=()))
     if after is not None:
         conditions += " and (d.died_at, d.id) < (%s, %s)"
         parameters += after
-    # The index on when they died begins with the state: of each the latest, then among these.
+    # The index on the time of death begins with the state. So the latest of each state
+    # are read, then the latest of these.
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
             f"select o.* from unnest(%s::text[]) as s(state) cross join lateral ("
@@ -81,10 +82,10 @@ def find(
 
 
 def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
-    """The ids of those in the one state that a filter names, as `find` has them."""
+    """Return the ids of matching dead letters in one state, ordered as in `find`."""
     (state,) = chosen.state
     conditions, parameters = groups.where(conn, replace(chosen, state=()))
-    # Not by the list of states: indexes by kind and queue hold open ones alone.
+    # Not by the list of states, because indexes by kind and queue hold only open ones.
     query: LiteralString = (
         f"select d.id from redrive.dead_letters d where d.state = %s and {conditions}"
         " order by d.died_at desc, d.id desc limit %s"
@@ -96,10 +97,11 @@ def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
 def show(
     conn: psycopg.Connection[Any], job: int, *, original: bool = False
 ) -> dict[str, Any] | None:
-    """All that is known of a job that died: its latest death, failures, lineage and side effects.
+    """Return all that is known of a job that died, or None.
 
-    The payload is redacted; `original`: the one from before all edits. None for a job that never
-    died.
+    This is its latest death, failures, lineage and side effects. The payload is
+    redacted. `original` is the payload from before all edits. The result is None for a
+    job that never died.
     """
     with conn.cursor(row_factory=dict_row) as cursor:
         generations = cursor.execute(_GENERATIONS, (job,)).fetchall()
@@ -121,7 +123,7 @@ def show(
 
 
 def failures_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[dict[str, Any]]:
-    """The failures of any job, the first one first."""
+    """Return the failures of any job, oldest first."""
     found = cursor.execute(_FAILURES, (job,)).fetchall()
     return [shown_failure(job, failure) for failure in found]
 
@@ -133,12 +135,15 @@ def side_effects_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[di
 
 
 def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:
-    """Describe an edit and what it changed."""
+    """Describe an edit and its changes."""
     return {name: edit[name] for name in EDITED} | {"diff": diff(*payloads, f"edit {edit['n']}")}
 
 
 def declared_secret(failures: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The keys that the handler calls secret. A lost worker could not say them of its failure."""
+    """Return the keys that the handler declares secret.
+
+    A lost worker could not record them with its failure.
+    """
     return {name for f in failures for name in f["detail"].get("secret_fields", ())}
 
 
@@ -155,5 +160,5 @@ def _redacted(
 
 
 def _before(edit: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a dead letter that an edit changed."""
+    """Return the columns of a dead letter that an edit changed."""
     return {"payload": edit["payload"], "headers": {MARK: edit["salt"]}}

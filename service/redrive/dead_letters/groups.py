@@ -1,4 +1,4 @@
-"""Dead letters by cause: what is new, how many, since when, with which version."""
+"""Dead letters by cause: new causes, counts, and first time and version."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -38,11 +38,11 @@ def find(  # noqa: PLR0913 # filters
     closed: bool = False,
     limit: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Groups, the largest first.
+    """Return groups, the largest first.
 
     Args:
-        new_since: only groups first seen after this image version was first seen failing anything.
-        closed: also those with no open dead letter left.
+        new_since: only groups first seen after the first failure of this image version.
+        closed: include groups with no open dead letter left.
     """
     filters = {
         "kind": list(kind),
@@ -58,7 +58,7 @@ def find(  # noqa: PLR0913 # filters
 
 
 def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | None:
-    """One group by its fingerprint, or the beginning of it; None unless exactly one matches."""
+    """Return the group whose fingerprint begins so; None unless exactly one does."""
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
             f"{_SELECT} where starts_with(g.fingerprint, %s) limit 2", (fingerprint,)
@@ -68,20 +68,23 @@ def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | No
 
 
 def named(conn: psycopg.Connection[Any], beginning: str) -> list[str]:
-    """The names of groups that begin so; what was asked for is always among them."""
+    """Return the full names of groups that begin so, and always `beginning` itself."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute("select redrive.groups_named_v1(%s)", (beginning,)).fetchone() or []
 
 
 def where(conn: psycopg.Connection[Any], chosen: Filter) -> tuple[LiteralString, list[Any]]:
-    """A filter's conditions, with whole names of the groups that are meant: an index has these."""
+    """Return a filter's conditions with full group names, as an index has them."""
     return chosen.where(**({"group": named(conn, chosen.group)} if chosen.group else {}))
 
 
 def mute(
     conn: psycopg.Connection[Any], fingerprint: str, until: datetime | None, *, actor: str, why: str
 ) -> bool:
-    """Leave a group out of redrives until an instant; None ends that. Returns whether it exists."""
+    """Exclude a group from redrives until an instant; None ends that.
+
+    Returns whether the group exists.
+    """
     with conn.cursor(row_factory=scalar_row) as cursor:
         return bool(
             cursor.execute(

@@ -1,4 +1,4 @@
-"""Take in dead letters of another system: look at what would come, then take it, by the chunk."""
+"""Import dead letters of another system: preview, then take them by the chunk."""
 
 import hashlib
 from collections import Counter
@@ -18,7 +18,7 @@ from redrive.rules.dead_letters.imported import Imported
 Connection = psycopg.Connection[Any]
 
 CHUNK = 500
-"""Dead letters that one transaction takes in, under one line of the audit log."""
+"""Dead letters that one transaction imports, under one line of the audit log."""
 
 _KNOWN: LiteralString = """
     select i.source_id from redrive.imports i
@@ -39,11 +39,11 @@ class Preview:
     """Preview of an import.
 
     Attributes:
-        matched: dead letters that were looked at.
-        known: those of them that came in before.
-        kinds: how many of each.
-        groups: how many of each, those that came in before among them.
-        messages: one of each group.
+        matched: number of dead letters read.
+        known: number of these that were imported before.
+        kinds: number of each kind.
+        groups: number of each group, including those imported before.
+        messages: one message of each group.
     """
 
     matched: int = 0
@@ -53,7 +53,7 @@ class Preview:
     messages: dict[Group, str] = field(default_factory=dict[Group, str])
 
     def add(self, conn: Connection, source: str, chunk: Sequence[Imported]) -> None:
-        """Look at some more."""
+        """Add a chunk to the preview."""
         self.matched += len(chunk)
         ids = [letter.source_id for letter in chunk]
         with conn.cursor(row_factory=scalar_row) as cursor:
@@ -68,16 +68,20 @@ class Preview:
 
 
 class Reader:
-    """Reads dead letters of one source, each by an id that is the same when it is read again."""
+    """Reads dead letters of one source, and gives each a repeatable id."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._alike = Counter[str]()
 
     def read(self, fields: Mapping[str, Any]) -> Imported:
-        """Check one. Raises InvalidJob.
+        """Check one dead letter.
 
-        What has no id there gets one of what it is, and of how many alike came before it.
+        If it has no id in its system, it gets one from its content and the number of
+        equal ones before it.
+
+        Raises:
+            InvalidJob: a field is wrong.
         """
         letter = rules.read(fields, self._source)
         if letter.source_id is not None:
@@ -90,7 +94,7 @@ class Reader:
 
 
 def take(conn: Connection, source: str, chunk: Sequence[Imported], *, why: str, actor: str) -> int:
-    """Take in all of a chunk or none of it. Returns how many are new."""
+    """Import all of a chunk or none of it; return how many are new."""
     with conn.transaction():
         told = msgspec.json.encode([_told(letter) for letter in chunk]).decode()
         new = conn.execute(_IMPORT, (source, told, actor, why)).fetchall()
@@ -102,7 +106,7 @@ def take(conn: Connection, source: str, chunk: Sequence[Imported], *, why: str, 
 
 
 def _told(letter: Imported) -> dict[str, Any]:
-    """A dead letter as import_v1 takes it, encrypted where there are keys."""
+    """Return a dead letter as import_v1 takes it, encrypted if there are keys."""
     job, failure, keyring = letter.job, letter.failure, configured()
     payload, headers = msgspec.Raw(job["payload"]), msgspec.Raw(job["headers"])
     if keyring is not None:
@@ -125,7 +129,7 @@ def _told(letter: Imported) -> dict[str, Any]:
 
 
 def _record(letter: Imported, job: int) -> dict[str, Any]:
-    """Why it died, as import_failures_v1 takes it."""
+    """Return its cause of death as import_failures_v1 takes it."""
     record, keyring = letter.failure.record(), configured()
     if keyring is not None:
         record = keyring.seal_failure(record, job, letter.attempts)

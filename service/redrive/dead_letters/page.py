@@ -1,4 +1,4 @@
-"""A page of dead letters at a bounded cost, however many there are and however few match."""
+"""A page of dead letters at a bounded cost, however large the table is."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ FIRST_LOOKS, MOST_LOOKS = 1000, 50_000
 _GUARDS: LiteralString = """
     select set_config(name, 'off', true)
     from unnest(array['enable_seqscan', 'enable_bitmapscan', 'enable_sort']) as g(name)"""
-"""Each list is read in its index's order, whatever the statistics say."""
+"""Planner settings that make each list be read in the order of its index."""
 
 _BY_STATE: LiteralString = "d.state = v.value"
 _BY_GROUP: LiteralString = "d.fingerprint = v.value"
@@ -32,7 +32,7 @@ _END: tuple[Any, int] = ("infinity", 0)
 
 
 class Page(NamedTuple):
-    """Some dead letters, and the place to go on after; None = there are no more."""
+    """Page of dead letters, and the place where the next begins; None = last page."""
 
     rows: list[dict[str, Any]]
     place: Place | None
@@ -41,10 +41,10 @@ class Page(NamedTuple):
 def page(
     conn: Connection, chosen: Filter, after: Place | None, *, most: int, seconds: float
 ) -> Page:
-    """The next of a filter, the latest first: as many as are found in about so many seconds.
+    """Return the latest matching dead letters found in about `seconds` seconds.
 
-    Those that may match are looked at in the order of the narrowest index there is, by the
-    thousand; the others of the filter's conditions are asked of each.
+    Candidates are read in batches, in the order of the narrowest index. The filter's
+    other conditions are checked on each.
     """
     if chosen.ids:
         rows = find(conn, replace(chosen, limit=most + 1), after)
@@ -53,7 +53,7 @@ def page(
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
         found, edge = _looked(conn, chosen, lists, place, (looks, most + 1 - len(rows)))
         rows += found
-        # No id is less than 1: all that died at that very instant have been looked at.
+        # No id is below 1, so every dead letter of that very instant has been read.
         place = None if edge is None else (edge, 1)
         if place is None or len(rows) >= most:
             break
@@ -69,7 +69,7 @@ def _place(row: dict[str, Any]) -> Place:
 
 
 def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
-    """The lists that hold all that can match, each in the order in which they died."""
+    """Return the index lists that cover the filter, each in the order of death."""
     is_open = tuple(chosen.state) == ("open",)
     if chosen.group:
         return _BY_GROUP, groups.named(conn, chosen.group)
@@ -87,14 +87,15 @@ def _looked(
     after: Place | None,
     bounds: tuple[int, int],
 ) -> tuple[list[dict[str, Any]], datetime | None]:
-    """Return the matching rows of the next batch, and how far back it reached; None =
-    to the end.
+    """Return the matching rows of the next batch, and where the batch ended.
+
+    An end of None means that no dead letters are left.
 
     Args:
-        bounds: how many are looked at, and how many are wanted.
+        bounds: how many are read, and how many are wanted.
     """
     (of_list, values), (looks, most) = lists, bounds
-    # One bound on each side: of two the index takes one to begin at, and not always the nearer.
+    # Only one bound on each side: of two, the index scan may start at the wider one.
     conditions, parameters = replace(chosen, group=None, since=None, until=None).where()
     at, job = min(filter(None, (after, chosen.until and (chosen.until, 0))), default=_END)
     since, each = chosen.since or "-infinity", max(1, looks // len(values))
@@ -102,14 +103,16 @@ def _looked(
         cursor.execute(_GUARDS)
         asked = (values, at, job, since, each, values, at, job, since, *parameters, most, most)
         rows = cursor.execute(_statement(of_list, conditions), asked).fetchall()
-    edge = rows[0]["edge"]  # one row at least, which may hold nothing else
+    edge = rows[0]["edge"]  # there is at least one row, which may hold only the edge
     found = [{name: value for name, value in row.items() if name != "edge"} for row in rows]
     return [row for row in found if row["id"] is not None], edge
 
 
 def _statement(of_list: LiteralString, conditions: LiteralString) -> LiteralString:
-    """Build the statement: the end of the batch, the latest of each list, then the
-    latest of all.
+    """Build the statement for one batch.
+
+    It returns the end of the batch, then the latest of each list, then the latest of
+    all.
     """
     return f"""
         with edge as materialized (

@@ -1,4 +1,4 @@
-"""Delete what is past its retention: dead letters, and whatever else grows."""
+"""Deletion of dead letters and all other data past their retention."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, LiteralString, NamedTuple
@@ -13,7 +13,7 @@ from redrive.dead_letters.runs import audited
 CHUNK = 500
 """Dead letters that one transaction deletes."""
 ENDED = ("resolved", "dismissed", "redriven")
-"""The states that are purged when the filter names none."""
+"""States that are purged if the filter names none."""
 
 _HAS_ENDED: LiteralString = (
     "(d.state in ('resolved', 'dismissed') or d.state = 'redriven' and d.outcome is not null)"
@@ -22,16 +22,17 @@ _FORGET_BATCH = 1000
 
 
 class Purgeable(NamedTuple):
-    """One death of a job: its id, and how often the job had been redriven by then."""
+    """Death of a job: the job's id, and its number of redrives by then."""
 
     id: int
     redrives: int
 
 
 def purgeable(conn: psycopg.Connection[Any], chosen: Filter, older_than: float) -> list[Purgeable]:
-    """Dead letters that ended (open ones: died) more than `older_than` seconds ago, oldest first.
+    """Return the dead letters that ended over `older_than` seconds ago, oldest first.
 
-    Without a state in the filter: resolved, dismissed, and redriven ones whose outcome is known.
+    For open ones, the time of death counts. Without a state in the filter these are
+    resolved, dismissed, and redriven ones whose outcome is known.
     """
     conditions, parameters = groups.where(conn, chosen)
     states: LiteralString = "true" if chosen.state else _HAS_ENDED
@@ -56,11 +57,12 @@ def purge(  # noqa: PLR0913 # what a purge needs
     """Delete dead letters for good, with their failures; each chunk is one transaction.
 
     Args:
-        chosen: the filter that selected them, for the audit log.
-        progress: told after each chunk how many it handled.
+        chosen: filter that selected them, for the audit log.
+        progress: called after each chunk with the number it handled.
 
     Returns:
-        How many were deleted: what changed its state since it was selected stays.
+        Number of deleted dead letters. If one changed its state since the selection, it
+        stays.
     """
     states = list(chosen.state or ENDED)
     detail = {"filter": chosen.described(), "states": states}
@@ -88,10 +90,10 @@ def _delete(
 
 
 def forget(conn: psycopg.Connection[Any]) -> int:
-    """Delete whatever else is past its retention, to the end; workers do that by and by.
+    """Delete all other data past its retention; workers do so gradually.
 
     Returns:
-        How many rows were deleted.
+        Number of deleted rows.
     """
     forgotten, more = 0, True
     while more:

@@ -1,7 +1,7 @@
-"""An incident report of one group, in Markdown, to hand around.
+"""An incident report of one group, in Markdown, to share.
 
-What comes from producers and handlers stands in code, in a span or a fence: no link, image, tag or
-mention of theirs becomes live wherever the report is shown.
+Texts from producers and handlers stand in a code span or a fence. So no link, image,
+tag or mention of theirs becomes active where the report is shown.
 """
 
 import re
@@ -46,9 +46,10 @@ _FAILURE = "- attempt {attempt}, {at:%Y-%m-%d %H:%M:%S}, on {worker}: {error_cla
 
 
 def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
-    """Counts, timeline, a sample with its history, and what was done about one group.
+    """Return the counts, timeline, a sample and the actions of one group.
 
-    Payloads are redacted. None unless exactly one group's fingerprint begins so.
+    The sample has its history. Payloads are redacted. Returns None unless exactly one
+    group's fingerprint begins with `fingerprint`.
     """
     group = groups.show(conn, fingerprint)
     if group is None:
@@ -83,13 +84,13 @@ def _lines(template: str, rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _versions(versions: Mapping[str, str]) -> Iterator[str]:
-    """Each version with the day and time it first failed, the oldest first."""
+    """Yield each version with the time of its first failure, oldest first."""
     for version, since in sorted(versions.items(), key=lambda item: item[1]):
         yield f"{_code(version)} since {since[:16]}"
 
 
 def _common(explained: dict[str, Any] | None) -> Iterator[str]:
-    """Describe what sets the group apart, if anything does."""
+    """Yield the features that set the group apart, if there are any."""
     if explained is not None and explained["findings"]:
         yield "## What they have in common"
         yield "\n".join(f"- {_code(sentence(one))}" for one in explained["findings"])
@@ -114,12 +115,12 @@ def _fenced(text: str, language: str = "") -> str:
 
 
 def _in_code(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with its texts as code spans."""
+    """Return the row with its texts as code spans."""
     return {name: _code(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _code(text: str) -> str:
-    """A code span, on one line, which no backtick in the text ends."""
+    """Return a code span on one line that no backtick in the text ends."""
     if not text:
         return ""
     span = "`" * (_longest_run(text) + 1)

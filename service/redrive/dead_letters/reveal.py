@@ -1,4 +1,4 @@
-"""Messages of failures for display, where they are stored encrypted."""
+"""Decryption of failure messages for display."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +10,12 @@ from redrive.encryption import HIDDEN, shown_failure
 
 
 def reveal(conn: psycopg.Connection[Any], rows: Sequence[dict[str, Any]], job: str = "id") -> None:
-    """Put the message of the failure back into each row that has it encrypted.
+    """Restore the failure's message in each row that has it encrypted.
 
     Args:
-        rows: with `message`, `group` (the fingerprint) and a job's id; changed in place.
-        job: the key under which they hold the id.
+        rows: rows with `message`, `group` (the fingerprint) and a job's id; changed in
+            place.
+        job: key of the job's id in each row.
     """
     hidden = [row for row in rows if row["message"] == HIDDEN]
     if not hidden:
@@ -25,7 +26,7 @@ def reveal(conn: psycopg.Connection[Any], rows: Sequence[dict[str, Any]], job: s
 
 
 def _messages(conn: psycopg.Connection[Any], jobs: Sequence[int]) -> dict[tuple[int, str], str]:
-    """The latest message of each job and fingerprint."""
+    """Return the latest message of each job and fingerprint."""
     with conn.cursor(row_factory=dict_row) as cursor:
         failures = cursor.execute(
             "select distinct on (job, fingerprint) job, deliveries, fingerprint, message, detail"

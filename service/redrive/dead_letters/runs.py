@@ -1,6 +1,4 @@
-"""Base of redrive, purge and re-encryption: one runs at a time, and each leaves a
-record.
-"""
+"""Base of redrive, purge and re-encryption: one run at a time, each on record."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +12,9 @@ from redrive.errors import Busy
 
 
 def hold_lock(conn: psycopg.Connection[Any], name: str) -> None:
-    """Take a lock for as long as the transaction open on `conn` lasts; works through PgBouncer.
+    """Take a lock until the end of the open transaction on `conn`.
 
-    It is one that only those may take who may run this.
+    It works through PgBouncer. Only a login that may run this may take the lock.
 
     Raises:
         Busy: another run holds it.
@@ -39,9 +37,9 @@ def audited(  # noqa: PLR0913 # the columns of the audit log
     n: int,
     detail: dict[str, Any],
 ) -> Iterator[int]:
-    """A run over `n` rows, on record from its beginning; yields what its steps go by.
+    """Record a run over `n` rows from its beginning; yield its id for its steps.
 
-    Its end is on record with what they changed; one that failed half-way is as well.
+    Its end is recorded with the changes of its steps, also if the run failed half-way.
     """
     with conn.cursor(row_factory=scalar_row) as cursor:
         run: Any = cursor.execute(
@@ -56,7 +54,7 @@ def audited(  # noqa: PLR0913 # the columns of the audit log
 
 
 def expect(conn: psycopg.Connection[Any], name: str, every: float) -> None:
-    """Expect runs at most `every` seconds apart from now on, for the alert; 0 = none any more."""
+    """Expect runs at most `every` seconds apart, for the alert; 0 = no longer."""
     conn.execute(
         "select redrive.expect_chore_v1(%s, nullif(%s::float8, 0) * interval '1 second')",
         (name, every),

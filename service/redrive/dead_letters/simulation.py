@@ -1,4 +1,4 @@
-"""Simulation of the policies in the code on the recorded failures, before a deploy."""
+"""Simulation of the code's policies on recorded failures, before a deploy."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,10 +17,14 @@ from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Outcome
 from redrive.rules.model import Claimed, Failure, Reason
 
 MIDDLE = 0.5
-"""Stands in for chance: it changes how long a wait is, never what is decided."""
+"""Value in place of a random jitter.
+
+It changes how long a wait is, never a decision.
+"""
 
 
-# a streak is counted as settle_v1 does: over all failures of a job, anew after each redrive
+# A streak is counted as settle_v1 does: over all failures of a job, from zero after
+# each redrive.
 _RECORDED: LiteralString = """
     with history as (
         select f.*, coalesce(d.kind, j.kind) as kind,
@@ -48,8 +52,9 @@ _RECORDED: LiteralString = """
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Effect of a policy on a failure, before and after: 'retry', or the reason of the
-    death.
+    """Effect of a policy on a failure, before and after.
+
+    Each is 'retry', or the reason of the death.
     """
 
     kind: str
@@ -61,17 +66,17 @@ class Change:
 
     @property
     def is_none(self) -> bool:
-        """True if the failure is treated as before."""
+        """Return True if the failure is treated as before."""
         return (self.category_then, self.then) == (self.category_now, self.now)
 
 
 def simulate(
     conn: psycopg.Connection[Any], handlers: Handlers, since: datetime
 ) -> tuple[int, Counter[Change]]:
-    """Judge the failures recorded since an instant again, by the policies in the code.
+    """Judge the failures since an instant again, by the policies in the code.
 
     Returns:
-        How many there were, and how often each change would be made.
+        The number of failures, and how often each change would be made.
     """
     seen, changes = 0, Counter[Change]()
     for failure in _recorded(conn, since):
@@ -94,7 +99,7 @@ def _recorded(conn: psycopg.Connection[Any], since: datetime) -> Iterator[dict[s
 
 def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
     then = row["reason"] or str(Outcome.RETRY)
-    if row["detail"].get("phase") == "payload":  # dead at once, whatever the policy says
+    if row["detail"].get("phase") == "payload":  # always a death, whatever the policy says
         category = row["category"]
         return Change(row["kind"], row["error_class"], category, category, then, then)
     failure = _failure(row, policy)
@@ -114,12 +119,12 @@ def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
 def _now(ending: NotComplete, then: str) -> str:
     if isinstance(ending, DeadLetter):
         return str(ending.reason)
-    # how much of its window was left when it failed is not on record
+    # The time left in its window when it failed is not on record.
     return then if then == Reason.EXPIRED else str(ending.outcome)
 
 
 def _failure(row: dict[str, Any], policy: Policy) -> Failure:
-    """A recorded failure, in the category that the policy puts it in."""
+    """Return a recorded failure, in the category that the policy assigns."""
     detail = row["detail"]
     evidence = Evidence(
         tuple(detail["classes"]), row["message"], detail.get("status"), detail.get("sqlstate")

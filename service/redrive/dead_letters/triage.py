@@ -1,4 +1,4 @@
-"""Decisions about single dead letters. Each change is written to the audit log."""
+"""Decisions about single dead letters, each recorded in the audit log."""
 
 from collections.abc import Sequence
 from typing import Any, LiteralString
@@ -10,19 +10,25 @@ from psycopg.rows import scalar_row
 def dismiss(
     conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str
 ) -> list[int]:
-    """Close open dead letters that will not be fixed. Returns the ids that were open, sorted."""
+    """Close open dead letters that will not be fixed.
+
+    Returns the ids that were open, sorted.
+    """
     return _changed(conn, "select redrive.dismiss_v1(%s::bigint[], %s, %s)", ids, actor, why)
 
 
 def reopen(conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str) -> list[int]:
-    """Open dismissed dead letters again. Returns the ids that were dismissed, sorted."""
+    """Reopen dismissed dead letters; return the ids that were dismissed, sorted."""
     return _changed(conn, "select redrive.reopen_v1(%s::bigint[], %s, %s)", ids, actor, why)
 
 
 def assign(
     conn: psycopg.Connection[Any], ids: Sequence[int], owner: str, *, why: str, actor: str
 ) -> list[int]:
-    """Say who looks after open dead letters, "" for nobody. Returns the ids that were open."""
+    """Set the assignee of open dead letters; "" removes it.
+
+    Returns the ids that were open.
+    """
     change = "select redrive.assign_v1(%s::bigint[], %s, %s, %s)"
     return _changed(conn, change, ids, owner, actor, why)
 
@@ -35,7 +41,7 @@ def _changed(
 
 
 def note(conn: psycopg.Connection[Any], job: int, text: str, *, actor: str) -> bool:
-    """Attach a note to a job's latest dead letter. Returns whether there is one."""
+    """Attach a note to a job's latest dead letter; return whether there is one."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return bool(
             cursor.execute("select redrive.note_v1(%s, %s, %s)", (job, actor, text)).fetchone()

@@ -1,7 +1,6 @@
-"""Check of a plan against its handlers: dead letters they cannot take are left out of
-it.
+"""Check of a plan: its handlers must accept the payloads, or they are left out.
 
-Causes hold no value of any payload: whoever may look at a campaign sees them.
+Causes contain no value of any payload, because every viewer of a campaign sees them.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,10 +17,10 @@ from redrive.rules.payloads.redact import scrub, secret_values
 Row = Mapping[str, Any]
 
 PAGE = 500
-"""Payloads that are held at once."""
+"""Payloads that are held in memory at once."""
 
 CAUSES = 50
-"""Further ones are counted together, as OTHER."""
+"""Causes that are counted by name; all others are counted together, as OTHER."""
 
 OTHER = "other"
 MAX_CAUSE = 200
@@ -36,11 +35,12 @@ _READ: LiteralString = """
 
 @dataclass(slots=True)
 class Unfit:
-    """Dead letters that do not fit: cause -> number.
+    """Numbers of dead letters that do not fit, by cause.
 
     Attributes:
-        invalid: its handler cannot read it, or its `validate` refuses it.
-        unchecked: nobody here could tell: it has no handler, or its key is elsewhere.
+        invalid: the handler cannot read the payload, or its `validate` refuses it.
+        unchecked: it could not be checked, because this process lacks the handler or
+            the key.
     """
 
     invalid: dict[str, int] = field(default_factory=dict[str, int])
@@ -54,10 +54,10 @@ def leave_out(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Unfit:
-    """Let the handlers read the payloads of a plan, and leave out what they cannot take.
+    """Leave out of a plan the payloads that the handlers cannot take.
 
-    By the page, each in a transaction of its own. What a page leaves out stays so: stopped half-way
-    the plan holds less, and nothing that was found to be unfit.
+    Each page is a transaction of its own, and its result stays. If the check stops
+    half-way, the plan holds less, and nothing that was found unfit.
     """
     found, last = Unfit(), 0
     with conn.cursor(row_factory=dict_row) as cursor:
@@ -76,7 +76,7 @@ def leave_out(
 
 
 def _look(row: Row, handlers: Handlers, found: Unfit, causes: dict[int, str]) -> None:
-    """Count a dead letter of the plan; what does not fit is among the causes, by its place."""
+    """Check a dead letter of the plan; record the cause if it does not fit."""
     handler = handlers.get(row["kind"])
     if handler is None:
         _count(found.unchecked, f"no handler for {row['kind']}")
@@ -94,14 +94,14 @@ def _look(row: Row, handlers: Handlers, found: Unfit, causes: dict[int, str]) ->
 
 
 def _count(causes: dict[str, int], cause: str) -> str:
-    """Count a cause, or what stands for it. Returns that."""
+    """Count a cause, or OTHER in its place; return the name that was counted."""
     counted = cause if cause in causes or len(causes) < CAUSES else OTHER
     causes[counted] = causes.get(counted, 0) + 1
     return counted
 
 
 def fault(handler: Handler, text: str, version: Any) -> str | None:
-    """Why a handler cannot take a payload's JSON of this version; None = it can."""
+    """Return why a handler cannot take a payload's JSON; None if it can."""
     if isinstance(version, int) and version > handler.version:
         return f"payload: version {version}, the handler takes {handler.version}"
     try:
@@ -112,7 +112,7 @@ def fault(handler: Handler, text: str, version: Any) -> str | None:
 
 
 def refusal(handler: Handler, text: str, version: Any) -> str | None:
-    """Why its `validate` refuses a payload that it can read; None = it does not, or has none."""
+    """Return why `validate` refuses a readable payload; None if it does not refuse."""
     if handler.validate is None or not isinstance(version, int) or version > handler.version:
         return None
     try:
@@ -123,7 +123,7 @@ def refusal(handler: Handler, text: str, version: Any) -> str | None:
 
 
 def _cause(error: Exception, where: str) -> str:
-    """The first field that is wrong and how; of what has no fields the class of the error."""
+    """Return the first wrong field and its fault, or else the error's class."""
     errors: Any = getattr(error, "errors", None)
     if not callable(errors):
         return f"{where}: {type(error).__name__}"
@@ -134,5 +134,5 @@ def _cause(error: Exception, where: str) -> str:
 
 
 def _bounded(cause: str, handler: Handler, text: str) -> str:
-    """A path may have a key of the payload in it, which may be anything."""
+    """Scrub and shorten a cause, because a path may contain a key of the payload."""
     return scrub(cause, secret_values(decode_object(text), handler.secret))[:MAX_CAUSE]

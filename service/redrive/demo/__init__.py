@@ -1,4 +1,4 @@
-"""A shop that books payments and mails receipts, with an incident in it: what `redrive demo` plays.
+"""The shop that `redrive demo` runs: payments, receipts, and an incident.
 
-`handlers.py` is the part to copy; the rest is the stage around it.
+`handlers.py` is the part to copy; the other modules are the stage around it.
 """

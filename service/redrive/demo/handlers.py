@@ -1,6 +1,7 @@
 """The background jobs of a small shop: book each payment once, then mail its receipt.
 
-This is the file to copy from. Run them with: redrive worker --handlers redrive.demo.handlers:jobs
+Copy from this file. Run the jobs with: redrive worker --handlers
+redrive.demo.handlers:jobs
 """
 
 import os
@@ -21,7 +22,7 @@ mails = Handlers()
 
 CURRENCIES = frozenset({"EUR", "GBP", "USD"})
 
-# the default cooldown of 5 s is long for somebody who watches
+# the default cooldown of 5 s is too long for viewers
 mails.breaker("smtp", threshold=3, cooldown=0.5)
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -32,16 +33,16 @@ Address = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^@
 
 
 class Payment(BaseModel):
-    """A line of the order file; one that does not fit is dead at once, for no retry can help."""
+    """Line of the order file; an invalid line is dead at once, as no retry can help."""
 
     order: Text
     placed_on: date
     customer: Text
-    # checked with the receipt: a bad address must not keep money out of the books
+    # The receipt checks it, so that a bad address does not block the payment.
     email: str
     amount: Text
     currency: Currency
-    card_token: SecretStr  # kept out of failures, logs and screens
+    card_token: SecretStr  # hidden in failures, logs and screens
 
 
 class Receipt(BaseModel):
@@ -61,7 +62,7 @@ def book(payment: Payment, job: Job) -> None:
 
 
 def read_amount(text: str) -> Decimal:
-    """Read 1249.50, 1,249.50, 1249,50 and 1.249,50: the last separator is the decimal one."""
+    """Read 1249.50, 1,249.50, 1249,50 and 1.249,50; the last separator is decimal."""
     found = re.fullmatch(r"(\d{1,3}(?:[.,]?\d{3})*)[.,](\d{2})", text)
     if found is None:
         msg = "the amount is written in a way we do not know"
@@ -70,11 +71,11 @@ def read_amount(text: str) -> Decimal:
 
 
 def record(payment: Payment, amount: Decimal, job: Job) -> None:
-    """Write the ledger, enqueue the receipt and complete the job: all of it happens, or nothing."""
+    """Write the ledger, enqueue the receipt and complete the job in one transaction."""
     if payment.currency not in CURRENCIES:
         msg = f"we have no account in {payment.currency}"
         raise GiveUp(msg)
-    # where there are thousands a second, take it from a pool
+    # with thousands of jobs per second, use a pool
     with psycopg.connect(os.environ["SHOP_DATABASE_URL"]) as conn:
         conn.execute(
             "insert into shop.ledger (order_no, placed_on, customer, amount, currency)"
@@ -100,9 +101,10 @@ def record(payment: Payment, amount: Decimal, job: Job) -> None:
 
 @mails.handle("receipt.deliver", depends_on=["smtp"], policy=Policy(max_attempts=12, timeout=10))
 def deliver(receipt: Receipt, job: Job) -> None:
-    """Mail a receipt, at least once: all attempts have one Message-ID, so a copy can be dropped.
+    """Mail a receipt at least once; all attempts have one Message-ID.
 
-    While the mail server is down, receipts wait for it without using up their attempts.
+    The customer's mail program can drop the copies. While the mail server is down,
+    receipts wait without using up their attempts.
     """
     host, _, port = os.environ["SHOP_SMTP"].rpartition(":")
     with smtplib.SMTP(host, int(port), local_hostname="shop.example", timeout=5) as server:
@@ -110,7 +112,7 @@ def deliver(receipt: Receipt, job: Job) -> None:
 
 
 def as_mail(receipt: Receipt, key: str) -> EmailMessage:
-    """Write the mail of a receipt; `key` makes its Message-ID."""
+    """Return the mail of a receipt; its Message-ID comes from `key`."""
     mail = EmailMessage()
     mail["Message-ID"] = f"<{key}@shop.example>"
     mail["From"] = "receipts@shop.example"

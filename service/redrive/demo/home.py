@@ -1,4 +1,4 @@
-"""The directory of a demo: its own while it runs, and gone afterwards, however the demo ends."""
+"""The directory of a demo, which is deleted however the demo ends."""
 
 import contextlib
 import fcntl
@@ -15,8 +15,8 @@ from redrive.errors import Busy
 
 NAME = "redrive-demo"
 
-# It waits for the end of its standard input, which comes when the demo ends, even by kill -9. It
-# puts away what the demo has not put away itself.
+# The guard's standard input ends with the demo, even by kill -9. Then the guard
+# deletes everything that the demo has not deleted.
 GUARD = """
 cat > /dev/null
 cd /
@@ -33,17 +33,17 @@ while [ -e "$1" ] && [ $n -lt 50 ]; do rm -rf "$1" 2> /dev/null || sleep 0.1; n=
 
 @contextlib.contextmanager
 def open_home(chosen: Path | None) -> Iterator[Path]:
-    """A directory nobody else uses; with `chosen` that one, and it stays.
+    """Yield a directory for one demo; delete it afterwards unless it was `chosen`.
 
     Raises:
-        Busy: a demo runs in the chosen one.
+        Busy: another demo runs in the chosen directory.
     """
     path, lock = _take(chosen)
     guard = subprocess.Popen(
         _guard(path, "keep" if chosen else "remove"),
         stdin=subprocess.PIPE,
-        pass_fds=[lock],  # nobody takes the directory before the guard is through
-        start_new_session=True,  # Ctrl-C is for us, not for it
+        pass_fds=[lock],  # the directory stays locked until the guard ends
+        start_new_session=True,  # Ctrl-C must not stop it
     )
     try:
         yield path
@@ -59,7 +59,7 @@ def _guard(path: Path, then: Literal["keep", "remove"]) -> list[str]:
 
 
 def _take(chosen: Path | None) -> tuple[Path, int]:
-    """A directory and our lock on it."""
+    """Return a directory together with our lock on it."""
     if chosen is None:
         return _take_usual() or _take_another()
     chosen.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def _take(chosen: Path | None) -> tuple[Path, int]:
 
 
 def _take_usual() -> tuple[Path, int] | None:
-    """The directory that a demo has by default; None when another one or another user has it."""
+    """Return a demo's default directory; None if another demo or user has it."""
     usual = Path(tempfile.gettempdir()) / NAME
     with contextlib.suppress(FileExistsError):
         usual.mkdir(mode=0o700)
@@ -79,7 +79,7 @@ def _take_usual() -> tuple[Path, int] | None:
         return None
     if not _holds_more_than_the_lock(usual):
         return usual, lock
-    # a demo was killed together with its guard: do what the guard would have done
+    # A demo and its guard were killed: do the guard's work.
     subprocess.run(_guard(usual, "remove"), stdin=subprocess.DEVNULL, check=False)
     os.close(lock)
     return _take_usual()
@@ -88,7 +88,7 @@ def _take_usual() -> tuple[Path, int] | None:
 def _take_another() -> tuple[Path, int]:
     path = Path(tempfile.mkdtemp(prefix=f"{NAME}-"))
     lock = _lock(path)
-    assert lock is not None  # noqa: S101 # nobody else knows its name
+    assert lock is not None  # noqa: S101 # no other process knows its name
     return path, lock
 
 
@@ -97,15 +97,16 @@ def _holds_more_than_the_lock(path: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return True if the directory belongs to this user; anybody can write to the
-    temporary directory.
-    """
+    """Return True if this user owns the directory; its parent is open to everybody."""
     found = path.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _lock(path: Path) -> int | None:
-    """A lock on a directory as a file descriptor; None when it is taken or the directory gone."""
+    """Return a file descriptor with the lock of a directory.
+
+    None if the lock is taken or the directory does not exist.
+    """
     try:
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""The mail provider of the demo: a real SMTP server on loopback that keeps mails as files.
+"""The mail provider of the demo: an SMTP server on loopback that saves mails as files.
 
-It runs as a process of its own, so that it can be down: python -m redrive.demo.mail PORT DIRECTORY
+It runs in its own process, so it can be down: python -m redrive.demo.mail PORT
+DIRECTORY
 """
 
 import asyncio
@@ -13,12 +14,12 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 
 class Mailbox:
-    """Keeps each mail once, by its Message-ID, as a provider that drops second deliveries."""
+    """Mailbox that keeps each mail once, by its Message-ID, like a real provider."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: ARG002, N802 # aiosmtpd's
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: ARG002, N802 # aiosmtpd's name
         """Take one mail."""
         content = envelope.original_content or b""
         name = _name_of(content)
@@ -29,15 +30,13 @@ class Mailbox:
 
 
 def _name_of(content: bytes) -> str:
-    """Return the part of a mail's Message-ID before the @ as a file name; empty if
-    there is none.
-    """
+    """Return the part of a Message-ID before the @ as a file name; empty if missing."""
     key, _, _ = str(email.message_from_bytes(content).get("Message-ID", "")).partition("@")
     return "".join(c for c in key if c.isalnum() or c == "-")
 
 
 async def serve(port: int, directory: Path) -> None:
-    """Serve until standard input ends, which it does when the demo is gone."""
+    """Serve until standard input ends, which happens when the demo ends."""
     loop = asyncio.get_running_loop()
     gone = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), gone.set)
@@ -48,7 +47,7 @@ async def serve(port: int, directory: Path) -> None:
     )
     async with server:
         await gone.wait()
-    os._exit(0)  # open connections must not keep a provider up that is down
+    os._exit(0)  # open connections must not keep it up
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Prometheus and Alertmanager on this machine, with the shipped rules and routes.
 
-Their durations are divided, and the addresses put in that everybody has to put in. Nothing else is
-changed.
+Only their durations are divided and the required addresses filled in.
 """
 
 import json
@@ -17,7 +16,7 @@ from redrive.database.embedded import free_port
 from redrive.demo.pager import KEY, Pager
 
 PACKAGES = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}
-"""Each program, and the Debian package that contains it."""
+"""Program -> the Debian package that contains it."""
 
 ALERTS = files("redrive.demo") / "alerts"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -27,12 +26,12 @@ DURATION = re.compile(
 
 
 def find(program: str) -> str | None:
-    """Find a program; Debian calls its alertmanager prometheus-alertmanager."""
+    """Return a program's path. Debian's alertmanager is prometheus-alertmanager."""
     return shutil.which(program) or shutil.which(f"prometheus-{program}")
 
 
 def shortened(text: str, faster: int) -> str:
-    """Rules or routes, with every duration divided."""
+    """Return rules or routes with every duration divided."""
 
     def divide(found: re.Match[str]) -> str:
         milliseconds = int(found["number"]) * SECONDS[found["unit"]] * 1000 // faster
@@ -45,8 +44,8 @@ def shortened(text: str, faster: int) -> str:
 class Monitoring:
     """Prometheus and Alertmanager, with all their files in `home`.
 
-    `targets` are scraped every second; pages and tickets go to `pager`, with links to `console`.
-    `prometheus` and `alertmanager` are their ports on loopback.
+    `targets`: scraped every second. `pager`: receives pages and tickets, with links to
+    `console`. `prometheus`, `alertmanager`: ports on loopback.
     """
 
     home: Path
@@ -58,10 +57,10 @@ class Monitoring:
     alertmanager: int = field(default_factory=free_port)
 
     def write_configuration(self) -> None:
-        """Write what both programs need to start: all but the rules."""
+        """Write all files that both programs need to start, except for the rules."""
         (self.home / "alertmanager.yml").write_text(self._routes())
         (self.home / "pagerduty.key").write_text(KEY)
-        # JSON is YAML
+        # JSON is valid YAML.
         (self.home / "prometheus.yml").write_text(json.dumps(self._scrapes(), indent=2))
 
     def commands(self) -> dict[str, list[str]]:
@@ -85,14 +84,14 @@ class Monitoring:
         }
 
     def write_rules(self) -> None:
-        """Write the rules; a Prometheus that runs already reads them with `reload`."""
+        """Write the rules; call `reload` if Prometheus is running."""
         text = (ALERTS / "redrive.rules.yaml").read_text()
         if self.console:
             text = text.replace("https://redrive.example", self.console)
         (self.home / "rules.yaml").write_text(shortened(text, self.faster))
 
     def reload(self) -> None:
-        """Let Prometheus read its configuration again. Raises OSError when it does not."""
+        """Make Prometheus read its configuration again. Raises OSError if it fails."""
         with urlopen(
             Request(f"http://127.0.0.1:{self.prometheus}/-/reload", method="POST"), timeout=10
         ):
@@ -103,7 +102,7 @@ class Monitoring:
         return self._query("sum(up)") == [len(self.targets)]
 
     def growth(self, queue: str) -> list[float]:
-        """The recorded growth of a queue's dead letters; empty until there is one."""
+        """Return the recorded growth of a queue's dead letters; empty at first."""
         return self._query(f'redrive:dlq_added:increase5m{{queue="{queue}"}}')
 
     def _query(self, expression: str) -> list[float]:

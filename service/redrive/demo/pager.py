@@ -1,4 +1,4 @@
-"""A stand-in for PagerDuty: takes what Alertmanager sends, and says what a phone would show."""
+"""A stand-in for PagerDuty: it receives alerts and shows what a phone would show."""
 
 import json
 import threading
@@ -9,21 +9,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 KEY = "0123456789abcdef0123456789abcdef"
-"""The integration key it is sent."""
+"""Integration key that Alertmanager sends."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Passes on the path and the JSON body of each POST."""
+    """Request handler that passes on the path and the JSON body of each POST."""
 
     def __init__(self, take: Callable[[str, dict[str, Any]], None], *arguments: Any) -> None:
-        self._take = take  # first: the base class answers the request at once
+        self._take = take  # first, because the base class answers the request
         super().__init__(*arguments)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # its name in the base class
-        """Say nothing."""
+        """Log nothing."""
 
     def do_POST(self) -> None:
-        """Accept everything."""
+        """Accept every request."""
         self._take(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.send_response(202)
         self.end_headers()
@@ -31,7 +31,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Pager:
-    """PagerDuty's Events API v2 and the webhook of a ticket system, on one port of loopback."""
+    """PagerDuty's Events API v2 and a ticket system's webhook, on one loopback port."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -48,7 +48,7 @@ class Pager:
 
     @contextmanager
     def serve(self) -> Iterator[None]:
-        """Answer, from a thread."""
+        """Answer requests in a thread."""
         thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
@@ -59,12 +59,12 @@ class Pager:
             self._server.server_close()
 
     def until(self, what: Callable[[], object], seconds: float) -> bool:
-        """Wait until `what` holds; False when it does not in time."""
+        """Wait until `what` returns True; return False if the time is up."""
         with self.changed:
             return bool(self.changed.wait_for(what, seconds))
 
     def sent(self, action: str, queue: str) -> list[dict[str, Any]]:
-        """The events of one action, `trigger` or `resolve`, about one queue."""
+        """Return the events about one queue with one action, `trigger` or `resolve`."""
         return [
             event
             for event in self.events
@@ -72,13 +72,13 @@ class Pager:
         ]
 
     def news(self) -> list[dict[str, Any]]:
-        """The events since the last call."""
+        """Return the events since the last call."""
         news = self.events[self._read :]
         self._read += len(news)
         return news
 
     def unresolved(self) -> set[str]:
-        """Keys of incidents that were opened and not closed."""
+        """Return the keys of incidents that were opened and not closed."""
         keys: dict[str, set[str]] = {"trigger": set(), "resolve": set()}
         for event in self.events:
             keys[event["event_action"]].add(event["dedup_key"])
@@ -86,9 +86,7 @@ class Pager:
 
 
 def as_shown(event: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the fields of an event by name, as a phone shows a page, or the incident
-    that ended.
-    """
+    """Return the fields of an event as a phone shows a page, or the ended incident."""
     payload = event["payload"]
     summary, key = ("summary", payload["summary"]), ("dedup key", event["dedup_key"])
     if event["event_action"] == "resolve":

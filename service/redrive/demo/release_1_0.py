@@ -1,4 +1,4 @@
-"""Release 1.0 of the shop's jobs, with a bug; `redrive demo fix decimal-commas` ends it."""
+"""Release 1.0 of the jobs; `redrive demo fix decimal-commas` repairs its bug."""
 
 import re
 from decimal import Decimal
@@ -16,7 +16,7 @@ def book(payment: handlers.Payment, job: Job) -> None:
 
 
 def read_amount(text: str) -> Decimal:
-    """Read 1249.50. The bug: half of Europe writes 1249,50, which does not match."""
+    """Read 1249.50. The bug: much of Europe writes 1249,50, which does not match."""
     whole, cents = re.fullmatch(r"(\d+)\.(\d\d)", text).groups()  # pyright: ignore[reportOptionalMemberAccess]
     return Decimal(f"{whole}.{cents}")
 

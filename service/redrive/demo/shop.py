@@ -1,4 +1,4 @@
-"""The shop around the jobs: its tables, its order file, and whether the books are right."""
+"""The shop around the jobs: its tables, its order file, and the check of the books."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ create table if not exists demo.switches (
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The books in one currency beside what the bank says."""
+    """Totals in one currency: the shop's books and the bank's."""
 
     currency: str
     booked: int
@@ -62,7 +62,7 @@ class Status:
 
     @property
     def wrong(self) -> list[str]:
-        """Currencies in which the books do not agree with the bank."""
+        """Return the currencies in which the books differ from the bank."""
         return [account.currency for account in self.accounts if not account.agrees]
 
     @property
@@ -79,13 +79,16 @@ class Switch(NamedTuple):
 
 
 def orders() -> list[dict[str, str]]:
-    """The lines of the order file as they came: a byte order mark, odd spaces, commas and all."""
+    """Return the lines of the order file unchanged, with all its faults of format.
+
+    It has a byte order mark, odd spaces and decimal commas.
+    """
     text = (files("redrive.demo") / "orders.csv").read_bytes().decode("utf-8-sig")
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def place(conn: Connection, order: dict[str, str]) -> Enqueued:
-    """Enqueue a line of the order file. Its number is the key, so two alike are one job."""
+    """Enqueue a line of the order file. Its number is the key: a copy adds no job."""
     key = f"order-{order['order'].strip()}"
     report: Enqueued = enqueue_reporting(
         conn, "payment.book", order, queue="payments", idempotency_key=key
@@ -100,7 +103,7 @@ def status(conn: Connection) -> Status:
 
 
 def accounts(conn: Connection) -> Iterator[Account]:
-    """The ledger by currency, beside the control totals that the bank sent with the file."""
+    """Return the ledger's totals by currency, beside the bank's control totals."""
     booked = _booked(conn)
     totals = (files("redrive.demo") / "control_totals.csv").read_text()
     for line in csv.DictReader(io.StringIO(totals)):
@@ -111,7 +114,7 @@ def accounts(conn: Connection) -> Iterator[Account]:
 
 
 def _booked(conn: Connection) -> dict[str, tuple[int, Decimal]]:
-    """Number and sum of the ledger's payments by currency."""
+    """Return number and sum of the ledger's payments by currency."""
     rows = conn.execute("select currency, count(*), sum(amount) from shop.ledger group by currency")
     return {currency: (count, amount) for currency, count, amount in rows}
 
@@ -126,12 +129,12 @@ def switch(conn: Connection, name: str) -> Switch | None:
 
 
 def turn(conn: Connection, name: str, wanted: str) -> None:
-    """Ask the stage to turn a switch."""
+    """Ask the stage to change a switch."""
     conn.execute("update demo.switches set wanted = %s where name = %s", (wanted, name))
 
 
 def turned(conn: Connection, name: str, actual: str) -> None:
-    """Note that a switch is turned."""
+    """Record that a switch has changed."""
     conn.execute(
         "insert into demo.switches values (%s, %s, %s)"
         " on conflict (name) do update set actual = excluded.actual",
@@ -140,7 +143,7 @@ def turned(conn: Connection, name: str, actual: str) -> None:
 
 
 def set_objective(conn: Connection, dead_letters: int) -> None:
-    """Set how many dead letters of the payments in five minutes page."""
+    """Set the number of dead payments in five minutes that triggers a page."""
     conn.execute(
         "select redrive.set_objective_v1("
         "'payments', 'dlq_added_5m', %s, 'redrive demo', 'each one is money')",
@@ -149,7 +152,7 @@ def set_objective(conn: Connection, dead_letters: int) -> None:
 
 
 def is_placed(conn: Connection) -> bool:
-    """Return True if orders have arrived here before."""
+    """Return True if orders were placed here before."""
     return _exists(conn, "from redrive.jobs union all select from redrive.completions")
 
 
@@ -172,7 +175,10 @@ def waiting(conn: Connection) -> int:
 
 
 def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
-    """Ids of a kind's open dead letters that died of these exceptions, named without a module."""
+    """Return the ids of a kind's open dead letters with these exceptions.
+
+    The exceptions are named without their modules.
+    """
     rows = conn.execute(
         "select id from redrive.dead_letters where state = 'open' and kind = %s"
         " and regexp_replace(error_class, '^.*[.]', '') = any (%s) order by id",
@@ -182,7 +188,7 @@ def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
 
 
 def group(conn: Connection, job: int) -> str:
-    """The group that an open dead letter is in."""
+    """Return the group of an open dead letter."""
     query = "select fingerprint from redrive.dead_letters where state = 'open' and id = %s"
     return str(_scalar(conn, query, job))
 
@@ -194,17 +200,17 @@ def amount(conn: Connection, job: int) -> str:
 
 
 def last_campaign(conn: Connection) -> int:
-    """The number of the latest campaign; the next ones count on from it."""
+    """Return the number of the latest campaign; the next campaigns count from it."""
     return int(_scalar(conn, "select coalesce(max(id), 0) from redrive.campaigns"))
 
 
 def has_healed(conn: Connection, version: str) -> bool:
-    """Return True if heal has examined everything that died before this version."""
+    """Return True if heal has examined every dead letter older than this version."""
     return _exists(conn, "from redrive.heals where version = %s and ended_at is not null", version)
 
 
 def _open_dead_letters(conn: Connection) -> tuple[int, int]:
-    """Count the groups of open dead letters, and the dead letters."""
+    """Return the numbers of groups and of dead letters that are open."""
     row = conn.execute(
         "select count(distinct fingerprint), count(*)"
         " from redrive.dead_letters where state = 'open'"
@@ -217,6 +223,6 @@ def _exists(conn: Connection, rows: LiteralString, *parameters: object) -> bool:
 
 
 def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
-    """The one value that a query returns."""
+    """Return the only value of a query's result."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute(query, parameters).fetchone()

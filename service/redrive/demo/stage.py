@@ -1,5 +1,6 @@
-"""Stage of a demo: Postgres, mail server, worker, console; Prometheus on demand; two
-switches.
+"""Stage of a demo: Postgres, mail server, worker, console, monitoring and switches.
+
+Prometheus and Alertmanager start on demand.
 """
 
 import contextlib
@@ -34,15 +35,19 @@ PYTHON = (sys.executable, "-m")
 TICK = 0.1
 START_SECONDS = 60.0
 TRIES = 3
-"""Between the moment a free port is found and the one it is used, somebody may take it."""
+"""Number of tries to start Postgres, because another process may take its port first.
+"""
 
 
 class Stopped(Exception):
-    """Ctrl-C, SIGTERM, or the terminal was closed."""
+    """The demo was ended by Ctrl-C, by SIGTERM, or with its terminal."""
 
 
 class Stage:
-    """Everything a demo runs. `tend`, to be called often, turns switches and replaces the dead."""
+    """All processes of a demo.
+
+    Call `tend` often: it changes switches and restarts dead processes.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -61,12 +66,12 @@ class Stage:
 
     @property
     def url(self) -> str:
-        """The database."""
+        """Return the address of the database."""
         return self._postgres.url()
 
     @property
     def conn(self) -> shop.Connection:
-        """The stage's own connection."""
+        """Return the stage's own connection."""
         if self._conn is None or self._conn.closed:
             self._conn = connect.connect(self.url, name="redrive demo")
         return self._conn
@@ -77,7 +82,7 @@ class Stage:
         return self.home / "env"
 
     def listen_for_the_end(self) -> None:
-        """Let Ctrl-C, SIGTERM and a closed terminal end the demo between two steps from now on."""
+        """End the demo between two steps on Ctrl-C, SIGTERM or a closed terminal."""
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self.stopping.set()
@@ -86,10 +91,10 @@ class Stage:
             signal.signal(number, stop)
 
     def pause(self, seconds: float = 0.0) -> None:
-        """Let time pass while the stage is tended.
+        """Wait for some time while the stage is tended.
 
         Raises:
-            Stopped: it is over.
+            Stopped: the demo was ended.
         """
         until = time.monotonic() + seconds
         while True:
@@ -102,7 +107,7 @@ class Stage:
             self.stopping.wait(min(left, TICK))
 
     def wait(self, what: str, until: Callable[[], Any], seconds: float) -> None:
-        """Wait for something that has to come. Raises RedriveError when it does not."""
+        """Wait until a condition holds. Raises RedriveError if it does not in time."""
         give_up_at = time.monotonic() + seconds
         while not until():
             if time.monotonic() > give_up_at:
@@ -113,7 +118,7 @@ class Stage:
     # ------------------------------------------------------------------ up and down
 
     def start_postgres(self) -> None:
-        """Serve an empty database, or the one that was kept, with the schemas in it."""
+        """Start an empty or a kept database, and create the schemas."""
         self._serve_postgres()
         self.pause()
         migrate(self.conn)
@@ -146,7 +151,7 @@ class Stage:
         self._start_worker()
 
     def start_console(self) -> None:
-        """Serve the console, where its packages are. Nobody waits for it: it waits for nobody."""
+        """Start the console if its packages are installed; do not wait for it."""
         if find_spec("fastapi"):
             port = Settings.model_fields["console_port"].default
             port = port if _is_free(port) else free_port()
@@ -160,22 +165,22 @@ class Stage:
         pager = Pager()
         self._serving.enter_context(pager.serve())
         home = self.home / "monitoring"
-        shutil.rmtree(home, ignore_errors=True)  # where a demo was kept: what it watched is over
+        shutil.rmtree(home, ignore_errors=True)  # a kept demo's old measurements are useless
         home.mkdir()
         targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
         self.monitoring = Monitoring(home, pager, targets, console=self.console)
         self.monitoring.write_configuration()
         for name, command in self.monitoring.commands().items():
             self._run(name, *command)
-        # Rules come last: at their pace the seconds until the first scrape are minutes without
-        # figures, and page.
+        # Rules come last. With divided durations, the time before the first scrape
+        # counts as minutes without data, and would page.
         self.wait("Prometheus scrapes", self.monitoring.is_watching, START_SECONDS)
         self.monitoring.write_rules()
         self.monitoring.reload()
         return self.monitoring
 
     def stop(self) -> None:
-        """Stop everything; what is kept of it is the home's business."""
+        """Stop all processes; the home decides which files to keep."""
         if self._conn is not None:
             self._conn.close()
         for name in ("prometheus", "alertmanager", "exporter", "console", "worker", "mail"):
@@ -188,12 +193,12 @@ class Stage:
     # ------------------------------------------------------------------ while it runs
 
     def turn(self, name: str, wanted: str) -> None:
-        """Turn a switch and wait until it is done."""
+        """Change a switch and wait until it is done."""
         shop.turn(self.conn, name, wanted)
         self.tend()
 
     def tend(self) -> None:
-        """Turn the switches that somebody wants turned, and start again what has died."""
+        """Change switches as requested, and restart processes that have died."""
         if "worker" not in self._processes:
             return
         for name in self._actual:
@@ -201,7 +206,7 @@ class Stage:
             if found and found.wanted != self._actual[name]:
                 self._turn(name, found.wanted)
         if self._processes["worker"].poll() is not None:
-            self._start_worker()  # as Kubernetes would
+            self._start_worker()  # like Kubernetes
 
     def _turn(self, name: str, wanted: str) -> None:
         self._actual[name] = wanted
@@ -235,13 +240,13 @@ class Stage:
             if self._answers(mail, self._connectable):
                 return
             self._stop("mail")
-            if "worker" not in self._processes:  # later on the worker knows the port
+            if "worker" not in self._processes:  # later the port is fixed
                 self.mail_port = free_port()
         msg = f"the mail server does not start; see {self.home}/mail.log"
         raise RedriveError(msg)
 
     def _answers(self, process: subprocess.Popen[bytes], ask: Callable[[], object]) -> bool:
-        """Wait until a process answers; False when it ends or time is up before."""
+        """Wait until a process answers; return False if it ends or the time is up."""
         deadline = time.monotonic() + START_SECONDS
         while process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(OSError):
@@ -267,7 +272,7 @@ class Stage:
                 stderr=log,
                 cwd=self.home,
                 env=self.environment(),
-                start_new_session=True,  # Ctrl-C is for us; we end it in order
+                start_new_session=True,  # Ctrl-C must not stop it; `stop` does
             )
         self._processes[name] = process
         (self.home / f"{name}.pid").write_text(str(process.pid))
@@ -288,7 +293,7 @@ class Stage:
         (self.home / f"{name}.pid").unlink(missing_ok=True)
 
     def environment(self) -> dict[str, str]:
-        """The environment of what we run, without this user's own settings of Redrive."""
+        """Return the environment of child processes, without the user's settings."""
         programs = str(Path(sys.executable).parent)
         own = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         return own | {
@@ -310,11 +315,14 @@ class Stage:
         )
 
     def _keep_password(self) -> str:
-        """A password that only this user can read, for all users of the machine reach loopback."""
+        """Return a password that only this user can read.
+
+        Without it, all users of this machine could connect through loopback.
+        """
         file = self.home / "secret"
         with contextlib.suppress(FileExistsError):
             handle: IO[str]
-            # the file is never readable by others, not for a moment
+            # Other users must not be able to read the file at any moment.
             with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
                 handle.write(secrets.token_urlsafe(18))
         return file.read_text()

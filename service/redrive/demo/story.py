@@ -1,7 +1,6 @@
 """Story of the demo: an incident, and the commands that mend it.
 
-The commands are made from what is in the database at that moment, so each of them works as it is
-printed.
+The commands contain ids from the database, so each command works as printed.
 """
 
 import shlex
@@ -23,13 +22,13 @@ from redrive.demo.stage import TICK, Stage
 from redrive.errors import RedriveError
 
 BEFORE_OUTAGE = 175
-"""Lines of the order file that arrive while the mail server is up."""
+"""Number of the order file's lines that arrive while the mail server is up."""
 
 ORDERS_PER_SECOND, ORDERS_AT_ONCE = 100, 5
 DRAIN_SECONDS = 120.0
 ALERT_SECONDS = 60.0
 OBJECTIVE = 3
-"""Dead letters of the payments in five minutes that page."""
+"""Number of dead payments in five minutes that triggers a page."""
 
 WIDTH = "100"
 FIXED = "release 1.1 reads decimal commas"
@@ -39,14 +38,15 @@ ALL_IS_WELL = (
 )
 
 Say = Callable[[str], None]
-"""Says something, with how long the demo has run."""
+"""Function that prints a text with the time since the demo began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
     """Chapter of the story: a task and its commands.
 
-    `drains`: then wait until no job is left; `aborts`: the last one ends with 1, which is right.
+    `drains`: wait afterwards until no job is left. `aborts`: the last command must end
+    with exit code 1.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Chapter:
     aborts: bool = False
 
     def code(self, command: str) -> int:
-        """The exit code that is expected of one of them."""
+        """Return the exit code that a command must have."""
         return int(self.aborts and command == self.commands[-1])
 
 
@@ -63,10 +63,10 @@ class Chapter:
 
 
 def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None:
-    """Bring the stage up and let the orders arrive, until what went wrong is dead letters.
+    """Start the stage and place the orders, until the incident's dead letters exist.
 
-    With `console` it can be looked at in a browser. With `observe` Prometheus and Alertmanager
-    watch it, and a page comes; where they are missing it says so.
+    With `console` the stage can be viewed in a browser. With `observe` Prometheus and
+    Alertmanager watch it and send a page; if they are missing, a message says so.
     """
     click.echo(
         "A shop books payments and mails receipts. Its Postgres, mail server and worker run on this"
@@ -118,9 +118,7 @@ def _observe(stage: Stage, say: Say) -> None:
 
 
 def _absent() -> str:
-    """Name the monitoring programs that are missing and how to install them; empty if
-    none is.
-    """
+    """Name the missing monitoring programs and their packages; empty if none."""
     missing = [program for program in PACKAGES if not find(program)]
     packages = " ".join(PACKAGES[program] for program in missing)
     names = " and ".join(missing)
@@ -128,7 +126,7 @@ def _absent() -> str:
 
 
 def _arrive(stage: Stage, say: Say) -> None:
-    """Let the orders come: some while the mail server is up, the others while it is down."""
+    """Place the orders: first with the mail server up, then with it down."""
     lines = shop.orders()
     early, late = lines[:BEFORE_OUTAGE], lines[BEFORE_OUTAGE:]
     created = _arrive_early(stage, say, early)
@@ -140,7 +138,7 @@ def _arrive(stage: Stage, say: Say) -> None:
 
 
 def _arrive_early(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
-    """Place orders, and let their jobs end. Returns how many are new."""
+    """Place orders and wait for their jobs. Return how many are new."""
     with _busy(f"{len(lines)} orders arrive"):
         created = _place(stage, lines)
         stage.wait("the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
@@ -150,7 +148,7 @@ def _arrive_early(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
 
 
 def _arrive_late(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
-    """Take the mail server down and place orders. Returns how many are new."""
+    """Stop the mail server and place orders. Return how many are new."""
     stage.turn("mail", "down")
     say("the mail server went down")
     with _busy("more orders arrive; their receipts have nowhere to go"):
@@ -169,7 +167,7 @@ def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
 
 
 def chapters(stage: Stage) -> list[Chapter]:
-    """Return the chapters with the ids of this database; skip those without commands."""
+    """Return the chapters with this database's ids; skip chapters without commands."""
     is_held_up = shop.waiting(stage.conn) > 0
     found = [
         Chapter(
@@ -195,7 +193,7 @@ def chapters(stage: Stage) -> list[Chapter]:
 
 
 def _bug(stage: Stage) -> list[Chapter]:
-    """Tell the bug of release 1.0, from the first look to the last payment."""
+    """Tell the bug of release 1.0, from the first symptom to the last payment."""
     crashed = shop.dead(stage.conn, "payment.book", "AttributeError")
     if not crashed:
         return []
@@ -236,16 +234,16 @@ def _bug(stage: Stage) -> list[Chapter]:
 
 
 def _dismiss(stage: Stage, kind: str, error_class: str, why: str) -> list[str]:
-    """The command that dismisses what nothing can mend; none where there is nothing."""
+    """Return the command that dismisses hopeless dead letters; empty if none."""
     jobs = " ".join(map(str, shop.dead(stage.conn, kind, error_class)))
     return [f"redrive dlq dismiss {jobs} --why '{why}'"] if jobs else []
 
 
-# ---------------------------------------------------------------------- typed by somebody
+# ---------------------------------------------------------------- typed by the user
 
 
 def tell(stage: Stage) -> None:
-    """Say what to type."""
+    """Print the commands to type."""
     click.secho(f"\n{_what_died(stage)} In another terminal:\n", bold=True)
     _show(f"source {shlex.quote(str(stage.env_file))}")
     for chapter in chapters(stage):
@@ -261,7 +259,7 @@ def tell(stage: Stage) -> None:
 
 
 def stay(stage: Stage) -> None:
-    """Stay up until the end, and say so when all is well."""
+    """Keep the stage up until the end, and report when all is well."""
     was_well = False
     with _busy("") as show:
         while True:
@@ -291,15 +289,15 @@ def _what_died(stage: Stage) -> str:
 
 
 def mailed(stage: Stage) -> int:
-    """Receipts that the mail server has taken."""
+    """Return the number of receipts that the mail server has accepted."""
     return len(list(stage.mailbox.glob("*.eml")))
 
 
-# ---------------------------------------------------------------------- played by itself
+# ---------------------------------------------------------------- played by the demo
 
 
 def play(stage: Stage) -> None:
-    """Type it all ourselves. Raises RedriveError when not everything is right in the end."""
+    """Run all commands. Raises RedriveError if not everything is right in the end."""
     click.secho(f"\n{_what_died(stage)}", bold=True)
     for chapter in chapters(stage):
         _play(stage, chapter)
@@ -329,7 +327,7 @@ def _play(stage: Stage, chapter: Chapter) -> None:
 
 
 def _type(stage: Stage, command: str, code: int) -> None:
-    """Run a command as a shell would, while the stage is tended: the command may wait for it."""
+    """Run a command like a shell, and tend the stage meanwhile, as it may be needed."""
     sys.stdout.flush()
     environment = {"COLUMNS": WIDTH} | stage.environment() | {"REDRIVE_DEMO_HOME": str(stage.home)}
     process = subprocess.Popen(
@@ -379,11 +377,11 @@ def _show(command: str) -> None:
 
 @contextmanager
 def _busy(text: str) -> Iterator[Callable[[str], None]]:
-    """Something that moves while we wait, where somebody watches."""
+    """Show a moving symbol during a wait, if the output is a terminal."""
     if not sys.stdout.isatty():
         yield lambda _: None
         return
-    from rich.console import Console  # noqa: PLC0415 # only where people look
+    from rich.console import Console  # noqa: PLC0415 # only for terminals
 
     with Console().status(text) as status:
         yield status.update

@@ -1,6 +1,6 @@
-"""Redrive as an app of Django: put "redrive.django" into INSTALLED_APPS.
+"""Redrive as an app of Django: add "redrive.django" to INSTALLED_APPS.
 
-Jobs are enqueued on Django's own connection, so that a rollback takes them along:
+Jobs are enqueued on Django's own connection, so a rollback removes them as well:
 
     from redrive.django import jobs
 
@@ -15,4 +15,4 @@ Jobs are enqueued on Django's own connection, so that a rollback takes them alon
 from redrive.handlers import Handlers
 
 jobs = Handlers()
-"""The project's registry: each app's module `jobs` registers its handlers here."""
+"""The project's registry. The module `jobs` of each app registers its handlers here."""

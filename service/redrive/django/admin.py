@@ -1,6 +1,7 @@
-"""A link from the admin to Redrive's console, for whoever has the permission redrive.view_console.
+"""A link from the admin to Redrive's console, for users who have redrive.view_console.
 
-The settings say where that is: REDRIVE_CONSOLE_URL. Who may do what there, the console says.
+The setting REDRIVE_CONSOLE_URL has the console's address. The console itself checks the
+rights of its users.
 """
 
 from typing import Any
@@ -15,17 +16,17 @@ from redrive.django.models import Console
 URL: str | None = getattr(settings, "REDRIVE_CONSOLE_URL", None)
 
 
-class ConsoleAdmin(admin.ModelAdmin):  # pyright: ignore[reportMissingTypeArgument] # of the stubs
-    """Leads away instead of listing rows."""
+class ConsoleAdmin(admin.ModelAdmin):  # pyright: ignore[reportMissingTypeArgument] # only in stubs
+    """Admin page that redirects to the console and lists no rows."""
 
     def changelist_view(self, request: Any, *_: Any, **__: Any) -> HttpResponseRedirect:
-        """Go to the console."""
-        if not self.has_view_permission(request):  # pyright: ignore[reportUnknownMemberType] # of no rows
+        """Redirect to the console."""
+        if not self.has_view_permission(request):  # pyright: ignore[reportUnknownMemberType] # no row type
             raise PermissionDenied
         return HttpResponseRedirect(str(URL))
 
-    def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002 # of the interface
-        """There is nothing to add."""
+    def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002 # Django's interface
+        """Return False, because the console has no rows to add."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""The app: `manage.py migrate` brings Redrive's schema up to date, too."""
+"""The app: `manage.py migrate` migrates Redrive's schema, too."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from redrive.django.database import alias, conninfo
 
 
 class RedriveConfig(AppConfig):
-    """Redrive."""
+    """Configuration of the app."""
 
     name = "redrive.django"
     label = "redrive"
@@ -19,12 +19,12 @@ class RedriveConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Come before the project's migrations: they may enqueue jobs."""
+        """Migrate before the project's migrations, because they may enqueue jobs."""
         pre_migrate.connect(_migrate, sender=self)
 
 
 def _migrate(using: str, verbosity: int, **_: Any) -> None:
-    """Do as `redrive migrate`, at each `manage.py migrate`: an upgrade wants nothing else."""
+    """Run `redrive migrate` at each `manage.py migrate`; upgrades need nothing else."""
     if using != alias():
         return
     with psycopg.connect(conninfo(), autocommit=True) as conn:

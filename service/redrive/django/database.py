@@ -14,15 +14,15 @@ from redrive.cli import main
 
 
 def alias() -> str:
-    """The name of the database: REDRIVE_DATABASE of the settings, or "default"."""
+    """Return the name of the database: the setting REDRIVE_DATABASE, or "default"."""
     return getattr(settings, "REDRIVE_DATABASE", "default")
 
 
 def conninfo() -> str:
-    """The same database for psycopg; what only Django understands of OPTIONS is left out.
+    """Return the same database for psycopg, without OPTIONS that only Django knows.
 
     Raises:
-        ImproperlyConfigured: it is no PostgreSQL.
+        ImproperlyConfigured: the database is not PostgreSQL.
     """
     connection = connections[alias()]
     if connection.vendor != "postgresql":
@@ -37,14 +37,17 @@ def conninfo() -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command of Redrive for this project. Returns its exit code."""
+    """Run a command of Redrive for this project, and return its exit code."""
     with _defaults():
         return main(arguments)
 
 
 @contextmanager
 def _defaults() -> Iterator[None]:
-    """Set what the environment does not: it may name another login, as one with fewer rights."""
+    """Set the variables that the environment does not set.
+
+    The environment may name another login, for example with fewer rights.
+    """
     missing: dict[str, str] = {}
     if "REDRIVE_HANDLERS" not in os.environ:
         missing["REDRIVE_HANDLERS"] = "redrive.django.worker:jobs"

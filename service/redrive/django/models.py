@@ -1,10 +1,10 @@
-"""No table of Django's: what stands in the admin for Redrive's console, and who may see it."""
+"""A model without a table: the admin's entry and permission for Redrive's console."""
 
 from django.db import models
 
 
 class Console(models.Model):
-    """The console, as the admin and its permissions know it."""
+    """The console, as the admin and its permissions see it."""
 
     class Meta:
         """The model has no table."""

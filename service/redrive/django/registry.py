@@ -1,4 +1,4 @@
-"""The handlers of all apps, and something around each of them."""
+"""The handlers of all apps, and a context around each call."""
 
 import inspect
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Function = Callable[..., Any]
 
 
 def collect() -> Handlers:
-    """Import the module `jobs` of each app. Returns the registry that they filled."""
+    """Import the module `jobs` of each app, and return the filled registry."""
     autodiscover_modules("jobs")
     return jobs
 
@@ -25,7 +25,8 @@ def collect() -> Handlers:
 def within(around: Around, handlers: Handlers) -> Handlers:
     """Return the same handlers, each called within `around`.
 
-    Not those that are `async def`: what they ask of the database runs in threads of asgiref's.
+    Handlers that are `async def` are not changed, because their queries run in threads
+    of asgiref.
     """
 
     def wrapped(function: Function | None) -> Function | None:

@@ -1,4 +1,4 @@
-"""Run in a TestCase what it enqueued, within its transaction."""
+"""Run the enqueued jobs of a TestCase, inside its transaction."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from redrive.signals import Seconds
 
 
 def run_enqueued(*, ahead: Seconds = 0) -> dict[int, testing.Outcome]:
-    """Run one attempt of each job that is due, and of what they enqueue, until there is no more.
+    """Run one attempt of each due job, and of the jobs that they enqueue.
 
-    As `redrive.testing.run_enqueued`, with the handlers of all apps and Django's own connection,
-    which the handlers get, too.
+    It is like `redrive.testing.run_enqueued`, with the handlers of all apps. The
+    handlers use the same connection of Django.
     """
     ours = connections[alias()]
     ours.ensure_connection()

@@ -1,6 +1,7 @@
-"""Handlers of all apps, in a Django that is set up, for a worker.
+"""Handlers of all apps in a configured Django, for a worker.
 
-REDRIVE_HANDLERS=redrive.django.worker:jobs, as `manage.py redrive worker` has it by itself.
+Set REDRIVE_HANDLERS=redrive.django.worker:jobs. `manage.py redrive worker` sets it
+itself.
 """
 
 from collections.abc import Iterator
@@ -14,9 +15,10 @@ from redrive.django.registry import collect, within
 
 @contextmanager
 def _fresh_connections() -> Iterator[None]:
-    """Do for a job what Django does for a request: connections that are old or broken go.
+    """Close old or broken connections before a job, as Django does before a request.
 
-    Not after it: a transaction that it left open, with its completion in it, has to be seen.
+    Connections stay open after the job. Redrive must see a transaction that the job
+    left open with its completion.
     """
     close_old_connections()
     yield

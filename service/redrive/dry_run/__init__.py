@@ -1,1 +1,1 @@
-"""Handlers run in processes that nothing leaves, to see how far they come."""
+"""Dry runs: handlers run in confined processes, to see how far they get."""

@@ -1,12 +1,13 @@
-"""Become a command that nothing leaves: `python -I -S confine.py CHANNEL HOME COMMAND...`.
+"""Run a command in confinement: `python -I -S confine.py CHANNEL HOME COMMAND...`.
 
-The kernel sees to it before the command has begun, and for whatever the command starts: opening a
-socket is refused, files are read-only outside of HOME, memory is bounded. Needs no privilege, and
-of Python the standard library alone, so that no module of an application has run before.
+The kernel enforces the limits from the start, also for every child process. Sockets are
+refused, files outside of HOME are read-only, and memory is bounded. This needs no
+privilege and only Python's standard library, so no module of an application has run
+before.
 
-    no sockets   each call that would make one waits for whoever has the other end of
-                 CHANNEL, a Unix socket through which the listener for such calls is handed over
-    files        by Landlock, where the kernel has it; else no file can grow
+    no sockets   each call that would make one waits for the process at the other end of
+                 CHANNEL, a Unix socket that receives the listener for such calls
+    files        by Landlock, if the kernel has it; else no file can grow
 """
 
 import ctypes
@@ -18,33 +19,34 @@ import sys
 from pathlib import Path
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 317, 41, 53), "aarch64": (0xC00000B7, 277, 198, 199)}
-"""As the kernel knows it, and its numbers of seccomp, socket and socketpair."""
+"""The kernel's number of each architecture, and its numbers of seccomp, socket,
+socketpair."""
 IO_URING_SETUP = 425
 X32 = 0x40000000
-"""Numbers from here on are those of another interface to the same calls."""
+"""First number of another interface to the same calls."""
 
 KILL, NOTIFY, REFUSE, ALLOW = 0x80000000, 0x7FC00000, 0x00050001, 0x7FFF0000
-"""What a filter answers: end the process; ask the listener; EPERM; go on."""
+"""Results of a filter: end the process; ask the listener; EPERM; allow."""
 LOAD, AND, RETURN, IF_EQUAL, IF_AT_LEAST = 0x20, 0x54, 0x06, 0x15, 0x35
 NUMBER, ARCHITECTURE, SECOND_ARGUMENT = 0, 4, 24
-"""Where a filter finds them."""
+"""Offsets at which a filter finds these values."""
 SOCKET_TYPE = 0xF
-"""Without SOCK_NONBLOCK and SOCK_CLOEXEC."""
+"""Mask that removes SOCK_NONBLOCK and SOCK_CLOEXEC."""
 
 NO_NEW_PRIVILEGES, FILTER_MODE, NEW_LISTENER = 38, 1, 8
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF, BENEATH = 444, 445, 446, 1
 CHANGES = sum(1 << right for right in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
-"""Of Landlock: write, remove, make."""
+"""Rights of Landlock: write, remove, make."""
 TRUNCATE, HAS_TRUNCATE = 1 << 14, 3
 OF_A_FILE = 1 << 1 | TRUNCATE
 
-SHARED = ("/dev/shm", "/dev/null")  # noqa: S108 # memory that processes share, as their locks do
+SHARED = ("/dev/shm", "/dev/null")  # noqa: S108 # shared memory, which locks use
 MEMORY, FILE = 2 << 30, 64 << 20
-"""Bytes."""
+"""Limits in bytes."""
 
 
 def main(arguments: list[str]) -> None:
-    """Confine this process, hand the listener over and become the command."""
+    """Confine this process, send the listener and become the command."""
     if sys.platform != "linux":
         sys.exit("only Linux can do that")
     channel, home, *command = arguments
@@ -59,7 +61,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _refuse_calls(libc: ctypes.CDLL) -> int:
-    """Let no socket be made from now on. Returns the listener."""
+    """Refuse new sockets from now on, and return the listener."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         sys.exit(f"no filter is known for {machine}, only for {', '.join(ARCHITECTURES)}")
@@ -71,16 +73,16 @@ def _refuse_calls(libc: ctypes.CDLL) -> int:
 
 
 def _program(architecture: int, new_socket: int, pair: int) -> bytes:
-    """The filter, for the kernel's small machine: what to do, how many to skip if so or not."""
+    """Return the filter's program: operation, steps to skip if true or false, value."""
     steps = (
         (LOAD, 0, 0, ARCHITECTURE),
         (IF_EQUAL, 0, 11, architecture),
         (LOAD, 0, 0, NUMBER),
         (IF_AT_LEAST, 9, 0, X32),
-        (IF_EQUAL, 6, 0, IO_URING_SETUP),  # it makes sockets, too; libraries do without
+        (IF_EQUAL, 6, 0, IO_URING_SETUP),  # can make sockets; libraries work without it
         (IF_EQUAL, 4, 0, new_socket),
         (IF_EQUAL, 0, 5, pair),
-        # the ends of a stream know each other alone; a datagram can be sent to any other socket
+        # A stream has only its two ends, but a datagram can be sent to any socket.
         (LOAD, 0, 0, SECOND_ARGUMENT),
         (AND, 0, 0, SOCKET_TYPE),
         (IF_EQUAL, 2, 0, socket.SOCK_STREAM),
@@ -93,7 +95,7 @@ def _program(architecture: int, new_socket: int, pair: int) -> bytes:
 
 
 def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
-    """Let nothing but these be changed. Returns whether the kernel can do that."""
+    """Make all other files read-only. Return True if the kernel supports this."""
     version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return False
@@ -110,14 +112,14 @@ def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
 
 
 def _limit(what: int, most: int) -> None:
-    """Lower a limit, or leave one that is lower."""
+    """Lower a limit; keep a limit that is lower already."""
     _, hard = resource.getrlimit(what)
     limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(what, (limit, limit))
 
 
 def _called(what: str, result: int) -> int:
-    """The result of a call, or the end of this process where the kernel refused it."""
+    """Return the result of a call; exit if the kernel refused it."""
     if result < 0:
         sys.exit(f"the kernel refuses {what}: {os.strerror(ctypes.get_errno())}")
     return result

@@ -1,4 +1,4 @@
-"""A runner that nothing leaves, as whoever gives it jobs and refuses its calls sees it."""
+"""The parent's side of a confined runner: it sends jobs and refuses calls."""
 
 import contextlib
 import errno
@@ -35,23 +35,23 @@ from redrive.worker.supervisor.runners.crash import Crash
 from redrive.worker.supervisor.runners.pool import RUNNER
 
 START_SECONDS = 60.0
-"""What the application may take to be imported."""
+"""Limit for importing the application."""
 AFTER_CALL_SECONDS = 1.0
-"""What a handler gets to end after its first call was refused: some try again and again."""
+"""Time for a handler to end after its first refused call; some retry endlessly."""
 MAX_SAID = 4_000
 
 RECEIVE, SEND = 0xC0502100, 0xC0182101
 CALL_BYTES = 80
 REFUSAL = struct.Struct("=QqiI")
-"""The kernel's requests to its listener, and our answer: which call, value, error, flags."""
+"""Formats of the kernel's request and our answer: call, value, error, flags."""
 
 
 class CannotConfine(RedriveError):
-    """There is no process that nothing leaves, or the application cannot be imported in it."""
+    """No confined process can be started, or it cannot import the application."""
 
 
 class TookTooLong(Exception):
-    """The attempt was not over in time."""
+    """The attempt did not end in time."""
 
 
 class Died(Exception):
@@ -59,13 +59,13 @@ class Died(Exception):
 
 
 class ConfinedRunner:
-    """One process, for one job at a time. `calls`: how many of the present one were refused."""
+    """One process for one job at a time. `calls`: refused calls of the current job."""
 
     def __init__(self, handlers: str) -> None:
-        """Start it, and wait until it has imported the registry.
+        """Start the process, and wait until it has imported the registry.
 
         Raises:
-            CannotConfine: the text says why.
+            CannotConfine: the message says why.
         """
         self.calls = 0
         self._said = b""
@@ -78,7 +78,7 @@ class ConfinedRunner:
             """End it, and remove the files it made."""
 
     def _spawn(self, handlers: str, stack: contextlib.ExitStack) -> socket.socket:
-        """Start the process. Returns our end of the channel."""
+        """Start the process and return our end of the channel."""
         home = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         shared = stack.enter_context(contextlib.closing(SharedState(1)))
         ours, theirs = socket.socketpair()
@@ -89,7 +89,7 @@ class ConfinedRunner:
         return ours
 
     def _listen(self, ours: socket.socket, stack: contextlib.ExitStack) -> None:
-        """Take over the listener that hears of each call of the process."""
+        """Receive the listener that reports each call of the process."""
         assert self._process.stderr  # noqa: S101 # it is a pipe
         self._errors = stack.enter_context(self._process.stderr).fileno()
         os.set_blocking(self._errors, False)
@@ -109,7 +109,7 @@ class ConfinedRunner:
             said = self._hear(START_SECONDS, START_SECONDS)
             if any(isinstance(message, Hello) for message in said):
                 return
-        # what a runner says of itself is without secrets; nobody knows of other output
+        # A runner's own messages have no secrets; other output may have some.
         why = self._last_words().partition("redrive: ")[2] or Crash(self.status())
         how = "without outgoing calls" if self.calls else "where nothing can leave"
         msg = f"--try: the handlers cannot be imported {how}: {why}"
@@ -121,10 +121,10 @@ class ConfinedRunner:
         return self._said.decode(errors="replace").strip()
 
     def run(self, work: Work, queue: str, seconds: float) -> Report | None:
-        """Run an attempt of a job. Returns how it ended, None = the handler returned.
+        """Run an attempt of a job and return its failure; None = the handler returned.
 
         Raises:
-            TookTooLong, Died: the runner is of no more use.
+            TookTooLong, Died: the runner cannot be used any more.
         """
         self.calls = 0
         self._tell(Jobs(0, [queue], [work]))
@@ -137,16 +137,17 @@ class ConfinedRunner:
                 case Checkpoint(id=job, deliveries=deliveries, n=n):
                     self._tell(CheckpointKept(job, deliveries, n, is_kept=True))
                 case _:
-                    pass  # what else it says is recorded nowhere
+                    pass  # other messages are not recorded
         raise TookTooLong
 
     def _tell(self, message: Down) -> None:
-        with contextlib.suppress(OSError):  # it is gone, as will be heard
+        with contextlib.suppress(OSError):  # it is gone, and the loop will notice
             self._channel.send(message)
 
     def _hear(self, seconds: float, after_call: float = AFTER_CALL_SECONDS) -> Iterator[Up]:
-        """Yield the messages of the runner within a time, or after a call; refuse all
-        its calls.
+        """Yield the runner's messages until a time limit, and refuse all its calls.
+
+        After a refused call the limit is AFTER_CALL_SECONDS.
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
@@ -156,7 +157,7 @@ class ConfinedRunner:
                 if fd == self._channel.fileno():
                     yield from self._receive()
                 elif not event & select.POLLIN:
-                    self._poll.unregister(fd)  # nobody is left who could use it
+                    self._poll.unregister(fd)  # no process can use it any more
                 elif fd == self._errors:
                     self._drain()
                 else:
@@ -177,7 +178,7 @@ class ConfinedRunner:
     def _refuse(self) -> None:
         """Answer one call that would make a socket."""
         call = bytearray(CALL_BYTES)
-        with contextlib.suppress(FileNotFoundError):  # who called was killed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # the caller was killed
             fcntl.ioctl(self._listener, RECEIVE, call)
             self.calls += 1
             which = int.from_bytes(call[:8], sys.byteorder)
@@ -194,16 +195,16 @@ class ConfinedRunner:
         return self._process.returncode
 
     def _kill(self) -> None:
-        """End it, and whatever processes its handlers started."""
+        """End the process and all processes that its handlers started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 def _started(fd: int, shared_fd: int, home: str, handlers: str) -> subprocess.Popen[bytes]:
-    """Start it, with the arguments of `confine.main` and `worker.runner.process.main`."""
+    """Start the process with the arguments of `confine.main` and of the runner."""
     runner = (str(fd), str(shared_fd), "1", str(os.getpid()), handlers, "", "{}", "")
-    # what exports spans would only be refused
+    # Exports of spans would only be refused.
     inherited = {name: v for name, v in os.environ.items() if not name.startswith("OTEL_")}
     return subprocess.Popen(
         [

@@ -1,4 +1,4 @@
-"""Some dead letters of a plan, given to their handlers in a process that nothing leaves."""
+"""Trial of a few dead letters of a plan in a confined process."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -21,12 +21,12 @@ from redrive.worker.supervisor.runners.crash import Crash
 Row = Mapping[str, Any]
 
 MAX_SECONDS = 10.0
-"""What a handler gets at most, if its policy gives it more."""
+"""Limit for a handler whose policy allows more."""
 SLACK_SECONDS = 0.5
-"""Past its timeout: what an async handler gets to react to its cancellation."""
+"""Extra time after the timeout, for an async handler to react to its cancellation."""
 MAX_CAUSE = 200
 LATE = "DeadlineExceeded"
-"""As a runner calls it."""
+"""Name that a runner gives to a timeout."""
 
 _CHOSEN: LiteralString = """
     select d.id, d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers,
@@ -44,7 +44,9 @@ _CHOSEN: LiteralString = """
           order by turn, size desc, j.n limit %s) c
     join redrive.dead_letters d on d.id = c.id and d.redrives = c.redrives
     order by c.turn, c.size desc, c.n"""
-"""The oldest of each group, the largest first, then the newest of each, the second oldest, ..."""
+"""Choice of dead letters: the oldest of each group, largest group first.
+
+Then follow the newest of each group, the second oldest, and so on."""
 
 
 @dataclass(slots=True)
@@ -52,11 +54,12 @@ class Tried:
     """Results of the trials.
 
     Attributes:
-        returned: the handler returned, and no call of it was refused.
-        failed: cause -> how many failed so.
-        again: how many of these of the very failure they died of.
-        stopped_at_call: they made an outgoing call; what comes after it nobody knows.
-        timed_out: they took longer than their policy allows, or than MAX_SECONDS.
+        returned: attempts whose handler returned and made no refused call.
+        failed: cause -> number of failures.
+        again: number of failures that equal the one that the dead letter died of.
+        stopped_at_call: attempts that made an outgoing call; the rest of their work is
+            unknown.
+        timed_out: attempts that took longer than their policy or MAX_SECONDS allows.
     """
 
     returned: int = 0
@@ -66,7 +69,7 @@ class Tried:
     timed_out: int = 0
 
 
-def try_some(  # noqa: PLR0913 # what is tried, and by what
+def try_some(  # noqa: PLR0913 # dead letters and handlers
     conn: psycopg.Connection[Any],
     made: Plan,
     handlers: Handlers,
@@ -75,13 +78,13 @@ def try_some(  # noqa: PLR0913 # what is tried, and by what
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Tried:
-    """Run handlers on so many dead letters of a plan. Nothing is kept of it.
+    """Run the handlers of a few dead letters of a plan, and store nothing.
 
     Args:
         handlers: the registry that `target` names, as `module:attribute`.
 
     Raises:
-        CannotConfine: there is no process to run them in.
+        CannotConfine: no confined process can be started.
     """
     trial = _Trial(handlers, target)
     with contextlib.closing(trial):
@@ -100,7 +103,7 @@ def _chosen(
 
 
 class _Trial:
-    """Counts what becomes of jobs, in one runner as long as that is of use."""
+    """Counter of results, with one runner that is replaced when it is unusable."""
 
     def __init__(self, handlers: Handlers, target: str) -> None:
         self.tried = Tried()
@@ -109,7 +112,7 @@ class _Trial:
         self._runner: ConfinedRunner | None = None
 
     def run(self, row: Row) -> None:
-        """Run an attempt of a dead letter, and count how it ended."""
+        """Run an attempt of a dead letter, and count its result."""
         self._runner = self._runner or ConfinedRunner(self._target)
         runner, tried = self._runner, self.tried
         failure = self._failure(runner, row)
@@ -147,7 +150,7 @@ class _Trial:
 
 
 def _failure_of(report: Report) -> Row:
-    """The record of a failure, or what stands for it where a handler gave its job back."""
+    """Return the failure, or a substitute if the handler released its job."""
     if report.failure is None:
         why = report.reason or str(report.outcome)
         return {"error_class": why, "message": "", "fingerprint": None}
@@ -156,7 +159,7 @@ def _failure_of(report: Report) -> Row:
 
 
 def _work(row: Row) -> Work:
-    """The job as a runner would get it, once it was put back."""
+    """Return the job in the form that a runner would get after a redrive."""
     extras = {
         "redrives": row["redrives"] + 1,
         "tenant": row["tenant"],

@@ -1,4 +1,4 @@
-"""Handlers: which function runs which kind of job, how it is declared, and how it is found."""
+"""Handlers: the function for each kind of job, its declaration and its lookup."""
 
 from redrive.handlers.handler import (
     Approval,

@@ -1,4 +1,4 @@
-"""Checks of a handler's declaration, made where it is declared."""
+"""Checks of a handler's options, made when it is declared."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,9 +15,7 @@ Value = TypeVar("Value")
 
 
 def _are_names(value: Any) -> bool:
-    """Return True for a collection of texts; a single text would be read letter by
-    letter.
-    """
+    """Return True for a collection of texts; False for a single text."""
     is_one = isinstance(value, (str, bytes)) or not isinstance(value, Collection)
     return not is_one and all(isinstance(name, str) for name in cast("Collection[object]", value))
 
@@ -49,7 +47,10 @@ _TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def of_type(kind: str, name: str, value: Value) -> Value:
-    """Return an argument, but refuse one that would be taken for another, or fail far from here."""
+    """Return an option's value if its type is allowed; else raise ValueError here.
+
+    A wrong type would fail later, in another place.
+    """
     is_one, rule = _TYPES[name]
     if not is_one(value):
         msg = f"{kind}: {name} must be {rule}, not {value!r}"
@@ -58,7 +59,7 @@ def of_type(kind: str, name: str, value: Value) -> Value:
 
 
 def check_declared(said: Mapping[str, Any]) -> None:
-    """Refuse what no handler can be declared with."""
+    """Raise ValueError for options that no handler can have."""
     kind, heal, approval = said["kind"], said["heal"], said["approval"]
     check_name("kind", kind)
     check_name("queue", said["queue"])
@@ -79,7 +80,7 @@ def check_declared(said: Mapping[str, Any]) -> None:
 
 
 def every_upgrade(kind: str, version: int, upgrade: Mapping[int, Upgrade]) -> Mapping[int, Upgrade]:
-    """Return the upgrades, one for each older version; refuse others."""
+    """Return the upgrades; raise ValueError unless each older version has one."""
     if version < 1 or set(upgrade) != set(range(1, version)):
         msg = (
             f"the handler of {kind!r} takes version {version}"

@@ -13,13 +13,13 @@ _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 
 
 def takes_job(kind: str, function: Callable[..., Any]) -> bool:
-    """Return True if the function takes (payload, job) and not only the payload."""
+    """Return True if the function takes (payload, job); False for the payload only."""
     positional = [
         parameter
         for parameter in inspect.signature(function).parameters.values()
         if parameter.kind in _POSITIONAL
     ]
-    # a third one and later ones may be there if they have a default
+    # Parameters after the second are allowed if they have a default.
     taken = positional[:2] + [p for p in positional[2:] if p.default is p.empty]
     if len(taken) not in {1, 2}:
         msg = (
@@ -31,11 +31,14 @@ def takes_job(kind: str, function: Callable[..., Any]) -> bool:
 
 
 def reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], Any]]:
-    """The payload's model, if it has one, and how to read it: what the first parameter says."""
+    """Return the payload's model, if it has one, and the function that reads it.
+
+    The annotation of the first parameter decides.
+    """
     first = next(iter(inspect.signature(function).parameters))
     try:
         annotation = typing.get_type_hints(function).get(first)
-    except Exception:  # noqa: BLE001 # an annotation that cannot be resolved says nothing about the payload
+    except Exception:  # noqa: BLE001 # without its annotation the payload is a dict
         annotation = None
     validate = getattr(annotation, "model_validate_json", None)
     if validate is not None:
@@ -44,7 +47,7 @@ def reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], A
 
 
 def secret_fields(payload_type: type | None) -> frozenset[str]:
-    """The names of a model's SecretStr and SecretBytes fields, at any depth."""
+    """Return the names of a model's SecretStr and SecretBytes fields, at any depth."""
     if payload_type is None:
         return frozenset()
     schema = cast("Any", payload_type).model_json_schema()
@@ -54,7 +57,7 @@ def secret_fields(payload_type: type | None) -> frozenset[str]:
 
 
 def _properties(node: Any) -> Iterator[tuple[str, Any]]:
-    """Every property that a JSON schema describes, at any depth, with its own schema."""
+    """Yield each property of a JSON schema with its own schema, at any depth."""
     if isinstance(node, dict):
         schema = cast("dict[str, Any]", node)
         yield from schema.get("properties", {}).items()
@@ -66,7 +69,7 @@ def _properties(node: Any) -> Iterator[tuple[str, Any]]:
 
 
 def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A handler from a function that may need no payload: it takes nothing, or the job alone."""
+    """Return a handler for a function that takes nothing, or only the job."""
     needed = [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
@@ -84,7 +87,7 @@ def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
 
     made = run_async if is_async else run
     taken = inspect.signature(made)
-    update_wrapper(made, function)  # it is known by the function's own name and place
+    update_wrapper(made, function)  # messages show the function's own name and place
     made.__signature__ = taken
     return made
 
@@ -99,7 +102,7 @@ def faults_of(error: ValueError) -> str:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """A function by its module and line: of those of one name only this tells which is meant."""
+    """Return the module and line of a function, which tell equal names apart."""
     function = inspect.unwrap(function)
     code = getattr(function, "__code__", None)
     named = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"

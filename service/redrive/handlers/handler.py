@@ -1,4 +1,4 @@
-"""A handler: which function runs a kind of job, and how."""
+"""A handler: the function for a kind of job, and its options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,10 +17,11 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One registered function; `read` turns the payload's JSON into what the function takes.
+    """One registered function and its options.
 
-    `known` are secrets of its own, as an endpoint's keys, which no text may quote; `keep_result` is
-    in seconds.
+    `read` converts the payload's JSON to the function's argument. `known` has the
+    handler's own secrets, such as an endpoint's keys, which must not appear in any
+    text. `keep_result` is in seconds.
     """
 
     kind: str
@@ -46,7 +47,7 @@ class Handler:
     validate: Callable[[Any], object] | None = None
 
     def payload(self, text: str, version: int) -> Any:
-        """Return what the function takes, from JSON of this version, upgraded step by step."""
+        """Return the function's argument from JSON, upgraded from `version`."""
         if version < self.version:
             value = decode_object(text)
             for step in range(version, self.version):
@@ -66,9 +67,7 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Argument of `on_dead`. The message is the stored one: bounded, and without
-    secrets.
-    """
+    """Argument of `on_dead`. The message is the stored one: short, no secrets."""
 
     id: int
     kind: str

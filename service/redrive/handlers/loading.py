@@ -1,4 +1,4 @@
-"""A registry by its name: `module:attribute`, as REDRIVE_HANDLERS says it."""
+"""Import a registry by its name `module:attribute`, as in REDRIVE_HANDLERS."""
 
 import importlib
 import os
@@ -11,11 +11,14 @@ from redrive.handlers.registry import Handlers
 
 
 def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
-    """Import the registry that `module:attribute` names; `name` is what an error calls it by.
+    """Import the registry that `module:attribute` names.
+
+    Args:
+        name: the name of the setting, for error messages.
 
     Raises:
-        CannotImport: importing it fails, whatever the application's modules raise.
-        SettingsError: it is something else.
+        CannotImport: the import fails with any exception of the application's modules.
+        SettingsError: the attribute is not a registry.
     """
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
@@ -29,7 +32,7 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
         found = getattr(module, attribute, None)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 # modules of the application, SystemExit too
+    except BaseException as error:  # noqa: BLE001 # application code may raise anything, SystemExit too
         raise _cannot_import(name, target, error) from None
     if not isinstance(found, Handlers):
         is_what = f"that is a {type(found).__name__}, not a Handlers registry"
@@ -41,7 +44,7 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
 
 
 def search_working_directory() -> None:
-    """Let modules be imported from where the command was typed, as `python -m` does."""
+    """Allow imports from the working directory, as `python -m` does."""
     if "" not in sys.path:
         sys.path.insert(0, "")
 

@@ -57,11 +57,12 @@ class Handlers:
     """
 
     def __init__(self, *, on_dead: Callable[[Death], Any] | None = None) -> None:
-        """Make a registry.
+        """Create an empty registry.
 
         Args:
-            on_dead: called for each job that is dead-lettered here, to tell Sentry or a chat; an
-                error in it does not affect the job.
+            on_dead: a function called for each job that is dead-lettered here, for
+                example to notify Sentry or a chat. An error in it does not affect the
+                job.
         """
         self._by_kind: dict[str, Handler] = {}
         self._prefixes: list[str] = []
@@ -73,18 +74,19 @@ class Handlers:
     def breaker(
         self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5
     ) -> None:
-        """Set the breaker of a dependency where the defaults do not fit.
+        """Configure the breaker of a dependency if the defaults do not fit.
 
         Args:
-            name: as in `depends_on` and `job.dependency`.
-            threshold: failures within `window` that open it, when they are at least half of all
-                calls.
-            cooldown: how long it stays open at first; it doubles, up to 16 times, while probes
-                fail.
+            name: the name as in `depends_on` and `job.dependency`.
+            threshold: number of failures within `window` that open the breaker, if they
+                are at least half of all calls.
+            window: the period in which failures are counted.
+            cooldown: how long the breaker stays open at first. It doubles while probes
+                fail, up to 16 times the first value.
 
         Raises:
             InvalidJob: the name is not valid.
-            ValueError: a figure is no number above 0.
+            ValueError: threshold, window or cooldown is not a number above 0.
         """
         check_name("dependency", name)
         are_numbers = is_whole(threshold) and is_duration(window) and is_duration(cooldown)
@@ -93,7 +95,7 @@ class Handlers:
             raise ValueError(msg)
         self.breakers[name] = Breaker(threshold, seconds(window), seconds(cooldown))
 
-    def handle(  # noqa: PLR0913 # what a handler can say of itself
+    def handle(  # noqa: PLR0913 # the options of a handler
         self,
         kind: str,
         *,
@@ -119,48 +121,54 @@ class Handlers:
     ]:
         """Register the function that runs jobs of `kind`.
 
-        It takes `(payload)` or `(payload, job)` and is `def` or `async def`; `payload` is a dict,
-        or the pydantic model it is annotated with. It can be called as before, and has `enqueue`
-        and `enqueue_many` for its jobs.
+        The function takes `(payload)` or `(payload, job)` and is `def` or `async def`.
+        `payload` is a dict, or the pydantic model in its annotation. The function can
+        still be called directly. It also gets `enqueue` and `enqueue_many` for its
+        jobs.
 
         Args:
             kind: `^[a-z][a-z0-9_.-]{0,62}$`.
-            queue: where its jobs go when they are enqueued through it or through this registry,
-                and the producer does not say.
-            policy: when it is tried again, and when it is given up.
-            depends_on: the services it cannot work without.
-            secret: keys of the payload that nobody may see, besides SecretStr fields and keys whose
-                names sound secret.
-            version: of the payload this function takes; producers that do not have the function
-                give theirs to enqueue(version=).
-            upgrade: for each older version, a function from its payload (a dict) to the next
-                version's.
-            on_expired: called like the function, once, when the job's window ended before it
-                succeeded.
-            on_cancelled: called like the function when an operator cancelled the job while a worker
-                had it, and its attempt has ended for that.
-            on_death: when a job with an ordering key dies, its next ones go on; with "hold" they
-                wait until the dead letter has been redriven and succeeded, or was dismissed.
-            schedule: when its jobs come by themselves; several have names.
-            limits: the names under which its jobs count, for `redrive limit set`: `emails`, or
-                `customer:{customer_id}` by a field of the payload, {tenant}, {queue} or {kind}.
-            approval: "two": of its dead letters one person plans a redrive and another starts it,
-                by their database logins.
-            keep_result: how long what the function returns is kept, if it is not None, for whoever
-                waits for the job; 0 = not at all.
-            sample: whether some of its jobs that succeed are remembered, without their texts, for
-                `redrive dlq explain`.
-            heal: once all workers of the kind run a new version, try what is dead of a bug or an
-                invalid payload, a few of each group first; by default nobody does.
-            validate: called with the payload, as the function takes it, of each dead letter that a
-                redrive is planned of; one for which it raises is left out. Never called for a job.
+            queue: the queue of jobs that are enqueued through the function or this
+                registry. The producer can override it.
+            policy: when a failed job is retried, and when it is dead-lettered.
+            depends_on: the services that the function cannot work without.
+            secret: payload keys whose values are hidden everywhere. SecretStr fields
+                and keys whose names sound secret are always hidden.
+            version: the payload version that this function takes. Producers that cannot
+                import the function pass theirs to enqueue(version=).
+            upgrade: for each older version, a function that converts its payload (a
+                dict) to the next version.
+            on_expired: called once, with the same arguments, if the job's window ends
+                before it succeeds.
+            on_cancelled: called with the same arguments after an operator cancelled the
+                job during an attempt and the attempt has ended.
+            on_death: what happens to later jobs of an ordering key when a job dies.
+                "continue": they run. "hold": they wait until the dead letter is
+                dismissed, or redriven with success.
+            schedule: when jobs of this kind are enqueued automatically. Several
+                schedules need names.
+            limits: names for `redrive limit set`: `emails`, or `customer:{customer_id}`
+                with a payload field, {tenant}, {queue} or {kind}.
+            keep_result: how long the returned value is kept for callers of `wait`,
+                unless it is None; 0 = not kept.
+            approval: "two": one person plans a redrive of its dead letters and another
+                person starts it. Database logins identify them.
+            sample: True: keep the facts of some succeeded jobs, without their texts,
+                for `redrive dlq explain`.
+            heal: redrive dead letters that died of a bug or an invalid payload once all
+                workers of the kind run a new version. A few of each group go first.
+                None = never.
+            validate: called with the payload of each dead letter when a redrive is
+                planned. A dead letter for which it raises is left out. It is not called
+                when a job runs.
 
         Raises:
-            InvalidJob: the kind, the queue, a dependency or a limit is not a valid name.
-            ValueError: the kind has a handler already, the function takes something else, an
-                upgrade is missing, an argument is of a wrong type or none of its choices, heal
-                comes with approval, `validate` is async, or a schedule has the name of another or a
-                payload that the function does not take.
+            InvalidJob: the kind, the queue, a dependency or a limit is not a valid
+                name.
+            ValueError: the kind already has a handler, or the function takes other
+                arguments. An upgrade is missing, or an argument has a wrong type or
+                value. `heal` is combined with `approval`, or `validate` is async. A
+                schedule's name is taken, or the function rejects its payload.
         """
         its = partial(of_type, kind)
         hidden = frozenset(its("secret", secret))
@@ -225,7 +233,7 @@ class Handlers:
     def enqueue(
         self, conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
     ) -> int | Awaitable[int]:
-        """Add one job as its handler here says: see `JobFunction.enqueue`.
+        """Add one job with the options of its handler; see `JobFunction.enqueue`.
 
         Raises:
             LookupError: no handler is registered for the kind.
@@ -237,14 +245,14 @@ class Handlers:
     @overload
     def enqueue_many(self, conn: AsyncConnection, jobs: Iterable[JobFields]) -> Awaitable[int]: ...
     def enqueue_many(self, conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
-        """Add many jobs, each as its handler here says: see `redrive.enqueue_many`.
+        """Add many jobs with the options of their handlers; see `redrive.enqueue_many`.
 
         Raises:
             LookupError: no handler is registered for a kind.
         """
         return enqueue_many_for(self.known, conn, jobs)
 
-    def every(  # a schedule, and who runs it
+    def every(  # a schedule and its handler
         self,
         cron: str,
         *,
@@ -254,16 +262,17 @@ class Handlers:
         name: str | None = None,
         **options: Any,
     ) -> Callable[[Function], Function]:
-        """Register a function that is to run by the clock: a handler and its schedule in one.
+        """Register a function together with its schedule.
 
-        @jobs.every("0 7 * * 1-5", tz="Europe/Berlin")
-        def morning_report() -> None: ...
+            @jobs.every("0 7 * * 1-5", tz="Europe/Berlin")
+            def morning_report() -> None: ...
 
-        It takes nothing, `(job)`, or what a handler takes; parameters with defaults keep them.
+        The function takes no arguments, `(job)`, or the arguments of a handler.
+        Parameters with defaults keep their defaults.
 
         Args:
-            cron: as of a Schedule; so are `tz`, `catch_up` and `name`.
-            kind: of its jobs; by default the function's name.
+            cron: as for `Schedule`; so are `tz`, `catch_up` and `name`.
+            kind: the kind of its jobs; by default the function's name.
             options: as for `handle`.
 
         Raises:
@@ -280,17 +289,17 @@ class Handlers:
         return register
 
     def schedule(self, kind: str, schedule: Schedule, *, queue: str | None = None) -> None:
-        """Let jobs of a kind come by themselves; its handler must be there already.
+        """Enqueue jobs of a kind by a schedule; register the handler first.
 
         Args:
-            kind: of the jobs.
-            schedule: when they come.
-            queue: where to; by default the handler's.
+            kind: the kind of the jobs.
+            schedule: when to enqueue them.
+            queue: the queue of the jobs; by default the handler's.
 
         Raises:
-            InvalidJob: a name is not valid, or the payload is none.
-            ValueError: the kind has no handler, which may also refuse the payload, or the name is
-                another schedule's.
+            InvalidJob: a name or the payload is not valid.
+            ValueError: the kind has no handler, its handler rejects the payload, or the
+                name is taken.
         """
         handler = self.get(kind)
         if handler is None:
@@ -311,12 +320,13 @@ class Handlers:
         self.schedules[declared.name] = declared
 
     def include(self, other: "Handlers") -> None:
-        """Add another registry's handlers, so that an application can keep one per module.
+        """Add all handlers of another registry, such as one per module.
 
         Raises:
-            ValueError: a kind has a handler here already, or a schedule's name is taken.
+            ValueError: a kind already has a handler here, or a schedule's name is
+                taken.
         """
-        # first: `add` gives the defaults to those that are not set
+        # Merge breakers before `add`, which sets defaults for missing ones.
         self.breakers = other.breakers | self.breakers
         for handler in other:
             self.add(handler)
@@ -326,10 +336,12 @@ class Handlers:
         self.schedules |= other.schedules
 
     def add(self, handler: Handler) -> None:
-        """Add one handler. Its kind may be a prefix that ends in `*`; the longest that fits wins.
+        """Add one handler. Its kind may be a prefix that ends in `*`.
+
+        If several prefixes match a kind, the longest one is used.
 
         Raises:
-            ValueError: its kind has a handler already.
+            ValueError: its kind already has a handler.
         """
         other = self._by_kind.get(handler.kind)
         if other is not None:
@@ -353,7 +365,7 @@ class Handlers:
         """Return the handler of a kind.
 
         Raises:
-            LookupError: there is none; the text names what was probably meant.
+            LookupError: the kind has no handler; the message suggests a similar kind.
         """
         found = self.get(kind)
         if found is None:
@@ -371,7 +383,7 @@ class Handlers:
 
 
 def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str | None:
-    """Return what covers a kind: itself, the first prefix (`mail.*`) that fits, or None."""
+    """Return the kind itself or the first prefix (`mail.*`) that covers it, or None."""
     if kind in known:
         return kind
     return next((prefix for prefix in prefixes if kind.startswith(prefix[:-1])), None)

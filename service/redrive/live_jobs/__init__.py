@@ -1,1 +1,1 @@
-"""Jobs that live: list them, show one, say why it waits, stop it, push it."""
+"""Live jobs: list, show, explain, cancel and run them."""

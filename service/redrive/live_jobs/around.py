@@ -70,7 +70,7 @@ _LINE: LiteralString = """
 
 
 SILENT: Mapping[str, Any] = {"slots": 0, "asked": None, "running": {}}
-"""What is known of the jobs of a worker that says nothing of them."""
+"""Defaults for a worker that reports nothing about its jobs."""
 
 
 class Surroundings:
@@ -95,13 +95,14 @@ class Surroundings:
         )
 
     def name(self, worker: int | None) -> str | None:
-        """The name of a worker, by its identity."""
+        """Return the name of a worker by its identity."""
         return None if worker is None else self._names.get(worker, str(worker))
 
     def waiting(self, row: Row, *, is_one_of_many: bool = False) -> Waiting:
-        """A live job as `why` takes it, from a row of `find`, with who stands before it.
+        """Return a live job, from a row of `find`, in the form that `why` takes.
 
-        Of one of many it is not counted how many due jobs stand before it: a list does not say.
+        This includes the jobs before it. For one of many, the due jobs ahead of it are
+        not counted, because a list does not show that number.
         """
         running = self._progress.get(row["held_by"], SILENT)["running"]
         is_due = row["state"] == "ready"
@@ -125,14 +126,20 @@ class Surroundings:
         )
 
     def _before(self, row: Row) -> list[int] | None:
-        """The older jobs of its ordering key that live; None: it waits for nobody of any key."""
+        """Return the older live jobs of its ordering key, or None.
+
+        None means that the job waits for no job of any key.
+        """
         if row["ordering_key"] is None or row["state"] == "running":
             return None
         asked = {**row, "most": MOST_AHEAD}
         return [job for (job,) in self._conn.execute(_BEFORE, asked)]
 
     def _hold(self, row: Row, before: Sequence[int]) -> Hold | None:
-        """The oldest dead letter that holds its ordering key, unless an older job lives."""
+        """Return the oldest dead letter that holds its ordering key.
+
+        The result is None while an older job is live.
+        """
         found = self._conn.execute(_HOLD, row).fetchone()
         if found is None or (before and before[0] < found[0]):
             return None
@@ -148,8 +155,9 @@ class Surroundings:
         return Head(row["ordering_key"], max(2, len(before) + 1), *found)
 
     def _batch(self, row: Row) -> int | None:
-        """Return the batch whose callback this parked job is; such a job has no
-        ordering key.
+        """Return the batch whose callback this parked job is.
+
+        Such a job has no ordering key.
         """
         if row["ordering_key"] is not None:
             return None
@@ -157,7 +165,7 @@ class Surroundings:
         return batch
 
     def _line(self, row: Row) -> Line | None:
-        """Behind which limit it waits, if that is what it waits for."""
+        """Return the limit that the job waits for, if it waits for one."""
         found = self._conn.execute(_LINE, (row["id"],)).fetchone()
         return found and Line(*found)
 

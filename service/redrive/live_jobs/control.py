@@ -1,4 +1,7 @@
-"""Stop live jobs, push them, wait for one. Each change is kept in the audit log."""
+"""Cancel live jobs, run them now, or wait for one.
+
+The audit log records each change.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,15 +17,16 @@ from redrive.rules.payloads.redact import redact
 Connection = psycopg.Connection[Any]
 
 CHUNK = 1000
-"""Jobs that one transaction changes; for its length nobody claims from their lanes."""
+"""Jobs that one transaction changes.
+
+During the transaction, no worker claims from their lanes.
+"""
 
 LIVE = results.LIVE
 
 
 class Cancelled(NamedTuple):
-    """Numbers of jobs that were cancelled at once, and of running jobs that were asked
-    to end.
-    """
+    """Numbers of jobs cancelled at once, and of running jobs asked to end."""
 
     cancelled: int
     asked: int
@@ -36,10 +40,12 @@ def cancel(
     actor: str,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Cancelled:
-    """Cancel live jobs: those that wait at once; those that run are told by their workers.
+    """Cancel live jobs.
+
+    Waiting jobs are cancelled at once. Workers tell their running jobs to end.
 
     Args:
-        progress: told after each chunk how many it handled.
+        progress: called after each chunk with the number it handled.
     """
     outcomes: list[str] = []
     for chunk in _chunks(ids, progress):
@@ -58,10 +64,10 @@ def run_now(
     actor: str,
     progress: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Let jobs that wait for their time run at once. Returns how many there were.
+    """Let jobs that wait for their time run at once; return how many there were.
 
     Args:
-        progress: told after each chunk how many it handled.
+        progress: called after each chunk with the number it handled.
     """
     due = 0
     for chunk in _chunks(ids, progress):
@@ -80,9 +86,10 @@ def _chunks(ids: Sequence[int], progress: Callable[[int], None]) -> Iterator[lis
 
 
 def wait(conn: Connection, job: int, timeout: float) -> Ended | None:
-    """Wait for a job's end, at most `timeout` seconds. The result is for people: redacted.
+    """Wait at most `timeout` seconds for a job's end.
 
-    None where there is no such job.
+    The result is for display and therefore redacted. It is None if there is no such
+    job.
     """
     try:
         ended = results.wait(conn, job, timeout)

@@ -10,16 +10,17 @@ from redrive.dead_letters.filter import CATEGORIES, REASONS
 
 LIVE = frozenset({"ready", "scheduled", "retrying", "running", "blocked"})
 ENDED = frozenset({"completed", "cancelled"})
-"""Of queues that have a history."""
+"""States that only queues with a history keep."""
 
 STATES = ("ready", "scheduled", "retrying", "running", "blocked", "completed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter(Criteria):
-    """Selection of live jobs: those that match every field that is set.
+    """Selection of live jobs. A job must match every field that is set.
 
-    Conditions are over `jobs j`, `f`, its last failure, and `w`, what the walk over the jobs found.
+    Conditions refer to `jobs j`, `f`, the job's last failure, and `w`, the row that the
+    walk over the jobs returned.
     """
 
     ids: Annotated[Sequence[int], Criterion(None, "Job id.")] = ()

@@ -1,4 +1,4 @@
-"""Find live jobs: by the page, each at a bounded cost, however many there are."""
+"""Find live jobs page by page, at a bounded cost for each page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, LiteralString
@@ -14,7 +14,7 @@ from redrive.rules.attempts.waiting import Code, why
 Connection = psycopg.Connection[Any]
 
 MOST_LOOKS = 10_000
-"""Jobs that one statement looks at."""
+"""Jobs that one statement examines."""
 FIRST_LOOKS = 100
 IDS_AT_A_TIME = 1000
 
@@ -22,7 +22,7 @@ GUARDS: LiteralString = """
     select set_config(name, 'off', true)
     from unnest(array['enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin',
                       'enable_mergejoin']) as g(name)"""
-"""What is found is few, and looked up by id, whatever the statistics say of the tables."""
+"""Planner settings for looking up few jobs by id, whatever the statistics say."""
 
 _FOUND: LiteralString = """
     left join lateral (
@@ -61,19 +61,20 @@ LISTED = (
     "last_failure",
     "progress",
 )
-"""The fields of `job ls --json`."""
+"""Fields of `job ls --json`."""
 
 FAILURE = ("error_class", "message", "category", "at")
 
 
 def find(conn: Connection, chosen: JobFilter, after: str | None = None) -> Iterator[dict[str, Any]]:
-    """The live jobs of a filter, with the fields of `job ls --json` and a few more.
+    """Yield the live jobs of a filter, with the fields of `job ls --json` and more.
 
-    By queue, priority and lane, in each lane in the order in which they run. Each page is a
-    transaction of its own, so that nothing is held while somebody reads.
+    The order is queue, priority and lane, and within a lane the order of execution.
+    Each page is a transaction of its own, so no lock or snapshot is held while the
+    caller reads.
 
     Args:
-        after: the `place` of the job to go on after; None = from the beginning.
+        after: `place` of the last job already seen; None = from the beginning.
     """
     left = chosen.limit
     around = Surroundings(conn)
@@ -87,7 +88,7 @@ def find(conn: Connection, chosen: JobFilter, after: str | None = None) -> Itera
 def all_described(
     conn: Connection, page: Sequence[dict[str, Any]], around: Surroundings
 ) -> Iterator[dict[str, Any]]:
-    """Each job of a page as people want to see it, and how far those are that run."""
+    """Yield each job of a page for display, with the progress of running ones."""
     running = [row["id"] for row in page if row["state"] == "running"]
     progress = progress_of(conn, running) if running else {}
     for row in page:
@@ -96,7 +97,7 @@ def all_described(
 
 
 def ids(conn: Connection, chosen: JobFilter) -> list[int]:
-    """The ids of the live jobs of a filter."""
+    """Return the ids of the live jobs of a filter."""
     found = [row["id"] for page in _pages(conn, chosen, None) for row in page]
     return found[: chosen.limit]
 
@@ -116,14 +117,15 @@ def _pages(
             return
         place = page.pop()["place"]
         yield page
-        looks = min(MOST_LOOKS, looks * 4)  # what is asked for is rare
+        looks = min(MOST_LOOKS, looks * 4)  # matches are rare
 
 
 def walk(
     conn: Connection, chosen: JobFilter, after: str | None, looks: int
 ) -> list[dict[str, Any]]:
-    """Return the matching jobs of the next `looks`; the last row has no id if there may
-    be more.
+    """Return the matching jobs among the next `looks` jobs.
+
+    If there may be more, the last row has no id.
     """
     where, parameters = chosen.where()
     source: LiteralString = "redrive.walk_jobs_v1(%s::text[], %s::text[], %s, %s) w"
@@ -148,7 +150,7 @@ def _rows(
 def described(
     row: dict[str, Any], around: Surroundings, *, is_one_of_many: bool = False
 ) -> dict[str, Any]:
-    """A row with what is made of several columns, or of what is around it."""
+    """Return a row with its derived fields, some of them from its surroundings."""
     failure = {name: row[name] for name in (*FAILURE, "detail")}
     failure["deliveries"] = row["failed_delivery"]
     is_failed = row["error_class"] is not None
@@ -169,7 +171,7 @@ def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, dict[str, An
 def _progress(row: Mapping[str, Any]) -> dict[str, Any]:
     said = shown_noted(row["detail"], "progress", row["job"], row["deliveries"])
     return {
-        "share": round(row["share"], 6),  # as its type has it: six digits
+        "share": round(row["share"], 6),  # six digits, as in the column
         "text": said.get("text", f"[{said.get(MARK)}]"),
         "at": row["at"],
         "delivery": row["deliveries"],
@@ -177,5 +179,5 @@ def _progress(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def listed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of `find` as `job ls --json` has it."""
+    """Return a row of `find` as `job ls --json` prints it."""
     return {name: row[name] for name in LISTED}

@@ -1,4 +1,4 @@
-"""Jobs that have ended, of the queues that keep them; newest first, each page at a bounded cost."""
+"""Ended jobs of queues with a history, newest first, at a bounded cost per page."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,16 +15,16 @@ from redrive.live_jobs.filter import ENDED, JobFilter
 Connection = psycopg.Connection[Any]
 
 LOOKS = 2_000
-"""Jobs that one statement looks at."""
+"""Jobs that one statement examines."""
 
 PLACE = "ended/"
-"""How the place of a job among those begins; its id follows."""
+"""Beginning of an ended job's place; its id follows."""
 
 PLACES = re.compile(
     rf"{PLACE}\d{{1,19}}|[a-z][a-z0-9_.-]{{0,62}}/-?\d{{1,5}}/\d{{1,5}}/"
     r"(infinity|[0-9]{4}-[0-9T:.-]{10,40}Z)/\d{1,19}"
 )
-"""The place of any job in a list: live, or among those that have ended."""
+"""Pattern of a job's place in a list, live or ended."""
 
 _COLUMNS: LiteralString = """
     id, kind, queue, state, attempt, deliveries, redrives, priority, run_at, created_at, ended_at,
@@ -57,14 +57,14 @@ class _Kept(Criteria):
 def find_ended(
     conn: Connection, chosen: JobFilter, after: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The ended jobs of a filter, newest first, with the fields of `job ls --json`.
+    """Yield the ended jobs of a filter, newest first, as `job ls --json` has them.
 
     Args:
-        after: the `place` of the job to go on after; None = from the newest.
+        after: `place` of the last job already seen; None = from the newest.
     """
     failed = chosen.reason, chosen.category, chosen.error_class, chosen.group
     if not set(chosen.state) & ENDED or any(failed):
-        return  # of one that has ended nothing is known that went wrong
+        return  # the history of a job has no failures
     last = int(after.removeprefix(PLACE)) if after else 2**63 - 1
     left = chosen.limit
     while left is None or left > 0:
@@ -78,7 +78,7 @@ def find_ended(
 
 
 def _page(conn: Connection, chosen: JobFilter, last: int) -> list[dict[str, Any]]:
-    """The next jobs that an index finds, and whether each matches."""
+    """Return the next jobs that an index finds, and whether each matches."""
     named, parameters = _Named(chosen.ids, chosen.tenant, chosen.ordering_key, chosen.key).where()
     kept, others = _Kept(
         chosen.kind, chosen.queue, chosen.state, chosen.since, chosen.until
@@ -86,7 +86,7 @@ def _page(conn: Connection, chosen: JobFilter, last: int) -> list[dict[str, Any]
     query = "select h.*, (" + kept + ") as matches from (select " + _COLUMNS
     query += " from redrive.history h where " + named + _NEWEST
     with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
-        # an index is in the order that is asked for; the statistics of a new day know of no row
+        # An index has the requested order. On a new day the statistics know no rows.
         cursor.execute("select set_config('enable_seqscan', 'off', true)")
         return cursor.execute(query, [*others, *parameters, last, LOOKS]).fetchall()
 
@@ -102,7 +102,7 @@ def _listed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def ended(conn: Connection, job: int) -> Mapping[str, Any] | None:
-    """All that is kept of a job that has ended, with its payload as it is stored."""
+    """Return all that is kept of an ended job, with its payload as it is stored."""
     query: LiteralString = "select " + _COLUMNS + ", headers, payload" + _SHOWN
     with conn.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(query, (job,)).fetchone()

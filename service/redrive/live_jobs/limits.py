@@ -1,4 +1,4 @@
-"""Limits: what runs under them and what waits, and setting them."""
+"""Read and set limits, with their numbers of running and waiting jobs."""
 
 from typing import Any, LiteralString
 
@@ -15,7 +15,7 @@ _FOUND: LiteralString = """
 
 
 def find(conn: Connection) -> list[dict[str, Any]]:
-    """The limits, with the fields of `limit ls --json`."""
+    """Return the limits, with the fields of `limit ls --json`."""
     with conn.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_FOUND).fetchall()
     for row in rows:
@@ -48,7 +48,10 @@ def put(  # noqa: PLR0913 # a limit, and who sets it
     actor: str,
     why: str,
 ) -> bool:
-    """Set a limit; of neither concurrency nor rate, remove it. Whether there is, or was, one."""
+    """Set a limit; without concurrency and rate, remove it.
+
+    Returns whether the limit exists now, or existed before its removal.
+    """
     with conn.cursor(row_factory=scalar_row) as cursor:
         asked = (name, concurrency, rate, actor, why)
         return bool(

@@ -1,4 +1,4 @@
-"""A page of jobs, at a bounded cost in looks and in time: live ones, then those that have ended."""
+"""A page of jobs at a bounded cost: live jobs first, then ended ones."""
 
 from dataclasses import replace
 from itertools import islice
@@ -34,7 +34,7 @@ _BY_KEY: LiteralString = """
 
 
 class Page(NamedTuple):
-    """Some jobs, and the place to go on after; None = there are no more."""
+    """Page of jobs, and the place where the next begins; None = last page."""
 
     rows: list[dict[str, Any]]
     place: str | None
@@ -43,7 +43,7 @@ class Page(NamedTuple):
 def page(
     conn: Connection, chosen: JobFilter, after: str | None, *, most: int, seconds: float
 ) -> Page:
-    """The next jobs of a filter, as many as are found in about so many seconds, at most `most`."""
+    """Return at most `most` matching jobs, found in about `seconds` seconds."""
     live = replace(chosen, state=tuple(state for state in chosen.state if state in LIVE))
     is_past_live = after is not None and after.startswith(PLACE)
     if is_past_live or (chosen.state and not live.state):
@@ -61,7 +61,7 @@ def page(
 
 
 def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
-    """The jobs of a key, which indexes know; none where they are more than a page."""
+    """Return the jobs of a key from an index; none if there is more than a page."""
     keys, statement = chosen.ordering_key, _BY_ORDERING_KEY
     if chosen.key:
         keys, statement = chosen.key, _BY_KEY
@@ -76,7 +76,7 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
 def _live(
     conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
 ) -> Page:
-    if chosen.kind and not chosen.queue:  # only where such jobs have been
+    if chosen.kind and not chosen.queue:  # only queues that had such jobs
         queues = [queue for (queue,) in conn.execute(_QUEUES, (list(chosen.kind),))]
         if not queues:
             return Page([], None)

@@ -1,4 +1,4 @@
-"""The payload of a job as it is, for somebody who says why."""
+"""Read the payload of a job in full, for a stated reason."""
 
 from typing import Any
 
@@ -11,9 +11,10 @@ from redrive.encryption import shown_payload
 def reveal(
     conn: psycopg.Connection[Any], job: int, *, actor: str, why: str
 ) -> dict[str, Any] | None:
-    """The payload of a job, not redacted and decrypted; the audit log keeps who saw it and why.
+    """Return the payload of a job, decrypted and not redacted.
 
-    None where nothing is kept of such a job.
+    The audit log records the reader and the reason. Returns None if nothing is kept of
+    such a job.
     """
     with conn.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(

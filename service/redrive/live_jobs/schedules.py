@@ -1,4 +1,4 @@
-"""Schedules: what comes next and what was last, pausing them, running one now."""
+"""Schedules: list, pause and resume them, and run one now."""
 
 from typing import Any, LiteralString
 
@@ -14,23 +14,26 @@ _FOUND: LiteralString = """
 
 
 def find(conn: Connection) -> list[dict[str, Any]]:
-    """The schedules, with the fields of `schedule ls --json`."""
+    """Return the schedules, with the fields of `schedule ls --json`."""
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(_FOUND).fetchall()
 
 
 def pause(conn: Connection, name: str, *, actor: str, why: str) -> bool:
-    """Fire it no more. Whether it was not paused yet."""
+    """Pause a schedule. Returns False if it was paused already."""
     return bool(_called(conn, "select redrive.pause_schedule_v1(%s, %s, %s)", name, actor, why))
 
 
 def resume(conn: Connection, name: str, *, actor: str, why: str) -> bool:
-    """Fire it again, from its next slot on. Whether it was paused."""
+    """Resume a schedule from its next slot on. Returns False if it was not paused."""
     return bool(_called(conn, "select redrive.resume_schedule_v1(%s, %s, %s)", name, actor, why))
 
 
 def run_now(conn: Connection, name: str, *, actor: str, why: str) -> int | None:
-    """Enqueue its job besides its slots. Returns the job's id; None: there is no such schedule."""
+    """Enqueue the schedule's job now, in addition to its slots.
+
+    Returns the job's id, or None if there is no such schedule.
+    """
     return _called(conn, "select redrive.run_schedule_v1(%s, %s, %s)", name, actor, why)
 
 

@@ -1,4 +1,4 @@
-"""All that is known of one job, wherever it is, and what happened to it, oldest first."""
+"""Everything known about one job, live or not, with its events, oldest first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -37,19 +37,19 @@ _STATES = {
     ("resolved", "succeeded"): "completed",
     ("resolved", "cancelled"): "cancelled",
 }
-"""State and outcome of a dead letter -> the state of a job that lives no longer."""
+"""Maps the state and outcome of a dead letter to the state of its ended job."""
 
 _BY_CAMPAIGN = "redrive"
-"""The action of the audit log that a dead letter's own columns tell of."""
+"""Action of the audit log that a dead letter's own columns describe."""
 
 _EDIT = "edit"
-"""The action that says what it changed."""
+"""Action of the audit log for edits, which has a list of changes."""
 
 
 def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
-    """A job with its story and why it does not run. The payload is redacted.
+    """Return a job with its story and why it does not run, or None.
 
-    None for one of which nothing is on record.
+    The payload is redacted. The result is None if nothing is on record of the job.
     """
     with conn.cursor(row_factory=dict_row) as cursor:
         deaths = cursor.execute(_DEATHS, (job,)).fetchall()
@@ -91,7 +91,7 @@ def _checkpoint(job: int, row: Row, failures: list[dict[str, Any]]) -> dict[str,
 def _live(
     conn: psycopg.Connection[Any], job: int, failures: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """A live job; None where it is none."""
+    """Return a live job; None if it is not live."""
     live = next(find(conn, JobFilter(ids=(job,))), None)
     with conn.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(_PAYLOAD, (job,)).fetchone()
@@ -110,7 +110,7 @@ def _live(
 def _over(
     conn: psycopg.Connection[Any], job: int, deaths: Sequence[Row], lines: Sequence[Row]
 ) -> dict[str, Any] | None:
-    """A job that lives no longer, by whatever tells most of it."""
+    """Return a job that is no longer live, from the source that knows most."""
     if (row := ended(conn, job)) is not None:
         return _kept(row)
     if deaths:
@@ -119,7 +119,7 @@ def _over(
 
 
 def _kept(row: Row) -> dict[str, Any]:
-    """A job that the history of its queue has."""
+    """Return a job from the history of its queue."""
     payload = shown_payload(row)
     secrets = secret_values([payload, row["headers"]])
     return listed(row) | {
@@ -130,7 +130,7 @@ def _kept(row: Row) -> dict[str, Any]:
 
 
 def _ended(letter: Row, death: Row) -> dict[str, Any]:
-    """A job that died, and what became of it since."""
+    """Return a job that died, and its outcome since."""
     state = _STATES.get((death["state"], death["outcome"]), "completed")
     if state == "dead":
         text = f"it died: {letter['reason']}; redrive dlq redrive {letter['id']} puts it back"
@@ -156,7 +156,7 @@ def _ended(letter: Row, death: Row) -> dict[str, Any]:
 
 
 def _gone(job: int, line: Row) -> dict[str, Any]:
-    """A job that only the audit log knows."""
+    """Return a job that only the audit log knows."""
     state = "cancelled" if line["action"] in {"cancel", "end cancel"} else "gone"
     text = f"it lives no longer; the last that is on record: {line['action']}"
     return dict.fromkeys(LISTED) | {
@@ -183,7 +183,8 @@ def _story(
     for effect in effects:
         yield _step(effect["at"], f"side effect: {effect['what']}")
     for death in deaths:
-        # of the same statement as its last failure, whose clock may have been read later
+        # The same statement wrote its last failure, whose clock may have been read
+        # later.
         last = (f["at"] for f in failures if f["deliveries"] == death["deliveries"])
         yield _step(max((death["died_at"], *last)), f"died: {death['reason']}")
         if death["state"] in {"redriven", "resolved"} and death["settled_at"] is not None:
@@ -201,9 +202,12 @@ def _act(line: Row) -> str:
 
 
 def _schedule_of(headers: Mapping[str, Any]) -> dict[str, str] | None:
-    """The schedule that enqueued a job, and for when; None: a producer did."""
+    """Return the schedule that enqueued a job, and its slot.
+
+    None means that a producer enqueued it.
+    """
     name, slot = headers.get("schedule"), headers.get("scheduled_for")
-    # a producer may have headers of these names
+    # A producer may use headers with these names.
     if isinstance(name, str) and isinstance(slot, str):
         return {"name": name, "scheduled_for": slot}
     return None

@@ -1,4 +1,4 @@
-"""What stands still: queues whose due jobs nobody claims, workers that are gone, and why."""
+"""Find stalled queues and lost workers, and the sessions that block them."""
 
 import time
 from typing import Any, LiteralString, NamedTuple
@@ -7,14 +7,17 @@ import psycopg
 from psycopg.rows import class_row, scalar_row
 
 PATIENCE_SECONDS = 60.0
-"""For how long a queue may stand still."""
+"""How long a queue may stall."""
 
 SAMPLE_SECONDS = 1.0
-"""For how long to look who blocks a worker: a worker waits for a tenth of a second at a time."""
+"""How long to watch for sessions that block a worker.
+
+A worker waits for a tenth of a second at a time.
+"""
 
 
 class Standing(NamedTuple):
-    """A queue with a due job that none of its workers claims, though they have free slots."""
+    """Queue with a due job that its workers do not claim despite free slots."""
 
     queue: str
     seconds: float
@@ -22,10 +25,10 @@ class Standing(NamedTuple):
 
 
 class Blocker(NamedTuple):
-    """A session whose locks stop Redrive.
+    """Session whose locks stop Redrive.
 
-    `seconds`: for how long its transaction has been open, None if this login may not know.
-    `table`: the table that it has locked as a whole, None if it is rows.
+    `seconds`: age of its transaction, None if this login may not see it. `table`: table
+    that it has locked as a whole, None if it locked rows.
     """
 
     pid: int
@@ -69,7 +72,7 @@ _LOCKED_ROWS: LiteralString = f"""
 
 
 def standing(conn: psycopg.Connection[Any]) -> list[Standing]:
-    """Return the queues that stand still, the longest first."""
+    """Return the stalled queues, the longest stalled first."""
     with conn.cursor(row_factory=class_row(Standing)) as cursor:
         return cursor.execute(_STANDING, (PATIENCE_SECONDS,)).fetchall()
 
@@ -81,19 +84,20 @@ def unserved(conn: psycopg.Connection[Any]) -> list[str]:
 
 
 def alive(conn: psycopg.Connection[Any]) -> int:
-    """Return how many workers live."""
+    """Return the number of live workers."""
     return _count(conn, _ALIVE)
 
 
 def lost(conn: psycopg.Connection[Any]) -> int:
-    """Return how many workers hold jobs and do not live."""
+    """Return the number of workers that hold jobs and are no longer live."""
     return _count(conn, "select redrive.lost_workers_v1()")
 
 
 def blockers(conn: psycopg.Connection[Any]) -> list[Blocker]:
     """Return the sessions whose locks stop Redrive.
 
-    Takes up to a second: who blocks a row is seen only while somebody waits for it.
+    This takes up to a second: a session that blocks a row is visible only while another
+    session waits for that row.
     """
     end = time.monotonic() + SAMPLE_SECONDS
     with conn.cursor(row_factory=class_row(Blocker)) as cursor:

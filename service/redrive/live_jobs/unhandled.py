@@ -7,7 +7,7 @@ from psycopg.rows import class_row
 
 
 class Unhandled(NamedTuple):
-    """Jobs that are due on a queue with workers, and what those handle instead of their kind."""
+    """Due jobs of one kind that no worker handles, and the kinds handled there."""
 
     queue: str
     kind: str
@@ -16,7 +16,10 @@ class Unhandled(NamedTuple):
 
 
 def unhandled(conn: psycopg.Connection[Any]) -> list[Unhandled]:
-    """The kinds whose jobs wait while no living worker handles them, those of most jobs first."""
+    """Return the kinds whose jobs wait while no live worker handles them.
+
+    Kinds with the most jobs come first.
+    """
     with conn.cursor(row_factory=class_row(Unhandled)) as cursor:
         return cursor.execute(
             "select queue, kind, jobs, handled from redrive.unhandled_v1()"

@@ -1,4 +1,4 @@
-"""Workers: who works, on what, and since when they were heard of."""
+"""Workers: their names, their queues, and when each was last seen."""
 
 from typing import Any, LiteralString
 
@@ -16,10 +16,14 @@ _FOUND: LiteralString = """
            extract(epoch from c.at - w.started_at)::float8 as uptime_seconds,
            extract(epoch from c.at - w.seen_at)::float8 as heartbeat_age_seconds
     from redrive.workers w cross join (select clock_timestamp() as at) c order by w.name, w.id"""
-"""Who ended in peace is in no row; who was lost, until its jobs are rescued and it is forgotten."""
+"""Query for workers.
+
+A worker that ended normally has no row. A lost one keeps its row until its jobs are
+rescued and it is forgotten.
+"""
 
 
 def find(conn: psycopg.Connection[Any]) -> list[dict[str, Any]]:
-    """The workers, with the fields of `worker ls --json`."""
+    """Return the workers, with the fields of `worker ls --json`."""
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(_FOUND).fetchall()

@@ -1,1 +1,1 @@
-"""Decisions of Redrive as pure functions and values: no I/O, no clock, no randomness."""
+"""Decisions of Redrive as pure functions and values: no I/O, clock or randomness."""

@@ -1,8 +1,7 @@
-"""Allowed addresses: those of the internet, and the networks that the configuration
-names.
+"""Check of addresses: public ones and configured networks are allowed.
 
-Whoever answers for a name can let it lead inwards, to a database, to this machine or to the
-credentials that a cloud hands out at an address of its own.
+The owner of a name can point it at an internal address. There a database, this machine,
+or the credentials service of a cloud might answer.
 """
 
 from collections.abc import Iterable
@@ -12,9 +11,9 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 INWARD_ALL_THE_SAME = (
-    IPv4Network("168.63.129.16/32"),  # Azure: a machine's own services, at a global address
-    IPv4Network("192.0.0.0/24"),  # Oracle's metadata among others; private to a newer Python alone
-    IPv6Network("64:ff9b:1::/48"),  # NAT64 of one's own; as above
+    IPv4Network("168.63.129.16/32"),  # Azure: host services at a global address
+    IPv4Network("192.0.0.0/24"),  # Oracle's metadata; older Pythons call it public
+    IPv6Network("64:ff9b:1::/48"),  # a local NAT64; as above
 )
 
 NAT64 = IPv6Network("64:ff9b::/96")
@@ -24,8 +23,8 @@ def is_allowed(text: str, named: Iterable[Network]) -> bool:
     """Return True if a connection to an address is allowed.
 
     Args:
-        text: the address, as the resolver has it.
-        named: networks that are allowed although they lead inwards.
+        text: the address from the resolver.
+        named: internal networks that are allowed nevertheless.
     """
     address = ip_address(text.partition("%")[0])
     if any(address in network for network in named):
@@ -36,7 +35,7 @@ def is_allowed(text: str, named: Iterable[Network]) -> bool:
 
 
 def _reached(address: Address) -> Address:
-    """The address of version 4 that is written inside one of version 6, or else itself."""
+    """Return the IPv4 address inside an IPv6 address, or else the address itself."""
     if isinstance(address, IPv4Address):
         return address
     if address in NAT64:

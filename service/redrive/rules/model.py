@@ -1,4 +1,4 @@
-"""The words of the domain as values: what a claimed job and a failure are."""
+"""Values of the domain: a claimed job, a failure, its category and its reason."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Category(StrEnum):
-    """The sort of a failure; it decides what happens next."""
+    """Category of a failure; it decides what happens next."""
 
     TRANSIENT = "transient"
     THROTTLED = "throttled"
@@ -19,7 +19,7 @@ class Category(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a job died."""
+    """Reason for a job's death."""
 
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     NOT_RETRYABLE = "not_retryable"
@@ -35,8 +35,9 @@ class Reason(StrEnum):
 class Claimed:
     """Facts about a claimed job that decisions need.
 
-    `losses` counts the processes that died under it, `streak` its failures in a row with
-    `fingerprint`, `expires_in` the seconds left of its window (None: no window).
+    `losses`: number of processes that died while they ran the job. `streak`: number of
+    its last failures in a row with `fingerprint`. `expires_in`: seconds left of its
+    window; None = no window.
     """
 
     kind: str
@@ -52,8 +53,9 @@ class Claimed:
 class Failure:
     """Record of a failed attempt: JSON, bounded, free of control characters.
 
-    `retry_after`: seconds the other side asked us to wait, or None. `verdict`: what a rule of the
-    handler's policy asks for whatever the category (retry, give_up, cancel), or None.
+    `retry_after`: seconds that the other side asked us to wait, or None. `verdict`:
+    action that a rule of the handler's policy demands for any category (retry, give_up,
+    cancel), or None.
     """
 
     error_class: str
@@ -65,7 +67,7 @@ class Failure:
     verdict: str | None = None
 
     def record(self) -> dict[str, Any]:
-        """The failure as settle_v1 takes it."""
+        """Return the failure in the form of settle_v1's argument."""
         return {
             "error_class": self.error_class,
             "message": self.message,

@@ -1,8 +1,8 @@
-"""HTTP targets: jobs whose work is somebody's HTTP endpoint, in any language.
+"""HTTP targets: jobs that call an HTTP endpoint, written in any language.
 
-A file routes kinds to URLs; the runner sends the payload and reads the answer. 2xx completes the
-job. 408, 425, 429, 5xx and connection errors are tried again, no sooner than Retry-After says;
-other answers are final.
+A file routes kinds to URLs. The runner sends the payload and reads the answer. 2xx
+completes the job. 408, 425, 429, 5xx and connection errors are retried, no sooner than
+Retry-After says. Other answers are final.
 
     allowed_hosts: [billing.internal]
     allowed_networks: [10.0.0.0/8]

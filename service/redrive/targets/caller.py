@@ -1,4 +1,4 @@
-"""Call a target: one request an attempt, to an address that was looked at, within a deadline."""
+"""Call of a target: one request per attempt, to a checked address, in limited time."""
 
 import asyncio
 import json
@@ -30,33 +30,31 @@ from redrive.targets.file import Target, Targets
 from redrive.targets.signing import read_keys, signed
 
 KEPT_BODY = 2_048
-"""Characters of an answer that are kept with a failure."""
+"""Number of an answer's characters that are kept with a failure."""
 
 READ_BODY = 65_536
-"""Bytes of an answer that are read at all."""
+"""Largest number of an answer's bytes to read."""
 
 KEEP_ALIVE_SECONDS = 5.0
 
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
-"""What a key may hold to go into a header as it is; the rest is percent-encoded."""
+"""Characters of a key that a header takes unchanged; others are percent-encoded."""
 
 RETRIED = frozenset({400, 408, 422, 425, 429})
 NOT_RETRYABLE = Rule(status=frozenset(range(300, 500)) - RETRIED, then="give_up")
-"""400 and 422 are left to their category: the payload is invalid, and says so as the reason."""
+"""Final answers. 400 and 422 are left to their category, whose reason is clearer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of an endpoint, by which a failure is judged; names of headers are lower
-    case.
-    """
+    """Answer of an endpoint, for the failure's category; header names are lowercase."""
 
     status_code: int
     headers: Mapping[str, str]
 
 
 class TargetError(Exception):
-    """An endpoint did not answer with success; `response` has its status and headers."""
+    """An endpoint answered with a failure; `response` has its status and headers."""
 
     def __init__(self, host: str, response: Answer, body: str) -> None:
         super().__init__(f"{host} answered {response.status_code}" + (f": {body}" if body else ""))
@@ -64,7 +62,7 @@ class TargetError(Exception):
 
 
 class AddressRefused(PermissionError):
-    """A name led to an address that no connection may be made to."""
+    """A name resolved to an address that is not allowed."""
 
     def __init__(self, host: str, address: str) -> None:
         super().__init__(
@@ -74,10 +72,14 @@ class AddressRefused(PermissionError):
 
 
 def register(handlers: Handlers, read: Targets, slots: int) -> None:
-    """Add a handler for each target; `slots` bounds the connections kept open.
+    """Add a handler for each target.
+
+    Args:
+        slots: limit of the connections that are kept open.
 
     Raises:
-        SettingsError: a kind has a handler already, or a key or certificate cannot be read.
+        SettingsError: a kind already has a handler, or a key or certificate cannot be
+            read.
     """
     for kind, target in read.targets.items():
         if handlers.get(kind) is not None:
@@ -116,7 +118,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
 def _policy(target: Target) -> Policy:
     return Policy(
         max_attempts=target.max_attempts,
-        timeout=target.timeout + 5,  # the client's own timeout comes first, and says what hung
+        timeout=target.timeout + 5,  # the client's own timeout is first and clearer
         backoff=target.backoff,
         backoff_cap=max(target.backoff_cap, target.backoff),
         rules=(NOT_RETRYABLE,),
@@ -124,7 +126,10 @@ def _policy(target: Target) -> Policy:
 
 
 class _Network(httpcore.AsyncNetworkBackend):
-    """Looks at an address when it connects to it: a name may lead elsewhere a moment later."""
+    """A network backend that checks each address when it connects.
+
+    An earlier check would not be safe, because a name may resolve differently later.
+    """
 
     def __init__(self, named: Iterable[Network]) -> None:
         self._named = tuple(named)
@@ -138,7 +143,7 @@ class _Network(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address of a host that is allowed and answers."""
+        """Connect to the first allowed address of a host that answers."""
         *others, last = await self._addresses(host, port)
         share = timeout and timeout / (len(others) + 1)
         for address in others:
@@ -149,7 +154,7 @@ class _Network(httpcore.AsyncNetworkBackend):
         return await self._backend.connect_tcp(last, port, share, local_address, socket_options)
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
-        """The allowed addresses of a host, at least one. Raises AddressRefused."""
+        """Return the allowed addresses of a host, or raise AddressRefused."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = [str(where[0]) for *_, where in found]
@@ -160,7 +165,7 @@ class _Network(httpcore.AsyncNetworkBackend):
 
 
 class _Caller:
-    """The function of a target's handler: one pool of connections, kept open between jobs."""
+    """Function of a target's handler, with a pool of connections kept between jobs."""
 
     def __init__(self, target: Target, named: Iterable[Network], slots: int) -> None:
         self._target = target
@@ -202,7 +207,7 @@ class _Caller:
             extensions={"timeout": {"connect": self._target.timeout}},
         ) as response:
             read = await _read_some(response)
-        if not 200 <= response.status < 300:  # noqa: PLR2004 # what success is, in HTTP
+        if not 200 <= response.status < 300:  # noqa: PLR2004 # success in HTTP
             headers = {
                 name.decode("latin-1").lower(): value.decode("latin-1")
                 for name, value in response.headers
@@ -222,7 +227,7 @@ class _Caller:
         if job.scheduled_for is not None:
             sent["redrive-scheduled-for"] = job.scheduled_for.isoformat()
         trace = current_traceparent() or job.headers.get("traceparent")
-        if isinstance(trace, str) and trace.isascii() and trace.isprintable():  # a producer's
+        if isinstance(trace, str) and trace.isascii() and trace.isprintable():  # set by a producer
             sent["traceparent"] = trace
         if self._keys:
             sent |= signed(self._keys, key.replace(".", "%2E"), int(time.time()), body)
@@ -230,7 +235,7 @@ class _Caller:
 
 
 def _literal(host: str) -> Sequence[Network]:
-    """The network of a host that is written as an address: who allowed it said what it is."""
+    """Return the network of a host that is an address; allowing the host allowed it."""
     try:
         return (ip_network(host),)
     except ValueError:
@@ -238,7 +243,10 @@ def _literal(host: str) -> Sequence[Network]:
 
 
 async def _read_some(response: httpcore.Response) -> bytes:
-    """The beginning of an answer, as it is: what is compressed may be any size once it is not."""
+    """Return the beginning of an answer's raw bytes, without decompressing them.
+
+    A decompressed answer might have any size.
+    """
     found = bytearray()
     async for chunk in response.aiter_stream():
         found += chunk
@@ -248,9 +256,7 @@ async def _read_some(response: httpcore.Response) -> bytes:
 
 
 def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str]:
-    """Return the secrets sent to an endpoint: keys, and headers whose names sound
-    secret.
-    """
+    """Return the secrets sent to an endpoint: keys and secret headers."""
     without_scheme = {name: value.rpartition(" ")[2] for name, value in headers.items()}
     found = secrets_of_environment(headers) | secrets_of_environment(without_scheme)
     return found | {b64encode(key).decode().rstrip("=") for key in keys}
@@ -262,11 +268,11 @@ def _text(read: bytes, known: Collection[str]) -> str:
 
 
 def _redacted(text: str, known: Collection[str]) -> str:
-    """JSON without the values of its secret keys; other text without what looks like one."""
+    """Return a text without secrets: JSON by its keys, other text by patterns."""
     try:
         return json.dumps(redact(json.loads(text), secrets=known), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return scrub(text, known)  # before it is cut: what is cut off cannot close what it opened
+        return scrub(text, known)  # before it is cut, so that quotes are closed
 
 
 def _tls(target: Target) -> ssl.SSLContext:

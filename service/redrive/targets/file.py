@@ -1,4 +1,4 @@
-"""The file of targets: read, and refused with one line."""
+"""The file of targets: read it, or reject it with one line."""
 
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network
@@ -15,7 +15,7 @@ from redrive.rules.scheduling.slots import CatchUp
 
 HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
-"""Neither can end its line: what follows would be a header of its own."""
+"""Text without line ends, because text after a line end would be a separate header."""
 
 
 class TargetHeal(BaseModel):
@@ -28,9 +28,7 @@ class TargetHeal(BaseModel):
 
 
 class Target(BaseModel):
-    """Target of a kind's jobs. Durations are in seconds; retries are set as in
-    `Policy`.
-    """
+    """Target of a kind's jobs. Durations are in seconds; retries as in `Policy`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -81,8 +79,8 @@ def load(path: Path) -> Targets:
     """Read a file of targets.
 
     Raises:
-        SettingsError: it cannot be read, a field is wrong, or a URL's host is not among
-            `allowed_hosts`.
+        SettingsError: the file cannot be read, a field is wrong, or a URL's host is not
+            in `allowed_hosts`.
     """
     try:
         read = Targets.model_validate(_read_yaml(path))
@@ -97,14 +95,14 @@ def load(path: Path) -> Targets:
 
 
 def _first_fault(error: ValidationError) -> str:
-    """The first field that is wrong, and how, without its value."""
+    """Return the first wrong field and its fault, without its value."""
     first = error.errors(include_input=False, include_url=False)[0]
     where = ".".join(map(str, first["loc"])) or "the file"
     return f"{where}: {first['msg']}"
 
 
 def _read_yaml(path: Path) -> Any:
-    if not all(map(find_spec, ("httpcore", "yaml"))):  # an extra
+    if not all(map(find_spec, ("httpcore", "yaml"))):  # the extra `http`
         msg = "REDRIVE_TARGETS needs the http extra; install it with: pip install 'redrive[http]'"
         raise SettingsError(msg)
     import yaml  # noqa: PLC0415 # as above
@@ -128,7 +126,7 @@ def _fault_of_url(url: str, allowed_hosts: list[str]) -> str:
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError:  # a bracket that is left open, a port that is no number
+    except ValueError:  # an open bracket, or an invalid port
         return "is not a URL: its host or port cannot be read"
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         return "must start with http:// or https:// and name a host"

@@ -1,6 +1,7 @@
-"""Signatures by the Standard Webhooks specification: of id, instant and body, by one or more keys.
+"""Signatures of id, instant and body by the Standard Webhooks specification.
 
-While keys are rotated each request has a signature by each of them, and the receiver accepts any.
+While keys are rotated, each request has a signature by each key. The receiver accepts
+any of them.
 """
 
 import base64
@@ -20,10 +21,10 @@ RULE = (
 
 
 def read_keys(path: Path) -> tuple[bytes, ...]:
-    """The keys of a file, in its order.
+    """Return the keys of a file, in order.
 
     Raises:
-        SettingsError: it cannot be read, holds none, or names the line of one that is not valid.
+        SettingsError: the file cannot be read, has no keys, or has an invalid line.
     """
     try:
         lines = path.read_text("ascii").splitlines()
@@ -48,7 +49,7 @@ def _keys(path: Path, lines: Sequence[str]) -> Iterator[bytes]:
 
 
 def _decoded(line: str) -> bytes:
-    """The bytes of a key; none where it is not written as one."""
+    """Return the bytes of a key; empty if its format is wrong."""
     if not line.startswith(PREFIX):
         return b""
     try:
@@ -65,9 +66,9 @@ def signed(keys: Sequence[bytes], message: str, at: int, body: bytes) -> dict[st
     """Return the headers for a request.
 
     Args:
-        message: the id of what is sent, the same for every attempt; without full stops, which
-            stand between what is signed.
-        at: when it is sent, in Unix seconds.
+        message: the id of the message, the same for every attempt. It must not contain
+            full stops, which separate the signed parts.
+        at: time of sending, in Unix seconds.
     """
     content = f"{message}.{at}.".encode() + body
     signatures = [

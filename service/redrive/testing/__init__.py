@@ -1,4 +1,4 @@
-"""For users' own tests: run handlers here and now, see what was enqueued, have a Postgres.
+"""Tools for users' own tests: run handlers, see enqueued jobs, and start a Postgres.
 
 def test_a_declined_card_is_given_up() -> None:
     outcome = run(jobs, "invoice.charge", {"number": 17, "amount": "9.90"})

@@ -1,4 +1,4 @@
-"""Run one attempt of a job here and now, as a runner would."""
+"""Run one attempt of a job in this process, as a runner would."""
 
 import asyncio
 import contextlib
@@ -48,21 +48,23 @@ HOLD = (
     " where id = cast(%s as bigint) returning worker)"
     " select max(worker) from held"
 )
-"""What a claim does, for one job: one that was enqueued in the same transaction is not due yet."""
+"""Claim of one job. A job enqueued in the same transaction is not due for a normal
+claim yet."""
 
 IS_LEFT = "select exists (select from redrive.jobs where id = cast(%s as bigint))"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Expected end of the attempt.
+    """End of an attempt in a test.
 
     Attributes:
         outcome: completed, retried, released, dead or cancelled.
-        reason: why it died or was released; None otherwise.
-        delay: seconds until it would run again.
-        category, error_class, message: of the failure, as they would be stored; else empty.
-        side_effects: what the handler reported, in order.
+        reason: the reason of a death or a release; None otherwise.
+        delay: seconds until the job would run again.
+        category, error_class, message: of the failure, as they would be stored; else
+            empty.
+        side_effects: the handler's side effects, in order.
     """
 
     outcome: str
@@ -85,22 +87,24 @@ def run(
     conn: SyncConnection | None = None,
     **options: Unpack[JobOptions],
 ) -> Outcome:
-    """Run one attempt of a job's handler here and now, as a runner would.
+    """Run one attempt of a job's handler in this process, as a runner would.
 
     Args:
         handlers: the registry under test.
         kind: as for `handlers.enqueue`.
-        payload: so, too; what could not be stored raises InvalidJob here as there. One that the
-            handler cannot read is a dead letter, as of a producer elsewhere.
-        attempt: which attempt this is, from 1.
-        conn: where the job is, as one that a worker has claimed, so that the handler can call
-            `job.complete(conn)`: the connection that the handler uses, too. Nothing is committed or
-            rolled back on it. Without it there is no job in any database.
+        payload: as for `handlers.enqueue`. A payload that cannot be stored raises
+            InvalidJob. If the handler cannot read it, the outcome is dead, as for jobs
+            of other producers.
+        attempt: the number of this attempt, from 1.
+        conn: the connection that has the job, as if a worker had claimed it. The
+            handler must use the same connection, and can call `job.complete(conn)`.
+            Nothing is committed or rolled back on it. Without `conn` no database has
+            the job.
         options: as for `enqueue`.
 
     Raises:
         LookupError: no handler is registered for the kind.
-        RuntimeError: an event loop is running here; await `run_async`.
+        RuntimeError: an event loop is running; await `run_async` instead.
     """
     check_options("run", options)
     return in_new_loop(
@@ -117,7 +121,7 @@ async def run_async(
     conn: SyncConnection | AsyncConnection | None = None,
     **options: Unpack[JobOptions],
 ) -> Outcome:
-    """Do the same within an event loop, where `conn` may be an async connection."""
+    """Run one attempt inside an event loop; `conn` may be an async connection."""
     given = options_for(handlers.known(kind), options)
     stored = dump_model(payload)
     job = check_job(fields_of_call("run_async", kind, stored, given))
@@ -132,7 +136,10 @@ async def run_async(
 
 
 def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
-    """Run it to its end where no event loop runs; where one does, name what to await."""
+    """Run a coroutine to its end; if an event loop is running, raise RuntimeError.
+
+    The message names the function to await instead.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -143,15 +150,16 @@ def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
 
 
 async def answer(given: Any) -> Any:
-    """Return what a connection answers, sync or async."""
+    """Return the result of a query on a sync or async connection."""
     return await given if inspect.isawaitable(given) else given
 
 
 async def hold(conn: Any, job: int) -> int:
-    """Claim a job in the transaction that is open on `conn`. Returns the worker that has it.
+    """Claim a job in the transaction that is open on `conn`, and return its worker.
 
     Raises:
-        LookupError: there is no such job, as the key it was enqueued with has succeeded already.
+        LookupError: there is no such job; for example, a job with its key has already
+            succeeded.
     """
     worker = await answer(sql_drivers.scalar(conn, HOLD, (job,), _itself))
     if worker is None:
@@ -165,7 +173,7 @@ def _itself(value: Any) -> Any:
 
 
 def _claimed(number: int, deliveries: int, job: CheckedJob, attempt: int) -> Work:
-    """A new job as a runner gets it."""
+    """Return a new job in the form that a runner receives."""
     extras = {
         "max_attempts": job["max_attempts"],
         "idempotency_key": job["idempotency_key"],
@@ -178,7 +186,7 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, attempt: int) -> Wor
 
 
 async def attempt_of(handlers: Handlers, batch: Jobs, conn: Any = None) -> Outcome:
-    """Run the one job of a batch; it is held on `conn`, if that is given."""
+    """Run the only job of a batch; claim it on `conn` first, if given."""
     sent: list[SideEffect | Observed | Checkpoint | Progress] = []
 
     def send(message: SideEffect | Observed | Checkpoint | Progress) -> None:
@@ -200,7 +208,7 @@ async def attempt_of(handlers: Handlers, batch: Jobs, conn: Any = None) -> Outco
 
 
 async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settlement:
-    """Run the attempt within its limit of time, and return how it ends."""
+    """Run the attempt within its timeout, and return its settlement."""
     (work,) = batch.rows
     task = cast("asyncio.Task[Any]", asyncio.current_task())
     attempt = Attempt(services, task, batch, work, time.monotonic_ns())
@@ -215,8 +223,8 @@ async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settleme
 
 
 async def _has_completed(conn: Any, work: Work, settlement: NotComplete | None) -> bool:
-    """Return True if the handler's own completion stands, whatever it raised later."""
-    if conn is None:  # then the best is supposed of its transaction
+    """Return True if the handler completed the job itself, even if it raised later."""
+    if conn is None:  # without a connection the commit is assumed
         return _is_not_committed(settlement)
     return not await answer(sql_drivers.scalar(conn, IS_LEFT, (work.id,), bool))
 

@@ -1,4 +1,4 @@
-"""Run what is enqueued, here and now, in the transaction that is open on a connection."""
+"""Run enqueued jobs in this process, in a connection's open transaction."""
 
 from typing import Any
 
@@ -25,28 +25,31 @@ NEXT = (
     " order by run_at, id limit 1) j)"
 )
 MOST = 1_000
-"""Jobs in one call: more of them enqueue each other for ever."""
+"""Largest number of jobs in one call. More suggest that jobs enqueue each other
+endlessly."""
 
 
 def run_enqueued(
     handlers: Handlers, conn: SyncConnection, *, ahead: Seconds = 0
 ) -> dict[int, Outcome]:
-    """Run one attempt of each job that is due, and of what they enqueue, until there is no more.
+    """Run one attempt of each due job, and of the jobs that they enqueue.
 
-    It happens in the transaction that is open on `conn`, in the order in which the jobs are due. A
-    job that completes is gone then; any other stays as it is, claimed.
+    The call ends when no due job is left. It works in the transaction that is open on
+    `conn`, in the order in which the jobs are due. A completed job is gone then. Any
+    other job stays unchanged and claimed.
 
     Args:
         handlers: the registry; jobs of other kinds are left alone.
-        conn: where the jobs are. Nothing is committed or rolled back on it.
-        ahead: how far to look into the future: jobs that are due by then run, too.
+        conn: the connection that has the jobs. Nothing is committed or rolled back on
+            it.
+        ahead: also run jobs that will be due within this time.
 
     Returns:
-        how each job ended, by its id.
+        The end of each job, by its id.
 
     Raises:
-        RuntimeError: an event loop is running here, await `run_enqueued_async`; or the jobs enqueue
-            others for ever.
+        RuntimeError: an event loop is running, so await `run_enqueued_async`; or jobs
+            enqueue other jobs endlessly.
     """
     return in_new_loop(run_enqueued_async(handlers, conn, ahead=ahead), "run_enqueued_async")
 
@@ -54,7 +57,7 @@ def run_enqueued(
 async def run_enqueued_async(
     handlers: Handlers, conn: SyncConnection | AsyncConnection, *, ahead: Seconds = 0
 ) -> dict[int, Outcome]:
-    """Do the same within an event loop, where `conn` may be an async connection."""
+    """Run due jobs inside an event loop; `conn` may be an async connection."""
     kinds = msgspec.json.encode([handler.kind for handler in handlers]).decode()
     outcomes: dict[int, Outcome] = {}
     for _ in range(MOST):
@@ -83,7 +86,7 @@ def _work(row: dict[str, Any]) -> Work:
 
 
 async def _complete(conn: Any, worker: int, row: dict[str, Any]) -> None:
-    """Complete a job whose handler has not done so itself."""
+    """Complete a job if its handler has not done so."""
     if await answer(sql_drivers.scalar(conn, IS_LEFT, (row["id"],), bool)):
         parameters = (worker, row["id"], row["deliveries"] + 1)
         await answer(sql_drivers.scalar(conn, COMPLETE, parameters, bool))

@@ -1,4 +1,4 @@
-"""See which jobs a connection's open transaction has, on whatever driver."""
+"""Read the jobs that a connection's open transaction sees, with any driver."""
 
 from collections.abc import Awaitable, Mapping
 from datetime import datetime
@@ -23,10 +23,10 @@ def enqueued(conn: SyncConnection, kind: str | None = None) -> list[dict[str, An
 @overload
 def enqueued(conn: AsyncConnection, kind: str | None = None) -> Awaitable[list[dict[str, Any]]]: ...
 def enqueued(conn: Any, kind: str | None = None) -> Any:
-    """The jobs that wait or run, oldest first, of one kind or all.
+    """Return the waiting and running jobs, oldest first, of one kind or all.
 
-    It sees what the open transaction of `conn` did. The `run_at` of a job that waits behind its
-    ordering key is None.
+    The result includes the changes of the open transaction of `conn`. A job that waits
+    behind its ordering key has the `run_at` None.
     """
     return sql_drivers.scalar(conn, ENQUEUED, (kind, kind), _read)
 
@@ -42,10 +42,11 @@ def assert_enqueued(
 def assert_enqueued(
     conn: Any, kind: str, payload: Mapping[str, Any] | None = None, **fields: Any
 ) -> Any:
-    """Return the one job of `kind` with at least this payload and these fields (queue, ...).
+    """Return the only job of `kind` with at least this payload and these fields.
 
     Raises:
-        AssertionError: there is none, or more than one; the text shows what is enqueued.
+        AssertionError: no job or several jobs match; the message lists the enqueued
+            jobs.
     """
     wanted = dict(payload or {})
     return sql_drivers.scalar(

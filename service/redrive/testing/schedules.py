@@ -1,4 +1,4 @@
-"""Schedules in tests: when they fire, and what their jobs do."""
+"""Schedules in tests: their slots, and an attempt of a slot's job."""
 
 from datetime import UTC, datetime
 from itertools import islice
@@ -12,11 +12,11 @@ from redrive.testing.attempt import Outcome, run
 
 
 def slots(handlers: Handlers, schedule: str, after: datetime, n: int = 10) -> list[datetime]:
-    """The first `n` slots of a schedule after an instant, UTC.
+    """Return the first `n` slots of a schedule after an instant, UTC.
 
     Args:
         handlers: the registry under test.
-        schedule: its name; the kind, where it has none of its own.
+        schedule: the name of the schedule; the kind, if the schedule has no name.
 
     Raises:
         LookupError: there is no schedule of that name.
@@ -28,13 +28,13 @@ def slots(handlers: Handlers, schedule: str, after: datetime, n: int = 10) -> li
 def run_scheduled(
     handlers: Handlers, schedule: str, slot: datetime, *, conn: SyncConnection | None = None
 ) -> Outcome:
-    """Run one attempt of the job that a schedule would enqueue for a slot, as `run` does.
+    """Run one attempt of the job that a schedule would enqueue for a slot, like `run`.
 
     Args:
         handlers: the registry under test.
-        schedule: its name; the kind, where it has none of its own.
-        slot: for when the job comes.
-        conn: as for `run`: where the job is, so that its handler can call `job.complete(conn)`.
+        schedule: the name of the schedule; the kind, if the schedule has no name.
+        slot: the slot of the job.
+        conn: as for `run`: the connection that has the job, for `job.complete(conn)`.
 
     Raises:
         LookupError: there is no schedule of that name.

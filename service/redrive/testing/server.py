@@ -1,4 +1,4 @@
-"""A migrated Postgres that a test run has to itself."""
+"""A temporary Postgres with Redrive's schema, for one test run."""
 
 import contextlib
 import tempfile
@@ -11,18 +11,19 @@ from redrive.database.embedded import NEWEST, THROWAWAY, EmbeddedPostgres, guard
 from redrive.database.migrate import migrate
 
 UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-"""Faster, and none of it outlives the tests."""
+"""Faster settings without durability; the data is deleted after the tests."""
 
 
 @contextlib.contextmanager
 def postgres(version: int = NEWEST) -> Iterator[str]:
-    """Serve a Postgres with Redrive's schema while the block runs, and give its URL.
+    """Run a Postgres with Redrive's schema during the block, and yield its URL.
 
-    It wants the extra `embedded` and listens on a free port of loopback. Server and data are gone
-    with the block, or with this process, however that ends.
+    The extra `embedded` must be installed. The server listens on a free port of
+    loopback. Server and data are deleted after the block, or when this process ends in
+    any way.
 
     Args:
-        version: the major version, 14 to 18 as far as the extra brings it.
+        version: the major version, 14 to 18 if the extra contains it.
 
     Raises:
         SettingsError: the extra is not installed.

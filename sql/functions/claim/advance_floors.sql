@@ -8,6 +8,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -3,6 +3,7 @@
 create or replace function redrive.claims_from_v1(worker int) returns bigint
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select greatest(
         (select w.claims_from from redrive.workers w where w.id = claims_from_v1.worker),

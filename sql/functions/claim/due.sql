@@ -13,6 +13,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
 set lock_timeout = '100ms'
+set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -24,13 +25,13 @@ begin
     return query
     with held as materialized (
         select c.id from redrive.claims k cross join lateral unnest(k.ids) as c(id)),
-    lanes as materialized (
+    looked_at as materialized (
         select l.queue, l.priority, l.lane
         from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most) l
         where not exists (select from redrive.queues q
                           where q.queue = l.queue and q.paused_at is not null))
     select l.queue, min(d.run_at)
-    from lanes l, lateral (
+    from looked_at l, lateral (
         select j.kind, j.run_at from redrive.jobs j
         where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
           and j.run_at <= now() and j.worker is null

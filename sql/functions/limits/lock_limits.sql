@@ -12,6 +12,8 @@ set plan_cache_mode = force_generic_plan
 set lock_timeout = '50ms'
 set jit = off
 as $$
+declare
+    missing text;
 begin
     loop
         insert into redrive.limit_keys (name)
@@ -28,6 +30,18 @@ begin
     return names;
 exception
     when lock_not_available then
+        -- what was made above is undone: make it again, and leave out a key that somebody is making
+        for missing in
+            select n.name from unnest(names) as n(name)
+            where not exists (select from redrive.limit_keys k where k.name = n.name)
+            order by 1
+        loop
+            begin
+                insert into redrive.limit_keys (name) values (missing) on conflict do nothing;
+            exception
+                when lock_not_available then null;
+            end;
+        end loop;
         return array(select k.name from redrive.limit_keys k
                      where k.name = any (names) order by k.name for update skip locked);
 end

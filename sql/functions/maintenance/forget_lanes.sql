@@ -1,6 +1,8 @@
--- forget_lanes: the rows of lanes that hold no job; the next claim there makes one anew.
--- locks: skip locked: nobody claims from a lane whose row goes
--- plan:  lanes_pkey, jobs_due_idx
+-- forget_lanes: delete the rows of lanes that hold no job and whose queue or priority is no longer known.
+-- The next claim there makes a row again. A lane in use keeps its row while it is empty: whoever holds
+-- this transaction open would otherwise keep workers from all jobs that come to it.
+-- locks: skip locked: nobody claims from a lane whose row is deleted
+-- plan:  lanes_pkey, jobs_due_idx, names_idx
 create or replace function redrive.forget_lanes_v1(batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
@@ -11,6 +13,8 @@ as $$
         select l.queue, l.priority, l.lane from redrive.lanes l
         where not exists (select from redrive.jobs j
                           where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane)
+          and not exists (select from redrive.names n
+                          where n.queue = l.queue and n.priority = l.priority)
         limit batch for update skip locked),
     gone as (
         delete from redrive.lanes l using pick p

@@ -3,6 +3,7 @@
 create or replace function redrive.lost_workers_v1() returns bigint
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     select count(*) from redrive.workers w
     where not redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)

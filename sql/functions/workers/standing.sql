@@ -7,6 +7,7 @@ create or replace function redrive.standing_v1(patience interval)
 returns table (queue text, seconds float8, workers int)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
     with free as materialized (
         select w.queues, w.kinds, w.started_at from redrive.workers w

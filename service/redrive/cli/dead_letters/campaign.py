@@ -1,4 +1,4 @@
-"""redrive campaign: planned redrives; canaries first, a rate that is kept, an abort by itself."""
+"""redrive campaign: planned redrives with canaries, a rate and an automatic abort."""
 
 import functools
 import math
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from redrive.dry_run.tries import Tried
 
 MANY = 1000
-"""Of more than that it is said when: at once, or in the off hours."""
+"""Number of dead letters above which `start` needs a time: now, or off hours."""
 
 COLUMNS = (
     "campaign",
@@ -89,7 +89,7 @@ rate_option = click.option(
 
 
 class _InOrder(click.Group):
-    """Lists its commands as they were added: in the order of their use."""
+    """Lists its commands as defined, which is the order of their use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
         return list(self.commands)
@@ -120,7 +120,7 @@ class _Wanted(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
 
 
 def _terms_options(command: Command) -> Command:
-    """Add how it is carried out; the command gets it as `terms`."""
+    """Add options for the terms; the command gets them as `terms`."""
 
     @functools.wraps(command)
     def choose(
@@ -280,7 +280,7 @@ def _show_plan(
 
 
 def _healing(settings: Settings, *, as_json: bool) -> int:
-    """List what heals, and what does not; freezes nothing."""
+    """Print the groups that heal, and those that do not; freezes nothing."""
     with database(settings) as conn:
         found = campaigns.healing(conn)
     if not as_json:
@@ -291,9 +291,7 @@ def _healing(settings: Settings, *, as_json: bool) -> int:
 
 
 def _unfit(conn: psycopg.Connection[Any], made: Plan, handlers: Handlers | None) -> Unfit:
-    """Count the dead letters of a plan that the handlers cannot take, and leave them
-    out of it.
-    """
+    """Leave dead letters that the handlers cannot take out of a plan; count them."""
     if handlers is None or made.plan is None:
         return Unfit()
     with progress("read", made.matched) as advance:
@@ -307,7 +305,7 @@ def _tried(
     settings: Settings,
     count: int | None,
 ) -> "Tried | None":
-    """Run the handlers on some dead letters of a plan; None if that was not asked for."""
+    """Run the handlers on some dead letters of a plan; None if not requested."""
     if not count or handlers is None or made.plan is None:
         return None
     from redrive.dry_run.tries import try_some  # noqa: PLC0415 # it brings the worker
@@ -317,7 +315,10 @@ def _tried(
 
 
 def _tried_remarks(tried: "Tried | None") -> Iterator[str]:
-    """And what it means: how far a handler comes is not how it would have ended."""
+    """Yield remarks on a trial.
+
+    How far a handler gets in it does not predict the outcome.
+    """
     if tried is None:
         return
     failed = sum(tried.failed.values())
@@ -385,7 +386,10 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
 def _agreed(
     conn: psycopg.Connection[Any], found: dict[str, Any], terms: Terms, run: Run, *, as_json: bool
 ) -> str | None:
-    """Why it is to be started, where somebody agrees to it and to what it repeats."""
+    """Return the reason for the start after consent.
+
+    The user consents to the start and to repeated side effects.
+    """
     effects = campaigns.side_effects(conn, found["campaign"])
     if not as_json:
         for line in _remarks(found, terms, effects):
@@ -399,7 +403,7 @@ def _agreed(
 
 
 def _remarks(found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]) -> list[str]:
-    """List what to know before the campaign is started."""
+    """Return remarks that the user should read before the campaign starts."""
     said = [counted(found["matched"], "dead letter")]
     for why, held in (("", found["blocked"]), (", invalid", found["invalid"])):
         said += [f"{n} will stay{why}: {printable(cause)}" for cause, n in sorted(held.items())]
@@ -465,7 +469,7 @@ def _say(which: int, found: dict[str, Any] | None, *, as_json: bool) -> int:
 
 
 def _worded(found: dict[str, Any]) -> dict[str, str]:
-    """Return the fields of a campaign that are shown as words."""
+    """Return the fields of a campaign that are displayed as words."""
     blocked = ", ".join(f"{n} {printable(cause)}" for cause, n in sorted(found["blocked"].items()))
     invalid = "".join(f"\n{n} invalid: {printable(why)}" for why, n in found["invalid"].items())
     said = f": {printable(found['said'])}" if found["said"] else ""

@@ -1,4 +1,7 @@
-"""redrive dlq: list, dismiss, reopen, assign and note; other commands have files of their own."""
+"""redrive dlq: list, dismiss, reopen, assign and note.
+
+Its other commands have files of their own.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +44,7 @@ CHUNK = 1000
 
 
 class _InOrder(click.Group):
-    """Lists its commands as they were added: in the order of their use."""
+    """Lists its commands as defined, which is the order of their use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
         return list(self.commands)
@@ -136,7 +139,7 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
 def _agreed(
     conn: psycopg.Connection[Any], jobs: Sequence[int], chosen: Filter, run: Run, *, as_json: bool
 ) -> tuple[str | None, Sequence[int]]:
-    """Why these are to be dismissed, where somebody agrees, and which."""
+    """Return the reason for the dismissal after confirmation, and the dead letters."""
     if not chosen.narrows():
         return None if run.dry_run else require_why(run.why), jobs
     matched = [row["id"] for row in find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))]
@@ -194,7 +197,7 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> 
 def _name_missed(
     asked: Sequence[int], done: Sequence[int], what: str = "no open dead letter"
 ) -> Exit:
-    """Name the jobs that had no such dead letter. Returns the exit code."""
+    """Name the jobs that had no such dead letter; return the exit code."""
     for job in sorted(set(asked) - set(done)):
         not_found(f"job {job} has {what}")
     return Exit.DONE if done else Exit.NOTHING_MATCHED

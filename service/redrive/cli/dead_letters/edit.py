@@ -25,10 +25,10 @@ from redrive.rules.payloads.edit import NotApplicable, Patch
 from redrive.rules.payloads.escape import escaped
 
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-"""Of a line of a diff, by what it begins with."""
+"""Colour of a line of a diff, by its first character."""
 
 Causes = Mapping[str | None, int]
-"""How often each cause kept a payload as it was; None: it was edited."""
+"""Counts by cause that kept a payload as it was; None = it was edited."""
 
 
 @click.command("edit")
@@ -83,7 +83,7 @@ def edit(
 
 
 def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
-    """Refuse what cannot be meant."""
+    """Refuse combinations of options that make no sense."""
     if not chosen.narrows():
         raise click.UsageError("name ids or a filter")
     if tuple(chosen.state) != ("open",):
@@ -129,7 +129,10 @@ def _edit(
     run: Run,
     checked_by: Handlers,
 ) -> Causes | None:
-    """Edit what was seen, where somebody agrees. None = there was nothing to do, or no."""
+    """Edit the previewed payloads after confirmation.
+
+    Returns None if there was nothing to do or the user declined.
+    """
     n = len(seen.ids)
     why = run.consent(f"Edit {counted(n, 'payload')}?", str(n)) if n else None
     if why is None:
@@ -142,7 +145,7 @@ def _edit(
 
 
 def _show(seen: Preview, patch: Patch) -> None:
-    """Show what would be done: how many, a few of the diffs, and what stays as it is."""
+    """Print the number of edits, a few of the diffs, and the payloads that stay."""
     if not seen.matched:
         click.echo("nothing matched")
         return
@@ -185,7 +188,7 @@ def _report(seen: Preview, causes: Causes | None) -> dict[str, Any]:
 
 
 def _tell(seen: Preview, causes: Causes | None, run: Run) -> None:
-    """Say what came of it."""
+    """Print the result."""
     if causes is not None:
         stayed = "".join(f", {n} {cause}" for cause, n in causes.items() if cause)
         click.echo(f"{causes.get(None, 0)} edited{stayed}")
@@ -195,7 +198,7 @@ def _tell(seen: Preview, causes: Causes | None, run: Run) -> None:
 
 
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:
-    """Name the ids that were not there; failed = what was to be edited could not be."""
+    """Name the ids that were not found; failed = some edits could not be made."""
     for missed in sorted(set(chosen.ids).difference(seen.found)):
         not_found(f"job {missed} has no open dead letter, or it does not match")
     if not seen.matched:

@@ -1,4 +1,4 @@
-"""redrive dlq explain: what the dead letters of a group have in common."""
+"""redrive dlq explain: common features of a group's dead letters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +40,7 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
 
 
 def _told(found: dict[str, Any]) -> Iterator[str]:
-    """The findings in words, or why there is none; then what was looked at."""
+    """Yield the findings in words, or the reason for none, then the numbers examined."""
     others = found["compared_with"]
     yield from (printable(sentence(one)) for one in found["findings"])
     if found["looked_at"] < MIN_JOBS:

@@ -1,4 +1,4 @@
-"""The commands of `redrive dlq` that are about groups: list, report, mute."""
+"""Commands of `redrive dlq` about groups: list, report, mute."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -125,5 +125,5 @@ def mute(group: str, length: float, off: bool, change: Change) -> int:
 
 
 def missing(group: str) -> Exit:
-    """Say that there is no such group. Returns the exit code."""
+    """Report that there is no such group; return the exit code."""
     return not_found(f"no group begins with {printable(group)}, or more than one does")

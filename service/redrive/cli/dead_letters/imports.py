@@ -1,4 +1,4 @@
-"""redrive dlq import: dead letters of another system become dead letters here."""
+"""redrive dlq import: import dead letters of another system."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -64,7 +64,7 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -
 
 
 class Came(NamedTuple):
-    """Numbers of imported dead letters: all, new, and those that came in before."""
+    """Numbers of dead letters: all, new, and those that were imported before."""
 
     matched: int = 0
     imported: int = 0
@@ -72,7 +72,10 @@ class Came(NamedTuple):
 
 
 def _agreed(file: IO[bytes], seen: Preview, run: Run, *, as_json: bool) -> str | None:
-    """Why they are to come in, where somebody agrees. What cannot be read again is only shown."""
+    """Return the reason for the import after confirmation.
+
+    Input that cannot be read a second time is only previewed.
+    """
     if not as_json:
         _show(seen)
     new = seen.matched - seen.known
@@ -84,10 +87,10 @@ def _agreed(file: IO[bytes], seen: Preview, run: Run, *, as_json: bool) -> str |
 
 
 def _chunks(file: IO[bytes], source: str) -> Iterator[list[Imported]]:
-    """The dead letters of the lines.
+    """Yield the dead letters of the lines.
 
     Raises:
-        InvalidJob: names the line, the field and what is allowed there.
+        InvalidJob: a line is wrong. The text names the line, the field and its rule.
     """
     reader = Reader(source)
 
@@ -124,7 +127,7 @@ def _take(
     run: Run,
     why: str,
 ) -> Came:
-    """Take them in."""
+    """Import the dead letters."""
     imported = matched = 0
     with progress("imported", None) as advance:
         try:
@@ -132,14 +135,14 @@ def _take(
                 imported += take(conn, source, chunk, why=why, actor=run.settings.who())
                 matched += len(chunk)
                 advance(len(chunk))
-        except Exception:  # a bad line, found by reading on; or the database
+        except Exception:  # a bad line further on, or the database
             click.echo(f"{imported} imported before this chunk", err=True)
             raise
     return Came(matched, imported, matched - imported)
 
 
 def _show(seen: Preview) -> None:
-    """Show how many there are, and in which groups."""
+    """Print the number of dead letters and their groups."""
     known = f", {seen.known} came in before" if seen.known else ""
     kinds = counted(len(seen.kinds), "kind")
     groups = counted(len(seen.groups), "group")

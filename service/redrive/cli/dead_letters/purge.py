@@ -66,7 +66,7 @@ def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
 def _purge(
     conn: psycopg.Connection[Any], run: Run, chosen: Filter, selected: Sequence[Purgeable]
 ) -> Purged | None:
-    """Delete what was selected, where somebody agrees. None = nobody did."""
+    """Delete the selection after confirmation. Returns None if the user declined."""
     why = run.consent("Delete them for good?", str(len(selected)))
     if why is None:
         return None

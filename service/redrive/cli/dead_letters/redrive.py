@@ -1,4 +1,4 @@
-"""redrive dlq redrive: plan a campaign and start it, in one."""
+"""redrive dlq redrive: plan and start a campaign in one command."""
 
 import math
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ GROUP_COLUMNS = ("count", "group", "kind", "error_class", "message")
 
 
 def _what_options(command: Command) -> Command:
-    """Add what else says which dead letters go back, and how fast."""
+    """Add the further options for the selection and the speed."""
     options = [
         option(
             ENV,
@@ -137,7 +137,7 @@ def redrive_dead_letters(
 
 
 def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
-    """Name what was asked for and is not there. Returns the exit code."""
+    """Name the requested dead letters that are missing; return the exit code."""
     for missed in planned.missing:
         not_found(f"job {missed} has no open dead letter, or it does not match")
     if found and found["state"] == State.ABORTED:
@@ -154,7 +154,10 @@ def _canaries(planned: Plan, chosen: Filter, asked: int | None) -> int:
 def _redrive(
     conn: psycopg.Connection[Any], planned: Plan, chosen: Filter, run: Run, terms: Terms
 ) -> dict[str, Any] | None:
-    """Redrive what was planned, where somebody agrees. None = there was nothing to do, or no."""
+    """Redrive a plan after confirmation.
+
+    Returns None if there was nothing to do or the user declined.
+    """
     found = None
     if planned.matched:
         question = f"Redrive {counted(planned.matched, 'dead letter')}?"
@@ -170,9 +173,9 @@ def _redrive(
 def _carry_out(
     conn: psycopg.Connection[Any], planned: Plan, chosen: Filter, run: Run, terms: Terms, why: str
 ) -> dict[str, Any]:
-    """Start the campaign and wait until all of it has had its turn."""
+    """Start the campaign and wait until every dead letter is processed."""
     assert planned.plan is not None  # noqa: S101 # it was planned to be started
-    # single ones need not wait for a scheduled run
+    # single dead letters need not wait for a scheduled run
     lock = nullcontext() if chosen.ids else only_one(run.settings, "redrive")
     with lock, progress("redriven", planned.matched) as advance:
         campaigns.start(conn, planned.plan, terms, actor=run.settings.who(), why=why)
@@ -187,7 +190,7 @@ def _carry_out(
 
 
 def show_plan(planned: Plan, rate: float | None) -> None:
-    """Say what a plan holds."""
+    """Print the content of a plan."""
     if not planned.matched:
         click.echo("nothing matched")
         return
@@ -199,7 +202,7 @@ def show_plan(planned: Plan, rate: float | None) -> None:
 
 
 def _remarks(planned: Plan, rate: float | None) -> Iterator[str]:
-    """List what to know about the dead letters before they are redriven."""
+    """Yield warnings about the dead letters before they are redriven."""
     yield "for example: " + ", ".join(map(str, planned.sample))
     for cause, count in sorted(planned.blocked.items()):
         hint = "; look at them, or --include-quarantined" if cause == "quarantined" else ""

@@ -29,7 +29,7 @@ CIRCUMSTANCES = (
     "environment",
     "version",
 )
-"""What is shown of where and how an attempt failed, where it is known."""
+"""Circumstances of a failed attempt that are shown if they are known."""
 
 _LETTER = """\
 {title}  {kind}  queue {queue}  {state}
@@ -73,7 +73,7 @@ def show(which: str, original: bool, database_url: str | None, as_json: bool) ->
 
 
 def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
-    """The sections of a dead letter; its payload under that title."""
+    """Yield the sections of a dead letter, with its payload under `title`."""
     yield _head(letter)
     yield f"{_bold(title)}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
     edits = [edit | {"paths": ", ".join(edit["paths"])} for edit in letter["edits"]]
@@ -94,7 +94,7 @@ def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
 
 
 def _head(letter: dict[str, Any]) -> str:
-    """The first lines: what it is, why it died, what was tried, who looks after it."""
+    """Return the first lines: identity, cause of death, attempts and assignee."""
     words = {
         "title": _bold(f"job {letter['id']}"),
         "attempts": counted(letter["attempts"], "attempt"),
@@ -111,7 +111,7 @@ def _lineage(deaths: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _death(death: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a death, and of the redrive after it."""
+    """Yield the lines of a death, and of the redrive after it."""
     shown = printable_fields(death)
     yield "  {died_at}  {reason}  {state}  {outcome}".format_map(shown).rstrip()
     if death["campaign"]:
@@ -124,7 +124,7 @@ def _failures(failures: Iterable[dict[str, Any]]) -> str:
 
 
 def _failure(failure: dict[str, Any]) -> Iterator[str]:
-    """The lines of a failure."""
+    """Yield the lines of a failure."""
     detail = failure["detail"]
     shown = printable_fields(failure)
     yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
@@ -136,7 +136,10 @@ def _failure(failure: dict[str, Any]) -> Iterator[str]:
 
 
 def _circumstance(name: str, value: Any) -> str:
-    """One of them, in words; an exit says of itself that it is one: `exit status 3`."""
+    """Return a circumstance in words.
+
+    An exit already contains its name: `exit status 3`.
+    """
     if name == "exit":
         return printable(value)
     if name == "peak_memory_bytes":
@@ -145,7 +148,7 @@ def _circumstance(name: str, value: Any) -> str:
 
 
 def _group(group: dict[str, Any]) -> Iterator[str]:
-    """The lines of a group."""
+    """Yield the lines of a group."""
     shown = printable_fields(group)
     yield _GROUP.format_map(shown | {"title": _bold(f"group {group['group']}")})
     for version, at in sorted(group["versions"].items(), key=lambda item: item[1]):
@@ -161,7 +164,7 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
 
 
 def _filled(template: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The template with the fields of each row, as `printable`."""
+    """Yield the template filled with each row's fields as `printable`."""
     return (template.format_map(printable_fields(row)) for row in rows)
 
 

@@ -1,1 +1,1 @@
-"""Commands for live jobs, and for what makes them wait."""
+"""Commands for live jobs, and for the controls that make them wait."""

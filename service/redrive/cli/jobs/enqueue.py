@@ -30,7 +30,7 @@ from redrive.settings import Settings
 
 
 class JsonText(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
-    """JSON."""
+    """Parameter in JSON."""
 
     name = "json"
 
@@ -40,12 +40,12 @@ class JsonText(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         param: click.Parameter | None,
         ctx: click.Context | None,  # noqa: ARG002 # click's signature
     ) -> Any:
-        """Read it."""
+        """Parse the value."""
         return read_json(str(param and param.name), value)
 
 
 class Names(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
-    """Several, with commas between them."""
+    """List of names separated by commas."""
 
     name = "names"
 
@@ -55,7 +55,7 @@ class Names(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         param: click.Parameter | None,  # noqa: ARG002 # click's signature
         ctx: click.Context | None,  # noqa: ARG002 # as above
     ) -> list[str]:
-        """Read them."""
+        """Parse the value."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
@@ -122,8 +122,9 @@ def enqueue(
 
 
 def _said_by_handlers(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
-    """Return the options that the handler of a kind declares; empty if there is no
-    handler here.
+    """Return the options that the handler of a kind declares.
+
+    They are empty if this process has no handler for the kind.
 
     Raises:
         CannotImport: the registry that REDRIVE_HANDLERS names fails.
@@ -147,13 +148,13 @@ _STATUS = {
     "succeeded": "has succeeded",
     "replaced": "gets this payload and time",
 }
-"""What became of the job that has the key, by `Enqueued.outcome`."""
+"""Description of the job that has the key, by `Enqueued.outcome`."""
 
 
 def _enqueue_one(
     settings: Settings, kind: str, payload: Any, options: JobOptions, *, as_json: bool
 ) -> None:
-    check_job({"kind": kind, "payload": payload, **options})  # before a database has to be there
+    check_job({"kind": kind, "payload": payload, **options})  # before a database is needed
     with database(settings) as conn:
         report = enqueue_reporting(conn, kind, payload, **options)
     if as_json:
@@ -166,7 +167,7 @@ def _enqueue_one(
 
 
 class Line(NamedTuple):
-    """A job from standard input; `number` counts from 1."""
+    """Job from standard input; `number` counts from 1."""
 
     number: int
     job: JobFields
@@ -183,7 +184,7 @@ def _enqueue_lines(
                 created += _enqueue_chunk(conn, chunk)
                 read += len(chunk)
                 advance(len(chunk))
-        except Exception:  # a bad line, found here or by reading on; or the database
+        except Exception:  # a bad line, here or further on, or the database
             click.echo(f"{created} enqueued before this chunk", err=True)
             raise
     _show_counts(read, created, as_json=as_json)
@@ -198,7 +199,7 @@ def _show_counts(read: int, created: int, *, as_json: bool) -> None:
 
 
 def _enqueue_chunk(conn: psycopg.Connection[Any], chunk: list[Line]) -> int:
-    """Enqueue all of a chunk or none of it. Returns how many are new."""
+    """Enqueue all of a chunk or none of it; return how many are new."""
     try:
         with conn.transaction():
             return enqueue_many(conn, [line.job for line in chunk])
@@ -230,7 +231,10 @@ def _read_line(path: str, text: bytes) -> dict[str, Any]:
 
 
 def _read_payload(path: str, text: str) -> Any:
-    """A payload that was given: for the API none is an empty one, here something is missing."""
+    """Read a payload argument.
+
+    The API takes a missing payload as an empty one. Here it is an error.
+    """
     payload = read_json(path, text)
     if payload is None:
         raise InvalidJob(path, NO_PAYLOAD)

@@ -1,4 +1,4 @@
-"""redrive job: live jobs, why they wait, and what can be done with them."""
+"""redrive job: show live jobs, explain why they wait, and control them."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -57,17 +57,17 @@ COLUMNS = (
     "message",
 )
 SHOWN = 10
-"""Jobs of a preview."""
+"""Number of jobs in a preview."""
 
 PAGE = 100
-"""Jobs of a list, unless more are asked for."""
+"""Default number of jobs in a list."""
 
 _WAITED = {
     "succeeded": Exit.DONE,
     control.LIVE: Exit.NOTHING_MATCHED,
     UNKNOWN: Exit.UNKNOWN,
 }
-"""Exit code of `job wait` by the outcome; others are failures."""
+"""Exit code of `job wait` by outcome; all others are failures."""
 
 _GONE = "{title}  {state}\n{why}"
 _SUMMARY = """\
@@ -88,7 +88,7 @@ class _Place(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
 
 
 class _Seconds(Duration):
-    """A length of time; a bare number is seconds."""
+    """Duration; a bare number is seconds."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -97,7 +97,7 @@ class _Seconds(Duration):
 
 
 class _InOrder(click.Group):
-    """Lists its commands as they were added: in the order of their use."""
+    """Lists its commands as defined, which is the order of their use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
         return list(self.commands)
@@ -149,7 +149,7 @@ def list_jobs(
 def _found(
     conn: psycopg.Connection[Any], chosen: JobFilter, after: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Live jobs, and then those that have ended, as far as these states are asked for."""
+    """Yield live jobs, then ended ones, as far as these states are requested."""
     is_past_live = after is not None and after.startswith(PLACE)
     live = tuple(state for state in chosen.state if state in LIVE)
     if not is_past_live and (live or not chosen.state):
@@ -189,7 +189,7 @@ def show_job(which: int, database_url: str | None, as_json: bool) -> int:
 
 
 def _nothing_kept(which: int, ended: Ended | None) -> str:
-    """Return what is said about a job that left no trace."""
+    """Return the text about a job that left no trace."""
     if ended is None:
         return f"there is no job {which}"
     if ended.outcome == UNKNOWN:
@@ -206,7 +206,7 @@ def _nothing_kept(which: int, ended: Ended | None) -> str:
 
 def _sections(found: dict[str, Any]) -> Iterator[str]:
     """Format a job for people, section by section."""
-    is_known = found["kind"] is not None  # not from the audit log alone
+    is_known = found["kind"] is not None  # known beyond the audit log
     yield (_SUMMARY if is_known else _GONE).format_map(
         printable_fields(found)
         | {
@@ -244,7 +244,7 @@ def _notes(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _step(step: dict[str, Any]) -> str:
-    """A line of the story."""
+    """Format one line of the story."""
     shown = printable_fields(step)
     by = f"  by {shown['by']}" if step["by"] else ""
     why = f": {shown['why']}" if step["why"] else ""
@@ -260,9 +260,9 @@ def _changed(
     *,
     as_json: bool,
 ) -> int:
-    """Change the jobs that match, where somebody agrees; say what came of it.
+    """Change the matching jobs after confirmation; print the result.
 
-    `change`: a verb of `control`. `report`: what it returned, by name.
+    `change` is a verb of `control`. `report` names its results.
     """
     _check_narrows(chosen)
     with database(run.settings) as conn:
@@ -286,7 +286,7 @@ def _changed(
 
 
 def _check_narrows(chosen: JobFilter) -> None:
-    """Refuse to change all jobs, or such as live no longer."""
+    """Refuse to change all jobs, or jobs that are no longer live."""
     if not (chosen.narrows() or chosen.state):
         raise click.UsageError("name ids or a filter")
     if over := sorted(ENDED & set(chosen.state)):
@@ -294,7 +294,7 @@ def _check_narrows(chosen: JobFilter) -> None:
 
 
 def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
-    """Show what a change is about: how many, and the first of them."""
+    """Print how many jobs a change concerns, and the first of them."""
     if not matched:
         click.echo("nothing matched")
         return

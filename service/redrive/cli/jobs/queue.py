@@ -29,14 +29,17 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 Limit = tuple[str, int]
-"""What there may be of, and how many."""
+"""Name of a limit, and its value."""
 
 NAMES = {
     "queues": "once each",
     "kinds": "once for each queue and each priority",
 }
 FAIR_LANES = 16
-"""Tenants take turns by their share of these: two in the same one are served in order."""
+"""Number of lanes by which tenants take turns.
+
+Two tenants in the same lane are served in order.
+"""
 MOST_NAMES = 1_000_000
 _PAUSED: LiteralString = "select redrive.pause_v1(%s, %s, %s)"
 _RESUMED: LiteralString = "select redrive.resume_v1(%s, %s, %s)"
@@ -48,7 +51,7 @@ STATES = ("ready", "scheduled", "retrying", "running", "dead")
 
 
 class _Days(Duration):
-    """A number of days, or `off`: 0."""
+    """Number of days, or `off` for 0."""
 
     name = "days"
 
@@ -89,7 +92,7 @@ def list_queues(database_url: str | None, as_json: bool) -> int:
 
 
 def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
-    """The queues, and the kinds without a worker."""
+    """Return the queues, and the kinds without a worker."""
     with database(settings) as conn, conn.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(
             "select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds"
@@ -117,7 +120,7 @@ def _named(of_cell: Mapping[str, Any]) -> str:
 
 
 def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
-    """The table for people, and why nothing runs where jobs are due."""
+    """Print the table for people, and why due jobs do not run."""
     first = [name for name in ("cell", "queue") if any(name in row for row in rows)]
     table(
         (*first, *STATES, "paused", "fair by", "oldest ready"),
@@ -134,7 +137,7 @@ def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str, str]:
-    """For people: whether it is paused or fair, and how long its oldest ready job has waited."""
+    """Return, for people: paused or fair, and the age of its oldest ready job."""
     waited = row["oldest_ready_seconds"]
     paused = "yes" if row["paused"] else ""
     return paused, row["fair_by"] or "", f"{waited:.0f} s" if waited else ""
@@ -195,7 +198,7 @@ def resume(name: str, change: Change) -> int:
 )
 @_create_option
 @acting_options
-def set_options(  # what may be set, each by itself or several at once
+def set_options(  # settings that may be set alone or together
     name: str,
     fair_by: str | None,
     paused: bool | None,
@@ -226,9 +229,7 @@ def set_options(  # what may be set, each by itself or several at once
 def _wanted(
     fair_by: str | None, paused: bool | None, history: int | None
 ) -> Iterator[tuple[LiteralString, tuple[object, ...], str]]:
-    """Yield each setting to change: its statement, its values, and a description of the
-    result.
-    """
+    """Yield each setting to change: its statement, values, and a description."""
     if fair_by is not None:
         lanes = FAIR_LANES if fair_by == "tenant" else 1
         turns = "its tenants take turns" if lanes > 1 else "jobs run in order of their time"
@@ -297,7 +298,7 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
 
 
 def _unknown(name: str, settings: "Settings") -> str | None:
-    """Return a warning about a queue that nobody has used; None if somebody has."""
+    """Return a warning about a queue that has never been used; otherwise None."""
     check_name("queue", name)
     with database(settings) as conn:
         said = unknown(conn, "queue", name)

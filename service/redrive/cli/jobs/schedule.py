@@ -1,4 +1,4 @@
-"""redrive schedule: jobs that come by the clock."""
+"""redrive schedule: jobs that are enqueued at set times."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,11 +99,11 @@ _ACTS: dict[str, Callable[..., Any]] = {
     "resumed": schedules.resume,
     "jobs": schedules.run_now,
 }
-"""By what comes of them."""
+"""Maps an outcome to the function that brings it about."""
 
 
 def _changed(verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool) -> int:
-    """Change the schedules of these names, where somebody agrees; say what came of it."""
+    """Change schedules by name after confirmation; print the result."""
     with database(run.settings) as conn:
         matched = [row for row in schedules.find(conn) if row["name"] in names]
         if matched and not as_json:

@@ -1,4 +1,4 @@
-"""redrive audit: who changed what, and whether the log is as it was written."""
+"""redrive audit: show and export the audit log, and verify that it is unchanged."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -37,7 +37,7 @@ class _SealType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] 
 
 
 def _choice_options(command: Command) -> Command:
-    """Add what chooses lines; the command gets it as `chosen`."""
+    """Add options that select lines; the command gets them as `chosen`."""
 
     @wraps(command)
     def choose(

@@ -1,4 +1,4 @@
-"""redrive check: a list of findings, each by a function of its own."""
+"""redrive check: a list of findings, each made by a function of its own."""
 
 import importlib
 import time
@@ -33,7 +33,10 @@ DEAD_SHARE = 10
 
 
 class Finding(NamedTuple):
-    """Result of one check. `text` says what is wrong and what to do, or what is right."""
+    """Result of one check.
+
+    `text` describes the good state, or the fault and its remedy.
+    """
 
     check: str
     ok: bool
@@ -76,7 +79,7 @@ def _show(cell: Mapping[str, str], finding: Finding) -> None:
 
 
 def _of_the_process(settings: Settings) -> Iterator[Finding]:
-    yield Finding("settings", ok=True, text="all known")  # or we would not be here
+    yield Finding("settings", ok=True, text="all known")  # otherwise loading had failed
     yield _encryption()
     if settings.handlers is not None:
         yield _handlers(settings.handlers, settings.name_of("handlers"))
@@ -109,10 +112,10 @@ class _Vitals:
     """Figures that the database reports about itself.
 
     Attributes:
-        clock: its time of day, in seconds of Unix time.
-        dead_rows: of `redrive.jobs`, as its statistics have it.
-        oldest_transaction: seconds for which the oldest transaction has been open.
-        missing_roles: those of `redrive migrate` that do not exist.
+        clock: time of the database, in seconds of Unix time.
+        dead_rows: dead rows of `redrive.jobs` in the statistics.
+        oldest_transaction: age of the oldest transaction in seconds.
+        missing_roles: roles of `redrive migrate` that do not exist.
     """
 
     server_version: str
@@ -220,7 +223,7 @@ def _durability(vitals: _Vitals) -> Finding:
     if not vitals.is_logged:
         text = "the jobs table is unlogged: a crash loses jobs"
         return Finding("durability", ok=False, text=text)
-    if vitals.is_throwaway:  # of redrive.testing: asked for
+    if vitals.is_throwaway:  # a server of redrive.testing is temporary on purpose
         text = "none is meant: a Postgres to try things on, whose data goes with it"
         return Finding("durability", ok=True, text=text)
     if not vitals.has_fsync:
@@ -303,7 +306,7 @@ def _progress(conn: psycopg.Connection[Any]) -> Finding:
 
 
 def _blocked_by(found: Sequence[standing.Blocker]) -> str:
-    """Say which session stops everything, and what to do about it."""
+    """Return a text about the session that stops everything, and its remedy."""
     if not found:
         return "no session was seen to block it: see the workers' logs and their /readyz"
     first = found[0]
@@ -325,4 +328,7 @@ _LOOKS: Mapping[str, Callable[[psycopg.Connection[Any]], Finding]] = {
     "replication": _replication,
     "audit": _audit,
 }
-"""What is looked at one by one: of a table that is locked, only what reads it is not known."""
+"""Checks that run one by one.
+
+If a table is locked, only the checks that read it have no result.
+"""

@@ -72,19 +72,20 @@ def console(database_url: str | None, console_port: int | None, demo: bool) -> N
     tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
     app = application(access, logins, handlers, links=links, tracing=tracing)
     click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
-    with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands on the signal that ended it
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn re-raises the signal that ended it
         run(app, listener)
     if tracing is not None:
         tracing.shut_down()
 
 
 Addresses = Mapping[Any, Address]
-"""Role -> where its login is."""
+"""Maps a role to the address of its login."""
 
 
 def _logins(cells: Sequence[Settings], addresses: Sequence[Addresses]) -> Any:
-    """Return the logins of one database, once its schema is there, or of several by
-    cell.
+    """Return the logins of one database, or of several by cell.
+
+    This waits until their schemas exist.
     """
     from redrive.console.security.logins import Logins  # noqa: PLC0415 # an extra
 
@@ -95,18 +96,21 @@ def _logins(cells: Sequence[Settings], addresses: Sequence[Addresses]) -> Any:
 
 
 def _open(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
-    """No sign-in: everybody on this machine is whoever started it."""
-    from redrive.console.security.access import Access, Identity, Role  # noqa: PLC0415 # an extra
+    """Open a console without sign-in.
 
-    me = Identity(cells[0].who(), Role.OPERATOR)
+    Every user of this machine acts as the user that started it.
+    """
+    from redrive.console.security.access import Access, Principal, Role  # noqa: PLC0415 # an extra
+
+    me = Principal(cells[0].who(), Role.OPERATOR)
     return Access(everybody=me), [{Role.OPERATOR: cell.address()} for cell in cells]
 
 
 def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
-    """Ways in, and for each database a login for each role.
+    """Return the sign-in methods, and for each database a login for each role.
 
     Raises:
-        SettingsError: there is no way in, or one that leads nowhere.
+        SettingsError: there is no sign-in method, or one gives no access.
     """
     from redrive.console.security import access  # noqa: PLC0415 # an extra
 
@@ -127,7 +131,10 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
 
 
 def _require(roles: Collection[Any], settings: Settings, there_are: Collection[Any]) -> None:
-    """Each role that somebody has needs a login somewhere. Raises SettingsError."""
+    """Check that each assigned role has a login in some database.
+
+    Raises SettingsError.
+    """
     for role in sorted(set(roles) - set(there_are)):
         name = f"REDRIVE_CONSOLE_{role.name}_URL is not set"
         if settings.databases:
@@ -140,7 +147,7 @@ def _addresses(settings: Settings, roles: Collection[Any]) -> Addresses:
     """Return the address of the database for each role that has a login.
 
     Raises:
-        SettingsError: none has one, one cannot be read, or it is said twice where it is.
+        SettingsError: no role has a login, one cannot be read, or one is set twice.
     """
     own = {role: found for role in roles if (found := _address(settings, role.word))}
     if not settings.databases:
@@ -187,10 +194,11 @@ def _proxy(settings: Settings, groups: Mapping[str, Any]) -> Any:
 
 
 def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
-    """The provider that people sign in with; None = there is none.
+    """Return the identity provider for sign-in; None = there is none.
 
     Raises:
-        SettingsError: something that it needs is missing, or travels in the open.
+        SettingsError: a value that it needs is missing, or an address is neither https
+            nor local.
     """
     issuer, client_id = settings.console_oidc_issuer, settings.console_oidc_client_id
     if issuer is None:
@@ -227,10 +235,12 @@ def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
 
 
 def _safe(variable: str, url: str | None) -> str:
-    """An address that nobody reads along the way.
+    """Return an address that begins with https:// or is on this machine.
+
+    So its traffic cannot be read on the way.
 
     Raises:
-        SettingsError: it is none.
+        SettingsError: the address is missing or is of another kind.
     """
     with contextlib.suppress(ValueError):
         parts = urlsplit(url or "")
@@ -242,10 +252,10 @@ def _safe(variable: str, url: str | None) -> str:
 
 
 def _secret(variable: str, value: str | None, file: Path | None, least: int) -> str | None:
-    """A secret from its variable or its file.
+    """Return a secret from its variable or its file.
 
     Raises:
-        SettingsError: the file cannot be read, or holds too little.
+        SettingsError: the file cannot be read, or the secret is too short.
     """
     if value is not None or file is None:
         return value

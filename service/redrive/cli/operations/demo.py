@@ -67,7 +67,7 @@ def _run(*, once: bool, home: Path | None, observe: bool) -> int:
             was_stopped = True
         finally:
             stage.stop()
-    with contextlib.suppress(OSError):  # the terminal may be what ended us
+    with contextlib.suppress(OSError):  # the terminal may be gone
         click.echo(f"\n{home} is kept." if home else "\nThe demo has ended; nothing is left of it.")
     return 1 if once and was_stopped else 0
 
@@ -122,7 +122,7 @@ def ledger(database_url: str | None) -> None:
 
 
 def _compared(account: shop.Account) -> tuple[str, ...]:
-    """An account as a row of the table."""
+    """Return an account as a row of the table."""
     return (
         account.currency,
         f"{account.booked} of {account.expected}",
@@ -133,7 +133,7 @@ def _compared(account: shop.Account) -> tuple[str, ...]:
 
 
 def _turn(database_url: str | None, name: str, wanted: str) -> None:
-    """Turn a switch of the demo and wait until it is done."""
+    """Set a switch of the demo and wait until it has taken effect."""
     with database(_settings(database_url)) as conn:
         _require(conn, name)
         shop.turn(conn, name, wanted)
@@ -141,7 +141,7 @@ def _turn(database_url: str | None, name: str, wanted: str) -> None:
 
 
 def _until(is_done: Callable[[], bool]) -> None:
-    """Wait for what the demo does."""
+    """Wait until the demo has done something."""
     give_up_at = time.monotonic() + TURN_SECONDS
     while not is_done():
         if time.monotonic() > give_up_at:

@@ -47,18 +47,19 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     port = _serve(start.http_port, readers, CellStats(named) if named else readers[0])
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
     stop = _stop_signal()
-    for stats in readers[1:]:  # one that hangs must not hold up another
+    for stats in readers[1:]:  # a database that hangs must not delay the others
         threading.Thread(target=_tend, args=(stats, stop), daemon=True).start()
     _tend(readers[0], stop)
 
 
 class _Start(NamedTuple):
-    """Start-up values of the exporter: its settings, without the libraries that read
-    them.
+    """Start-up values of the exporter.
+
+    They are its settings, without the libraries that read them.
     """
 
     databases: Mapping[str | None, Address]
-    """By their cells; that of one without cells by None."""
+    """Databases by cell; None is the key without cells."""
     log_format: Literal["json", "console"] | None
     log_level: str
     http_port: int
@@ -78,7 +79,7 @@ def _start(database_url: str | None, http_port: int | None) -> _Start:
 
 
 def _serve(port: int, readers: Sequence[DatabaseStats], shown: DatabaseStats | CellStats) -> int:
-    """Answer probes and scrapes, from threads of their own. Returns the port."""
+    """Serve probes and scrapes from separate threads; return the port."""
     exposition = Exposition(None, shown.collect)
 
     def ready() -> dict[str, str | None]:
@@ -89,7 +90,7 @@ def _serve(port: int, readers: Sequence[DatabaseStats], shown: DatabaseStats | C
 
 
 def _tend(stats: DatabaseStats, stop: threading.Event) -> None:
-    """Read ahead of scrapes, until told to stop."""
+    """Read figures before each scrape, until told to stop."""
     while not stop.wait(MAX_AGE_SECONDS):
         _keep(stats)
         stats.read_ahead()
@@ -104,7 +105,7 @@ def _stop_signal() -> threading.Event:
 
 
 def _keep(stats: DatabaseStats) -> None:
-    """With no worker up nobody else samples the counters each minute, or folds them."""
+    """Sample and fold the counters, which no process does while no worker is up."""
     if time.monotonic() <= stats.link.retry_at:
         return
     with contextlib.suppress(psycopg.Error), stats.exclusive() as conn:

@@ -19,7 +19,7 @@ from redrive.cli.support.output import emit, table
 from redrive.rules.payloads.limits import check_name
 
 DEFAULTS = "*"
-"""In place of a queue: the values of all queues that have none of their own."""
+"""Stands for all queues without values of their own."""
 
 MEANINGS = {
     "dlq_added_5m": "dead letters in 5 minutes that page somebody",
@@ -32,7 +32,7 @@ MEANINGS = {
 
 
 class Objective(NamedTuple):
-    """A threshold of the alerts on one queue."""
+    """Threshold of the alerts on one queue."""
 
     queue: str
     objective: str
@@ -140,7 +140,7 @@ def _set(conn: psycopg.Connection, wanted: Objective, change: Change) -> None:
 
 
 def _parse(text: str) -> list[Objective]:
-    """Read {queue: {objective: value}}, and refuse what is not a queue or an objective."""
+    """Read {queue: {objective: value}}; refuse anything else."""
     by_queue = _decode(text)
     for queue, values in by_queue.items():
         _check_queue(queue)

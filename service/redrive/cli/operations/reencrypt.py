@@ -82,7 +82,7 @@ def _rotate(
     rate: float | None,
     why: str,
 ) -> rotation.Report:
-    """Encrypt what the first key has not encrypted yet, on record in the audit log."""
+    """Encrypt all data that the first key has not encrypted, and audit it."""
     first = keyring.ids[0]
     stale = rotation.count_stale(conn, first)
     with (
@@ -102,7 +102,10 @@ def _summary(keyring: Keyring, report: rotation.Report) -> str:
 
 
 def _left(keyring: Keyring, report: rotation.Report) -> Iterator[tuple[str | None, dict[str, int]]]:
-    """Rows by table of each key, those of the keyring first; None is the clear."""
+    """Yield the rows by table of each key, keys of the keyring first.
+
+    None stands for rows that are not encrypted.
+    """
     for key in dict.fromkeys((*keyring.ids, *report.left)):
         yield key, report.left.get(key, dict.fromkeys(rotation.PLACES, 0))
 

@@ -27,7 +27,7 @@ MEANINGS = {
 LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}
 
 Kept = tuple[str, float]
-"""What is kept, and for how many seconds."""
+"""Kind of data, and its retention in seconds."""
 
 
 class _Pair(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
@@ -107,6 +107,6 @@ def _read(conn: psycopg.Connection) -> list[Kept]:
 
 
 def _shown(seconds: float) -> str:
-    """A duration as it is written: 30d, 12h."""
+    """Format a duration as users write it: 30d, 12h."""
     days = seconds / DAY_SECONDS
     return f"{days:g}d" if days >= 1 else f"{seconds / 3_600:g}h"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LOOP_STALE_SECONDS = 30.0
 
 Checks = dict[str, str | None]
-"""What is wrong with each part, None where nothing is."""
+"""Fault of each part; None = the part works."""
 
 
 @click.group(invoke_without_command=True)
@@ -84,7 +84,7 @@ def worker(
     """
     if context.invoked_subcommand is not None:
         refuse_before_subcommand(context)
-        return Exit.DONE  # of which nothing is seen: what comes is the command's
+        return Exit.DONE  # not used: the subcommand sets the exit code
     name = f"{socket.gethostname()}/{os.getpid()}"
 
     def read() -> _Start:
@@ -99,7 +99,10 @@ worker.add_command(list_workers)
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Start-up values of a worker: its settings, without the libraries that read them."""
+    """Start-up values of a worker.
+
+    They are its settings, without the libraries that read them.
+    """
 
     options: WorkerOptions
     log_format: Literal["json", "console"] | None
@@ -116,7 +119,7 @@ def _start(settings: "Settings", name: str, *, until_empty: bool, reload: bool) 
             " (or set REDRIVE_TARGETS)"
         )
         raise SettingsError(msg)
-    configured()  # refused here and now, not by each runner
+    configured()  # refuse bad keys once, not in each runner
     return _Start(
         _options(settings, name, until_empty=until_empty, reload=reload),
         settings.log_format,
@@ -128,7 +131,7 @@ def _start(settings: "Settings", name: str, *, until_empty: bool, reload: bool) 
 
 
 def _run(start: _Start) -> int:
-    """Work, with metrics, probes and traces as they are set, until told to stop."""
+    """Work until told to stop, with metrics, probes and traces as configured."""
     options = start.options
     set_up(start.log_format, start.log_level)
     wait_for_schema(options.database, start.startup_timeout)
@@ -146,7 +149,7 @@ def _run(start: _Start) -> int:
 
 
 def _serve(start: _Start, metrics: Metrics, supervisor: Supervisor) -> None:
-    """Answer probes and scrapes, from threads of their own."""
+    """Serve probes and scrapes from separate threads."""
     sources = [
         process.of_runners(supervisor.runner_memory),
         exchange_age(lambda: supervisor.exchange_age(time.monotonic())),
@@ -195,7 +198,10 @@ def _where(settings: "Settings") -> dict[str, str]:
 
 
 def _live(health: Health) -> Checks:
-    """Only what a restart would mend: never the database."""
+    """Return the checks of liveness.
+
+    They fail only on faults that a restart mends, never because of the database.
+    """
     stuck = health.loop_seconds > LOOP_STALE_SECONDS
     return {"loop": f"stood still for {health.loop_seconds:.0f} s" if stuck else None}
 

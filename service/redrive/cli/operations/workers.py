@@ -1,4 +1,4 @@
-"""redrive worker ls: who works, on what, and since when they were heard of."""
+"""redrive worker ls: list workers, their queues, and when each was last seen."""
 
 from typing import TYPE_CHECKING, Any
 

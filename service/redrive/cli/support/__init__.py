@@ -1,1 +1,1 @@
-"""What commands share: options, output, connections and exit codes."""
+"""Shared parts of commands: options, output, connections and exit codes."""

@@ -1,4 +1,4 @@
-"""Work that a child process does, so that what it imports does not stay in this one."""
+"""Work in a child process, so that its imports do not stay in this one."""
 
 import multiprocessing
 import threading
@@ -10,10 +10,11 @@ T = TypeVar("T")
 
 
 def in_child(work: Callable[[], T]) -> T:
-    """Run `work` in a copy of this process, and return or raise what it does.
+    """Run `work` in a copy of this process; return or raise its result.
 
-    Both have to be such as can be pickled. Beside other threads, whose locks a copy could find
-    taken for ever, it is worked out here, and so it is when the copy was killed.
+    The result and the error must be picklable. If this process has other threads,
+    `work` runs here, because a copy could find their locks taken forever. It also runs
+    here if the copy was killed.
     """
     if threading.active_count() > 1:
         return work()
@@ -21,7 +22,7 @@ def in_child(work: Callable[[], T]) -> T:
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_answer, args=(work, theirs))
     child.start()
-    theirs.close()  # so that its end is seen, however it comes
+    theirs.close()  # so that we notice any end of the child
     with ours:
         try:
             answer, error = ours.recv()

@@ -1,4 +1,4 @@
-"""Connections of commands: to a schema this program knows, and waiting for one at start."""
+"""Connections of commands to a known schema, and the wait for one at start."""
 
 import logging
 import time
@@ -31,17 +31,17 @@ T = TypeVar("T")
 logger = logging.getLogger("redrive.cli")
 
 UNREACHABLE_PATIENCE = 60.0
-"""Seconds that a database gets at least to come up: it often starts beside its workers."""
+"""Minimum seconds to wait for the database, which often starts beside its workers."""
 
 
 @contextmanager
 def database(
     settings: "Settings", *, any_schema: bool = False, **session: str
 ) -> Iterator[psycopg.Connection[Any]]:
-    """An autocommit connection.
+    """Yield an autocommit connection.
 
     Args:
-        any_schema: also to a database whose schema this program does not know.
+        any_schema: accept a schema that this program does not know.
         session: settings of the session.
 
     Raises:
@@ -56,11 +56,11 @@ def database(
 def ask_each(
     cells: Sequence["Settings"], read: Callable[["Settings"], T]
 ) -> tuple[list[tuple[dict[str, str], T]], Exit]:
-    """Read every cell; return the answers, each with a column that names its cell, and
-    the exit code.
+    """Read every cell; return the rows and the exit code.
 
-    Of several, one that does not answer is told on stderr and keeps nobody from seeing the others.
-    With one there is no column, and its error is raised.
+    With several cells, each row gets a column that names its cell. A cell that does not
+    answer is reported on stderr, and the others are still shown. With one cell there is
+    no such column, and its error is raised.
     """
     if len(cells) == 1:
         return [({}, read(cells[0]))], Exit.DONE
@@ -78,7 +78,7 @@ def ask_each(
 
 @contextmanager
 def only_one(settings: "Settings", name: str) -> Iterator[None]:
-    """Hold the lock of this name, on a connection of its own, so that one run works at a time.
+    """Hold the named lock on a connection of its own, for one run at a time.
 
     Raises:
         Busy: another run holds it.
@@ -123,15 +123,16 @@ def wait_for_schema(where: Address, patience: float) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text. libpq's goes on with every address it tried.
+    """Return the first line of an error's text.
 
-    It never holds the password.
+    libpq adds every address that it tried on further lines. The line never holds the
+    password.
     """
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def explain(error: BaseException) -> tuple[Exit, str]:
-    """The exit code of an error, and what to say of it."""
+    """Return the exit code and the text of an error."""
     match error:
         case click.Abort() | KeyboardInterrupt():
             return Exit.FAILED, "stopped"
@@ -152,15 +153,13 @@ def explain(error: BaseException) -> tuple[Exit, str]:
 
 
 def refused(error: psycopg.Error) -> str:
-    """Return the message of a database error without its DETAIL, which holds values of
-    rows.
-    """
+    """Return a database error's message without DETAIL, which holds row values."""
     message = error.diag.message_primary or type(error).__name__
     return f"the database refused: {message} ({error.sqlstate})"
 
 
 def trouble_of(failures: int, fault: str | None) -> str | None:
-    """Return what /readyz says about a link to the database; None if the link works."""
+    """Return the text of /readyz about a database link; None if it works."""
     if not failures:
         return None
     return f"{failures} calls failed in a row" + (f": {fault}" if fault else "")

@@ -1,16 +1,16 @@
-"""Exit codes: how a command ended, for scripts, Jobs and CronJobs."""
+"""Exit codes of commands, for scripts, Jobs and CronJobs."""
 
 from enum import IntEnum
 from typing import Self
 
 
 class Exit(IntEnum):
-    """An exit code and what it means. Those from 64 on are those of sysexits.h."""
+    """Exit code and its meaning. Codes from 64 on are taken from sysexits.h."""
 
     meaning: str
 
     def __new__(cls, code: int, meaning: str) -> Self:
-        """Read the pair of a member."""
+        """Create a member from its pair."""
         exit_code = int.__new__(cls, code)
         exit_code._value_ = code
         exit_code.meaning = meaning

@@ -1,4 +1,4 @@
-"""Filters as options and environment variables, made from the filter classes themselves."""
+"""Options and environment variables made from the filter classes."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -35,14 +35,14 @@ _TYPES: Mapping[str, tuple[Any, str | None]] = {
     "until": (Instant(), "TIME"),
     "limit": (click.IntRange(1), "N"),
 }
-"""Type and placeholder of those that are not plain text."""
+"""Type and placeholder of each field that is not plain text."""
 
 _NAMES = {"ids": "id", "holds": "where"}
-"""Field -> the name of its option, where that is another."""
+"""Name of a field's option, if it differs."""
 
 
 class _OneOf(click.Choice[str]):
-    """Values of a closed set, several with commas between them."""
+    """Values of a closed set, separated by commas."""
 
     def convert(  # pyright: ignore[reportIncompatibleMethodOverride] # several where it takes one
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -53,12 +53,13 @@ class _OneOf(click.Choice[str]):
 def filter_options(
     prefix: str | None = None, *, states: Sequence[str] = (), of: type[Criteria] = Filter
 ) -> Callable[[Command], Command]:
-    """Add the filters; the command gets the object they make as `chosen`.
+    """Add the filters; the command gets the resulting object as `chosen`.
 
     Args:
-        prefix: of the environment variables that stand for the options; None = no variables.
-        states: those that are meant when no state is given; none = all.
-        of: the class whose fields they are.
+        prefix: prefix of the environment variables for the options; None = no
+            variables.
+        states: states selected by default; none = all.
+        of: class whose fields become options.
     """
     criteria = of.criteria()
     options = [
@@ -82,7 +83,7 @@ def filter_options(
 
 
 def _states(given: Sequence[str], default: Sequence[str]) -> Sequence[str]:
-    """The states that --state means; none = all."""
+    """Return the states that --state selects; none = all."""
     return () if ANY in given else tuple(given or default)
 
 

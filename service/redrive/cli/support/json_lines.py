@@ -1,4 +1,7 @@
-"""JSON that users give, a text or lines of it; an error names what is wrong where."""
+"""JSON from users, as one text or as lines.
+
+An error names the fault and its place.
+"""
 
 from typing import Any, cast
 
@@ -8,7 +11,11 @@ from redrive.errors import InvalidJob
 
 
 def read_json(path: str, text: str | bytes) -> Any:
-    """Read a JSON value. Raises InvalidJob, which names `path`."""
+    """Read a JSON value.
+
+    Raises:
+        InvalidJob: the text is not JSON; the error names `path`.
+    """
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -18,7 +25,7 @@ def read_json(path: str, text: str | bytes) -> Any:
 
 
 def read_object(path: str, text: bytes, rule: str) -> dict[str, Any]:
-    """Read a line that must be an object; `rule` says of what."""
+    """Read a line that must be an object; `rule` describes the object."""
     value = read_json(path, text)
     if not isinstance(value, dict):
         raise InvalidJob(path, rule)

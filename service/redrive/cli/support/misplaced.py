@@ -1,4 +1,4 @@
-"""An option that was typed before the command that has it: where it goes."""
+"""Help for an option that was typed before the command that has it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,9 +6,9 @@ import click
 
 
 def where_it_goes(error: click.ClickException, arguments: Sequence[str]) -> click.ClickException:
-    """The same error; or one that shows the command with the option where it is looked for.
+    """Return the error, or one that shows the option in its right place.
 
-    Values are not shown: that of --database-url may hold a password.
+    Values are not shown, because that of --database-url may hold a password.
     """
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
@@ -19,20 +19,21 @@ def where_it_goes(error: click.ClickException, arguments: Sequence[str]) -> clic
     has_value_already = "=" in arguments[typed]
     for at, path, command in _commands(error.ctx, error.ctx.command, arguments[typed + 1 :]):
         option = _option(command, name)
-        # the word after an option that takes a value is that value, even if it is a command's name
+        # The word after an option with a value is that value, even if it is a command's
+        # name.
         if option and (at or option.is_flag or has_value_already):
             return _goes_after(option, name, error.ctx, path)
     return error
 
 
 def refuse_before_subcommand(context: click.Context) -> None:
-    """Refuse options of a command that is also a group, where one of its commands was named.
+    """Refuse options of a group that were typed before one of its commands.
 
-    They would be dropped in silence, and --database-url with them. What a callback keeps for the
-    commands below is not meant.
+    They would be dropped silently, --database-url included. Options that a callback
+    keeps for its commands are allowed.
 
     Raises:
-        click.UsageError: it says where the option goes.
+        click.UsageError: the text says where the option goes.
     """
     group, name = context.command, context.invoked_subcommand or ""
     command = group.get_command(context, name) if isinstance(group, click.Group) else None
@@ -57,7 +58,7 @@ def _goes_after(
 def _commands(
     context: click.Context, group: click.Command, words: Sequence[str]
 ) -> Iterator[tuple[int, tuple[str, ...], click.Command]]:
-    """Each command that words can name: where its name begins, its path, and it."""
+    """Yield each command that the words can name: start of its name, path, command."""
     if not isinstance(group, click.Group):
         return
     for at, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""Names that somebody gives and no job has had: typos, as a rule, that would find nothing."""
+"""Warnings about requested names that no job has had, which are usually typos."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString
@@ -17,7 +17,7 @@ _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
 
 
 def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
-    """Return a warning about a name that no job has had; None if some job has had it."""
+    """Return a warning about a name that no job has had; otherwise None."""
     query, had = _KNOWN[what]
     with conn.cursor(row_factory=scalar_row) as cursor:
         known = cursor.execute(query).fetchall()
@@ -27,7 +27,10 @@ def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
 
 
 def say_unknown(conn: Connection[Any], **names: Sequence[str]) -> None:
-    """Warn on stderr about requested names that no job has had, if nothing was found."""
+    """Warn on stderr about requested names that no job has had.
+
+    Commands call this when they found nothing.
+    """
     for what, given in names.items():
         for name in given:
             if said := unknown(conn, what, name):

@@ -1,4 +1,4 @@
-"""Options that several commands take, and the types of their values."""
+"""Shared options, and the types of their values."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -21,14 +21,14 @@ Decorator = Callable[[Command], Command]
 
 
 class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
-    """A length of time as 30d, 12h, 5m, 10s; seconds as a float."""
+    """Duration such as 30d, 12h, 5m or 10s; the value is seconds as a float."""
 
     name = "duration"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read it."""
+        """Parse the value."""
         seconds = value if isinstance(value, int | float) else seconds_of(str(value))
         if seconds is None:
             self.fail(f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx)
@@ -43,7 +43,7 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read it."""
+        """Parse the value."""
         text = str(value).strip()
         if text == "never":
             return 0.0
@@ -58,14 +58,14 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
 
 
 class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
-    """A point in time: ISO 8601, in UTC where it names no zone; or a duration ago (2h)."""
+    """Instant in ISO 8601, or a duration ago (2h). UTC unless it names a zone."""
 
     name = "time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
-        """Read it."""
+        """Parse the value."""
         if isinstance(value, datetime):
             return value
         try:
@@ -75,12 +75,12 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
 
 
 class Later(Instant):
-    """A point in time: ISO 8601, in UTC where it names no zone; or a duration from now (2h)."""
+    """Instant in ISO 8601, or a duration from now (2h). UTC unless it names a zone."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
-        """Read it."""
+        """Parse the value."""
         seconds = None if isinstance(value, datetime) else seconds_of(str(value))
         if seconds is not None:
             return datetime.now(UTC) + timedelta(seconds=seconds)
@@ -88,7 +88,7 @@ class Later(Instant):
 
 
 CELL = "redrive.cell"
-"""In the context of a command: the cell that --cell names."""
+"""Key in a command's context: the cell that --cell names."""
 
 
 def _keep_cell(context: click.Context, _: click.Parameter, cell: str | None) -> None:
@@ -97,7 +97,7 @@ def _keep_cell(context: click.Context, _: click.Parameter, cell: str | None) -> 
 
 
 def database_option(command: Command) -> Command:
-    """Add what says which database; the command gets the URL, and hands it to `settings_for`."""
+    """Add the option for the database URL; the command passes it to `settings_for`."""
     options = [
         click.option(
             "--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]"
@@ -131,27 +131,27 @@ actor_option: Decorator = click.option(
 
 
 RUNS = (("dlq", "redrive"), ("purge",))
-"""The commands whose options are variables, too."""
+"""Commands whose options are also environment variables."""
 
 
 def settings_for(database_url: str | None = None, **flags: Any) -> "Settings":
-    """The settings with the flags of this command.
+    """Return the settings with the flags of this command.
 
     Raises:
-        SettingsError: a value is not allowed, a variable is none of ours, or of several cells none
-            is named.
+        SettingsError: a value is not allowed, a variable is unknown, or several cells
+            are configured and none is named.
     """
     settings = _read(database_url, **flags)
     if settings.databases or settings.cell:
-        settings.address()  # refused before anybody is asked for anything
+        settings.address()  # refuse a bad address before asking the user anything
     return settings
 
 
 def settings_of_cells(database_url: str | None, **flags: Any) -> "list[Settings]":
-    """The same for a list of all cells: for each its settings, as if it were named.
+    """Return the settings of every cell, as if each were named.
 
     Raises:
-        SettingsError: as above, but for several cells.
+        SettingsError: a value is not allowed, or a variable is unknown.
     """
     settings = _read(database_url, **flags)
     cells = [settings.model_copy(update={"cell": cell.name}) for cell in settings.cells()]
@@ -174,7 +174,7 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
 
 
 def _variables() -> Iterator[str]:
-    """The variables that stand for options, of whichever command."""
+    """Yield the environment variables for options of any command."""
     root = click.get_current_context().find_root()
     for path in RUNS:
         command: click.Command | None = root.command
@@ -186,14 +186,14 @@ def _variables() -> Iterator[str]:
 
 
 def require_why(why: str | None) -> str:
-    """The why, or a usage error: what changes something says why."""
+    """Return the reason, or raise a usage error: every change needs one."""
     if why is None or not why.strip():
         raise click.UsageError("--why is missing: say why, the audit log keeps it")
     return why.strip()
 
 
 def acting_options(command: Command) -> Command:
-    """Add what a change takes that is named as a whole; the command gets it as `change`."""
+    """Add the options of a change to a named object; the command gets `change`."""
 
     @functools.wraps(command)
     def act(
@@ -210,22 +210,22 @@ def _yes(prefix: str | None = None) -> Decorator:
 
 
 def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
-    """Add --why; `wanted` says when it is."""
+    """Add --why; `wanted` says when it is required."""
     text = f"Why; the audit log keeps it. [{wanted}]"
     return option(prefix, "--why", metavar="TEXT", help=text, **more)
 
 
 def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
-    """Add an option, which with a prefix is also the environment variable PREFIX_FLAG.
+    """Add an option; with a prefix also the environment variable PREFIX_FLAG.
 
-    Jobs and CronJobs set these. `name` and `more` are click's.
+    Jobs and CronJobs set these variables. `name` and `more` are click's.
     """
     variable = flag.removeprefix("--").replace("-", "_").upper()
     return click.option(flag, *name, envvar=prefix and f"{prefix}_{variable}", **more)
 
 
 def with_options(options: Sequence[Decorator], command: Command) -> Command:
-    """Add options; help shows them in this order."""
+    """Add options, in the order in which help shows them."""
     for add in reversed(options):
         command = add(command)
     return command
@@ -233,18 +233,18 @@ def with_options(options: Sequence[Decorator], command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change, as it is asked for. `yes`: it need not be asked again."""
+    """Change that a command requests. With `yes`, it asks for no confirmation."""
 
     settings: "Settings"
     why: str
     yes: bool
 
     def agree(self, what: str) -> None:
-        """Go on only if somebody agrees to this, in words.
+        """Ask for consent to a described change.
 
         Raises:
-            click.UsageError: nobody can be asked.
-            click.Abort: somebody was, and does not agree.
+            click.UsageError: there is no terminal to ask on.
+            click.Abort: the user declined.
         """
         if self.yes or confirm(f"{what}?", "yes"):
             return
@@ -255,12 +255,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that changes many rows, as its options or its environment ask for it.
+    """Run that changes many rows, as its options or environment request it.
 
     Attributes:
         every: seconds between two scheduled runs; None = not scheduled; 0 = no alert.
-        dry_run: only show.
-        yes: do not ask.
+        dry_run: only preview.
+        yes: do not ask for confirmation.
     """
 
     settings: "Settings"
@@ -270,10 +270,10 @@ class Run:
     yes: bool
 
     def consent(self, question: str, word: str) -> str | None:
-        """Why it is to be done, where somebody agrees to it; None = only show.
+        """Return the reason for the run after consent; None = only preview.
 
         Raises:
-            click.UsageError: it is to be done and nobody says why.
+            click.UsageError: the run needs a reason and has none.
         """
         if self.dry_run:
             return None
@@ -285,12 +285,12 @@ class Run:
 def run_options(
     prefix: str | None = None, *, why: str | None = None
 ) -> Callable[[Command], Command]:
-    """Add what a run takes; the command gets it as `run`.
+    """Add the options of a run; the command gets it as `run`.
 
     Args:
-        prefix: of the environment variables that stand for the options; None = there are none, and
-            nobody schedules it.
-        why: the default of --why.
+        prefix: prefix of the environment variables for the options; None = no
+            variables, and the run is never scheduled.
+        why: default of --why.
     """
     every = option(
         prefix,

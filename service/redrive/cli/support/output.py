@@ -18,14 +18,14 @@ from redrive.cli.support.exits import Exit
 from redrive.rules.payloads.escape import escaped
 
 BELOW = ("error_class", "message", "why")
-"""Columns that get a line of their own where a table is too wide: what people look for."""
+"""Columns that get lines of their own if a table is too wide."""
 HEAD_LINES = 3
 PIPE_WIDTH = 200
 NO_PAGER = "redrive.no_pager"
-"""In the context of a command: whether lists are printed at once."""
+"""Key in a command's context: whether lists are printed at once."""
 
 UNITS = ((172_800, 86_400, "d"), (7_200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
-"""From so many seconds on a length of time is told in such units: 90 s, 2 min, 47 h, 2 d."""
+"""Units of a duration, each with its lower limit: 90 s, 2 min, 47 h, 2 d."""
 
 
 def emit(value: Any) -> None:
@@ -41,7 +41,7 @@ def listing(
     right: Sequence[str] = (),
     empty: str = "none",
 ) -> None:
-    """Print rows: as JSON lines with all their fields, or as a table of these columns."""
+    """Print rows as JSON lines with all fields, or as a table of these columns."""
     if as_json:
         for row in rows:
             emit(row)
@@ -51,9 +51,9 @@ def listing(
 
 @contextmanager
 def paged() -> Iterator[None]:
-    """Show what is printed meanwhile by the page, where somebody looks and it is long.
+    """Show long output in a pager if it goes to a terminal.
 
-    Which pager, PAGER says.
+    PAGER names the pager.
     """
     context = click.get_current_context(silent=True)
     if not sys.stdout.isatty() or (context and context.meta.get(NO_PAGER)):
@@ -69,7 +69,7 @@ def paged() -> Iterator[None]:
 
 
 def keep_pager(context: click.Context, _: click.Parameter, no_pager: bool) -> None:
-    """Remember whether a command prints its list at once."""
+    """Remember whether the command prints its list at once."""
     meta: dict[str, Any] = context.meta
     meta[NO_PAGER] = no_pager
 
@@ -85,7 +85,7 @@ def table(
 
     Args:
         right: columns that are aligned to the right.
-        empty: said in place of a table without rows.
+        empty: text in place of a table without rows.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
@@ -116,7 +116,7 @@ def _fits(console: Any, drawn: Any) -> bool:
 def _print_in_two(
     console: Any, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]
 ) -> None:
-    """Print the table without the columns of BELOW, and after each row a line with these."""
+    """Print the table without the columns of BELOW, and these under each row."""
     is_below = [column in BELOW for column in columns]
     is_beside = [not below for below in is_below]
     beside, *rows = (list(compress(row, is_beside)) for row in (columns, *cells))
@@ -146,12 +146,12 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequenc
 
 
 def _cell(value: Any) -> str:
-    """Format a cell as `printable` does; show an instant as its distance from now."""
+    """Format a cell as `printable` does, and an instant relative to now."""
     return relative(value, datetime.now(UTC)) if isinstance(value, datetime) else printable(value)
 
 
 def relative(instant: datetime, now: datetime) -> str:
-    """3 min ago, in 2 h, now."""
+    """Format an instant relative to now: 3 min ago, in 2 h, now."""
     seconds = (instant - now).total_seconds()
     if abs(seconds) < 1:
         return "now"
@@ -159,13 +159,13 @@ def relative(instant: datetime, now: datetime) -> str:
 
 
 def length(seconds: float) -> str:
-    """A length of time in its largest unit that loses little: 90 s, 2 min, 47 h, 30 d."""
+    """Format a duration in its largest accurate unit: 90 s, 2 min, 47 h, 30 d."""
     size, name = next((size, name) for least, size, name in UNITS if seconds >= least)
     return f"{int(seconds // size)} {name}" if seconds >= 1 or not seconds else f"{seconds:g} s"
 
 
 def printable(value: Any) -> str:
-    """Text from a job as a terminal may see it, on one line."""
+    """Return text from a job on one line, safe for a terminal."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -178,16 +178,16 @@ def printable(value: Any) -> str:
 
 
 def printable_fields(row: Mapping[str, Any]) -> dict[str, str]:
-    """All fields of a row as `printable`, for a template."""
+    """Return all fields of a row as `printable`, for a template."""
     return {name: printable(value) for name, value in row.items()}
 
 
 def counted(n: int, one: str, many: str | None = None) -> str:
-    """1 attempt, 2 attempts."""
+    """Format a number with its noun: 1 attempt, 2 attempts."""
     return f"{n} {one}" if n == 1 else f"{n} {many or one + 's'}"
 
 
 def not_found(what: str) -> Exit:
-    """Say on stderr that something is not there. Returns the exit code."""
+    """Report on stderr that something does not exist; return the exit code."""
     click.echo(f"redrive: {escaped(what)}", err=True)
     return Exit.NOTHING_MATCHED

@@ -14,7 +14,7 @@ def is_watched() -> bool:
 
 
 def confirm(question: str, word: str) -> bool:
-    """Ask for a word and return True if it was typed; False without a terminal."""
+    """Ask for a word; return True if it was typed, False without a terminal."""
     if not is_watched():
         return False
     typed = click.prompt(f"{question} Type {word!r} to go on", default="", show_default=False)
@@ -22,7 +22,7 @@ def confirm(question: str, word: str) -> bool:
 
 
 class Advance(Protocol):
-    """Says how many more are done, and what it is called from now on."""
+    """Callback that advances a progress bar and may change its title."""
 
     def __call__(self, n: int, /, title: str | None = None) -> None:
         """Advance by this number."""
@@ -30,12 +30,15 @@ class Advance(Protocol):
 
 
 def _unseen(_: int, /, title: str | None = None) -> None:
-    """Nobody watches."""
+    """Advance nothing, because there is no terminal."""
 
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """A progress bar on stderr, with speed and time to go; yields what advances it."""
+    """Show a progress bar on stderr; yield the callback that advances it.
+
+    The bar has the speed and the remaining time.
+    """
     if not sys.stderr.isatty():
         yield _unseen
         return

@@ -1,4 +1,4 @@
-"""Warnings of commands about kinds that no live worker handles while their jobs wait."""
+"""Warnings about kinds that no live worker handles while their jobs wait."""
 
 from redrive.cli.support.output import counted
 from redrive.live_jobs.unhandled import Unhandled
@@ -7,7 +7,7 @@ MAX_HANDLED = 10
 
 
 def sentence(found: Unhandled) -> str:
-    """For people: what waits, and what workers handle there instead."""
+    """Return a sentence about waiting jobs and the kinds that workers handle there."""
     more = len(found.handled) - MAX_HANDLED
     handled = ", ".join(found.handled[:MAX_HANDLED]) + (f" and {more} more" if more > 0 else "")
     return (

@@ -1,1 +1,1 @@
-"""What the console changes: a preview that counts, then the change."""
+"""Changes that operators make in the console: each has a preview and an action."""

@@ -1,4 +1,4 @@
-"""Redrives: look at what would go back, plan it, start it on terms, hold it up."""
+"""Redrives: preview, plan and start a campaign; pause, resume and cancel it."""
 
 import math
 import time
@@ -50,22 +50,22 @@ from redrive.rules.dead_letters.campaign import (
 from redrive.rules.scheduling.instants import instant, seconds
 
 DRIVE_SECONDS = 3.0
-"""For which a request carries on the campaign that it starts."""
+"""How long a request drives the campaign that it starts."""
 
 FREEZE_SECONDS = "60s"
-"""A million takes four or so, more than a page may."""
+"""Freezing a million dead letters takes about four seconds, more than pages may use."""
 
 GROUP_COLUMNS = ("count", "kind", "error_class", "message", "group")
 CAMPAIGN_COLUMNS = ("campaign", "state", "matched", "redriven", "succeeded", "dead_again", "why")
 
 STAYS = {
-    "succeeded": "their work has succeeded since",
+    "succeeded": "the same work has succeeded since",
     "max_redrives": "they were redriven too often already",
     "muted": "their group is muted",
-    "quarantined": "they died once more of the same; each goes by its id",
+    "quarantined": "they died again of the same cause; redrive each by its id",
     "conflict": "a live job has their idempotency key",
 }
-"""Why a dead letter would stay, in words."""
+"""Cause -> why a dead letter is not redriven, in words."""
 
 PAUSABLE = GOING
 RESUMABLE = frozenset({State.PAUSED, State.ABORTED})
@@ -76,15 +76,15 @@ BREAKER_STATES = ("closed", "half_open", "open")
 # ---------------------------------------------------------------------- terms
 
 TERMS = ("rate", "canaries", "abort-share", "not-before", "when-breaker", "when-version", "seen")
-"""The fields of a form besides why."""
+"""Fields of the form besides the reason."""
 
 
 def _inputs(canaries: int) -> list[Input]:
     """Return the inputs of a start besides the reason."""
     return [
-        Input("rate", "Jobs per second", hint="empty: as fast as they end"),
-        Input("canaries", "Canaries", str(canaries), "so many go first; 0 = none"),
-        Input("abort-share", "Abort above", f"{ABORT_SHARE:g}", "share that may die again"),
+        Input("rate", "Jobs per second", hint="empty: no fixed rate"),
+        Input("canaries", "Canaries", str(canaries), "jobs to run first; 0 for none"),
+        Input("abort-share", "Abort above", f"{ABORT_SHARE:g}", "share of jobs that die again"),
         Input("not-before", "Not before", hint="2h from now, or 2026-03-01T22:00Z"),
         Input("when-breaker", "While a breaker is", hint="smtp:closed"),
         Input("when-version", "Workers' version", hint=">=1.4.2"),
@@ -92,10 +92,10 @@ def _inputs(canaries: int) -> list[Input]:
 
 
 def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
-    """The terms that a form asks for. Raises Refused, which names the field.
+    """Parse the terms in a form. Raises Refused, which names the field.
 
     Args:
-        canaries: how many go first where it does not say.
+        canaries: number of canaries if the form gives none.
     """
     given = {name: value.strip() for name, value in more.items() if value.strip()}
     share = _number(given, "abort-share", ABORT_SHARE)
@@ -115,10 +115,10 @@ def commands(word: str, query: Query, more: Mapping[str, str], matched: int) -> 
     """Return the shell commands for the same redrive on the same terms.
 
     Args:
-        word: the change; of two commands, as `dlq redrive` takes rate and canaries alone.
-        query: what it is about.
-        more: the fields of a form; those that are as they come are left out.
-        matched: how many it is about.
+        word: word of the change; `dlq redrive` takes only rate and canaries.
+        query: filter of the redrive.
+        more: fields of the form; default values are left out.
+        matched: number of dead letters that match.
     """
     given = {n: more.get(n, "").strip() for n in TERMS if n != "seen"}
     is_start = word == "campaign-start"
@@ -195,10 +195,10 @@ def estimate(matched: int, terms: Terms) -> str:
     lasts = (
         f"Takes {span(math.ceil(matched / terms.rate))} at least"
         if terms.rate
-        else "Goes as fast as they end"
+        else "Runs without a fixed rate"
     )
     if not terms.canaries:
-        return f"{lasts}. None goes first: all of them may die again."
+        return f"{lasts}. There are no canaries, so all jobs may die again."
     most = min(exposure(terms.canaries), matched)
     return (
         f"{lasts}. {min(terms.canaries, matched)} go first; where more than"
@@ -215,7 +215,7 @@ def _preview(conn: Connection, query: Query) -> Preview:
     matched, blocked = (seen.matched, seen.blocked) if seen else (0, {})
     remarks = _stay(blocked)
     if matched > known:
-        remarks.insert(0, f"Causes, and what will stay, are told of the oldest {known:,}.")
+        remarks.insert(0, f"Causes and exclusions below cover only the oldest {known:,}.")
     if seen and seen.acted:
         remarks.append(
             f"{counted(seen.acted, 'of them')} had side effects before they died;"
@@ -251,7 +251,7 @@ def _two(conn: Connection, kinds: list[str]) -> list[str]:
 
 
 def _all(chosen: Filter) -> Filter:
-    """Without our own bound: a campaign takes as many as there are."""
+    """Remove the bound of a single request: a campaign takes any number."""
     return replace(chosen, limit=None) if chosen.limit == MOST + 1 else chosen
 
 
@@ -271,17 +271,17 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
         made = campaign.plan(conn, _all(chosen), actor=order.actor)
     refuse_other(made.matched, order)
     if made.plan is None:
-        raise Refused(409, "nothing matches by now")
+        raise Refused(409, "no dead letter matches any more; look at the preview again")
     if order.handlers and made.matched <= MOST:
         leave_out(conn, made.plan, order.handlers)
     return chosen, made, made.plan
 
 
 def _plan(opening: Opening, order: Order) -> Done:
-    """Freeze it, for somebody else to start."""
+    """Freeze the selection as a plan that another user can start."""
     with opening() as conn:
         _, made, plan = _freeze(conn, order)
-    text = f"Planned. Whoever starts it finds it as campaign {plan}; in a day it is forgotten."
+    text = f"Planned as campaign {plan}. The plan is deleted after one day if nobody starts it."
     return Done(text, {"plan": plan, "matched": made.matched}, f"/campaigns/{plan}")
 
 
@@ -289,7 +289,7 @@ def _plan(opening: Opening, order: Order) -> Done:
 
 
 def _redrive(opening: Opening, order: Order) -> Done:
-    """Freeze what was looked at, and start it; whoever is alive carries it on from then."""
+    """Freeze the selection and start the campaign; workers drive it from then on."""
     terms_of(order.more, 0)
     with opening() as conn:
         chosen, made, plan = _freeze(conn, order)
@@ -299,7 +299,7 @@ def _redrive(opening: Opening, order: Order) -> Done:
 
 
 def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
-    """Start it, unless somebody else has: two who look at once both plan it."""
+    """Start the plan, unless a concurrent request started the same redrive."""
     try:
         campaign.start_alone(conn, plan, terms, actor=order.actor, why=order.why)
     except Busy as error:
@@ -317,7 +317,7 @@ def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:
 
 
 def _driven(conn: Connection, number: int) -> dict[str, Any]:
-    """Carry a campaign on for a moment; a small one is through by then, also without a worker."""
+    """Drive a campaign for a moment, so that a small one ends without a worker."""
     give_up_at = time.monotonic() + DRIVE_SECONDS
     while time.monotonic() < give_up_at:
         step = campaign.drive(conn, number)
@@ -327,7 +327,7 @@ def _driven(conn: Connection, number: int) -> dict[str, Any]:
 
 
 def found_in(conn: Connection, number: int) -> dict[str, Any]:
-    """A campaign as `campaign show` has it. Raises Refused where there is none."""
+    """Return a campaign as `campaign show` prints it. Raises Refused if it is unknown."""
     found = campaign.show(conn, number) if 0 < number < 2**63 else None
     if found is None:
         raise Refused(404, f"there is no campaign {number}")
@@ -341,7 +341,7 @@ def _number_of(query: Query) -> int:
 def _preview_of(
     conn: Connection, query: Query, *, verb: str, states: frozenset[State], remark: str
 ) -> Preview:
-    """A look at one campaign, which must be in one of some states."""
+    """Preview a change of one campaign, which must be in one of `states`."""
     found = found_in(conn, _number_of(query))
     number = found["campaign"]
     is_so = found["state"] in states
@@ -371,9 +371,12 @@ def _preview_start(conn: Connection, query: Query) -> Preview:
         command(("campaign", "start", str(number)), why="..."),
         query,
         remarks=[
-            f"{found['planned_by']} planned it: what was seen then is what goes back.",
+            f"{found['planned_by']} planned it. Exactly the dead letters of the plan are redriven.",
             *_stay(found["blocked"], found["invalid"]),
-            *(f"{n:,} did this already: {e}." for e, n in campaign.side_effects(conn, number)),
+            *(
+                f"{n:,} jobs already had this side effect: {e}."
+                for e, n in campaign.side_effects(conn, number)
+            ),
         ],
         obstacle=_not_to_start(conn, found),
         inputs=_inputs(canaries),
@@ -382,7 +385,7 @@ def _preview_start(conn: Connection, query: Query) -> Preview:
 
 
 def _not_to_start(conn: Connection, found: Mapping[str, Any]) -> str | None:
-    """Why it cannot be started from here."""
+    """Return why this user cannot start the campaign; None if they can."""
     if found["state"] != State.PLANNED:
         return f"Campaign {found['campaign']} is {found['state']}."
     kinds = called(

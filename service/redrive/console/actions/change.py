@@ -1,6 +1,6 @@
 """Changes in the console: a preview that counts, then the change.
 
-And what previews share: filters as they were seen, the same as a shell command, how many.
+Previews share the helpers below: parsing, shell commands, limits, and reading rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ WHY_LENGTH = 2000
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Something more that a form asks for."""
+    """A field of a form besides the reason."""
 
     name: str
     label: str
@@ -44,16 +44,17 @@ class Preview:
     """Preview of a change.
 
     Attributes:
-        matched: how many it would change.
-        unit: what these are.
-        verb: what the button says.
-        shell: the same on the command line.
-        query: what stands for exactly this, also a minute later.
-        columns: of the rows that are shown of it.
-        remarks: what to know before.
-        obstacle: why it cannot be done from here; None = it can.
-        estimate: how long it takes on these terms.
-        two: kinds for which whoever looks can only plan it: another one starts it.
+        matched: number of rows that the change affects.
+        unit: noun for one affected row.
+        verb: text of the button.
+        shell: shell command that makes the same change.
+        query: filter that selects the same rows when the form is sent.
+        columns: columns of the sample.
+        rows: sample of the affected rows.
+        remarks: sentences that the user reads before the change.
+        obstacle: reason why the change is impossible; None if it is possible.
+        estimate: expected duration and risk of a redrive.
+        two: kinds that the user can only plan; another role must start the campaign.
     """
 
     title: str
@@ -73,7 +74,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A change as somebody wants it done. `handlers`: of ours, to read payloads with."""
+    """A change to make. `handlers` decode the payloads."""
 
     query: Query
     why: str
@@ -90,14 +91,14 @@ class Done:
     report: Mapping[str, Any]
     path: str
     is_shown: bool = False
-    """The report is what was asked for; no address and no other page has it."""
+    """Show the report in the response, because no other page may show it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change there is: a preview, which changes nothing, and the doing.
+    """A kind of change: a preview, which writes nothing, and the action.
 
-    `plans`: the preview asks for what only a login that may change it is told.
+    `plans`: the preview needs a login that may write, because others may not read its data.
     """
 
     what: str
@@ -109,7 +110,7 @@ class Change:
     asks_why: bool = True
 
     def why(self, text: str) -> str:
-        """The why of an order. Raises Refused where there is none."""
+        """Return the reason of a change. Raises Refused if it is needed and missing."""
         return why_of(text) if self.asks_why else ""
 
 
@@ -118,24 +119,24 @@ def counted(n: int, one: str) -> str:
     return f"{n:,} {one}" if n == 1 else f"{n:,} {one}s"
 
 
-VAGUE = "Choose a filter first. For all there are, use the command line."
+VAGUE = "Choose a filter first. To change everything, use the command line."
 
 
 def refuse_vague(chosen: Criteria) -> None:
-    """Refuse what is about everything there is: it was not looked at."""
+    """Refuse a filter that selects everything, because its preview is empty."""
     if not chosen.narrows():
         raise Refused(400, VAGUE)
 
 
 def vague(chosen: Criteria, matched: int) -> str | None:
-    """Why nobody can mean this."""
+    """Return why the filter cannot be used; None if it can."""
     if not chosen.narrows():
         return VAGUE
-    return None if matched else "Nothing matches: there is nothing to do."
+    return None if matched else "Nothing matches the filter."
 
 
 def obstacle_of(chosen: Criteria, matched: int) -> str | None:
-    """Why it cannot be done in one request."""
+    """Return why one request cannot make the change; None if it can."""
     if matched > MOST:
         return f"More than {MOST:,} match. Narrow the filter, or use the command line."
     return vague(chosen, matched)
@@ -153,10 +154,10 @@ def as_seen(chosen: Filter | JobFilter) -> Query:
 
 
 def letters_of(query: Query, state: str = "open") -> Filter:
-    """The dead letters that a change is about. Raises Refused for those in another state."""
+    """Parse the filter of a change. Raises Refused if it asks for another state."""
     chosen = parse(Filter, query, states=(state,))
     if tuple(chosen.state) != (state,):
-        raise Refused(400, f"state: only dead letters that are {state} can be changed so")
+        raise Refused(400, f"state must be {state} for this change")
     limit = min(chosen.limit or MOST + 1, MOST + 1)
     return replace(chosen, limit=limit, until=until_of(chosen))
 
@@ -173,14 +174,16 @@ def refuse_other(matched: int, order: Order) -> None:
     """Refuse a change whose selection is no longer what was previewed."""
     seen = order.more.get("seen")
     if seen is not None and seen != str(matched):
-        raise Refused(409, f"{matched:,} match now, you saw {seen}: look again")
+        raise Refused(
+            409, f"{matched:,} match now, but the preview showed {seen}; look at it again"
+        )
 
 
 def refuse_more(matched: int, order: Order) -> None:
     """Refuse to change more rows than one request may."""
     refuse_other(matched, order)
     if matched > MOST:
-        raise Refused(409, f"more than {MOST:,} match: narrow the filter")
+        raise Refused(409, f"more than {MOST:,} match; narrow the filter")
 
 
 def back(chosen: Filter) -> str:
@@ -191,20 +194,20 @@ def back(chosen: Filter) -> str:
 
 
 def named(query: Query, name: str) -> str:
-    """The one value that a change without a filter is about."""
+    """Return the value of the one parameter. Raises Refused for any other query."""
     values = [value.strip() for key, value in query if key == name and value.strip()]
     if len(values) != 1 or any(key != name for key, _ in query):
-        raise Refused(400, f"{name} is missing: say which, once, and nothing else")
+        raise Refused(400, f"{name} must be given exactly once, without other parameters")
     return values[0]
 
 
 def id_of(query: Query) -> int:
-    """The one id. Raises Refused where it is none."""
+    """Return the one id. Raises Refused if it is missing or invalid."""
     return int(parse(Filter, [("id", named(query, "id"))]).ids[0])
 
 
 def name_in(query: Query, name: str) -> str:
-    """The one name. Raises Refused for what can be none."""
+    """Return the one name. Raises Refused if it is missing or invalid."""
     value = named(query, name)
     if not NAME.fullmatch(value):
         raise Refused(400, f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$")
@@ -212,22 +215,22 @@ def name_in(query: Query, name: str) -> str:
 
 
 def rows_of(conn: Connection, query: LiteralString, *values: Any) -> list[dict[str, Any]]:
-    """The rows of a statement."""
+    """Run a statement and return its rows."""
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(query, values).fetchall()
 
 
 def called(conn: Connection, query: LiteralString, *values: Any) -> Any:
-    """The one value of a statement."""
+    """Run a statement and return its single value."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute(query, values).fetchone()
 
 
 def why_of(text: str) -> str:
-    """The why of a change. Raises Refused where there is none."""
+    """Return the reason of a change. Raises Refused if it is missing or too long."""
     why = text.strip()
     if not why:
-        raise Refused(400, "why is missing: say why, the audit log keeps it")
+        raise Refused(400, "why is missing; give a reason, which the audit log keeps")
     if len(why) > WHY_LENGTH or "\0" in why:
-        raise Refused(400, f"why: at most {WHY_LENGTH} characters, and no NUL")
+        raise Refused(400, f"why must have at most {WHY_LENGTH} characters and no NUL")
     return why

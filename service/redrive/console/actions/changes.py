@@ -94,7 +94,11 @@ def _triage(
 def _preview_reopen(conn: Connection, query: Query) -> Preview:
     named(query, "id")
     seen = _preview_letters(
-        conn, query, verb="Reopen", state="dismissed", remark="They can be redriven again then."
+        conn,
+        query,
+        verb="Reopen",
+        state="dismissed",
+        remark="After this they can be redriven again.",
     )
     return replace(seen, shell=command(("dlq", "reopen", str(id_of(query))), why="..."))
 
@@ -109,7 +113,7 @@ def _preview_note(conn: Connection, query: Query) -> Preview:
         "Note",
         command(("dlq", "note", str(job), "...")),
         query,
-        remarks=("What you write below is the note, for whoever looks next.",),
+        remarks=("The text below becomes a note on the dead letter.",),
         obstacle=None if found else f"Job {job} has no dead letter.",
     )
 
@@ -133,8 +137,8 @@ def _preview_reveal(conn: Connection, query: Query) -> Preview:
         "Reveal",
         command(("job", "reveal", str(job)), why="..."),
         query,
-        remarks=("It is shown once, with its secrets.",),
-        obstacle=None if is_kept else f"Nothing is kept of job {job}.",
+        remarks=("The payload is shown once, with its secrets.",),
+        obstacle=None if is_kept else f"No payload of job {job} is kept.",
     )
 
 
@@ -143,7 +147,7 @@ def _reveal(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         found = reveal(conn, job, actor=order.actor, why=order.why)
     if found is None:
-        raise Refused(404, f"nothing is kept of job {job}")
+        raise Refused(404, f"no payload of job {job} is kept")
     return Done(f"Payload of job {job}", found, f"/jobs/{job}", is_shown=True)
 
 
@@ -181,7 +185,7 @@ def _cancel(opening: Opening, order: Order) -> Done:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
         done = control.cancel(conn, matched, why=order.why, actor=order.actor)
-    text = f"{counted(done.cancelled, 'job')} cancelled, {done.asked:,} that run were told."
+    text = f"{counted(done.cancelled, 'job')} cancelled, {done.asked:,} running jobs asked to stop."
     return Done(text, {"matched": len(matched), **done._asdict()}, _to_jobs(chosen))
 
 
@@ -210,7 +214,7 @@ CHANGES: Mapping[str, Change] = {
             _preview_letters,
             verb="Dismiss",
             state="open",
-            remark="They are closed and purged later; until then they can be reopened.",
+            remark="They are closed now and purged later. Until then they can be reopened.",
         ),
         partial(_triage, state="open", act=triage.dismiss, word="dismissed"),
         Filter,
@@ -231,22 +235,22 @@ CHANGES: Mapping[str, Change] = {
             _preview_jobs,
             verb="Cancel",
             word="cancel",
-            remark="Those that wait end at once; those that run are told.",
+            remark="Waiting jobs end at once. Running jobs are asked to stop.",
         ),
         _cancel,
         JobFilter,
     ),
     "now": Change(
-        "Let jobs run now that wait for their time.",
+        "Run scheduled and retrying jobs now.",
         partial(
             _preview_jobs,
             verb="Run now",
             word="now",
-            remark="Only scheduled and retrying ones change; what waits for a key goes on waiting.",
+            remark="Only scheduled and retrying jobs change. Jobs that wait for a key still wait.",
         ),
         _now,
         JobFilter,
     ),
     **SWITCHES,
 }
-"""The word of each in addresses -> what it is."""
+"""Word in the address -> change."""

@@ -1,4 +1,4 @@
-"""Corrections of payloads: what a patch would make of each, then the edit of exactly these."""
+"""Edits of payloads: preview a patch, then edit exactly the previewed payloads."""
 
 import hashlib
 from collections import Counter
@@ -47,12 +47,12 @@ class Look:
     """Preview of an edit.
 
     Attributes:
-        matched: how many open dead letters the filter selects.
-        sample: one of them, as its page shows it; None = none, or it cannot be read.
-        text: its payload as people edit it, redacted.
-        patch: as JSON; empty = none was given yet.
-        seen: what it would do. `mark` stands for that, so that nothing else is done.
-        fault: why the patch is none.
+        matched: number of open dead letters that the filter selects.
+        sample: one dead letter; None if there is none, or if it cannot be read.
+        text: redacted payload of the sample, for editing.
+        patch: patch as JSON; empty if none was given yet.
+        seen: effect of the patch. Its `mark` ensures that the edit does the same.
+        fault: reason why the patch is invalid; None if it is valid.
     """
 
     query: Query
@@ -67,12 +67,12 @@ class Look:
 
     @property
     def mark(self) -> str:
-        """Stands for what was seen."""
+        """Return a mark that changes if the preview would change."""
         return _mark(self.seen) if self.seen else ""
 
     @property
     def stays(self) -> Mapping[str, int]:
-        """Why how many would stay as they are."""
+        """Return how many payloads stay unchanged, by reason."""
         return {STAYS[cause]: n for cause, n in self.seen.counts.items()} if self.seen else {}
 
 
@@ -95,7 +95,7 @@ def look(conn: Connection, order: Order) -> Look:
 
 
 def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
-    """Find what can be edited, and a sample of it."""
+    """Find the payloads to edit, and a sample."""
     matched = len(letters.find(conn, chosen)) if chosen.narrows() else 0
     shell = shell_of(("dlq", "edit"), order.query, Filter, patch="...", why="...")
     found = Look(as_seen(chosen), shell, matched, obstacle=obstacle_of(chosen, matched))
@@ -109,7 +109,7 @@ def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
 
 
 def _patch(order: Order, found: Look) -> Patch | None:
-    """The patch that is given, or that makes of a payload what somebody made of it."""
+    """Return the given patch, or derive one from an edited payload."""
     if text := order.more.get("patch", "").strip():
         return rules.read_patch(text)
     text = order.more.get("payload")
@@ -124,19 +124,19 @@ def _seen(conn: Connection, chosen: Filter, patch: Patch, order: Order) -> Previ
 
 
 def edit(opening: Opening, order: Order) -> Done:
-    """Edit what was looked at.
+    """Edit the payloads that the preview showed.
 
     Raises:
-        Refused: it is something else by now, or nothing.
+        Refused: nothing matches, or the dead letters have changed since the preview.
     """
     chosen, patch = letters_of(order.query), rules.read_patch(order.more.get("patch", ""))
     refuse_vague(chosen)
     with opening() as conn:
         seen = _seen(conn, chosen, patch, order)
         if seen.matched > MOST:
-            raise Refused(409, f"more than {MOST:,} match: narrow the filter")
+            raise Refused(409, f"more than {MOST:,} match; narrow the filter")
         if order.more.get("mark", _mark(seen)) != _mark(seen):
-            raise Refused(409, "some of them are others by now: look again")
+            raise Refused(409, "some dead letters have changed; look at the preview again")
         causes = edits.edit(
             conn,
             seen,

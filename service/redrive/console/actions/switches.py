@@ -41,7 +41,7 @@ def _preview_queue(conn: Connection, query: Query, *, verb: str, word: str) -> P
     elif is_paused == (word == "pause"):
         obstacle = f"{name} is paused already." if is_paused else f"{name} is not paused."
     remark = (
-        "Workers stop claiming from it within a second; jobs that run go on."
+        "Workers stop claiming from it within a second. Running jobs continue."
         if word == "pause"
         else "Workers claim from it again."
     )
@@ -79,9 +79,9 @@ def _resume(opening: Opening, order: Order) -> Done:
 
 
 _FORCED = {
-    "open": "Jobs that need it are released, without an attempt, until somebody resets it.",
-    "closed": "Jobs that need it run, whatever becomes of them, until somebody resets it.",
-    None: "It is closed, and goes by what it sees again.",
+    "open": "Jobs that need it are released without an attempt until the breaker is reset.",
+    "closed": "Jobs that need it run, even if they fail, until the breaker is reset.",
+    None: "The breaker closes, and opens again if jobs fail.",
 }
 
 
@@ -111,7 +111,7 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
         query: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
         if not called(conn, query, name, state, order.actor, order.why):
             raise Refused(404, f"there is no breaker {name}")
-    text = f"{name} is held {state}." if state else f"{name} goes by what it sees again."
+    text = f"{name} is held {state}." if state else f"{name} is reset."
     return Done(text, {"name": name, "forced": state}, "/breakers")
 
 
@@ -129,8 +129,8 @@ def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
         query,
         ("kind", "error_class", "message", "open"),
         [group] if group else [],
-        ("Redrives leave a muted group out.",),
-        None if group else "There is no such group, or more than one begins so.",
+        ("Redrives skip a muted group.",),
+        None if group else "No group has this prefix, or several have it.",
         [Input("for", "For how long (2h, 1d)", "1d")] if verb == "Mute" else (),
     )
 
@@ -144,7 +144,7 @@ def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
     with opening() as conn:
         group = groups.show(conn, name)
         if group is None:
-            raise Refused(404, "there is no such group, or more than one begins so")
+            raise Refused(404, "no group has this prefix, or several have it")
         groups.mute(conn, group["group"], until, actor=order.actor, why=order.why)
     text = "The group is muted." if is_muted else "The group is no longer muted."
     report = {"group": group["group"], "muted_until": until}
@@ -176,12 +176,12 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
         _LIMIT_COLUMNS,
         rows,
         (
-            "It holds from now on; what runs goes on. What is left empty is not limited.",
+            "The limit applies at once. Running jobs continue. An empty field sets no limit.",
             *_sentence(limits.unused(conn, name)),
         ),
         inputs=[
-            Input("concurrency", "At once, at most", at_once_now if rows else ""),
-            Input("rate", "Begin in a time, at most (20/1m, 100/s)", rate or ""),
+            Input("concurrency", "Jobs at once, at most", at_once_now if rows else ""),
+            Input("rate", "Starts per time, at most (20/1m, 100/s)", rate or ""),
         ],
     )
 
@@ -197,7 +197,7 @@ def _set_limit(opening: Opening, order: Order) -> Done:
     except ValueError as error:
         raise Refused(400, f"rate: {error}") from None
     if at_once is None and rate is None:
-        raise Refused(400, "give concurrency, rate or both; another change removes a limit")
+        raise Refused(400, "concurrency and rate are empty; give at least one, or use remove-limit")
     with opening() as conn:
         unused = limits.unused(conn, name)
         limits.put(conn, name, at_once, rate, actor=order.actor, why=order.why)
@@ -232,7 +232,7 @@ def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
         query,
         _LIMIT_COLUMNS,
         rows,
-        ("What waits behind it runs.",),
+        ("Jobs that wait for this limit can run.",),
         None if rows else f"There is no limit {name}.",
     )
 
@@ -242,7 +242,7 @@ def _remove_limit(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         if not limits.put(conn, name, None, None, actor=order.actor, why=order.why):
             raise Refused(404, f"there is no limit {name}")
-    return Done(f"{name} is limited no longer.", {"name": name, "removed": True}, "/limits")
+    return Done(f"The limit {name} is removed.", {"name": name, "removed": True}, "/limits")
 
 
 # ---------------------------------------------------------------------- schedules
@@ -278,13 +278,13 @@ def _schedule(
     with opening() as conn:
         done = act(conn, name, actor=order.actor, why=order.why)
     if not done:
-        raise Refused(404, f"there is no schedule {name}, or it is so already")
+        raise Refused(404, f"there is no schedule {name}, or it already has this state")
     return Done(said.format(name=name, done=done), {"name": name, key: done}, "/schedules")
 
 
 SWITCHES: Mapping[str, Change] = {
     "pause": Change(
-        "Claim nothing more from a queue.",
+        "Stop claiming from a queue.",
         partial(_preview_queue, verb="Pause", word="pause"),
         _pause,
         names=("queue",),
@@ -308,25 +308,25 @@ SWITCHES: Mapping[str, Change] = {
         names=("name",),
     ),
     "reset": Change(
-        "Let a breaker go by what it sees again.",
+        "Reset a breaker that is held open or closed.",
         partial(_preview_breaker, verb="Reset", state=None),
         partial(_force, state=None),
         names=("name",),
     ),
     "mute": Change(
-        "Leave a group out of redrives for a while.",
+        "Skip a group in redrives for a while.",
         partial(_preview_mute, verb="Mute"),
         partial(_mute, is_muted=True),
         names=("group",),
     ),
     "unmute": Change(
-        "Let redrives take a group again.",
+        "Include a muted group in redrives again.",
         partial(_preview_mute, verb="Unmute"),
         partial(_mute, is_muted=False),
         names=("group",),
     ),
     "set-limit": Change(
-        "Limit the jobs that count under a name.",
+        "Set a limit on the jobs that use a name.",
         _preview_set_limit,
         _set_limit,
         names=("name",),
@@ -335,29 +335,29 @@ SWITCHES: Mapping[str, Change] = {
         "Remove a limit.", _preview_remove_limit, _remove_limit, names=("name",)
     ),
     "pause-schedule": Change(
-        "Fire a schedule no more until it is resumed.",
+        "Stop firing a schedule until it is resumed.",
         partial(
             _preview_schedule,
             verb="Pause",
             word="pause",
-            remark="Jobs that it has enqueued go on.",
+            remark="Jobs that it has enqueued continue.",
         ),
         partial(_schedule, act=schedules.pause, key="paused", said="{name} is paused."),
         names=("name",),
     ),
     "resume-schedule": Change(
-        "Fire a paused schedule again, from its next slot on.",
+        "Fire a paused schedule again from its next slot.",
         partial(
             _preview_schedule,
             verb="Resume",
             word="resume",
-            remark="What came while it was paused is not made up for.",
+            remark="Slots that passed while it was paused are skipped.",
         ),
         partial(_schedule, act=schedules.resume, key="resumed", said="{name} is resumed."),
         names=("name",),
     ),
     "run-schedule": Change(
-        "Enqueue the job of a schedule now, besides its slots.",
+        "Enqueue the job of a schedule now; its slots stay.",
         partial(
             _preview_schedule, verb="Run now", word="now", remark="Its slots stay as they are."
         ),
@@ -367,4 +367,4 @@ SWITCHES: Mapping[str, Change] = {
         names=("name",),
     ),
 }
-"""The word of each in addresses -> what it is."""
+"""Word in the address -> change."""

@@ -1,1 +1,1 @@
-"""What the console shows: pages, live views, streams and the API."""
+"""Routes of the console: pages, forms, event streams and the JSON API."""

@@ -1,4 +1,4 @@
-"""The JSON API: the lists of the command line with its filters and its fields, and its changes."""
+"""The JSON API: the lists and changes of the command line, with its filters and fields."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -28,7 +28,7 @@ from redrive.console.query import (
     parse,
     place_of,
 )
-from redrive.console.security.access import Identity, Refused, Role
+from redrive.console.security.access import Principal, Refused, Role
 from redrive.console.state import Console, Here, Known, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
@@ -48,7 +48,7 @@ PAGE, MOST = 100, 1000
 SECONDS = 3.0
 
 ERROR: dict[str, Any] = {
-    "description": "What is wrong, and what would be right.",
+    "description": "What is wrong, and what is allowed.",
     "content": {
         "application/json": {
             "schema": {
@@ -69,7 +69,7 @@ router = APIRouter(
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """JSON, written as the command line writes it."""
+    """Return a JSON response in the format of the command line."""
     text = escaped(msgspec.json.encode(value, enc_hook=str).decode())
     return Response(text, status, media_type="application/json")
 
@@ -86,7 +86,7 @@ def _parameter(name: str, criterion: Criterion, *, is_number: bool, many: bool) 
 
 
 def described(of: type[Criteria] | None, *names: str) -> dict[str, Any]:
-    """The parameters of a call: those of a filter, and others by name."""
+    """Return the OpenAPI parameters of a call: a filter's fields and other names."""
     found: list[dict[str, Any]] = []
     if of is not None:
         many = {f.name: f.default == () for f in fields(of)}  # type: ignore[arg-type] # a dataclass
@@ -103,7 +103,7 @@ def described(of: type[Criteria] | None, *names: str) -> dict[str, Any]:
 
 @router.get("/cells")
 def list_cells(request: Request, who: Known) -> Response:
-    """The databases of a console of several: what each is at, and what is wrong there."""
+    """List the cells, their totals and what is wrong in each."""
     found = [
         {
             "cell": row["cell"],
@@ -119,14 +119,14 @@ def list_cells(request: Request, who: Known) -> Response:
 
 @router.get("/queues")
 def list_queues(here: Here, who: Signed) -> Response:
-    """Queues, what they hold, why nothing runs."""
+    """List the queues, their jobs and why nothing runs."""
     with here.logins.reading(who.role) as conn:
         return answer({"rows": figures.queues(conn), "after": None})
 
 
 @router.get("/jobs", openapi_extra=described(JobFilter, "after"))
 def list_jobs(request: Request, here: Here, who: Signed) -> Response:
-    """Live jobs in the order in which they run; `after` goes on where a page ended."""
+    """List live jobs in the order in which they run; `after` continues a list."""
     chosen = parse(JobFilter, asked(request))
     place = job_place(request.query_params.get("after"))
     with here.logins.reading(who.role) as conn:
@@ -140,14 +140,14 @@ def _most(limit: int | None) -> int:
 
 @router.get("/jobs/{job}")
 def show_job(here: Here, who: Signed, job: int) -> Response:
-    """All that is known of a job, wherever it is. Its payload is redacted."""
+    """Show a live, dead or ended job with its payload redacted."""
     with here.logins.reading(who.role) as conn:
         return answer(_there(job, lambda: story(conn, job)))
 
 
 @router.get("/dead-letters", openapi_extra=described(Filter, "after"))
 def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
-    """Dead letters, the latest first; open ones, unless `state` says otherwise."""
+    """List dead letters, latest first; only open ones unless `state` is given."""
     chosen = parse(Filter, asked(request), states=("open",))
     after, most = dead_letter_place(request.query_params.get("after")), _most(chosen.limit)
     with here.logins.reading(who.role) as conn:
@@ -157,7 +157,7 @@ def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
 
 @router.get("/dead-letters/{job}")
 def show_dead_letter(here: Here, who: Signed, job: int) -> Response:
-    """All that is known of a job that died. Its payload is redacted."""
+    """Show a dead letter with its payload redacted."""
     with here.logins.reading(who.role) as conn:
         return answer(_there(job, lambda: letters.show(conn, job)))
 
@@ -165,13 +165,13 @@ def show_dead_letter(here: Here, who: Signed, job: int) -> Response:
 def _there(job: int, found: Callable[[], Any]) -> Any:
     value = found() if 0 < job < 2**63 else None
     if value is None:
-        raise Refused(404, f"nothing of job {job} is on record here")
+        raise Refused(404, f"there is no record of job {job}")
     return value
 
 
 @router.get("/groups", openapi_extra=described(None, "kind", "category", "new-since", "closed"))
 def list_groups(request: Request, here: Here, who: Signed) -> Response:
-    """The causes of dead letters, the most frequent first."""
+    """List the groups of dead letters, largest first."""
     with here.logins.reading(who.role) as conn:
         found = groups.find(conn, **group_choice(asked(request)), limit=MOST)
     return answer({"rows": found, "after": None})
@@ -179,28 +179,28 @@ def list_groups(request: Request, here: Here, who: Signed) -> Response:
 
 @router.get("/campaigns")
 def list_campaigns(here: Here, who: Signed) -> Response:
-    """Redrives, the newest first: what went back, and what became of it."""
+    """List the campaigns, newest first, and their results."""
     with here.logins.reading(who.role) as conn:
         return answer({"rows": campaign.find(conn, limit=MOST), "after": None})
 
 
 @router.get("/breakers")
 def list_breakers(here: Here, who: Signed) -> Response:
-    """Dependencies, and whether jobs that need them run."""
+    """List the breakers of dependencies and their states."""
     with here.logins.reading(who.role) as conn:
         return answer({"rows": figures.rows(conn, figures.BREAKERS), "after": None})
 
 
 @router.get("/limits")
 def list_limits(here: Here, who: Signed) -> Response:
-    """Limits, what runs under them and what waits."""
+    """List the limits, and the jobs that run and wait under each."""
     with here.logins.reading(who.role) as conn:
         return answer({"rows": limits.find(conn), "after": None})
 
 
 @router.get("/schedules")
 def list_schedules(here: Here, who: Signed) -> Response:
-    """Schedules, what comes next and what was last."""
+    """List the schedules, with their next and last runs."""
     with here.logins.reading(who.role) as conn:
         return answer({"rows": schedules.find(conn), "after": None})
 
@@ -227,7 +227,7 @@ def list_audit(request: Request, here: Here, who: Signed) -> Response:
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
-    """The body of a change. Without `yes` it is only looked at."""
+    """The body of a change. Without `yes`, the change is only previewed."""
 
     why: str = ""
     yes: bool = False
@@ -259,23 +259,41 @@ _BODY = {
                 "type": "object",
                 "additionalProperties": False,
                 "properties": {
-                    "why": {"type": "string", "description": "Why; the audit log keeps it."},
-                    "yes": {"type": "boolean", "description": "Do it. Without: only show."},
+                    "why": {
+                        "type": "string",
+                        "description": "Reason for the change; the audit log keeps it.",
+                    },
+                    "yes": {
+                        "type": "boolean",
+                        "description": "Make the change. Without it, only preview.",
+                    },
                     "rate": {
                         "type": "number",
-                        "description": "Of a redrive or a limit: jobs per second.",
+                        "description": "Jobs per second, for a redrive or a limit.",
                     },
                     "concurrency": {
                         "type": "integer",
-                        "description": "Of a limit: jobs at once, at most.",
+                        "description": "Most jobs at once, for a limit.",
                     },
-                    "canaries": {"type": "integer", "description": "So many go first."},
-                    "abort_share": {"type": "number", "description": "Abort above this share."},
-                    "not_before": {"type": "string", "description": "An instant, or 2h."},
-                    "when_breaker": {"type": "string", "description": "As smtp:closed."},
-                    "when_version": {"type": "string", "description": "As >=1.4.2."},
-                    "patch": {"type": "array", "description": "Of an edit: JSON Patch."},
-                    "for": {"type": "string", "description": "Of a mute: how long, as 2h."},
+                    "canaries": {"type": "integer", "description": "Number of canaries."},
+                    "abort_share": {
+                        "type": "number",
+                        "description": "Abort if a larger share dies again.",
+                    },
+                    "not_before": {
+                        "type": "string",
+                        "description": "An instant, or a delay such as 2h.",
+                    },
+                    "when_breaker": {
+                        "type": "string",
+                        "description": "Breaker and state, such as smtp:closed.",
+                    },
+                    "when_version": {
+                        "type": "string",
+                        "description": "Versions of workers, such as >=1.4.2.",
+                    },
+                    "patch": {"type": "array", "description": "JSON Patch, for an edit."},
+                    "for": {"type": "string", "description": "Duration of a mute, such as 2h."},
                 },
             }
         }
@@ -300,7 +318,7 @@ async def body(request: Request) -> Asked:
     """Read the body of a change.
 
     Raises:
-        Refused: it is no JSON of ours.
+        Refused: the body is not valid JSON, or has unknown fields.
     """
     raw = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
@@ -309,20 +327,20 @@ async def body(request: Request) -> Asked:
     try:
         return msgspec.json.decode(raw or b"{}", type=Asked)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(400, f"the body: {error}") from None
+        raise Refused(400, f"the body is invalid: {error}") from None
 
 
 Body = Annotated[Asked, Depends(body)]
 
 
-def _may_change(who: Identity) -> None:
+def _may_change(who: Principal) -> None:
     require(who, Role.OPERATOR)
     if who.may_forge:
-        raise Refused(403, "changes by the API take a bearer token; use the page, or send one")
+        raise Refused(403, "API changes need a bearer token; send one, or use the page")
 
 
 def _answering(change: Change) -> Callable[..., Response]:
-    """The call that does one change."""
+    """Return the API call for one change."""
 
     def call(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
         _may_change(who)
@@ -360,9 +378,15 @@ def edit(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
         return answer({**done.report, "done": True})
     with here.logins.reading(who.role) as conn:
         seen = edits.look(conn, order)
-    if seen.fault or not seen.seen:
-        raise Refused(400, seen.fault or seen.obstacle or "nothing matches")
-    sample = [{"id": one.id, "diff": one.diff} for one in seen.seen.samples]
-    faults = {str(job): fault for job, fault in seen.seen.faults.items()}
-    report = edits.report(seen.seen)
-    return answer({**report, "done": False, "sample": sample, "faults": faults})
+    return answer(_edit_preview(seen))
+
+
+def _edit_preview(page: edits.Look) -> dict[str, Any]:
+    """Describe an edit that was not confirmed. Raises Refused if there is none to make."""
+    preview = page.seen
+    if page.fault or not preview:
+        raise Refused(400, page.fault or page.obstacle or "nothing matches")
+    sample = [{"id": one.id, "diff": one.diff} for one in preview.samples]
+    faults = {str(job): fault for job, fault in preview.faults.items()}
+    report = edits.report(preview)
+    return {**report, "done": False, "sample": sample, "faults": faults}

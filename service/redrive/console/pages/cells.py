@@ -1,4 +1,4 @@
-"""Several databases in one console: which one an address is about, and what is wrong in each."""
+"""Several databases in one console: choose one by the address; show an overview of all."""
 
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from redrive.console.pages import figures
 from redrive.console.query import command
 from redrive.console.security import sessions
-from redrive.console.security.access import Identity, Refused
+from redrive.console.security.access import Principal, Refused
 from redrive.console.security.guard import App, Receive, Scope, Send
 from redrive.console.security.logins import Crowded
 from redrive.console.state import PREFIX, Console, Here, Known, console
@@ -26,7 +26,7 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
 
 def addressed(app: App, cells: Collection[str]) -> App:
-    """The application under /cells/NAME for each of several; without one, / is the page of all."""
+    """Serve each cell under /cells/NAME, and the overview of all cells under /."""
     if len(cells) == 1:
         return app
 
@@ -45,7 +45,7 @@ def addressed(app: App, cells: Collection[str]) -> App:
 
 @router.get("/cells")
 def list_cells(request: Request, here: Here, who: Known) -> Response:
-    """All databases, and what is wrong in each."""
+    """Show all cells and what is wrong in each."""
     if not here.cells:
         return RedirectResponse("/", 303)
     shell = command(("queue", "ls"))
@@ -54,13 +54,13 @@ def list_cells(request: Request, here: Here, who: Known) -> Response:
 
 @router.get(PREFIX + "{name}/{path:path}")
 def refuse_unknown(here: Here, who: Known, name: str) -> Response:
-    """Say which cells there are."""
+    """Refuse an unknown cell and list the known ones."""
     del who
     known = ", ".join(here.cells) or "there is one database"
     raise Refused(404, f"there is no cell {name!r}; there are: {known}")
 
 
-def rows(request: Request, who: Identity) -> list[dict[str, Any]]:
+def rows(request: Request, who: Principal) -> list[dict[str, Any]]:
     """Return a summary row for each cell; a cell that does not answer says so within a
     bounded time.
     """
@@ -75,7 +75,7 @@ def _silent(fault: str) -> dict[str, Any]:
     return {"fault": fault, "troubles": [], "alive": None, "added": [], **dict.fromkeys(SUMS)}
 
 
-def _row(here: Console, who: Identity) -> dict[str, Any]:
+def _row(here: Console, who: Principal) -> dict[str, Any]:
     if who.role not in here.logins.roles:
         return _silent(f"Your role, {who.role.word}, has no login there.")
     try:

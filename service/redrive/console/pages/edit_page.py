@@ -1,4 +1,4 @@
-"""The page on which payloads are corrected: a patch, its diffs, and then the edit."""
+"""The page that edits payloads: it takes a patch, shows the diffs, then makes the edit."""
 
 from functools import partial
 from http import HTTPStatus
@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, Response
 from redrive.console.actions import edits
 from redrive.console.actions.change import Order, why_of
 from redrive.console.pages.views import asked, done_page
-from redrive.console.security.access import Identity, Refused, Role
+from redrive.console.security.access import Principal, Refused, Role
 from redrive.console.state import Form, Here, Signed, require
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -25,7 +25,7 @@ def look(request: Request, here: Here, who: Signed) -> Response:
 
 @router.post("/edit")
 def edit(request: Request, here: Here, who: Signed, form: Form) -> Response:
-    """Show what a patch would do; with a why do it. A patch never stands in an address."""
+    """Preview a patch, or apply it. The patch is in the body, never in the address."""
     require(who, Role.OPERATOR)
     order = Order(asked(request), "", who.name, form, here.handlers)
     if form.get("act") != "edit":
@@ -42,7 +42,7 @@ def edit(request: Request, here: Here, who: Signed, form: Form) -> Response:
 
 
 def _looked(
-    request: Request, here: Here, who: Identity, order: Order, refusal: str | None = None
+    request: Request, here: Here, who: Principal, order: Order, refusal: str | None = None
 ) -> Response:
     with here.logins.reading(who.role) as conn:
         seen = edits.look(conn, order)

@@ -14,7 +14,7 @@ Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
 
 MOST_KINDS = 3
-"""That one sentence names."""
+"""Most names that one sentence lists."""
 
 _DEPTHS: LiteralString = """
     select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds
@@ -39,7 +39,7 @@ _GROWTH: LiteralString = """
 
 HOURS = 24
 MOST_OF_AN_HOUR = 500
-"""Dead letters of one hour that are counted; a taller bar would say no more."""
+"""Stop counting the dead letters of an hour at this number; a taller bar adds nothing."""
 
 _HOURLY: LiteralString = """
     select g.fingerprint, array_agg(c.n order by h.hour) as hours
@@ -66,13 +66,13 @@ BREAKERS: LiteralString = """
 
 
 def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
-    """The rows of a statement."""
+    """Run a statement and return its rows."""
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(query, values or None).fetchall()
 
 
 def queues(conn: Connection) -> list[Row]:
-    """The queues as `queue ls --json` has them, with why nothing runs and what has no worker."""
+    """Return the rows of `queue ls --json`, with blockers and unhandled kinds."""
     found, kinds = rows(conn, _DEPTHS), unhandled(conn)
     around = Surroundings(conn).around
     for row in found:
@@ -83,18 +83,18 @@ def queues(conn: Connection) -> list[Row]:
 
 
 def growth(conn: Connection) -> list[float]:
-    """Dead letters added in each of the last sixty minutes."""
+    """Count the dead letters added in each of the last sixty minutes."""
     return [max(0.0, row["added"]) for row in rows(conn, _GROWTH)]
 
 
 def hourly(conn: Connection, groups: Sequence[str]) -> Mapping[str, list[int]]:
-    """Group -> its dead letters by hour, the latest last."""
+    """Count the dead letters of each group by hour, latest last."""
     found = rows(conn, _HOURLY, groups=list(groups), hours=HOURS - 1, most=MOST_OF_AN_HOUR)
     return {row["fingerprint"]: row["hours"] for row in found}
 
 
 def workers(conn: Connection) -> list[Row]:
-    """The workers that were seen lately, the last one first."""
+    """Return the workers seen recently, latest first."""
     return rows(conn, _WORKERS)
 
 
@@ -128,7 +128,7 @@ def troubles(
         why = queue["why"]
         if why and queue["ready"] and (alive or why["code"] != Code.NO_WORKER):
             yield f"{queue['queue']}: {why['text']}.", "/queues"
-    if not alive:  # once, and not for each queue
+    if not alive:  # report this once, not for each queue
         due = sum(queue["ready"] for queue in found)
         them = f" for {_jobs(due, 'due ')}" if due else ""
         yield f"No worker is alive{them}.", "/queues"

@@ -1,4 +1,4 @@
-"""The page of a campaign, and how far it is, told as it goes."""
+"""The page of a campaign and the stream that updates its progress."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from redrive.console.actions.campaigns import (
 )
 from redrive.console.pages import figures
 from redrive.console.query import command
-from redrive.console.security.access import Identity, Refused, Role
+from redrive.console.security.access import Principal, Refused, Role
 from redrive.console.security.logins import Crowded
 from redrive.console.state import Console, Here, NotSignedIn, Signed, known, signed_in
 from redrive.console.streams import News
@@ -30,7 +30,7 @@ from redrive.rules.payloads.escape import escaped
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
 STEPS = (State.PLANNED, State.WAITING, State.CANARY, State.RAMP, State.RUNNING, State.DONE)
-"""What a campaign goes through when nothing holds it up."""
+"""States of a campaign that nothing stops, in order."""
 
 
 @router.get("/campaigns/{campaign}")
@@ -50,7 +50,7 @@ def show(request: Request, here: Here, who: Signed, campaign: int) -> Response:
     )
 
 
-def _values(found: dict[str, Any], who: Identity) -> dict[str, Any]:
+def _values(found: dict[str, Any], who: Principal) -> dict[str, Any]:
     """Return the values of the part of the page that is updated."""
     return {
         "campaign": found,
@@ -72,9 +72,9 @@ def _is_over(found: dict[str, Any]) -> bool:
 
 @router.get("/campaigns/{campaign}/events")
 def events(request: Request, here: Here, who: Signed, campaign: int) -> Response:
-    """The part of the page that changes, each time it has; until the campaign is over."""
+    """Stream the progress of a campaign until it ends."""
     if not here.streams.has_room(who.session or who.name):
-        raise Refused(429, "too many pages listen already: close some")
+        raise Refused(429, "too many pages receive live updates; close some")
     with here.logins.reading(who.role) as conn:
         found_in(conn, campaign)
     stream = here.streams.events(who.session or who.name, lambda: _news(here, request, campaign))
@@ -84,7 +84,7 @@ def events(request: Request, here: Here, who: Signed, campaign: int) -> Response
 
 
 def _news(here: Console, request: Request, campaign: int) -> News | None:
-    """A look at a campaign, by whoever may still look."""
+    """Read the progress of a campaign, if the user still has access."""
     try:
         who = signed_in(here, known(request, here))
         with here.logins.reading(who.role) as conn:

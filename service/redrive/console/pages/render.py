@@ -18,7 +18,7 @@ BAR, GAP, HEIGHT = 5, 1, 24
 
 
 def environment() -> Environment:
-    """The templates, with what they may use."""
+    """Return the template environment with its filters and functions."""
     made = Environment(
         loader=PackageLoader("redrive.console"),
         autoescape=True,
@@ -40,7 +40,7 @@ def environment() -> Environment:
 
 
 def shown(value: Any) -> Any:
-    """A value as a page says it: characters that deceive are spelled out, nothing for None."""
+    """Escape a value for a page; spell out deceptive characters; show nothing for None."""
     if value is None:
         return ""
     if isinstance(value, Markup):
@@ -49,22 +49,22 @@ def shown(value: Any) -> Any:
 
 
 def segment(text: object) -> str:
-    """Text as one part of a path."""
+    """Quote text as one segment of a path."""
     return quote(str(text), safe="")
 
 
 def lines(text: str) -> Markup:
-    """A text of several lines, for <pre>."""
+    """Format text of several lines for <pre>."""
     return escape(escaped_lines(text))
 
 
 def pretty(value: Any) -> Markup:
-    """A value as JSON, indented, for <pre>."""
+    """Format a value as indented JSON for <pre>."""
     return lines(json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
 
 def cell(value: Any, name: str = "") -> Any:
-    """A value in a table: instants relative, numbers with their thousands, truths as words."""
+    """Format a table cell: relative times, grouped digits, yes or no."""
     if isinstance(value, datetime):
         return relative(value)
     if isinstance(value, bool):
@@ -93,7 +93,7 @@ def relative(at: datetime | str | None) -> Markup:
 
 
 def spark(values: Sequence[float], what: str) -> Markup:
-    """A small picture of numbers over time, the latest to the right, and what it shows in words."""
+    """Draw numbers over time as an SVG, latest on the right, with a text label."""
     top = max(values, default=0) or 1
     width = max(1, len(values) * (BAR + GAP) - GAP)
     bars = Markup("").join(_bar(n, value / top) for n, value in enumerate(values) if value)
@@ -105,7 +105,7 @@ def spark(values: Sequence[float], what: str) -> Markup:
 
 
 def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
-    """Parts of a whole as one bar, in their order, and what it shows in words."""
+    """Draw the parts of a whole as one bar, in order, with a text label."""
     whole, x, drawn = sum(n for _, n in parts) or 1, 0.0, Markup("")
     for name, n in parts:
         width = n * 1000 / whole

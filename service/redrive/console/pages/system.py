@@ -1,4 +1,4 @@
-"""The pages of what jobs run on and by: queues, workers, breakers, limits, schedules."""
+"""Pages of the system: queues, workers, breakers, limits and schedules."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
 @router.get("/queues")
 def list_queues(request: Request, here: Here, who: Signed) -> Response:
-    """Queues, what they hold and why nothing runs; the workers."""
+    """List the queues, their jobs and why nothing runs; list the workers."""
     with here.logins.reading(who.role) as conn:
         found, seen = figures.queues(conn), figures.workers(conn)
     shell = command(("queue", "ls"))
@@ -28,11 +28,13 @@ def list_workers(request: Request, here: Here, who: Signed) -> Response:
     with here.logins.reading(who.role) as conn:
         found = workers.find(conn)
     shell = command(("worker", "ls"))
-    return here.page("workers.html", request, who, rows=list(map(_told, found)), shell=shell)
+    return here.page(
+        "workers.html", request, who, rows=list(map(_with_lists_as_text, found)), shell=shell
+    )
 
 
-def _told(worker: dict[str, Any]) -> dict[str, Any]:
-    """A worker with its lists in words."""
+def _with_lists_as_text(worker: dict[str, Any]) -> dict[str, Any]:
+    """Return a worker with its lists as text."""
     queues, kinds = worker["queues"], worker["kinds"]
     return worker | {
         "queues": "all" if queues is None else ", ".join(queues),
@@ -42,7 +44,7 @@ def _told(worker: dict[str, Any]) -> dict[str, Any]:
 
 @router.get("/breakers")
 def list_breakers(request: Request, here: Here, who: Signed) -> Response:
-    """Dependencies, and whether jobs that need them run."""
+    """List the breakers of dependencies and their states."""
     with here.logins.reading(who.role) as conn:
         found = figures.rows(conn, figures.BREAKERS)
     return here.page("breakers.html", request, who, rows=found, shell=command(("breaker", "ls")))
@@ -50,7 +52,7 @@ def list_breakers(request: Request, here: Here, who: Signed) -> Response:
 
 @router.get("/limits")
 def list_limits(request: Request, here: Here, who: Signed) -> Response:
-    """Limits, what runs under them and what waits."""
+    """List the limits, and the jobs that run and wait under each."""
     with here.logins.reading(who.role) as conn:
         found = limits.find(conn)
     return here.page("limits.html", request, who, rows=found, shell=command(("limit", "ls")))
@@ -58,7 +60,7 @@ def list_limits(request: Request, here: Here, who: Signed) -> Response:
 
 @router.get("/schedules")
 def list_schedules(request: Request, here: Here, who: Signed) -> Response:
-    """Schedules, what comes next and what was last."""
+    """List the schedules, with their next and last runs."""
     with here.logins.reading(who.role) as conn:
         found = schedules.find(conn)
     return here.page("schedules.html", request, who, rows=found, shell=command(("schedule", "ls")))

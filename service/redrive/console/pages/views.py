@@ -1,4 +1,4 @@
-"""The pages: each reads what a command of the shell prints, and says which."""
+"""Pages about jobs and changes; each names the shell command that prints the same."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console.actions.change import Change, Done, Order
 from redrive.console.actions.changes import CHANGES
-from redrive.console.metrics import ACCEPTED, REFUSED
 from redrive.console.pages import figures
 from redrive.console.query import (
     ANY,
@@ -26,20 +25,8 @@ from redrive.console.query import (
     place_of,
     url,
 )
-from redrive.console.security import sessions
-from redrive.console.security.access import (
-    CALLBACK,
-    COOKIE,
-    IDLE_SECONDS,
-    PENDING,
-    SIGN_IN_SECONDS,
-    Identity,
-    Provider,
-    Refused,
-    Role,
-    cookie,
-)
-from redrive.console.state import Console, Form, Here, Known, OwnForm, Signed, require
+from redrive.console.security.access import Principal, Refused, Role
+from redrive.console.state import Console, Form, Here, Signed, require
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import campaign, groups
@@ -53,24 +40,18 @@ from redrive.live_jobs.show import show as story
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
 
-NOT_EVERYWHERE = (
-    "You are signed out of this browser. A database could not be told just now: a copy of the"
-    " cookie, if somebody has one, is good there until it was not used for two hours."
-)
-
 PAGE = 50
 GROUPS = 25
-MOST_PATH = 1000  # a cookie has room for it
 LOOKED_AT = 200
-"""Dead letters of a group that its page compares with others."""
+"""How many dead letters of a group its page compares with other jobs."""
 SECONDS, SECONDS_MORE = 0.1, 1.0
-"""For which a page looks for what is rare; and where somebody follows its link to look further."""
+"""How long a list searches for rare matches: the first page, and each later one."""
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
 
 def asked(request: Request, *without: str) -> Query:
-    """The query string without what is not of the filter."""
+    """Return the parameters of the query string that belong to the filter."""
     left = {"said", "after", *without}
     return [(n, v) for n, v in request.query_params.multi_items() if n not in left]
 
@@ -100,7 +81,7 @@ def as_far_as_may_be(found: dict[str, Any]) -> Iterator[None]:
 
 @router.get("/")
 def overview(request: Request, here: Here, who: Signed) -> Response:
-    """Is something wrong, what, and since when."""
+    """Show what is wrong now, and the largest causes."""
     found: dict[str, Any] = {"is_blind": False, "causes": []}
     with here.logins.reading(who.role) as conn:
         found |= figures.now(conn)
@@ -111,7 +92,7 @@ def overview(request: Request, here: Here, who: Signed) -> Response:
 
 @router.get("/groups")
 def list_groups(request: Request, here: Here, who: Signed) -> Response:
-    """The causes of dead letters, the most frequent first."""
+    """List the groups of dead letters, largest first."""
     chosen = group_choice(asked(request))
     with here.logins.reading(who.role) as conn:
         found = groups.find(conn, **chosen, limit=GROUPS)
@@ -132,7 +113,7 @@ def list_groups(request: Request, here: Here, who: Signed) -> Response:
 
 
 def group_choice(query: Query) -> dict[str, Any]:
-    """The filters of groups, from a query string. Raises Refused for what is none."""
+    """Parse the filters of groups. Raises Refused for an unknown name or value."""
     known = ("kind", "category", "new-since", "closed")
     for name, value in query:
         if name not in known:
@@ -152,11 +133,11 @@ def group_choice(query: Query) -> dict[str, Any]:
 
 @router.get("/groups/{fingerprint:path}")
 def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> Response:
-    """One cause: what it says, since when, its dead letters, what can be done."""
+    """Show one group: its error, its dead letters and the changes."""
     with here.logins.reading(who.role) as conn:
         group = groups.show(conn, _text(fingerprint))
         if group is None:
-            raise Refused(404, "no group begins so, or more than one does")
+            raise Refused(404, "no group has this prefix, or several have it")
         name = group["group"]
         hours = figures.hourly(conn, [name]).get(name, [])
         sample = letters.show(conn, group["sample"])
@@ -183,7 +164,7 @@ def explain_group(request: Request, here: Here, who: Signed, fingerprint: str) -
     with here.logins.reading(who.role) as conn:
         found = explaining.explain(conn, _text(fingerprint), most=most)
     if found is None:
-        raise Refused(404, "no group begins so, or more than one does")
+        raise Refused(404, "no group has this prefix, or several have it")
     template = "findings.html" if request.headers.get("hx-request") else "explain.html"
     shell = command(("dlq", "explain", found["group"]))
     told = [sentence(finding) for finding in found["findings"]]
@@ -201,7 +182,7 @@ def _text(value: str) -> str:
 
 @router.get("/dead-letters")
 def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
-    """Dead letters, the latest first, a page at a time."""
+    """List dead letters, latest first, one page at a time."""
     chosen = parse(Filter, asked(request), states=("open",))
     most = min(chosen.limit or PAGE, PAGE)
     after = dead_letter_place(request.query_params.get("after"))
@@ -231,13 +212,13 @@ def _patience(after: object) -> float:
 
 @router.get("/dead-letters/{job}")
 def show_dead_letter(here: Here, job: int) -> Response:
-    """A dead letter is a job: its page tells everything."""
+    """Redirect to the page of the job, which shows its dead letter."""
     return RedirectResponse(f"{here.root}/jobs/{job}", 303)
 
 
 @router.get("/jobs")
 def list_jobs(request: Request, here: Here, who: Signed) -> Response:
-    """Live jobs in the order in which they run, and what each waits for."""
+    """List live jobs in the order in which they run, and what each waits for."""
     chosen = parse(JobFilter, asked(request))
     most = min(chosen.limit or PAGE, PAGE)
     after = job_place(request.query_params.get("after"))
@@ -259,7 +240,7 @@ def list_jobs(request: Request, here: Here, who: Signed) -> Response:
 
 @router.get("/find")
 def find_job(request: Request, here: Here, who: Signed) -> Response:
-    """The page of a job whose id somebody types."""
+    """Redirect to the page of a job by its id."""
     del who
     ids = parse(Filter, asked(request)).ids
     return RedirectResponse(f"{here.root}/jobs/{ids[0]}" if ids else f"{here.root}/", 303)
@@ -267,12 +248,12 @@ def find_job(request: Request, here: Here, who: Signed) -> Response:
 
 @router.get("/jobs/{job}")
 def show_job(request: Request, here: Here, who: Signed, job: int) -> Response:
-    """One job, wherever it is: why it waits, what happened to it, what it did."""
+    """Show a live, dead or ended job: why it waits, its story, its side effects."""
     with here.logins.reading(who.role) as conn:
         found = story(conn, job) if 0 < job < 2**63 else None
         letter = letters.show(conn, job) if found else None
     if found is None:
-        raise Refused(404, f"job {job} is not live, and nothing of it is on record")
+        raise Refused(404, f"job {job} is not live, and there is no record of it")
     return here.page(
         "job.html",
         request,
@@ -285,13 +266,11 @@ def show_job(request: Request, here: Here, who: Signed, job: int) -> Response:
 
 @router.get("/campaigns")
 def list_campaigns(request: Request, here: Here, who: Signed) -> Response:
-    """Redrives: what went back, and what became of it."""
+    """List the campaigns and their results."""
     with here.logins.reading(who.role) as conn:
         found = campaign.find(conn, limit=PAGE)
         planned = campaign.find(conn, (State.PLANNED,), limit=PAGE)
-    plans = [
-        plan for plan in planned if plan["matched"]
-    ]  # a CronJob leaves many that found nothing
+    plans = [plan for plan in planned if plan["matched"]]  # hide empty plans, which CronJobs leave
     shell = command(("campaign", "ls"))
     return here.page("campaigns.html", request, who, rows=found, plans=plans, shell=shell)
 
@@ -321,7 +300,7 @@ AUDIT_NAMES = ("since", "until", "actor", "login", "action")
 
 
 def audit_choice(query: Query) -> log.Choice:
-    """The filters of the audit log, from a query string. Raises Refused for what is none."""
+    """Parse the filters of the audit log. Raises Refused for an unknown name."""
     for name, _ in query:
         if name not in AUDIT_NAMES:
             known = ", ".join(AUDIT_NAMES)
@@ -332,7 +311,7 @@ def audit_choice(query: Query) -> log.Choice:
 
 
 def audit_place(text: str | None) -> int | None:
-    """The line to go on after. Raises Refused for what is no number of one."""
+    """Parse the id of the last line shown. Raises Refused if it is not an id."""
     return parse(Filter, [("id", text)]).ids[0] if text else None
 
 
@@ -347,7 +326,7 @@ def look(request: Request, here: Here, who: Signed, word: str) -> Response:
 
 
 def _looked(
-    request: Request, here: Here, who: Identity, word: str, fault: str | None = None
+    request: Request, here: Here, who: Principal, word: str, fault: str | None = None
 ) -> Response:
     wanted = _change(word)
     with (here.logins.changing if wanted.plans else here.logins.reading)(who.role) as conn:
@@ -374,7 +353,7 @@ def _change(word: str) -> Change:
 
 @router.post("/change/{word}")
 def change(request: Request, here: Here, who: Signed, form: Form, word: str) -> Response:
-    """Do it, and go on with what came of it; where it is something else by now, look again."""
+    """Make the change and show the result; on a conflict, show the preview again."""
     require(who, Role.OPERATOR)
     wanted = _change(word)
     why = wanted.why(form.get("why", ""))
@@ -391,93 +370,7 @@ def change(request: Request, here: Here, who: Signed, form: Form, word: str) -> 
 
 
 def done_page(here: Console, done: Done) -> Response:
-    """The page to go on with after a change, which says what came of it."""
+    """Redirect to the page after a change, with a sentence about the result."""
     mark = "&" if "?" in done.path else "?"
     said = urlencode({"said": here.access.said(done.text)})
     return RedirectResponse(f"{here.root}{done.path}{mark}{said}", 303)
-
-
-# ---------------------------------------------------------------------- signing in and out
-
-
-@router.get("/sign-in")
-def ask_who(request: Request, here: Here) -> Response:
-    """The form for a token, and the way to the provider."""
-    return _sign_in_page(request, here)
-
-
-def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> Response:
-    return here.page(
-        "sign_in.html",
-        request,
-        None,
-        200 if fault is None else 401,
-        onward=_own_path(request.query_params.get("next")),
-        by_token=here.access.tokens is not None,
-        provider=here.access.provider and here.access.provider.host,
-        fault=fault,
-    )
-
-
-def _own_path(path: str | None) -> str:
-    """Return the path of the next page; always one of ours, whatever the address says."""
-    path = path if path and len(path) <= MOST_PATH else "/"
-    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
-    return path if is_ours and path.isascii() else "/"
-
-
-@router.post("/sign-in")
-def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
-    """Begin a session, by a token."""
-    session = here.access.sign_in(form.get("token", ""))
-    request.state.sign_in = ACCEPTED if session else REFUSED
-    if session is None:
-        return _sign_in_page(request, here, "That token is not known here, or was taken back.")
-    return _begun(session, request.query_params.get("next"))
-
-
-def _begun(session: str, onward: str | None) -> Response:
-    answer = RedirectResponse(_own_path(onward), 303)
-    answer.headers.append("set-cookie", cookie(COOKIE, session, IDLE_SECONDS))
-    return answer
-
-
-def _provider(here: Console) -> Provider:
-    if here.access.provider is None:
-        raise Refused(404, "nobody signs in here through a provider")
-    return here.access.provider
-
-
-@router.get("/sign-in/provider")
-async def ask_provider(request: Request, here: Here) -> Response:
-    """Send somebody to the provider that knows them."""
-    pending = {"next": _own_path(request.query_params.get("next"))}
-    answer = await _provider(here).begin(request, pending)
-    mark = cookie(PENDING, here.access.pending(pending), SIGN_IN_SECONDS)
-    answer.headers.append("set-cookie", mark)
-    return answer
-
-
-@router.get(CALLBACK)
-async def come_back(request: Request, here: Here) -> Response:
-    """Begin a session of whoever comes back from the provider."""
-    pending = here.access.was_pending(request.cookies.get(PENDING))
-    provider = _provider(here)
-    request.state.sign_in = REFUSED
-    name, groups = await provider.complete(request, pending)
-    answer = _begun(here.access.sign_in_by(provider, name, groups), pending.get("next"))
-    request.state.sign_in = ACCEPTED
-    answer.headers.append("set-cookie", cookie(PENDING, "", 0))
-    return answer
-
-
-@router.post("/sign-out")
-def sign_out(request: Request, here: Here, who: Known, form: Form) -> Response:
-    """End a session, at every replica; and in this browser in any case."""
-    del form
-    each: Mapping[str, Console] = request.app.state.consoles
-    is_known = sessions.end(who.session, (one.logins for one in each.values() if one.logins.roles))
-    said = "" if is_known else "?" + urlencode({"said": here.access.said(NOT_EVERYWHERE)})
-    answer = RedirectResponse(f"/sign-in{said}", 303)
-    answer.headers.append("set-cookie", cookie(COOKIE, "", 0))
-    return answer

@@ -1,1 +1,1 @@
-"""Who may enter the console, and how: sign-in, sessions, guards."""
+"""Access to the console: request limits, identities, sessions and database logins."""

@@ -1,9 +1,9 @@
 """Identities and roles: bearer tokens, a trusted proxy, and sessions of people who
 signed in.
 
-Nothing of it is kept in this process, so that any replica answers: a session is a signed cookie
-that names its token and ends with it, or the groups of whoever signed in at a provider. A token is
-known by its SHA-256 alone.
+The process keeps no session, so any replica can answer. A session is a signed cookie. It names a
+token, and ends with that token, or holds the groups that a provider sent. Of a token, only its
+SHA-256 is stored.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ Network = IPv4Network | IPv6Network
 
 SESSION_SECONDS = 12 * 3600
 IDLE_SECONDS = 2 * 3600
-"""A session ends so long after its beginning, and so long after its last request."""
+"""A session ends SESSION_SECONDS after sign-in, or IDLE_SECONDS after its last request."""
 RENEW_SECONDS = 300
 SIGN_IN_SECONDS = 600
 COOKIE = "__Host-redrive"
-"""A browser takes a cookie of such a name only from us, over HTTPS or from this machine."""
+"""Browsers accept a __Host- cookie only from the same host over HTTPS, or from localhost."""
 PENDING = "__Host-redrive-sign-in"
 CALLBACK = "/sign-in/callback"
 
@@ -51,7 +51,7 @@ class Role(IntEnum):
 
     @property
     def word(self) -> str:
-        """The role as people write it."""
+        """Return the role in lower case, as settings write it."""
         return self.name.lower()
 
 
@@ -59,12 +59,16 @@ ROLES: Mapping[str, Role] = {role.word: role for role in Role}
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Identity of a user: `name` is written to the audit log, `session` binds their
-    forms.
+class Principal:
+    """A user who is signed in.
 
-    `may_forge`: a browser adds by itself what lets it in, so that other sites could use it.
-    `renewed`: the cookie that takes the place of an older one, as the session is in use.
+    Attributes:
+        name: name for the audit log.
+        role: role that limits what the user may do.
+        session: session that the forms of the user belong to; empty for programs.
+        may_forge: True if the browser sends the credentials by itself, so that another
+            site could forge a request.
+        renewed: new cookie for a session in use; None if the old cookie is recent.
     """
 
     name: str
@@ -84,7 +88,7 @@ class Token:
 
 
 class Tokens:
-    """The file of tokens, read again when it changes: a token that is taken out ends at once."""
+    """The tokens file, read again when it changes; a removed token ends at once."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -92,10 +96,10 @@ class Tokens:
         self._tokens: dict[str, Token] = {}
 
     def read(self) -> Mapping[str, Token]:
-        """Hash -> token.
+        """Return the tokens by their hash.
 
         Raises:
-            SettingsError: the file cannot be read, or a line is not one of a token; names the line.
+            SettingsError: the file cannot be read, or a line is invalid; the message names it.
         """
         try:
             stat = self._file.stat()
@@ -126,9 +130,9 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy that signs people in and says who they are in headers; from these addresses alone.
+    """A proxy that signs users in and names them in headers; trusted from `networks` only.
 
-    `groups`: name of a group -> the role of those in it.
+    `groups`: name of a group -> role of its members.
     """
 
     networks: Sequence[Network]
@@ -147,7 +151,7 @@ class Proxy:
 
 
 class Provider(Protocol):
-    """A provider of identities that people sign in with: oidc.Provider, where one is set."""
+    """An identity provider for sign-in; `oidc.Provider` implements it."""
 
     @property
     def host(self) -> str:
@@ -160,16 +164,16 @@ class Provider(Protocol):
         ...
 
     async def begin(self, request: Any, pending: dict[str, Any]) -> Any:
-        """Send somebody to it; `pending` gets what `complete` needs."""
+        """Redirect a user to the provider; store in `pending` what `complete` needs."""
         ...
 
     async def complete(self, request: Any, pending: dict[str, Any]) -> tuple[str, frozenset[str]]:
-        """Name and groups of whoever comes back."""
+        """Return name and groups of a user who comes back from the provider."""
         ...
 
 
 class Refused(Exception):
-    """The request is not let in; `status` says how HTTP calls it."""
+    """The request is refused; `status` is the HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -178,19 +182,21 @@ class Refused(Exception):
 
 
 def role_of(groups: Collection[str], roles: Mapping[str, Role]) -> Role:
-    """The highest role of somebody's groups.
+    """Return the highest role of a user's groups.
 
     Raises:
-        Refused: none has one.
+        Refused: no group has a role.
     """
     found = [roles[group] for group in groups if group in roles]
     if not found:
-        raise Refused(403, "none of your groups has a role here; REDRIVE_CONSOLE_GROUPS says")
+        raise Refused(
+            403, "none of your groups has a role here; REDRIVE_CONSOLE_GROUPS assigns roles"
+        )
     return max(found)
 
 
 class Access:
-    """Every way in. With `everybody` set there is no sign-in: the demo's, on this machine."""
+    """All ways to sign in. If `everybody` is set, there is no sign-in, as in the demo."""
 
     def __init__(
         self,
@@ -199,7 +205,7 @@ class Access:
         proxy: Proxy | None = None,
         provider: Provider | None = None,
         key: str | None = None,
-        everybody: Identity | None = None,
+        everybody: Principal | None = None,
     ) -> None:
         self.tokens, self.proxy, self.everybody = tokens, proxy, everybody
         self.provider = provider
@@ -213,11 +219,11 @@ class Access:
 
     def identify(
         self, peer: str | None, headers: Sequence[tuple[str, str]], cookie: str | None
-    ) -> Identity | None:
+    ) -> Principal | None:
         """Identify the user of a request; None if they are unknown.
 
         Raises:
-            Refused: somebody said who they are, and may not come in.
+            Refused: the credentials are wrong, or give no access.
         """
         if self.everybody is not None:
             return self.everybody
@@ -226,11 +232,11 @@ class Access:
             return self._bearer(bearer[7:].strip())
         return self._session(cookie) or self._proxied(peer, headers)
 
-    def _bearer(self, text: str) -> Identity:
+    def _bearer(self, text: str) -> Principal:
         token = self._token(text)
         if token is None:
-            raise Refused(401, "the token is not known here, or was taken back")
-        return Identity(token.name, token.role, may_forge=False)
+            raise Refused(401, "the token is unknown or was revoked")
+        return Principal(token.name, token.role, may_forge=False)
 
     def _token(self, text: str) -> Token | None:
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -238,11 +244,11 @@ class Access:
         return next((t for h, t in known.items() if hmac.compare_digest(h, digest)), None)
 
     def session(self, cookie: str | None) -> str | None:
-        """The session that a cookie stands for, of whomever it is; None = it is none of ours."""
+        """Return the session in a cookie; None if the cookie is not valid."""
         said, _ = _dated(self._sessions, cookie, IDLE_SECONDS)
         return said and str(said["session"])
 
-    def _session(self, cookie: str | None) -> Identity | None:
+    def _session(self, cookie: str | None) -> Principal | None:
         said, used = _dated(self._sessions, cookie, IDLE_SECONDS)
         now = time.time()
         if said is None or now - said["began"] > SESSION_SECONDS:
@@ -252,19 +258,19 @@ class Access:
             return who
         return replace(who, renewed=str(self._sessions.dumps(said)))
 
-    def _signed_in(self, said: Mapping[str, Any]) -> Identity | None:
+    def _signed_in(self, said: Mapping[str, Any]) -> Principal | None:
         """Return the user of a session, with the tokens and groups of today."""
         if "token" not in said:
             if self.provider is None:
                 return None
-            return Identity(
+            return Principal(
                 said["name"], role_of(said["groups"], self.provider.roles), said["session"]
             )
         known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
         token = known.get(said["token"])
-        return token and Identity(token.name, token.role, said["session"])
+        return token and Principal(token.name, token.role, said["session"])
 
-    def _proxied(self, peer: str | None, headers: Sequence[tuple[str, str]]) -> Identity | None:
+    def _proxied(self, peer: str | None, headers: Sequence[tuple[str, str]]) -> Principal | None:
         if self.proxy is None or not self.proxy.knows(peer):
             return None
         name = _only(headers, self.proxy.user_header)
@@ -273,25 +279,25 @@ class Access:
         if not _NAME.fullmatch(name):
             raise Refused(403, "the proxy's header does not hold one name")
         groups = (_only(headers, self.proxy.groups_header) or "").split(",")
-        return Identity(name, role_of([group.strip() for group in groups], self.proxy.groups))
+        return Principal(name, role_of([group.strip() for group in groups], self.proxy.groups))
 
     # ------------------------------------------------------------------ sessions and forms
 
     def sign_in(self, text: str) -> str | None:
-        """The cookie of a new session; None for a token that is not known."""
+        """Return the cookie of a new session; None if the token is unknown."""
         token = self._token(text.strip())
         if token is None:
             return None
         return self._begun(token=token.hash)
 
     def sign_in_by(self, provider: Provider, name: str, groups: Collection[str]) -> str:
-        """The cookie of a new session of somebody whom the provider knows.
+        """Return the cookie of a new session for a user of the provider.
 
         Raises:
-            Refused: none of the groups has a role here.
+            Refused: no group has a role, or the name is not valid.
         """
         if not _NAME.fullmatch(name):
-            raise Refused(403, "your provider does not say one name of 255 characters or less")
+            raise Refused(403, "your provider must send one name of at most 255 characters")
         role_of(groups, provider.roles)
         return self._begun(name=name, groups=sorted(set(groups) & provider.roles.keys()))
 
@@ -300,27 +306,27 @@ class Access:
         return str(self._sessions.dumps(said))
 
     def pending(self, sign_in: Mapping[str, Any]) -> str:
-        """The cookie of a sign-in that is under way at the provider."""
+        """Return the cookie of a sign-in that is in progress at the provider."""
         return str(self._pending.dumps(sign_in))
 
     def was_pending(self, cookie: str | None) -> dict[str, Any]:
         """Return the contents of the sign-in cookie; empty if it is forged or too old."""
         return _loaded(self._pending, cookie, SIGN_IN_SECONDS) or {}
 
-    def form_token(self, who: Identity) -> str:
+    def form_token(self, who: Principal) -> str:
         """Return the secret of a user's forms, which no other site knows."""
         return str(self._forms.dumps([who.name, who.session]))
 
-    def is_own_form(self, who: Identity, token: str) -> bool:
+    def is_own_form(self, who: Principal, token: str) -> bool:
         """Return True if a form was made for this user."""
         return _loaded(self._forms, token) == [who.name, who.session]
 
     def said(self, text: str) -> str:
-        """A sentence for the next page, signed so that nobody else puts one there."""
+        """Sign a sentence for the next page, so that no other site can set one."""
         return str(self._notes.dumps(text))
 
     def heard(self, note: str | None) -> str | None:
-        """The sentence of the page before."""
+        """Return the sentence that the previous page signed; None if it is not valid."""
         text = _loaded(self._notes, note, 60)
         return text if isinstance(text, str) else None
 
@@ -343,10 +349,10 @@ def _dated(serializer: URLSafeTimedSerializer, text: str | None, age: int) -> tu
 
 
 def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
-    """The value of a header.
+    """Return the value of a header; None if it is missing or empty.
 
     Raises:
-        Refused: it is there twice, as when a client put its own beside the proxy's.
+        Refused: the header is there twice, as when a client adds its own to the proxy's.
     """
     values = [value for key, value in headers if key.lower() == name.lower()]
     if len(values) > 1:
@@ -355,7 +361,7 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
 
 
 def cookie(name: str, value: str, seconds: int) -> str:
-    """A header that sets one which no script and no other site gets; of 0 seconds, ends it."""
+    """Return a Set-Cookie value for a cookie hidden from scripts; 0 seconds delete it."""
     return f"{name}={value}; Max-Age={seconds}; Path=/; HttpOnly; Secure; SameSite=lax"
 
 
@@ -373,7 +379,7 @@ def networks(text: str) -> tuple[Network, ...]:
     """Read REDRIVE_CONSOLE_PROXIES.
 
     Raises:
-        SettingsError: one of them is no address.
+        SettingsError: a part is not an address or a network.
     """
     try:
         return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())

@@ -1,4 +1,4 @@
-"""Guard of every request: sizes, rates, the host name; and the headers of every answer.
+"""Guard of every request: body size, rate, host name, and security headers.
 
 Plain ASGI, around the application: it also holds for what the framework answers by itself.
 """
@@ -19,8 +19,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES = 65_536
 REQUESTS_A_MINUTE = 600
-"""Of one session, or else of one address: behind an Ingress all have the same. A proxy that signs
-people in limits them itself."""
+"""Limit per session, or per address without a session. Behind an Ingress, all users share an
+address. A proxy that signs users in must limit them itself."""
 MAX_ADDRESSES = 10_000
 SERVER_ERROR = 500
 PROBES = ("/livez", "/readyz", "/metrics")
@@ -29,7 +29,7 @@ POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing inline, nothing from elsewhere, no frame around it."""
+"""Forbid inline code, content from other sites, and frames."""
 
 HEADERS = (
     ("content-security-policy", POLICY),
@@ -43,7 +43,7 @@ HEADERS = (
 
 
 class Window:
-    """Counts per key and minute; the window is dropped as a whole, so it stays small."""
+    """Counts requests per key and minute; dropping whole windows keeps it small."""
 
     def __init__(self, most: int, seconds: float = 60.0) -> None:
         self._most, self._seconds = most, seconds
@@ -51,7 +51,7 @@ class Window:
         self._counts: dict[str, int] = {}
 
     def is_full(self, key: str, now: float | None = None) -> bool:
-        """Count one; whether it is one too many."""
+        """Count a request; return True if it exceeds the limit."""
         now = time.monotonic() if now is None else now
         if now >= self._until or len(self._counts) > MAX_ADDRESSES:
             self._counts.clear()
@@ -61,15 +61,15 @@ class Window:
 
 
 class Guard:
-    """The outermost layer.
+    """The outermost ASGI layer.
 
     Args:
         hosts: names by which it may be asked for; None = any. On this machine without a sign-in
             another site could otherwise come in by a name of its own that leads here.
-        unlimited: whether an address is that of a trusted proxy.
-        session: the session that a cookie of ours stands for; None = of none.
-        stop: what ends answers that would go on.
-        trace: who is told of each answer: method, page, status, seconds.
+        unlimited: function that returns True for the address of a trusted proxy.
+        session: function that returns the session in a cookie, or None.
+        stop: function that ends all streams.
+        trace: function called after each response: method, page, status, seconds.
     """
 
     def __init__(  # noqa: PLR0913 # what stands around one application
@@ -92,7 +92,7 @@ class Guard:
         self._requests, self._sign_ins = requests, sign_ins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Check and answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -116,7 +116,7 @@ class Guard:
             await self._app(scope, _again(body, receive), answer)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count an answer: here, in one thread, none is lost."""
+        """Count a response; one thread does this, so no count is lost."""
         page, outcome = _page(scope), scope.get("state", {}).get("sign_in")
         self._requests.observe((page, str(status)), [seconds])
         if outcome and status < SERVER_ERROR:
@@ -125,11 +125,11 @@ class Guard:
             self._trace(scope["method"], page, status, seconds)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and text of what is not even looked at."""
+        """Return status and text if the request is refused; None if it may pass."""
         headers = dict[bytes, bytes](scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0]
         if self._hosts is not None and host not in self._hosts:
-            return 421, "this is the demo: ask for it as localhost"
+            return 421, "the host name is not allowed; open the demo as localhost"
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES:
             return 413, f"the body is larger than {MAX_BODY_BYTES} bytes"
@@ -138,12 +138,12 @@ class Guard:
             return None
         cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
         if self._window.is_full(self._session(cookies.get(COOKIE)) or peer):
-            return 429, f"more than {REQUESTS_A_MINUTE} requests a minute: wait a little"
+            return 429, f"more than {REQUESTS_A_MINUTE} requests a minute; wait and try again"
         return None
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """The whole body; None past its limit, also where no length was announced."""
+    """Read the whole body; return None if it exceeds the limit."""
     body = b""
     while True:
         event = await receive()
@@ -167,10 +167,10 @@ def _again(body: bytes, receive: Receive) -> Receive:
 def _guarded(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:
     given = {bytes(name).lower() for name, _ in headers}
     more = [(n.encode(), v.encode()) for n, v in HEADERS if n.encode() not in given]
-    if b"cache-control" not in given:  # nobody else who sits here later sees a page again
+    if b"cache-control" not in given:  # the next user of the browser must not see the page
         more.append((b"cache-control", b"no-store"))
     renewed = scope.get("state", {}).get("renewed")
-    if renewed and b"set-cookie" not in given:  # a sign-out has the last word
+    if renewed and b"set-cookie" not in given:  # a sign-out takes precedence
         more.append((b"set-cookie", cookie(COOKIE, renewed, IDLE_SECONDS).encode()))
     if scope.get("scheme") == "https":
         more.append((b"strict-transport-security", b"max-age=31536000"))
@@ -178,7 +178,7 @@ def _guarded(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _page(scope: Scope) -> str:
-    """The page as a label: the route's pattern, never what is in its place."""
+    """Return the route pattern as a label, without the values in the path."""
     route = scope.get("route")
     return str(getattr(route, "path", "none"))
 

@@ -1,7 +1,7 @@
 """Connections to Postgres: a login for each role, so that Postgres enforces what a role may do.
 
-What only reads runs in transactions that Postgres knows to be read-only, whatever the login could
-do: no page and no preview changes anything.
+Pages and previews run in read-only transactions, so they change nothing, even if their login
+could.
 """
 
 import threading
@@ -17,12 +17,12 @@ from redrive.database import migrate
 from redrive.database.connect import Address, OwnConnection
 
 MOST_CONNECTIONS = 8
-"""Of one role that read, and as many that change something."""
+"""Connections of one role for reading, and as many for writing."""
 PATIENCE_SECONDS = 5.0
 STATEMENT_SECONDS = "8s"
 HANGS_SECONDS, AWAY_SECONDS = 2.0, 5.0
-"""Where connecting failed after so long, others are refused for so long: each would hold a thread
-meanwhile, and of several databases one that hangs must not take those of the others."""
+"""If connecting fails after HANGS_SECONDS, refuse to connect for AWAY_SECONDS. Each attempt holds
+a thread, and one cell that hangs must not use up the threads of the others."""
 
 Key = tuple[Role, bool]
 
@@ -51,10 +51,10 @@ class Logins:
 
     @contextmanager
     def reading(self, role: Role) -> Iterator[OwnConnection]:
-        """A connection whose transactions are read-only.
+        """Yield a connection whose transactions are read-only.
 
         Raises:
-            Crowded: there is none free.
+            Crowded: all connections are in use.
             SchemaError: the schema is missing, too old or too new.
             psycopg.Error: the database is out of reach.
         """
@@ -63,7 +63,7 @@ class Logins:
 
     @contextmanager
     def changing(self, role: Role) -> Iterator[OwnConnection]:
-        """A connection that may change what the role's login may. Raises as `reading`."""
+        """Yield a connection that may write. Raises what `reading` raises."""
         with self._use((role, False)) as conn:
             yield conn
 
@@ -76,7 +76,7 @@ class Logins:
             try:
                 yield conn
             finally:
-                if conn.closed or not conn.is_idle:  # e.g. cut under a statement
+                if conn.closed or not conn.is_idle:  # for example, broken during a statement
                     conn.close()
                 else:
                     self._idle[key].append(conn)
@@ -84,7 +84,7 @@ class Logins:
             self._room[key].release()
 
     def _open(self, key: Key) -> OwnConnection:
-        """One that answers: the server may have been restarted since it was used."""
+        """Return a connection that answers; an idle one may be dead after a restart."""
         while self._idle[key]:
             conn = self._idle[key].pop()
             try:
@@ -117,7 +117,7 @@ class Logins:
             raise
 
     def close(self) -> None:
-        """Close those that nobody uses."""
+        """Close the idle connections."""
         for idle in self._idle.values():
             while idle:
                 idle.pop().close()

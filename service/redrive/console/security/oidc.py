@@ -1,8 +1,8 @@
-"""Sign-in by OpenID Connect: authlib speaks the protocol, this asks for it and reads its claims.
+"""Sign-in by OpenID Connect: authlib implements the protocol, and this module reads the claims.
 
-Code flow with PKCE, state and nonce. What a sign-in needs until it comes back is in a signed
-cookie of the browser that began it, so that any replica takes it up, and no other browser can.
-Loaded only where a provider is set: it is a tenth of a console's memory.
+It uses the code flow with PKCE, state and nonce. A signed cookie keeps the state of a sign-in, so
+any replica can complete it, and no other browser can. The console loads this module only if a
+provider is set, because it takes a tenth of the console's memory.
 """
 
 import logging
@@ -23,10 +23,10 @@ from redrive.console.security.access import Refused, Role
 logger = logging.getLogger("redrive.console")
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
-"""Signatures that are made with a key which the provider alone has."""
+"""Signature algorithms with a private key, which only the provider has."""
 
 CODE = re.compile(r"[a-z_]{1,40}")
-FAILED = "the sign-in did not come through: begin again"
+FAILED = "the sign-in failed; start it again"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,7 +43,7 @@ class Client:
 
 
 class Provider:
-    """A provider of identities. Asked at the first sign-in: until then it may be away."""
+    """An identity provider. It need not be reachable before the first sign-in."""
 
     def __init__(self, client: Client, roles: Mapping[str, Role]) -> None:
         self.client, self._roles = client, roles
@@ -66,10 +66,10 @@ class Provider:
         return self._roles
 
     async def begin(self, request: Request, pending: dict[str, Any]) -> Response:
-        """Send somebody to it; `pending` gets what `complete` needs.
+        """Redirect a user to the provider; store in `pending` what `complete` needs.
 
         Raises:
-            Refused: it does not answer.
+            Refused: the provider does not answer.
         """
         request.scope["session"] = pending
         try:
@@ -82,10 +82,10 @@ class Provider:
     async def complete(
         self, request: Request, pending: dict[str, Any]
     ) -> tuple[str, frozenset[str]]:
-        """Name and groups of whoever comes back.
+        """Return name and groups of a user who comes back from the provider.
 
         Raises:
-            Refused: they did not begin here, or what it says of them is not to be believed.
+            Refused: the sign-in did not begin here, or the claims are not valid.
         """
         request.scope["session"] = pending
         ours = {"iss": {"values": [self.client.issuer]}, "aud": {"values": [self.client.client_id]}}
@@ -94,7 +94,7 @@ class Provider:
             token = await self._app.authorize_access_token(request, claims_options=ours)
             claims = await self._claims(token)
         except (OAuthError, JoseError) as error:
-            # Of what the address said, a code of the standard at most.
+            # Log only an error code of the standard: the address may hold anything.
             code = error.error if CODE.fullmatch(error.error or "") else type(error).__name__
             logger.warning("a sign-in failed", extra={"error_class": code})
             raise Refused(403, FAILED) from None
@@ -106,8 +106,8 @@ class Provider:
         found = await self._app.load_server_metadata()
         if found.get("issuer") != self.client.issuer:
             self._app.server_metadata.pop("_loaded_at", None)
-            told = "the provider calls itself another issuer than REDRIVE_CONSOLE_OIDC_ISSUER"
-            raise Refused(503, f"{told}; they must be the same to the letter")
+            told = "the issuer of the provider differs from REDRIVE_CONSOLE_OIDC_ISSUER"
+            raise Refused(503, f"{told}; both must be identical")
         offered = found.get("id_token_signing_alg_values_supported") or ["RS256"]
         found["id_token_signing_alg_values_supported"] = [a for a in offered if a in ALGORITHMS]
 
@@ -130,7 +130,7 @@ class Provider:
         name = claims.get(self.client.user_claim)
         if not isinstance(name, str):
             asked = f"REDRIVE_CONSOLE_OIDC_USER_CLAIM is {self.client.user_claim}"
-            raise Refused(403, f"your provider does not say your name; {asked}")
+            raise Refused(403, f"your provider did not send your name; {asked}")
         if self.client.user_claim == "email" and claims.get("email_verified") is False:
             raise Refused(403, "your provider did not verify your email")
         return name
@@ -143,4 +143,4 @@ def _groups(value: Any) -> frozenset[str]:
 
 def _away(error: Exception) -> Refused:
     logger.warning("the OIDC provider does not answer", extra={"error_class": type(error).__name__})
-    return Refused(503, "the provider that knows you does not answer as it should: try again")
+    return Refused(503, "the identity provider does not answer correctly; try again")

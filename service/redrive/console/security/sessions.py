@@ -1,5 +1,5 @@
-"""Sessions that somebody signed out of. Their cookies are signed and know nothing of it, so each
-database does: a copy of one is good at no replica.
+"""Sessions that were signed out. A signed cookie stays valid by itself, so each database records
+the ended sessions, and no replica accepts a copy of the cookie.
 """
 
 import logging
@@ -26,7 +26,7 @@ def is_ended(conn: psycopg.Connection, session: str) -> bool:
 
 
 def end(session: str, databases: Iterable[Logins]) -> bool:
-    """End one, as the highest login of each database; whether all of them know it now."""
+    """End a session in each database; return True if all of them recorded it."""
     asked = {str(n): partial(_end, session, logins) for n, logins in enumerate(databases)}
     answers = ask_all(asked, PATIENCE_SECONDS)
     return all(answers.get(name) for name in asked)
@@ -38,7 +38,7 @@ def _end(session: str, logins: Logins) -> bool:
             conn.execute("select redrive.end_session_v1(%s)", (session,))
             if is_ended(conn, session):
                 return True
-            why = "too many ended within a day"
+            why = "too many sessions ended within a day"
     except (psycopg.Error, SchemaError, SettingsError, Crowded) as error:
         why = type(error).__name__
     logger.warning("a session could not be ended", extra={"why": why})

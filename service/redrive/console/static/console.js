@@ -1,5 +1,5 @@
-// Comfort on top of pages that work without it: keys, a palette, copying, local times, news as it comes.
-// No inline code, no eval; what the server sends is escaped there.
+// Optional comfort: the pages also work without this script. Keys, palette, copying, local times, live updates.
+// There is no inline code and no eval. The server escapes the HTML that it sends.
 "use strict";
 
 const PAGES = [...document.querySelectorAll("header nav a")].map((link) => ({
@@ -9,7 +9,7 @@ const ROOT = document.body.dataset.root; // of the cell, where there are several
 const TIMES = "redrive times";
 let leads = false;
 
-// ---- times: relative or exact, in the zone of whoever reads; the hint has UTC, too
+// ---- times: relative or exact, in the time zone of the browser; the tooltip adds UTC
 
 function tell(root) {
   const exact = localStorage.getItem(TIMES) === "exact";
@@ -31,11 +31,11 @@ tell(document);
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.addEventListener("htmx:load", (event) => tell(event.detail.elt));
 
-// ---- a phone shows what is filtered, and the filters when they are asked for
+// ---- on a phone, the filters start closed
 
 if (matchMedia("(max-width: 640px)").matches) document.querySelector(".filtering")?.removeAttribute("open");
 
-// ---- a part that is asked for again after the session has ended
+// ---- reload the page if the session ended before a partial update
 
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (new URL(event.detail.xhr.responseURL).pathname !== "/sign-in") return;
@@ -43,7 +43,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   location.reload();
 });
 
-// ---- a session that ends in one tab ends in all, whichever replica they listen to
+// ---- signing out in one tab signs out in all tabs
 
 const session = new BroadcastChannel("redrive session");
 session.addEventListener("message", () => location.assign("/sign-in"));
@@ -61,7 +61,7 @@ for (const button of document.querySelectorAll("button.copy")) {
   });
 }
 
-// ---- news: the part of a page that changes, until it does no more
+// ---- live updates of a part of the page, until the stream ends
 
 for (const live of document.querySelectorAll("[data-events]")) {
   const source = new EventSource(live.dataset.events);
@@ -69,7 +69,7 @@ for (const live of document.querySelectorAll("[data-events]")) {
     const at = live.contains(document.activeElement) && document.activeElement.getAttribute("href");
     live.innerHTML = event.data;
     tell(live);
-    if (at) live.querySelector(`a[href="${CSS.escape(at)}"]`)?.focus(); // as it was, for the keyboard
+    if (at) live.querySelector(`a[href="${CSS.escape(at)}"]`)?.focus(); // keep the keyboard focus
   });
   source.addEventListener("end", () => source.close());
   addEventListener("pagehide", () => source.close());

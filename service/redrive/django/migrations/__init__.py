@@ -1,1 +1,1 @@
-"""Migrations of Django's own records; Redrive's schema is brought by the app itself."""
+"""Migrations for Django's own records; the app itself migrates Redrive's schema."""

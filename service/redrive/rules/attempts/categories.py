@@ -1,8 +1,8 @@
-"""Category of a failure: the handler's own rules, then a table; the first match wins.
+"""Category of a failure: the handler's own rules, then a table; first match wins.
 
-An exception is matched by the names of its class and its base classes, so the table can speak of
-libraries that are not installed. Status codes and SQLSTATEs are read off the attributes that the
-common libraries use.
+An exception is matched by the names of its class and its base classes. So the table can
+contain classes of libraries that are not installed. Status codes and SQLSTATEs come
+from the attributes that common libraries use.
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import Literal
 from redrive.rules.model import Category
 
 BY_CLASS: dict[str, Category] = {
-    # payloads that do not fit
+    # The payload does not fit.
     "pydantic_core._pydantic_core.ValidationError": Category.INVALID,
     "pydantic.ValidationError": Category.INVALID,
     "msgspec.DecodeError": Category.INVALID,
     "json.decoder.JSONDecodeError": Category.INVALID,
     "redrive.errors.InvalidJob": Category.INVALID,
-    # waiting can help
+    # Waiting can help.
     "builtins.TimeoutError": Category.TRANSIENT,
     "builtins.ConnectionError": Category.TRANSIENT,
     "builtins.BlockingIOError": Category.TRANSIENT,
@@ -43,11 +43,11 @@ BY_CLASS: dict[str, Category] = {
     "redis.exceptions.ConnectionError": Category.TRANSIENT,
     "redis.exceptions.TimeoutError": Category.TRANSIENT,
     "botocore.exceptions.EndpointConnectionError": Category.TRANSIENT,
-    # access must be granted first
+    # Access must be granted first.
     "builtins.PermissionError": Category.AUTH,
     "smtplib.SMTPAuthenticationError": Category.AUTH,
     "builtins.FileNotFoundError": Category.MISSING,
-    # wants a deploy, not a retry
+    # Only a deploy helps.
     "builtins.TypeError": Category.BUG,
     "builtins.AttributeError": Category.BUG,
     "builtins.NameError": Category.BUG,
@@ -60,7 +60,8 @@ BY_CLASS: dict[str, Category] = {
     "builtins.IndexError": Category.BUG,
     "builtins.UnboundLocalError": Category.BUG,
 }
-"""Full class name -> category; asked for the exception's class, then for its bases in order."""
+"""Full class name -> category, searched for the exception's class and then for its
+bases."""
 
 BY_STATUS: dict[int, Category] = {
     400: Category.INVALID,
@@ -88,7 +89,7 @@ BY_SQLSTATE: dict[str, Category] = {
     "57": Category.TRANSIENT,  # operator intervention
     "58": Category.TRANSIENT,  # system
 }
-"""SQLSTATE, or its first two characters, -> category; the longer one first."""
+"""SQLSTATE or its first two characters -> category; the full code comes first."""
 
 FIRST_STATUS, LAST_STATUS = 100, 599
 FIRST_SERVER_ERROR = 500
@@ -98,10 +99,9 @@ MAX_CLASS_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Facts by which a failure is judged. They are stored with it, so it can be judged
-    again.
+    """Facts that decide a failure's category, stored so that it can be judged again.
 
-    `classes` are the full names of the exception's class and its bases, nearest first.
+    `classes`: full names of the exception's class and its bases, nearest first.
     """
 
     classes: tuple[str, ...]
@@ -115,18 +115,19 @@ Verdict = Literal["retry", "give_up", "cancel"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of a handler's policy: when all that is given matches, `then` holds.
+    """One rule of a handler's policy: if all given conditions match, `then` applies.
 
         Rule("stripe.error.CardError", then="give_up")
         Rule(status=range(520, 530), then=Category.TRANSIENT)
         Rule(message=r"quota .* exceeded", then=Category.THROTTLED)
 
     Args:
-        error: an exception class, or the full name of one that need not be installed.
-        status: an HTTP status, or several.
+        error: an exception class, or the full name of a class that need not be
+            installed.
+        status: one or several HTTP statuses.
         sqlstate: a SQLSTATE, or the beginning of one.
-        message: a regular expression found in the message.
-        then: a category, or what is to be done whatever the category: retry, give_up, cancel.
+        message: a regular expression that is searched for in the message.
+        then: a category, or an action for any category: retry, give_up, cancel.
     """
 
     error: type[BaseException] | str | None = None
@@ -151,8 +152,12 @@ class Rule:
 
 
 def evidence_of(error: BaseException, message: str) -> Evidence:
-    """Collect what an exception is judged by; `message` as it will be stored."""
-    original = read_attribute(error, "orig")  # what SQLAlchemy wraps
+    """Collect the facts that decide an exception's category.
+
+    Args:
+        message: the message as it will be stored.
+    """
+    original = read_attribute(error, "orig")  # SQLAlchemy wraps the driver's error
     driver = original if isinstance(original, BaseException) else error
     return Evidence(
         classes=_class_names(error) if driver is error else _class_names(error, driver),
@@ -163,13 +168,13 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
 
 
 def _class_names(*errors: BaseException) -> tuple[str, ...]:
-    """The classes of these exceptions and their bases, each once, nearest first."""
+    """Return the classes of exceptions and their bases, each once, nearest first."""
     names = [full_name(c) for error in errors for c in type(error).__mro__ if c is not object]
     return tuple(dict.fromkeys(names))[:MAX_CLASSES]
 
 
 def judge(evidence: Evidence, rules: Iterable[Rule] = ()) -> tuple[Category, Verdict | None]:
-    """The category, and the verdict of the rule that decides by itself, if one does."""
+    """Return the category, and the action of the matching rule, if it demands one."""
     rule = next((rule for rule in rules if rule.matches(evidence)), None)
     if rule is None:
         return category_of(evidence), None
@@ -210,12 +215,15 @@ def _is_among(status: int | None, wanted: int | Container[int]) -> bool:
 
 
 def full_name(cls: type) -> str:
-    """Module and name of a class, as the tables have it."""
+    """Return the module and the name of a class, in the form of the tables."""
     return f"{cls.__module__}.{cls.__qualname__}"[:MAX_CLASS_NAME]
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status an exception carries (httpx, requests, aiohttp, urllib), or None."""
+    """Return the HTTP status of an exception, or None.
+
+    It knows the exceptions of httpx, requests, aiohttp and urllib.
+    """
     response = read_attribute(error, "response")
     candidates = (
         None if response is None else read_attribute(response, "status_code"),
@@ -233,7 +241,7 @@ def _status(value: object) -> int | None:
 
 
 def read_attribute(thing: object, name: str) -> object:
-    """getattr, or None when there is no such attribute or reading it fails."""
+    """Return an attribute; None if it is missing or reading it fails."""
     try:
         return getattr(thing, name, None)
     except Exception:  # noqa: BLE001 # a property may raise anything
@@ -241,6 +249,6 @@ def read_attribute(thing: object, name: str) -> object:
 
 
 def read_text(thing: object, name: str) -> str | None:
-    """Like `read_attribute`, but None also when the attribute is not text."""
+    """Return an attribute if it is a text; else None."""
     value = read_attribute(thing, name)
     return value if isinstance(value, str) else None

@@ -1,9 +1,9 @@
-"""Turn whatever a handler raised into a Failure that can be stored.
+"""Conversion of any exception of a handler to a Failure that can be stored.
 
-The record of a failure is itself an input: an exception's __str__ may raise, recurse, return 200 MB
-or contain NUL, and a queue that cannot write the record down dies of it again and again. So nothing
-here calls str(error) bare, every size and depth is bounded, and the last rung of the ladder is a
-constant.
+The record of a failure must survive hostile input. An exception's __str__ may raise,
+recurse, return 200 MB or contain NUL. A queue that cannot store the record fails on the
+same job again and again. So no code here calls str(error) unprotected. Every size and
+depth is bounded, and the last fallback is a constant.
 """
 
 import functools
@@ -49,7 +49,7 @@ _LIBRARY_PATHS = tuple(
 
 
 class _Variable(NamedTuple):
-    """A part of a message that differs between jobs. It holds one of `hints`, if there are any."""
+    """Part of a message that differs between jobs; it contains one of `hints`."""
 
     hints: str
     pattern: re.Pattern[str]
@@ -66,8 +66,8 @@ _VARIABLES = (
     _Variable("@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
     _Variable(":", re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
     _Variable("/", re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
-    # a number in any form (-3, 1,234.50, 1e-05, 3.5kg); a hexadecimal id, of which one of eight
-    # digits in 2,500 has no decimal digit; a word with a digit in it
+    # Numbers in any form (-3, 1,234.50, 1e-05, 3.5kg), hexadecimal ids, and words with
+    # a digit. One in 2,500 hexadecimal ids of eight digits has no decimal digit.
     _Variable(
         "",
         re.compile(
@@ -77,7 +77,7 @@ _VARIABLES = (
         ),
         "<n>",
     ),
-    # what scrub() has hidden as a card number: one number in ten looks like one
+    # scrub() takes one number in ten for a card number and hides it.
     _Variable("[", re.compile(re.escape(HIDDEN)), "<n>"),
 )
 _QUOTED = re.compile(r'".*"', re.DOTALL)
@@ -96,15 +96,15 @@ def describe(
     """Record an exception that ended an attempt of a job of `kind`. Never raises.
 
     Args:
-        rules: of the handler's policy; they come before the table of categories.
-        secrets: texts of the payload that must not turn up in the record.
-        own: packages whose frames are the application's own though they are installed as libraries
-            are.
-        detail: more to keep, as JSON values; None is left out.
+        rules: rules of the handler's policy; they come before the table of categories.
+        secrets: texts of the payload that the record must not contain.
+        own: packages that belong to the application although they are installed like
+            libraries.
+        detail: further JSON values to keep; None is left out.
     """
     try:
         return _describe(error, kind, rules, secrets, own, detail)
-    except BaseException:  # noqa: BLE001 # the last rung: whatever the exception did to us, the job is settled
+    except BaseException:  # noqa: BLE001 # the job must be settled despite any error
         return made_up(
             "UnprintableError", "the failure itself could not be recorded", Category.OTHER, kind
         )
@@ -113,12 +113,12 @@ def describe(
 def made_up(
     error_class: str, message: str, category: Category, kind: str, **detail: Any
 ) -> Failure:
-    """Record a failure without an exception: a killed process, a deadline, no attempts left."""
+    """Record a failure without an exception, such as a killed process or a deadline."""
     fingerprint = _hash(kind, error_class, normalise(message))
     return Failure(error_class, clean(message, MAX_MESSAGE), category, fingerprint, detail)
 
 
-def reported(  # noqa: PLR0913 # what a failure is told by
+def reported(  # noqa: PLR0913 # the fields of a failure
     error_class: str,
     message: str,
     stack: Sequence[Mapping[str, Any]],
@@ -127,7 +127,7 @@ def reported(  # noqa: PLR0913 # what a failure is told by
     category: Category | None = None,
     secrets: Collection[str] = (),
 ) -> Failure:
-    """Record a failure that another system kept, as `describe` does one of our own."""
+    """Record a failure from another system, like `describe` does for exceptions."""
     name = clean(scrubbed(error_class, secrets), MAX_CLASS_NAME)
     text = clean(scrubbed(message, secrets), MAX_MESSAGE)
     frames = [
@@ -141,7 +141,7 @@ def reported(  # noqa: PLR0913 # what a failure is told by
 
 
 def safe_text(error: BaseException) -> str:
-    """`str(error)`, or a constant when that raises or returns something else."""
+    """Return `str(error)`, or a constant if that raises or returns no text."""
     try:
         text = str(error)
     except BaseException:  # noqa: BLE001 # __str__ may raise anything, SystemExit too
@@ -150,20 +150,26 @@ def safe_text(error: BaseException) -> str:
 
 
 def clean(text: str, limit: int) -> str:
-    """Text for Postgres, terminals and logs: bounded, no control characters, no surrogates."""
+    """Return a text that is safe for Postgres, terminals and logs.
+
+    It is bounded, without control characters and surrogates.
+    """
     cut = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1])
     return cut if len(cut) <= limit else cut[:limit] + f"... ({len(text)} characters)"
 
 
 def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
-    """The beginning of a text, without secrets and without pieces of one that was cut."""
+    """Return the beginning of a text without secrets or pieces of cut secrets."""
     if len(text) <= READ_MESSAGE:
         return scrub(text, secrets)
     return scrub(text[:READ_MESSAGE], secrets)[:-MAX_CUT_SECRET] or HIDDEN
 
 
 def normalise(message: str) -> str:
-    """A message without what differs between jobs: numbers, ids, quoted text, paths, addresses."""
+    """Replace the parts of a message that differ between jobs.
+
+    These are numbers, ids, quoted texts, paths and addresses.
+    """
     text = message[:500]
     for variable in _VARIABLES:
         if not variable.hints or any(hint in text for hint in variable.hints):
@@ -172,14 +178,17 @@ def normalise(message: str) -> str:
 
 
 def class_name(error: BaseException) -> str:
-    """Module and name of an exception's class, bounded, without private modules and builtins."""
+    """Return the module and the name of an exception's class, bounded.
+
+    Private modules and builtins are left out.
+    """
     cls = type(error)
     modules = str(cls.__module__).split(".")
     public = [name for name in modules if not name.startswith("_") and name != "builtins"]
     return clean(".".join((*public, cls.__qualname__)), MAX_CLASS_NAME)
 
 
-def _describe(  # noqa: PLR0913 # what `describe` is given
+def _describe(  # noqa: PLR0913 # the arguments of `describe`
     error: BaseException,
     kind: str,
     rules: Iterable[Rule],
@@ -208,27 +217,30 @@ def _cause(error: BaseException, secrets: Collection[str]) -> dict[str, str]:
 
 
 def _text(error: BaseException, secrets: Collection[str]) -> str:
-    """The exception's text as it is stored."""
+    """Return the exception's text in its stored form."""
     return clean(scrubbed(_message(error), secrets), MAX_MESSAGE)
 
 
 def _message(error: BaseException) -> str:
-    """The exception's text, without the values that drivers and validators put into it."""
+    """Return the exception's text without values that drivers and validators add."""
     original = read_attribute(error, "orig")
-    if isinstance(original, BaseException):  # SQLAlchemy adds the statement and its parameters
+    if isinstance(original, BaseException):  # SQLAlchemy adds its statement and parameters
         return f"({class_name(original)}) {_message(original)}"
     text = _message_of_psycopg(error)
     if text is None:
         text = _message_of_pydantic(error)
     if text is None:
         text = safe_text(error)
-    # data exceptions quote the value: 'invalid input syntax for type integer: "..."'
+    # Data exceptions quote the value: 'invalid input syntax for type integer: "..."'
     sqlstate = read_text(error, "sqlstate") or read_text(error, "pgcode") or ""
     return _QUOTED.sub(f'"{HIDDEN}"', text) if sqlstate.startswith("22") else text
 
 
 def _message_of_psycopg(error: BaseException) -> str | None:
-    """The primary message alone, since DETAIL has the values of the row; None for other errors."""
+    """Return only the primary message, because DETAIL contains values of the row.
+
+    None for other errors.
+    """
     diagnosis = read_attribute(error, "diag")
     text = read_text(diagnosis, "message_primary")
     if text is None:
@@ -240,7 +252,7 @@ def _message_of_psycopg(error: BaseException) -> str | None:
 
 
 def _message_of_pydantic(error: BaseException) -> str | None:
-    """Fields and what is wrong with them, without their values; None for other errors."""
+    """Return the fields and their faults without values; None for other errors."""
     errors = read_attribute(error, "errors")
     if not (callable(errors) and type(error).__name__ == "ValidationError"):
         return None
@@ -249,18 +261,18 @@ def _message_of_pydantic(error: BaseException) -> str | None:
 
 
 def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, Any]]:
-    """The innermost frames, outermost first: where, never with what values."""
+    """Return the places of the innermost frames, outermost first, without values."""
     found: deque[dict[str, Any]] = deque(maxlen=MAX_FRAMES)
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
         if module.startswith(_OUR_CALLERS) or (not found and module.startswith(_EVENT_LOOPS)):
-            continue  # what led to the handler is the same for all of them
+            continue  # frames above the handler are always the same
         found.append({**_place(frame.f_code, module, own), "line": line})
     return list(found)
 
 
 def _own_places(frames: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The innermost places of the application's own code, as the fingerprint has them."""
+    """Return the innermost places of the application's own code for the fingerprint."""
     own = [f"{frame['module']}:{frame['function']}" for frame in frames if frame["own"]]
     return own[-OWN_FRAMES_IN_FINGERPRINT:]
 
@@ -283,8 +295,9 @@ def is_library(path: str) -> bool:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """Return the causes, contexts and group members of an error, each once, at most
-    MAX_CAUSES.
+    """Return causes, contexts and group members of an error, at most MAX_CAUSES.
+
+    Each of them appears once.
     """
     found: list[BaseException] = []
     seen = {id(error)}
@@ -308,11 +321,11 @@ def _direct_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """Seconds from the Retry-After header of the response that an exception carries, or None."""
+    """Return the seconds of an exception's Retry-After header, or None."""
     for carrier in (read_attribute(error, "response"), error):
         headers: Any = read_attribute(carrier, "headers")
         try:
-            # a plain dict knows only one of the two
+            # A plain dict distinguishes upper and lower case, so try both.
             value = headers.get("Retry-After") or headers.get("retry-after")
             if value is not None:
                 return read_retry_after(value)
@@ -322,16 +335,16 @@ def _retry_after(error: BaseException) -> float | None:
 
 
 def read_retry_after(value: str | None) -> float | None:
-    """Seconds to wait, at most MAX_RETRY_AFTER; None when the text says nothing.
+    """Return the seconds to wait, at most MAX_RETRY_AFTER; None if not readable.
 
-    It holds seconds or a date (RFC 9110, 10.2.3).
+    The text has seconds or a date (RFC 9110, 10.2.3).
     """
     if value is None:
         return None
     try:
         wait = float(value)
     except ValueError:
-        from email.utils import parsedate_to_datetime  # noqa: PLC0415 # few say it as a date
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415 # few servers send a date
 
         try:
             at = parsedate_to_datetime(value)

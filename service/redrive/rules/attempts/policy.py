@@ -1,7 +1,7 @@
 """Decision to retry or give up: the only place that makes it, without side effects.
 
-A policy is data. It crosses from the runner, which knows the handlers, to the supervisor, which
-judges what the runner cannot: its own death.
+A policy is data. The runner knows the handlers and sends the policy to the supervisor.
+The supervisor decides when the runner itself dies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,31 +27,39 @@ from redrive.signals import (
 )
 
 MAX_WAIT = 100 * 366 * 86_400.0
-"""Seconds. No instant further away can be computed: the database would refuse the whole batch."""
+"""Longest wait, in seconds.
+
+The database cannot compute an instant further away, and would reject the whole batch.
+"""
 
 MAX_EXPONENT = 62
-"""Past it 2 ** n times any base is past any cap, so no greater power is computed: it overflows."""
+"""Largest power of two to compute: above it any wait exceeds the cap, and floats
+overflow."""
 
 ONE_RETRY = 2
-"""Attempts for what seldom mends itself: a permission or a record that was about to appear."""
+"""Attempts for failures that time seldom repairs, such as a missing permission or
+record."""
 
 RETURNS_PER_SECOND = 100.0
-"""Jobs that come back to one process once a breaker's time is over; it may open anew."""
+"""Released jobs that return to one process each second after a breaker closes.
+
+More jobs at once might open the breaker again."""
 
 SUSPECTS_PER_SECOND = 2.0
-"""Suspects that come back to one worker, which runs few at a time."""
+"""Suspects that return to one worker each second; it runs only a few at a time."""
 
 LONGEST_SPREAD_SECONDS = 300.0
 MAX_TIMEOUT = 7 * 86_400.0
 MAX_BACKOFF = 366 * 86_400.0
 
 OnDeath = Literal["continue", "hold"]
-"""What the jobs of an ordering key do behind one that died: go on, or wait for its redrive."""
+"""Effect of a death on later jobs of its ordering key: run them, or hold them for a
+redrive."""
 
 CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
 DEAD_AT_ONCE = {Category.INVALID: Reason.INVALID_PAYLOAD, Category.BUG: Reason.NOT_RETRYABLE}
 EXPECTED_TO_REPEAT = frozenset({Category.TRANSIENT, Category.THROTTLED, Category.LOST})
-"""Categories in which the same failure again says nothing new."""
+"""Categories in which an identical failure is no reason to stop retrying."""
 
 
 def is_whole(value: object) -> bool:
@@ -85,7 +93,8 @@ _TYPES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
     (("attempts",), _by_category(is_whole), "whole numbers by category"),
     (("backoffs",), _by_category(_is_pair), "(backoff, backoff_cap) by category"),
 )
-"""What the fields must be: who passes on what a file or a variable says may give a text."""
+"""Allowed types of the fields, checked because values from files or variables may be
+texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,20 +102,21 @@ class Policy:
     """Rules for retrying jobs of a kind. Durations are timedeltas or seconds.
 
     Args:
-        max_attempts: attempts in all, the first one included.
-        timeout: of one attempt; it is hard: a handler that ignores it is killed with its process.
-        backoff: the longest wait after the first failure; it doubles with each one (full jitter
-            below it).
-        backoff_cap: the longest wait of all.
-        max_losses: processes that may die under a job, the last one with nothing else in it, before
-            it is taken for their killer.
-        same_failure_limit: failures alike in a row, outside the transient categories, that end the
-            retries early.
-        rules: what this handler knows better than the table of categories; the first that matches
-            holds.
-        attempts: attempts for failures of a category, where they differ: {"auth": 4}.
-        backoffs: (backoff, backoff_cap) for failures of a category, where they differ:
-            {"throttled": (30, 900)}.
+        max_attempts: total number of attempts, the first one included.
+        timeout: hard limit of one attempt. If a handler ignores it, its process is
+            killed.
+        backoff: longest wait after the first failure. It doubles with each failure; the
+            actual wait is random between 0 and this value (full jitter).
+        backoff_cap: upper limit of the doubling.
+        max_losses: number of processes that must die while they run the job before it
+            is dead-lettered. The last of them must have run nothing else.
+        same_failure_limit: number of identical failures in a row that end the retries
+            early. Transient categories are exempt.
+        rules: the handler's own rules, checked before the table of categories. The
+            first match is used.
+        attempts: limits of attempts for single categories: {"auth": 4}.
+        backoffs: limits (backoff, backoff_cap) for single categories: {"throttled":
+            (30, 900)}.
     """
 
     max_attempts: int = 5
@@ -161,10 +171,11 @@ class Policy:
 def delay(
     policy: Policy, attempt: int, jitter: float, category: Category = Category.OTHER
 ) -> float:
-    """Seconds to wait after attempt number `attempt` (from 1): a ceiling times `jitter` in [0, 1).
+    """Return the seconds to wait after an attempt: a ceiling times `jitter`.
 
-    The ceiling doubles with each attempt, from `backoff` up to `backoff_cap`. Source: Brooker,
-    "Exponential Backoff And Jitter" (full jitter), 2015.
+    `attempt` counts from 1; `jitter` is in [0, 1). The ceiling doubles with each
+    attempt, from `backoff` up to `backoff_cap`. Source: Brooker, "Exponential Backoff
+    And Jitter" (full jitter), 2015.
     """
     base, cap = policy.backoffs.get(category, (policy.backoff, policy.backoff_cap))
     doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
@@ -179,14 +190,15 @@ def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> Not
     if reason is not None:
         return settlement.DeadLetter(reason, failure)
     wait = delay(policy, job.attempt, jitter, failure.category)
-    # On top of what the other side asked for: jobs that it throttled together do not come back so.
+    # Added to Retry-After, so that jobs throttled together return at different times.
     return _retry_unless_expired(job, failure, (failure.retry_after or 0.0) + wait)
 
 
 def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
-    """The first reason against another attempt, or None.
+    """Return the first reason against another attempt, or None.
 
-    A rule of the handler that says `retry` overrules all but the limit of attempts.
+    A handler's rule that says `retry` overrules every reason except the limit of
+    attempts.
     """
     category = failure.category
     insists = failure.verdict == "retry"
@@ -210,7 +222,7 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
 def decide_signal(
     job: Claimed, signal: Signal, failure: Failure, policy: Policy, jitter: float
 ) -> NotComplete:
-    """Choose how an attempt ends that its handler ended by a signal, recorded as `failure`."""
+    """Choose the settlement for a signal of a handler, recorded as `failure`."""
     match signal:
         case Cancel():
             return settlement.Cancel(failure.message)
@@ -218,48 +230,50 @@ def decide_signal(
             return settlement.DeadLetter(Reason.GAVE_UP, failure)
         case Snooze(until=until):
             return _snooze(until)
-        case DependencyOpen(after=after):  # its name as the record has it, without a secret
+        case DependencyOpen(after=after):  # the recorded name is free of secrets
             return settlement.Release(f"breaker {failure.message}", delay=after)
         case Retry(after=after):
             return _retry_as_asked(job, after, failure, policy, jitter)
-        case _:  # a signal of the application's own: a failure like any other
+        case _:  # an application's own signal counts as a failure
             return decide(job, failure, policy, jitter)
 
 
 def put_off(
     name: str, open_for: float, cooldown: float, ahead: int, jitter: float
 ) -> settlement.Release:
-    """Give a job back that waits for a dependency; such jobs must not all come back at once.
+    """Release a job that waits for a dependency, and spread the returns over time.
 
     Args:
-        name: the dependency.
-        open_for: seconds until its breaker lets a probe through; a negative number counts as 0.
-        cooldown: of its breaker, in seconds.
-        ahead: jobs put off since the breaker opened.
-        jitter: in [0, 1).
+        name: the name of the dependency.
+        open_for: seconds until its breaker lets a probe through; a negative number
+            counts as 0.
+        cooldown: the breaker's cooldown in seconds.
+        ahead: number of jobs that were put off since the breaker opened.
+        jitter: a random number in [0, 1).
     """
     spread = max(cooldown, min(LONGEST_SPREAD_SECONDS, ahead / RETURNS_PER_SECOND))
     return settlement.Release(f"breaker {name}", max(0.0, open_for) + spread * jitter)
 
 
 def put_off_suspect(why: str, after: float, ahead: int, jitter: float) -> settlement.Release:
-    """Give a suspect back for which there is no room, `after` seconds or more from now.
+    """Release a suspect for about `after` seconds, because it cannot run now.
 
     Args:
-        why: what there is no room for.
-        after: seconds until there may be some.
-        ahead: suspects put off since there last was, this one included.
-        jitter: in [0, 1).
+        why: the resource that is missing.
+        after: seconds until the resource may be free.
+        ahead: number of suspects put off since it was last free, this one included.
+        jitter: a random number in [0, 1).
     """
     spread = min(LONGEST_SPREAD_SECONDS, 1.0 + ahead / SUSPECTS_PER_SECOND)
     return settlement.Release(why, after + spread * (0.5 + jitter))
 
 
 def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) -> NotComplete:
-    """Choose how an attempt ends whose process died.
+    """Choose how an attempt ends after its process died.
 
-    `alone`: nothing else ran in the process, so the job killed it. Otherwise the job is one suspect
-    of several: its attempt is refunded, and its losses make it run alone in the end.
+    `alone`: nothing else ran in the process, so the job killed it. Otherwise the job is
+    one of several suspects, and its attempt is refunded. After enough losses it runs
+    alone.
     """
     if not alone:
         return settlement.Retry(0.0, failure, losses=1, refund=True)
@@ -271,7 +285,7 @@ def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) 
 
 
 def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
-    """Say why a job just claimed must not start at all, or None."""
+    """Return the reason why a claimed job must not start, or None."""
     if job.expires_in is not None and job.expires_in <= 0:
         return Reason.EXPIRED
     if job.attempt > _limit(job, policy):
@@ -280,7 +294,7 @@ def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
 
 
 def _limit(job: Claimed, policy: Policy) -> int:
-    """Return the attempts that a job has: its own number, or that of its kind's policy."""
+    """Return the job's own limit of attempts, or else that of its kind's policy."""
     return job.max_attempts or policy.max_attempts
 
 
@@ -293,7 +307,7 @@ def _snooze(until: datetime | float) -> settlement.Release:
 def _retry_as_asked(
     job: Claimed, after: float | None, failure: Failure, policy: Policy, jitter: float
 ) -> NotComplete:
-    """Only the limit of attempts and the end of the job's window overrule the handler."""
+    """Retry as the handler asks, within the limit of attempts and the job's window."""
     if job.attempt >= _limit(job, policy):
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
     wait = delay(policy, job.attempt, jitter) if after is None else _bounded(after)
@@ -301,7 +315,7 @@ def _retry_as_asked(
 
 
 def _bounded(wait: float) -> float:
-    """Return a wait that can be added to an instant; a handler may change it to anything."""
+    """Limit a wait that a handler chose, so that it can be added to an instant."""
     return min(max(0.0, wait), MAX_WAIT)  # in this order: max(nan, 0.0) would be nan
 
 

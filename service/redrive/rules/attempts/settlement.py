@@ -8,8 +8,8 @@
 | `DeadLetter` | settle_v1, dead | dead | dead-lettered |
 | `Cancel` | settle_v1, cancel | cancelled | cancelled |
 
-Import the module and not its names: `settlement.Retry` is what the policy chose, `signals.Retry`
-what a handler asked for.
+Import the module, not its names: the policy chooses `settlement.Retry`, and a handler
+raises `signals.Retry`.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from redrive.rules.model import Failure, Reason
 
 
 class Outcome(StrEnum):
-    """The word for a settlement: its value is what settle_v1 takes.
+    """Name of a settlement; its value is the argument of settle_v1.
 
-    `event` is what the database's counters call it, `label` the value of the metrics' label
-    `outcome`, `logged` the words of the log line.
+    `event`: its name in the database's counters. `label`: its value of the metrics'
+    label `outcome`. `logged`: its words in the log line.
     """
 
     event: str
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
     CANCEL = ("cancel", "cancelled", "cancelled", "cancelled")
 
     def __new__(cls, value: str, event: str, label: str, logged: str) -> Self:
-        """One row of the table above."""
+        """Create a member from one row of the table above."""
         outcome = str.__new__(cls, value)
         outcome._value_ = value
         outcome.event, outcome.label, outcome.logged = event, label, logged
@@ -47,16 +47,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The work is done."""
+    """Success: the work is done."""
 
     outcome: ClassVar = Outcome.COMPLETE
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Run again `delay` seconds from now because of `failure`.
+    """Run the job again in `delay` seconds because of `failure`.
 
-    `losses`: processes that died under this attempt. `refund`: the attempt does not count.
+    `losses`: number of processes that died during this attempt. `refund`: the attempt
+    does not count.
     """
 
     outcome: ClassVar = Outcome.RETRY
@@ -68,7 +69,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Move the job to the dead letters; fields as those of `Retry`."""
+    """Move the job to the dead letters; the fields are the same as those of `Retry`."""
 
     outcome: ClassVar = Outcome.DEAD_LETTER
     reason: Reason
@@ -79,7 +80,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the job back with its attempt refunded, to run at `at` or `delay` seconds from now."""
+    """Release the job with its attempt refunded, to run at `at` or after `delay` s."""
 
     outcome: ClassVar = Outcome.RELEASE
     why: str
@@ -89,14 +90,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End the job; nothing is left of it."""
+    """End the job without a dead letter."""
 
     outcome: ClassVar = Outcome.CANCEL
     why: str
 
 
 NotComplete = Retry | Release | DeadLetter | Cancel
-"""What settle_v1 carries out; `Complete` travels by itself, without anything to say."""
+"""Settlements of settle_v1. `Complete` has its own statement and no data."""
 
 Settlement = Complete | NotComplete
-"""How an attempt ends. Every `match` over it ends in `assert_never`."""
+"""End of an attempt. Every `match` over it ends in `assert_never`."""

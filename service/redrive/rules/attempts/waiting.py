@@ -1,4 +1,4 @@
-"""Why a job does not run: one answer, from what is known of it and around it."""
+"""The reason why a job does not run: one answer from the state of job and system."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,23 +8,23 @@ from enum import StrEnum
 from redrive.rules.scheduling.concurrency import of_rate
 
 QUIET_SECONDS = 60.0
-"""A worker that has a free slot asks for jobs far more often than that."""
+"""Silence that is unusual: a worker with a free slot asks for jobs much more often."""
 
 LATE_SECONDS = 60.0
-"""A job that nothing stands before has begun long before that."""
+"""Delay that is unusual: a job with nothing in its way starts much sooner."""
 
 PUT_OFF_SECONDS = 900.0
-"""A job behind an open breaker comes back within that time after it may close."""
+"""Longest time between a breaker's possible close and the return of its jobs."""
 
 MOST_AHEAD = 1000
-"""As many jobs before it are counted."""
+"""Stop counting the jobs ahead of a job at this number."""
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 MOST_SHOWN = 10
 
 
 class Code(StrEnum):
-    """The sorts of answers."""
+    """Kinds of answers."""
 
     DUE = "due"
     RUNNING = "running"
@@ -42,7 +42,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The answer, for machines and for people."""
+    """Answer for machines (`code`) and for people (`text`)."""
 
     code: Code
     text: str
@@ -50,7 +50,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Pause of a queue: who paused it, when and why."""
+    """Pause of a queue: its author, its reason and its time."""
 
     by: str
     why: str
@@ -59,7 +59,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """A breaker that lets not all jobs through."""
+    """A breaker that is open or half open."""
 
     name: str
     state: str
@@ -70,10 +70,10 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker, as it last said of itself when it was `seen`.
+    """A worker's last report, at the instant `seen`.
 
-    `kinds`, `queues` None = all; `asked`: when it last asked for jobs, None = it does not say; of
-    its `slots` so many are `busy`.
+    `kinds`, `queues`: None = all. `asked`: instant of its last claim; None = not
+    reported. `busy`: the number of its `slots` in use.
     """
 
     name: str
@@ -96,10 +96,11 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """State around all jobs, as of `now`: pauses by queue, open breakers by name.
+    """State of the system at `now`: pauses by queue, open breakers by name, workers.
 
-    `gone`: workers that fell silent, until they are forgotten; of one that ended in peace nothing
-    is left. `seen`: when any worker at all was last known to live.
+    `gone`: workers that stopped reporting, until their records are deleted. Workers
+    that ended normally leave no record. `seen`: instant of the last report of any
+    worker.
     """
 
     now: datetime
@@ -112,7 +113,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The job that a key's others wait for; the one in question is the `place`th, from 1."""
+    """First job of an ordering key; the job in question is at `place`, from 1."""
 
     key: str
     place: int
@@ -123,7 +124,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The dead letter that holds a key; the job in question is the `place`th behind it, from 1."""
+    """Dead letter that holds a key; the job is at `place` behind it, from 1."""
 
     key: str
     place: int
@@ -132,9 +133,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The limit that a job waits behind, as the `place`th, from 1.
+    """Limit that a job waits for; the job is at `place`, from 1.
 
-    `used` of its `concurrency` run, None = any number may; `rate`: jobs per second, None = at once.
+    `used`: how many of its `concurrency` run; None = any number may run. `rate`: jobs
+    per second; None = no rate.
     """
 
     name: str
@@ -146,10 +148,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A live job. `run_at` None: parked; `ahead`: due jobs before it in its lane.
+    """A live job. `run_at` None: parked. `ahead`: due jobs before it in its lane.
 
-    `worker` holds it, and has run it for `seconds`; None = it has not begun. `batch`: whose end it
-    waits for.
+    `worker`: the worker that has claimed it. `seconds`: how long it has run; None = it
+    has not begun. `batch`: the batch whose end it waits for.
     """
 
     kind: str
@@ -168,7 +170,7 @@ class Waiting:
 
 
 def why(job: Waiting, around: Around) -> Why:
-    """Say why a live job does not run, or that it does."""
+    """Return the reason why a live job does not run, or that it runs."""
     if job.state == "running":
         return _running(job)
     if job.batch is not None:
@@ -193,7 +195,7 @@ def why(job: Waiting, around: Around) -> Why:
 
 
 def why_queue(queue: str, around: Around) -> Why | None:
-    """Say why nothing of a queue runs; None where nothing is known to stand before it."""
+    """Return the reason why no job of a queue runs; None if no obstacle is known."""
     serving = [worker for worker in around.workers if worker.serves(queue)]
     return _paused(queue, around) or (
         _not_asked(queue, serving, around.now)
@@ -203,12 +205,12 @@ def why_queue(queue: str, around: Around) -> Why | None:
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """Format how long ago an instant is, or how far ahead: 3 min."""
+    """Format the time between an instant and now: 3 min."""
     return span(abs((now - at).total_seconds()))
 
 
 def span(seconds: float) -> str:
-    """A length of time, in the unit that fits: 5 s, 3 min, 2 h, 4 days."""
+    """Format a duration in the unit that fits: 5 s, 3 min, 2 h, 4 days."""
     for unit, size in (("days", DAY), ("h", HOUR), ("min", MINUTE)):
         if seconds >= 2 * size or (size < DAY and seconds >= size):
             return f"{seconds / size:.0f} {unit}"
@@ -216,7 +218,7 @@ def span(seconds: float) -> str:
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """An instant, in UTC; of today the time is enough."""
+    """Format an instant in UTC; without the date if it is today."""
     at = at.astimezone(now.tzinfo)
     day = "" if at.date() == now.date() else f"{at:%Y-%m-%d} "
     return f"{day}{at:%H:%M:%S} UTC"
@@ -278,7 +280,7 @@ def _doing(head: Head, now: datetime) -> str:
 
 
 def _breaker(job: Waiting, around: Around) -> Breaker | None:
-    """An open breaker that its handler depends on, by what the workers say of it."""
+    """Return an open breaker on which the job's handler depends, as workers report."""
     for worker in around.workers:
         kind = _matching(job.kind, list(worker.depends_on))
         for name in worker.depends_on.get(kind or "", ()):
@@ -288,9 +290,7 @@ def _breaker(job: Waiting, around: Around) -> Breaker | None:
 
 
 def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
-    """Return True if the job was released for a breaker, and will be due soon after it
-    may close.
-    """
+    """Return True if the job was released until soon after a breaker may close."""
     until = max(breaker.open_until or now, now)
     at = job.run_at
     return (
@@ -309,7 +309,7 @@ def _open(breaker: Breaker, now: datetime) -> str:
 
 
 def _later(job: Waiting, around: Around) -> Why:
-    assert job.run_at is not None  # noqa: S101 # by the caller
+    assert job.run_at is not None  # noqa: S101 # the caller checks it
     code = Code.RETRYING if job.state == "retrying" else Code.SCHEDULED
     text = f"it is due in {ago(job.run_at, around.now)}, at {clock(job.run_at, around.now)}"
     if code is Code.RETRYING and job.failed:
@@ -351,7 +351,7 @@ def _without_worker(job: Waiting, around: Around) -> Why | None:
 
 
 def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
-    """Nobody serves the queue at all; these would if they lived."""
+    """Explain that no worker serves the queue; name silent workers that would."""
     text = f"no live worker serves queue {queue}"
     served = {name for worker in around.workers for name in worker.queues or ()}
     if served:
@@ -365,7 +365,7 @@ def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
 
 
 def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | None:
-    """Explain that all workers which could run the job are alive but ask for no jobs."""
+    """Explain that all workers that could run the job are alive but do not claim."""
     asked = [worker.asked for worker in workers if worker.asked is not None]
     if len(asked) < len(workers) or not asked:
         return None
@@ -379,7 +379,7 @@ def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | No
 
 
 def _due(job: Waiting, around: Around) -> Why:
-    assert job.run_at is not None  # noqa: S101 # parked ones are behind a key
+    assert job.run_at is not None  # noqa: S101 # parked jobs are behind a key
     late = (around.now - job.run_at).total_seconds()
     able = [worker for worker in around.workers if _may_run(worker, job)]
     parts = [f"it has been due for {span(max(0.0, late))}"]
@@ -407,7 +407,7 @@ def _may_run(worker: Worker, job: Waiting) -> bool:
 
 
 def _matching(kind: str, kinds: Sequence[str]) -> str | None:
-    """The kind, or the longest prefix with a star, that a job's kind falls under."""
+    """Return the kind or the longest prefix with a star that covers a job's kind."""
     if kind in kinds:
         return kind
     prefixes = (k for k in kinds if k.endswith("*") and kind.startswith(k[:-1]))
@@ -420,5 +420,5 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _nth(n: int) -> str:
-    """In words where it is short."""
+    """Return an ordinal, in words up to three."""
     return {1: "first", 2: "second", 3: "third"}.get(n, f"{n}th")

@@ -1,8 +1,8 @@
-"""The next step of a campaign: how many to put back now, or why to wait, abort or end.
+"""The next step of a campaign: how many jobs to release, or why to wait or abort.
 
-A rate is a schedule. Each job has a time of its own, one after the other, and none before its step.
-So no second has more than its rate, however late a step comes. What was put back and has not ended
-is bounded, and so is what nobody has begun: whatever stops jobs from running stops the feed.
+A rate is a schedule. Each job has its own time, and no job is released before its time.
+So no second exceeds the rate, even if a step is late. The numbers of released jobs in
+flight and of unclaimed jobs are limited. So releases stop if the jobs do not run.
 """
 
 import math
@@ -12,44 +12,48 @@ from enum import StrEnum
 
 CANARIES = 3
 FEW = 100
-"""Of as many or fewer none goes first alone."""
+"""Run no canaries for this many dead letters or fewer."""
 ABORT_SHARE = 0.1
 MIN_ENDED = 10
-"""After the canaries: of fewer that ended no share is taken."""
-
-LATEST = 100
-"""Of at least this many that end in a row, at most twice the share may die again."""
-
-LATEST_ALLOWED = 10
-"""As many of the latest as allow for this many deaths: a few deaths alone say nothing."""
-
-AHEAD_SECONDS = 3.0
-"""With a rate, a step puts back what is due within this time.
-
-Longer than from one step to the next. It is also what can run at once after a pause of the workers.
+"""After the canaries, the share of failures is judged only from this many ended jobs.
 """
 
+LATEST = 100
+"""Window of the latest ended jobs. In it at most twice the allowed share may die again.
+"""
+
+LATEST_ALLOWED = 10
+"""The window is large enough to allow this many deaths, because a few may be chance."""
+
+AHEAD_SECONDS = 3.0
+"""With a rate, a step releases the jobs that are due within this time.
+
+It is longer than the time between two steps. After a pause of the workers, this many
+seconds' jobs can run at once."""
+
 IN_FLIGHT_SECONDS = 60.0
-"""At most so many seconds' worth of its rate has not ended."""
+"""With a rate, limit of the jobs in flight, in seconds of the rate."""
 
 UNCLAIMED = 5_000
-"""Without a rate, at most so many wait to be begun."""
+"""Without a rate, limit of the released jobs that no worker has claimed."""
 
 IN_FLIGHT = 20_000
-"""Without a rate, at most so many have not ended."""
+"""Without a rate, limit of the released jobs that have not ended."""
 
 LATE_SECONDS = 30.0
-"""While a ready job of its queues has waited for so long it does not begin."""
+"""A campaign does not begin while a regular job of its queues has waited for this long.
+"""
 
 RISE_SECONDS = 10.0
-"""While one has waited for so much longer than one had when it began, it puts nothing back."""
+"""A campaign releases nothing while regular jobs wait this much longer than at its
+start."""
 
 HELD_SECONDS = 600.0
-"""Held back for so long, it aborts."""
+"""A campaign aborts after regular jobs have held it back for this long."""
 
 
 EXACTLY = "==="
-"""Before a version that is compared as text: what says it need not be a version, as a0b1c2."""
+"""Prefix of a version that is compared as text, such as a0b1c2."""
 
 
 class State(StrEnum):
@@ -75,20 +79,24 @@ class Seen:
 
     Attributes:
         step: the number of its next step.
-        said: why it is in its state.
-        place: how many of `matched` have had their turn.
-        in_flight: put back, not ended. Among these `unclaimed`: due, and nobody has begun it.
-        fed: put back since it was started or resumed; `ended` and `dead` of what ended since.
-        latest_ended: the same, of the latest `latest(abort_share)` or more, as many as ended until
-            somebody looked; `latest_dead` as well.
-        fed_at: up to when the rate is used up: the next is not due before; None = nothing was put
-            back yet.
-        canaries: how many go first; 0 = none, no ramp, and no regard for breakers and latency.
-        wanted_breakers: name -> the state to wait for. `breakers`: those, and those of its kinds.
-        versions: of the live workers that handle its kinds.
-        others_late: for how many seconds the oldest ready job of its queues has been due, of those
-            that no campaign put back. `late_before`: what that was when it began.
-        held_since: since when it puts nothing back for these.
+        said: the reason for its state.
+        place: how many of `matched` are processed.
+        in_flight: released jobs that have not ended. `unclaimed`: the due ones that no
+            worker has claimed.
+        fed: released jobs since the campaign was started or resumed. `ended` and
+            `dead`: how many ended or died since then.
+        latest_ended: ended jobs among the latest `latest(abort_share)` or more.
+            `latest_dead`: how many of them died.
+        fed_at: instant until which the rate is used up; the next job is not due before.
+            None = nothing was released yet.
+        canaries: number of jobs that go first. 0 = no canaries and no ramp; breakers
+            and latency are ignored.
+        wanted_breakers: name -> the state to wait for. `breakers`: states of these and
+            of the breakers of its kinds.
+        versions: versions of the live workers that handle its kinds.
+        others_late: seconds that the oldest ready regular job of its queues has been
+            due. `late_before`: the same when the campaign began.
+        held_since: instant since which regular jobs hold the campaign back, or None.
     """
 
     step: int
@@ -119,7 +127,7 @@ class Seen:
 
     @property
     def tries_first(self) -> bool:
-        """True if some canary has not ended."""
+        """Return True if some canary has not ended."""
         if not self.canaries:
             return False
         is_fed = self.fed >= self.canaries
@@ -128,10 +136,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Decision about a campaign: how many dead letters to process, and its new state
-    and reason.
+    """Decision about a campaign: the number of releases, the new state and its reason.
 
-    `late_before` is of the step with which it begins.
+    `late_before` is set by the campaign's first step.
     """
 
     state: State
@@ -142,12 +149,12 @@ class Step:
     held_since: float | None = None
 
     def stands_as(self, seen: Seen) -> bool:
-        """Return True if the step changes nothing besides what it releases."""
+        """Return True if the step changes nothing except for its releases."""
         after = (self.state, self.said, self.held_since)
         return after == (seen.state, seen.said, seen.held_since)
 
     def at_most(self, feed: int, rate: float | None) -> "Step":
-        """The same with so many at most: what is left out is still to go at the rate."""
+        """Return the step with at most `feed` releases; the others stay due."""
         left = max(self.feed - feed, 0)
         fed_at = self.fed_at - left / rate if self.fed_at is not None and rate else self.fed_at
         return replace(self, feed=self.feed - left, fed_at=fed_at)
@@ -173,9 +180,9 @@ def next_step(seen: Seen) -> Step:
 
 
 def _held(seen: Seen, stay: Step) -> Step:
-    """Others wait longer than before: it puts nothing back, and aborts when that goes on."""
+    """Release nothing because regular jobs wait longer; abort after HELD_SECONDS."""
     late = f"{_lateness(seen)}, {seen.late_before or 0:.0f} s when it began"
-    since = min(seen.now, seen.held_since or seen.now)  # the clock may have been set back
+    since = min(seen.now, seen.held_since or seen.now)  # in case the clock was set back
     if seen.now - since > HELD_SECONDS:
         return replace(stay, state=State.ABORTED, said=f"{late}; held for {HELD_SECONDS:.0f} s")
     return replace(stay, state=_phase(seen), said=late, held_since=since)
@@ -186,12 +193,12 @@ def _lateness(seen: Seen) -> str:
 
 
 def latest(abort_share: float) -> int:
-    """Return how many that end in a row are judged by themselves; look_at_campaign agrees."""
+    """Return the size of the window of latest jobs; look_at_campaign uses the same."""
     return max(LATEST, math.ceil(LATEST_ALLOWED / abort_share))
 
 
 def exposure(canaries: int) -> int:
-    """At most so many are put back where more than the allowed share of any ten die again."""
+    """Return the limit of releases if too many of every ten jobs die again."""
     if canaries >= MIN_ENDED or not canaries:
         return canaries
     return canaries + 2 * (MIN_ENDED - 1)
@@ -201,7 +208,7 @@ def is_version(said: str, wanted: str) -> bool:
     """Return True if a version matches; an invalid version matches only `===`."""
     if wanted.startswith(EXACTLY):
         return said == wanted.removeprefix(EXACTLY)
-    from packaging.specifiers import SpecifierSet  # noqa: PLC0415 # few campaigns wait for one
+    from packaging.specifiers import SpecifierSet  # noqa: PLC0415 # few campaigns need it
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415 # as above
 
     try:
@@ -218,7 +225,7 @@ def _phase(seen: Seen) -> State:
 
 
 def _fault(seen: Seen) -> str | None:
-    """Why it aborts; None = it does not."""
+    """Return the reason to abort, or None."""
     share = seen.abort_share
     base = seen.canaries if seen.ended <= seen.canaries else max(seen.ended, MIN_ENDED)
     if seen.dead > share * max(base, 1):
@@ -232,7 +239,7 @@ def _fault(seen: Seen) -> str | None:
 
 
 def _open(seen: Seen) -> list[str]:
-    """The open breakers of its kinds, but for those that it waits for anyway."""
+    """Return the open breakers of its kinds, except the ones that it waits for."""
     wanted = seen.wanted_breakers or {}
     states = (seen.breakers or {}).items()
     return sorted(name for name, state in states if state == "open" and name not in wanted)
@@ -262,7 +269,7 @@ def _waits_for(seen: Seen) -> str | None:
 
 
 def _feed(seen: Seen) -> tuple[int, float]:
-    """Return how many to release, and until when the rate is used up then."""
+    """Return how many jobs to release, and until when they use up the rate."""
     room = max(min(_room(seen), seen.matched - seen.place), 0)
     rate = seen.rate
     if rate is None:
@@ -272,7 +279,7 @@ def _feed(seen: Seen) -> tuple[int, float]:
         fed_at = seen.now
     left = (seen.now + AHEAD_SECONDS - fed_at) * rate - seen.unclaimed
     feed = max(min(room, math.ceil(left - 1e-6)), 0)
-    # what waits to be begun will use up the rate from now on
+    # Unclaimed jobs use up the rate from now on.
     first = max(fed_at, seen.now + seen.unclaimed / rate)
     return feed, first + feed / rate if feed else fed_at
 
@@ -289,7 +296,7 @@ def _room(seen: Seen) -> int:
 
 
 def _window(seen: Seen) -> int:
-    """The ramp: as many more as have ended, which doubles them each time."""
+    """Return the ramp's limit, which doubles each time the released jobs have ended."""
     return seen.canaries + seen.ended
 
 

@@ -1,12 +1,14 @@
-"""Comparison of sets of jobs: the fields that set them apart, how clearly and how
-surely.
+"""Comparison of two sets of jobs: which fields differ, how clearly and how surely.
 
-Each condition that a good part of the jobs meets is counted in both sets. Whether the difference
-may be chance is Fisher's exact test, one-sided (Fisher, The Logic of Inductive Inference, 1935),
-at a level that is divided by the number of conditions that were tried (Bonferroni). What is no
-chance is ranked by G (Woolf 1957; Sokal and Rohlf, Biometry, 17.2): twice the number of jobs times
-the information, in nats, that the condition has about which set a job is of. Two conditions
-together are a finding where each still tells the sets apart among the jobs that meet the other.
+Each condition that enough of the jobs meet is counted in both sets. Fisher's exact
+test, one-sided, decides whether the difference may be chance (Fisher, The Logic of
+Inductive Inference, 1935). Its level is divided by the number of tried conditions
+(Bonferroni).
+
+Findings are ranked by G (Woolf 1957; Sokal and Rohlf, Biometry, 17.2). G is twice the
+number of jobs times the information, in nats, that the condition gives about a job's
+set. Two conditions together are a finding if each of them still separates the sets
+among the jobs that meet the other.
 """
 
 import json
@@ -22,34 +24,35 @@ from typing import Any, NamedTuple
 from redrive.rules.payloads.facts import SECRET, UNREAD, Facts, Mark, is_value, type_of
 
 MIN_JOBS, MIN_BASE = 5, 20
-"""With fewer jobs, or fewer to compare them with, nothing is said."""
+"""With fewer jobs, or fewer jobs to compare with, there are no findings."""
 MIN_SHARE = 0.25
-"""Of the jobs that a condition must be met by: less is no explanation."""
+"""Smallest share of the jobs that must meet a condition of a finding."""
 MIN_GAP = 0.2
-"""Between the shares in both sets: less is sure in large sets, and still explains little."""
+"""Smallest difference between the shares. A smaller one explains little, even if sure.
+"""
 LEVEL = 0.01
-"""The chance that anything is said where there is nothing: that of all conditions together."""
+"""Chance of any false finding, for all conditions together."""
 CLEAR_SHARE, CLEAR_BASE = 0.9, 0.05
-"""From where on one condition explains enough, and no two are tried together."""
+"""If one condition has at least this share, no pairs are tried."""
 MAX_PAIRED = 30
 MAX_PAIRS = 2
 MAX_FINDINGS = 10
 DRIFT = 0.9
-"""A number so much in step with time (rank correlation) tells when, and not what."""
+"""Rank correlation with time above which a number only tells when a job ran."""
 
 CONTENT = "payload"
 OF_A_TIME = frozenset({"pod", "version"})
-"""What changes with each deploy."""
+"""Fields that change with each deploy, the fields of a time."""
 NEAR = 50
-"""Jobs next in time to those that are explained: with so many that is compared."""
+"""Smallest number of jobs nearest in time with which fields of a time are compared."""
 OF_THE_PLACE = frozenset({"environment", "node", "pod", "tenant", "version", "hour"})
-"""What jobs of other kinds can be compared by, too."""
+"""Fields that jobs of different kinds share."""
 
 
 class Test(StrEnum):
     """Way to test a field."""
 
-    __test__ = False  # pytest takes it for one of its own
+    __test__ = False  # pytest must not collect it
 
     EQUALS = "equals"
     MISSING = "missing"
@@ -61,14 +64,14 @@ class Test(StrEnum):
 
 
 class Observed(NamedTuple):
-    """A job: its facts, and when it ended, in seconds."""
+    """Facts of a job, and the time of its end in seconds."""
 
     facts: Facts
     at: float
 
 
 class Base(NamedTuple):
-    """Jobs to compare with, and what they are: `succeeded`, `dead` or `other_kinds`."""
+    """Jobs to compare with, and their sort: `succeeded`, `dead` or `other_kinds`."""
 
     name: str
     jobs: Sequence[Observed]
@@ -104,7 +107,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A condition (or two) that `n` of `of` jobs meet, and `base_n` of `base_of` others."""
+    """One or two conditions that `n` of `of` jobs meet, and `base_n` of `base_of`."""
 
     conditions: tuple[Condition, ...]
     n: int
@@ -113,7 +116,7 @@ class Finding:
     base_n: int
     base_of: int
     p: float
-    """At most so likely by chance, after all that was tried."""
+    """Upper bound of the probability of chance, for all tries together."""
 
     @property
     def share(self) -> float:
@@ -127,12 +130,12 @@ class Finding:
 
     @property
     def g(self) -> float:
-        """Return how much the condition tells about the set of a job."""
+        """Return how much the condition tells about a job's set."""
         return g_test(self.n, self.of, self.base_n, self.base_of)
 
 
 class _Counted(NamedTuple):
-    """A condition, and which jobs of both sets meet it, a bit for each."""
+    """A condition and the jobs of both sets that meet it, as bit sets."""
 
     condition: Condition
     jobs: int
@@ -140,7 +143,7 @@ class _Counted(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """Comparison with a base: the fields, and those of which a finding must have one."""
+    """Comparison with a base: the fields, and the ones that a finding must include."""
 
     base: Base
     fields: Callable[[str], bool]
@@ -148,9 +151,10 @@ class _Look(NamedTuple):
 
 
 def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
-    """Find what sets these jobs apart, clearest first; empty if nothing stands out.
+    """Find the conditions that separate these jobs from others, clearest first.
 
-    Each field is compared with the first of `bases` that has enough jobs whose field is known.
+    Each field is compared with the first of `bases` that has enough jobs with the
+    field.
     """
     if len(jobs) < MIN_JOBS:
         return []
@@ -164,7 +168,10 @@ def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
 
 
 def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
-    """Everything is compared with one base, or the content with one that has it."""
+    """Yield the comparisons to make: all fields with one base, if it has content.
+
+    Otherwise the content is compared with one base and the other fields with another.
+    """
     of_kind = [base for base in bases if base.name != "other_kinds"]
     whole = _enough(of_kind)
     read = _enough([Base(base.name, list(filter(_is_read, base.jobs))) for base in of_kind])
@@ -181,9 +188,10 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
 
 
 def _by_time(look: _Look, jobs: Sequence[Observed]) -> Iterator[_Look]:
-    """Split what changes with time from the rest: it is compared with jobs of about that time.
+    """Compare fields that change with time only with jobs of about the same time.
 
-    Else all that begins some time after a deploy would be laid to the new version.
+    Otherwise every problem that begins after a deploy would be blamed on the new
+    version.
     """
     if look.fields is _is_content:
         yield look
@@ -237,7 +245,7 @@ def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Find
 
 
 def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
-    """The conditions to try; one that all meet could not tell anything, and is no try."""
+    """Return the conditions to try, without the ones that all jobs meet."""
     others = look.base.jobs
     counted = [
         _Counted(one, _met(one, jobs), _met(one, others))
@@ -281,7 +289,7 @@ def _by_value(
 def _by_range(
     field: str, jobs: Sequence[Observed], others: Sequence[Observed], least: int
 ) -> Iterator[Condition]:
-    """From the least of the jobs' numbers, and up to the largest; a few may lie beyond."""
+    """Yield bounds of the jobs' numbers, with and without a few outliers."""
     mine, theirs = _numbers(field, jobs), _numbers(field, others)
     if len(mine) < least or len({value for value, _ in mine}) < 2:  # noqa: PLR2004 # a range
         return
@@ -295,7 +303,7 @@ def _by_range(
 
 
 def _numbers(field: str, jobs: Iterable[Observed]) -> list[tuple[float, float]]:
-    """The numbers in a field, each with the time of its job."""
+    """Return the numbers in a field, each with the time of its job."""
     found = ((job.facts.get(field), job.at) for job in jobs)
     return [(value, at) for value, at in found if _is_number(value)]  # type: ignore[misc]
 
@@ -305,9 +313,7 @@ def _is_number(mark: Mark) -> bool:
 
 
 def _drift(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return how closely numbers follow time: the absolute value of Spearman's rank
-    correlation.
-    """
+    """Return how closely numbers follow time: Spearman's correlation, absolute."""
     if len(pairs) < MIN_JOBS:
         return 0.0
     first, second = (_ranks([pair[n] for pair in pairs]) for n in (0, 1))
@@ -318,7 +324,7 @@ def _drift(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """The place of each among all, the mean place where several are equal."""
+    """Return the rank of each value; equal values get their mean rank."""
     places: dict[float, list[int]] = {}
     for place, value in enumerate(sorted(values), 1):
         places.setdefault(value, []).append(place)
@@ -334,25 +340,25 @@ def _tells_nothing(counted: _Counted, jobs: int, others: int) -> bool:
 
 
 def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counted]:
-    """The conditions that may be half of an explanation: most of the jobs meet them."""
+    """Return the conditions for pairs: at least half of the jobs meet each of them."""
     likely = [c for c in counted if c.jobs.bit_count() >= jobs / 2 and c.others]
     likely.sort(key=lambda c: (-_more(c, jobs, others), _ORDER[c.condition.test]))
     return _one_of_each(likely)[:MAX_PAIRED]
 
 
 def _more(counted: _Counted, jobs: int, others: int) -> float:
-    """G, where the condition is met more often by the jobs than by the others."""
+    """Return G if the jobs meet the condition more often than the others, else 0."""
     n, base_n = counted.jobs.bit_count(), counted.others.bit_count()
     return g_test(n, jobs, base_n, others) if n * others > base_n * jobs else 0.0
 
 
 def _one_of_each(counted: Iterable[_Counted]) -> list[_Counted]:
-    """Keep the simplest of the conditions that the same jobs meet."""
+    """Keep the simplest of several conditions that the same jobs meet."""
     return list({(c.jobs, c.others): c for c in reversed(list(counted))}.values())[::-1]
 
 
 class _Trial(NamedTuple):
-    """The sets that are told apart, and how many conditions are tried at which level together."""
+    """The two sets, and the number and the level of all tries together."""
 
     jobs: int
     base: Base
@@ -373,7 +379,7 @@ class _Trial(NamedTuple):
         return Finding(conditions, n, self.jobs, self.base.name, base_n, others, p)
 
     def best_pairs(self, pairs: Iterable[tuple[_Counted, _Counted]]) -> list[Finding]:
-        """Two conditions of which each adds to the other."""
+        """Return the best pairs of conditions in which each adds to the other."""
         found = (
             self.finding(pair)
             for pair in pairs
@@ -384,9 +390,7 @@ class _Trial(NamedTuple):
         return sorted(filter(None, found), key=_rank)[:MAX_PAIRS]
 
     def adds(self, one: _Counted, other: _Counted) -> bool:
-        """Return True if a condition still separates the sets among the jobs that meet
-        the other.
-        """
+        """Return True if `one` still separates the jobs that meet `other`."""
         jobs, others = other.jobs.bit_count(), other.others.bit_count()
         n, base_n = (one.jobs & other.jobs).bit_count(), (one.others & other.others).bit_count()
         return (
@@ -396,7 +400,7 @@ class _Trial(NamedTuple):
 
 
 def _one_of_each_field(findings: Iterable[Finding]) -> list[Finding]:
-    """The best of each field, and more values of one that equals several."""
+    """Keep the best finding of each field, and all values if the best is a value."""
     kept: list[Finding] = []
     tests: dict[str, Test] = {}
     for finding in findings:
@@ -412,7 +416,7 @@ _ORDER = {test: n for n, test in enumerate(Test)}
 
 
 def _rank(finding: Finding) -> tuple[Any, ...]:
-    """The clearest first; of equally clear ones the simplest, and a place before content."""
+    """Return the sort key: clearest first, then simplest, and content last."""
     conditions = finding.conditions
     return (
         -round(finding.g, 6),
@@ -424,7 +428,7 @@ def _rank(finding: Finding) -> tuple[Any, ...]:
 
 
 def g_test(n: int, of: int, base_n: int, base_of: int) -> float:
-    """G of the table of both sets by a condition; 0 where it is met as often in both."""
+    """Return G of a condition in both sets; 0 if its shares are equal."""
     total = of + base_of
     met = n + base_n
     cells = (
@@ -437,7 +441,7 @@ def g_test(n: int, of: int, base_n: int, base_of: int) -> float:
 
 
 def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
-    """The chance that so many or more of those who meet a condition are in the first set."""
+    """Return the chance that the first set has `n` or more that meet a condition."""
     total, met = of + base_of, n + base_n
     first = _log_choose(of, n) + _log_choose(base_of, met - n) - _log_choose(total, met)
     term = chance = math.exp(first)
@@ -454,7 +458,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def sentence(finding: Mapping[str, Any]) -> str:
-    """A finding as `shown` gives it, in words."""
+    """Return a finding of `shown` as a sentence."""
     others = {
         "succeeded": "of {} that succeeded",
         "dead": "of {} other dead letters of the kind",
@@ -466,7 +470,7 @@ def sentence(finding: Mapping[str, Any]) -> str:
 
 
 def shown(finding: Finding, texts: Mapping[str, str]) -> dict[str, Any]:
-    """A finding for people and machines; `texts`: which text each mark of one stands for."""
+    """Return a finding for people and machines; `texts` maps marks to their texts."""
     values = [_plain(c.value, texts) for c in finding.conditions]
     fields = [c.field for c in finding.conditions]
     is_pair = len(fields) > 1

@@ -1,4 +1,4 @@
-"""Conditions of heal: after a deploy, a few dead letters of each group are tried."""
+"""Conditions of heal: after a deploy, redrive a few dead letters of each group."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,17 @@ CAUSES = {
     "muted": "it is muted",
     "paused": "somebody has paused its campaign",
 }
-"""Why a group is not tried."""
+"""Reasons why a group is not redriven."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heal:
-    """Try dead letters again once all workers of their kind run a new version.
+    """Redrive dead letters once all workers of their kind run a new version.
 
     Args:
-        canaries: of each group so many go first; the others follow where these succeed.
-        max_rate: at most so many jobs of a group a second; None = as fast as they end.
+        canaries: number of dead letters of each group that go first. The others follow
+            if these succeed.
+        max_rate: limit of jobs of a group per second; None = as fast as they end.
     """
 
     canaries: int = 3
@@ -39,5 +40,5 @@ class Heal:
 
 
 def worded(cause: str | None, version: str | None) -> str:
-    """Say whether a group is tried with a version, or why not."""
+    """Return a sentence that says whether a group is redriven, or why not."""
     return CAUSES[cause].format(version=version) if cause else f"to be tried with {version}"

@@ -1,7 +1,8 @@
-"""A dead letter of another system, as somebody tells of it: what is stored of it here.
+"""Check of a dead letter from another system, and its conversion to the stored form.
 
-Its failure is known as text alone. It gets category, fingerprint and redaction as one of our own,
-so that it is grouped and explained with them.
+The other system gives its failure only as text. The failure gets a category, a
+fingerprint and redaction like any other. So imported dead letters are grouped and
+explained like all others.
 """
 
 import re
@@ -19,16 +20,16 @@ from redrive.rules.payloads.limits import MAX_ATTEMPTS, check_instant, check_num
 from redrive.rules.payloads.redact import secret_values
 
 NOT_RECORDED = "NotRecorded"
-"""The error class of a dead letter whose system kept no error."""
+"""Error class of a dead letter without an error."""
 
 MAX_TEXT = 262_144
 
 OF_THE_JOB = ("kind", "payload", "queue", "tenant", "headers", "idempotency_key")
-"""The fields that mean the same as where jobs are enqueued."""
+"""Fields with the same meaning as in enqueue."""
 
 
 class _Form(NamedTuple):
-    """Format of a line of a stack, and whether the innermost line comes first."""
+    """Format of a stack's lines, and whether the innermost line comes first."""
 
     place: re.Pattern[str]
     is_innermost_first: bool
@@ -62,18 +63,18 @@ _PYTHON_BEGINS = "Traceback (most recent call last)"
 _NOT_OWN = re.compile(
     r"^<|^node:|/(?:gems|lib/ruby|lib/python[\d.]+|site-packages|dist-packages|node_modules)/"
 )
-"""Files of libraries, wherever that was: not where this machine has its own."""
+"""Directories of libraries on any machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A dead letter of another system, checked.
+    """A checked dead letter of another system.
 
     Attributes:
-        job: its fields as they are stored; objects are JSON text.
-        source_id: what it is called there, if it is told.
-        died_at: None = not told.
-        created_at: None = not told.
+        job: the fields of the job as they are stored; objects are JSON text.
+        source_id: its id in the other system, or None.
+        died_at: time of death; None = not given.
+        created_at: time of the enqueue; None = not given.
     """
 
     job: CheckedJob
@@ -89,7 +90,8 @@ def read(fields: Mapping[str, Any], source: str) -> Imported:
     """Check a dead letter that came from `source`.
 
     Raises:
-        InvalidJob: a field is unknown, missing or out of its range; `path` and `rule` say which.
+        InvalidJob: a field is unknown, missing or out of range; `path` and `rule` say
+            which.
     """
     for name in fields:
         if name not in OF_THE_JOB and name not in _CHECKS:
@@ -121,7 +123,7 @@ def read(fields: Mapping[str, Any], source: str) -> Imported:
 
 
 def frames(stack: str) -> list[dict[str, Any]]:
-    """The places in a stack that somebody printed, outermost first; none where it is not known."""
+    """Return the places in a printed stack, outermost first; none if unknown."""
     text = stack[stack.rfind(_PYTHON_BEGINS) :] if _PYTHON_BEGINS in stack else stack
     for form in _STACKS:
         found = [_frame(place) for place in form.place.finditer(text)]
@@ -135,7 +137,7 @@ def _frame(place: re.Match[str]) -> dict[str, Any]:
     return {
         "file": file,
         "function": place["function"],
-        # of the path the last part alone: a release is in a directory of its own
+        # the last part of the path, because each release has its own directory
         "module": re.split(r"[/\\]", file)[-1],
         "line": int(place["line"]),
         "own": not _NOT_OWN.search(file),
@@ -143,9 +145,9 @@ def _frame(place: re.Match[str]) -> dict[str, Any]:
 
 
 def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> CheckedJob:
-    """Convert the fields to those of a job; its origin is stored in the headers."""
+    """Convert the fields to a job's fields; the origin is stored in the headers."""
     headers: Any = fields.get("headers") or {}
-    if isinstance(headers, Mapping):  # else its own check refuses it
+    if isinstance(headers, Mapping):  # other types are rejected by their check
         origin = {"source": source} | ({} if source_id is None else {"source_id": source_id})
         headers = dict(cast("Mapping[str, Any]", headers)) | origin
     of_job = {name: fields[name] for name in OF_THE_JOB if name in fields}
@@ -158,14 +160,14 @@ def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> Check
 
 
 def _text(name: str, value: object) -> str | None:
-    """A text of any kind: it is cleaned and cut where it is stored."""
+    """Return a text of any form; it is cleaned and shortened when it is stored."""
     if value is None or (isinstance(value, str) and len(value) <= MAX_TEXT):
         return value
     raise InvalidJob(name, f"must be a text of at most {MAX_TEXT} characters")
 
 
 def _stack(name: str, value: object) -> str | None:
-    """A stack as text, or as its lines."""
+    """Return a stack, given as text or as a list of lines, as text."""
     if isinstance(value, list):
         lines = cast("list[object]", value)
         if not all(isinstance(line, str) for line in lines):
@@ -175,7 +177,7 @@ def _stack(name: str, value: object) -> str | None:
 
 
 def _instant(name: str, value: Any) -> datetime | None:
-    """An instant: ISO 8601, in UTC where it names no zone, or seconds since 1970."""
+    """Read an instant: ISO 8601 (UTC if it has no zone) or seconds since 1970."""
     if value is None:
         return None
     try:
@@ -189,7 +191,7 @@ def _instant(name: str, value: Any) -> datetime | None:
 
 
 def _one_of(choices: Sequence[str], default: str | None) -> Callable[[str, object], Any]:
-    """A check for the values of a closed set."""
+    """Return a check for the values of a closed set."""
 
     def check(name: str, value: object) -> Any:
         if value is not None and value not in choices:
@@ -200,7 +202,7 @@ def _one_of(choices: Sequence[str], default: str | None) -> Callable[[str, objec
 
 
 def _source_id(name: str, value: object) -> str | None:
-    """An id as text; in many a table it is a number."""
+    """Return an id as text; many systems have numbers."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return check_text(name, str(value) if is_number else value)
 
@@ -220,4 +222,4 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "attempts": _attempts,
     "source_id": _source_id,
 }
-"""What is told of its death -> how it is checked."""
+"""Field of the death -> its check."""

@@ -1,1 +1,1 @@
-"""Rules for what a job holds: limits, secrets, edits and facts."""
+"""Rules for the content of a job: limits, secrets, edits and facts."""

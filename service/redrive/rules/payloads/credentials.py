@@ -1,8 +1,8 @@
 """Patterns of secrets, as data: their names, their forms, and look-alike letters.
 
-The rules of secret scanners are the yardstick (`tests/rules/test_scanners.py`). None of them is at
-hand while a job runs: they bring an HTTP client, and are made to find one secret in a repository
-and not to leave none of it in a sentence.
+The rules of secret scanners are the yardstick (`tests/rules/test_scanners.py`). No
+scanner is used while a job runs, because scanners need an HTTP client. They are made to
+find one secret in a repository, not to remove every secret from a sentence.
 """
 
 import re
@@ -19,16 +19,17 @@ STEMS = re.compile(
     "|privatekey|accesskey|secretkey|privkey|connectionstring|connstr|sess(?:ion)?id|htpasswd|netrc"
     "|onetimecode|2fa|mnemonic|creditcard|debitcard|card(?:no|num)|ccnum|cvv|passkey"
 )
-"""What makes a name secret wherever it stands in it, written small and without separators."""
+"""Parts that make a name secret anywhere in it, in small letters and without
+separators."""
 
 WORDS = _names(
     "pwd pswd psw pw passwd auth jwt otp totp hotp mfa dsn sid csrf xsrf cvc csc cvn pan pin ssn"
     " iban signature sig hmac salt pat pem pfx pkey kek dek sas xauth tfa puk tan"
 )
-"""What makes a name secret as a word of its own."""
+"""Words that make a name secret."""
 
 LAST_WORDS = frozenset(("pass", "card", "session"))
-"""What makes a name secret as its last word; `card_brand` is none."""
+"""Words that make a name secret if they come last; so `card_brand` is not secret."""
 
 PAIRS = frozenset(
     f"{first} {second}"
@@ -53,10 +54,10 @@ PAIRS = frozenset(
     for first in firsts.split()
     for second in seconds.split()
 )
-"""What makes a name secret as two of its words, side by side."""
+"""Pairs of adjacent words that make a name secret."""
 
 SPACED = frozenset(pair.split()[1] for pair in PAIRS)
-"""Second words of pairs: in `API key: x` the name is both words."""
+"""Second words of pairs; in `API key: x` both words are the name."""
 
 DESCRIBING = _names(
     "age alg algorithm at attempt attempts brand budget count counts dir enabled error errors"
@@ -65,22 +66,22 @@ DESCRIBING = _names(
     " scheme scope scopes set size sock state status strength ttl type usage used valid verified"
     " version"
 )
-"""Last words of names that say something about a secret and do not hold it: `token_type`."""
+"""Last words of names that describe a secret without containing it: `token_type`."""
 
 COUNTING = _names("cached completion input max min num output prompt remaining total used")
-"""First words of names of numbers: `max_tokens` are those of a language model."""
+"""First words of names of numbers: `max_tokens` counts tokens of a language model."""
 
 DIGITS = _names("pin otp totp cvv cvc csc cvn code pan card ssn tan puk number no num")
 """Last words of names whose value may be a short number."""
 
 REST_OF_LINE = re.compile("authori[sz]ation|cookie")
-"""Names of headers whose value is all that follows."""
+"""Names of headers whose value is the rest of the line."""
 
 NOTHING = frozenset({""}) | _names(
     "none null nil true false undefined empty yes no redacted hidden masked * ** *** ****"
     " ***** ****** ******** ********** xxx n/a"
 )
-"""Values that are none."""
+"""Values that mean that there is no secret."""
 
 PROSE = _names(
     "a all already an and any bool boolean bytes can cannot could create created delete denied dict"
@@ -100,15 +101,15 @@ LOOK_ALIKES = str.maketrans(
     "aBenikvoptuxwyoABEZHIKMNOPTYX"
     "iagiirlnybghacdejkmopstuvwzfouhng",
 )
-"""Cyrillic, Greek, Armenian and small capital letters that pass for Latin ones."""
+"""Cyrillic, Greek, Armenian and small capital letters that look like Latin letters."""
 
 
 class Leak(NamedTuple):
     """Pattern of a secret in a text: the group `secret`.
 
-    `hints`: the text must hold one of them, in small letters, for the pattern to be worth a try. A
-    pattern with a group `name` counts where that sounds secret. All of them take linear time: what
-    repeats is bounded or gives nothing back.
+    `hints`: the pattern is tried only if the text contains one of them, in small
+    letters. A pattern with a group `name` matches only if the name is secret. All
+    patterns take linear time: each repetition is bounded or possessive.
     """
 
     hints: tuple[str, ...]
@@ -158,13 +159,13 @@ _KNOWN_FORMS = r"""
 """
 
 LONG = re.compile(r"(?<![\w-])[\w-]{16}", re.ASCII)
-"""Without as many characters on end, a text holds none of the `FORMS`."""
+"""A text without a run of this many characters contains none of the `FORMS`."""
 
 FORMS = re.compile(rf"(?<![A-Za-z0-9])(?:{_KNOWN_FORMS})", re.ASCII | re.VERBOSE)
-"""Credentials that are known by their form, whatever stands around them."""
+"""Credentials with a known form, recognised in any context."""
 
 LEAKS = (
-    # keys in blocks
+    # Keys in blocks.
     Leak(
         hints=("-begin", "- begin"),
         pattern=re.compile(
@@ -179,7 +180,7 @@ LEAKS = (
             r"Private-Lines: ?\d{1,3}\s(?P<secret>(?:(?!Private-MAC).)*+)", re.DOTALL
         ),
     ),
-    # what drivers add to their messages: the values of the row, the statement, its parameters
+    # Drivers add the row's values, the statement and its parameters to messages.
     Leak(
         hints=("detail: ",),
         pattern=re.compile(
@@ -215,7 +216,7 @@ LEAKS = (
             r"|malformed \w{1,20} literal: )(?P<secret>\"[^\n]*+)"
         ),
     ),
-    # the user's part of a URL
+    # The user's part of a URL.
     Leak(
         hints=("@",),
         pattern=re.compile(
@@ -237,7 +238,7 @@ LEAKS = (
             r"(?<![\w:/.-])[\w.-]{1,40}:(?P<secret>(?!//)[^\s:@/\"']{3,200}+)@[\w.-]{1,200}+:\d"
         ),
     ),
-    # where the secret is the address
+    # Addresses that are secret themselves.
     Leak(
         hints=("hook",),
         pattern=re.compile(
@@ -246,7 +247,7 @@ LEAKS = (
             re.IGNORECASE,
         ),
     ),
-    # schemes of HTTP's authorization; "Basic authentication" is none
+    # Schemes of HTTP's authorization, but not "Basic authentication".
     Leak(
         hints=("bearer", "basic", "digest", "negotiate"),
         pattern=re.compile(
@@ -255,7 +256,7 @@ LEAKS = (
             re.IGNORECASE,
         ),
     ),
-    # a name and its value that no sign stands between
+    # A name and its value without a sign between them.
     Leak(
         hints=("--",),
         pattern=re.compile(
@@ -299,7 +300,7 @@ LEAKS = (
         hints=("auth ",),
         pattern=re.compile(r"(?<![\w-])AUTH (?P<secret>(?=\S*\d)\S{6,}+)"),
     ),
-    # a name here, its value there
+    # A name and its value in different places.
     Leak(
         hints=("</",),
         pattern=re.compile(rf"<{_NAME}(?:\s[^<>]{{0,200}}+)?>(?P<secret>[^<]++)"),
@@ -327,18 +328,18 @@ LEAKS = (
         ),
     ),
 )
-"""Texts, addresses and commands that carry a secret."""
+"""Texts, addresses and commands that contain a secret."""
 
 CARD = re.compile(r"\d(?<![\w-]\d)(?<!\d\.\d)(?:[ .\-]{0,2}\d){12,18}(?!\w)(?!-\w)")
-"""13 to 19 digits in whatever groups; not within a UUID. The check digit decides."""
+"""13 to 19 digits in any grouping, not inside a UUID. The check digit decides."""
 
 ISSUERS = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11,16}"
     r"|(?:35|60|62|64|65|81|82)\d{14,17}|(?:50|5[6-9]|6\d)\d{11,17}"
 )
-"""How the numbers of cards begin, and how long they are then (ISO/IEC 7812)."""
+"""First digits and lengths of card numbers (ISO/IEC 7812)."""
 
 IBAN = re.compile(
     r"[A-Z](?<![A-Za-z0-9].)[A-Z]\d{2}(?:[ -]?[A-Z0-9]{4}){2,7}+(?:[ -]?[A-Z0-9]{1,3})?+(?!\w)"
 )
-"""The account number of a bank (ISO 13616). The check digits decide."""
+"""Account number of a bank (ISO 13616). The check digits decide."""

@@ -1,6 +1,7 @@
-"""Corrections of a payload: JSON Patch (RFC 6902), and how one is shown.
+"""Corrections of a payload by JSON Patch (RFC 6902), and their display.
 
-Numbers keep every digit that Postgres keeps: what an edit does not name is as it was.
+Numbers keep every digit that Postgres keeps, so an edit changes only the values that it
+names.
 """
 
 import copy
@@ -20,7 +21,7 @@ Operation = Mapping[str, Any]
 Patch = Sequence[Operation]
 
 PAYLOAD, PATCH = "payload", "patch"
-"""Where a fault is."""
+"""Path of the payload in error messages."""
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "add": ("path", "value"),
@@ -30,10 +31,10 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "copy": ("from", "path"),
     "test": ("path", "value"),
 }
-"""The operations there are, and the members that each has."""
+"""Operations, and the members that each of them requires."""
 
 MAX_PATHS = 100
-"""Paths of a patch that the audit log keeps."""
+"""Number of a patch's paths that the audit log keeps."""
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -41,11 +42,11 @@ _encode_in_order = msgspec.json.Encoder(decimal_format="number", order="determin
 
 
 class NotApplicable(RedriveError):
-    """A patch names what a payload does not have, or a `test` in it fails. It quotes no value."""
+    """A patch names a missing value, or its `test` fails. No value is quoted."""
 
 
 def decode(text: str | bytes) -> Any:
-    """JSON with its numbers as they are written. Raises InvalidJob where it is none."""
+    """Read JSON and keep its numbers as written. Raises InvalidJob."""
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -53,7 +54,7 @@ def decode(text: str | bytes) -> Any:
 
 
 def encode(payload: Any) -> str:
-    """A payload as JSON text. Raises InvalidJob where it is none that a job can hold."""
+    """Return a payload as JSON text. Raises InvalidJob if no job can have it."""
     try:
         text = _encode(payload).decode()
         plain = msgspec.json.decode(text)
@@ -66,12 +67,12 @@ def encode(payload: Any) -> str:
 
 
 def indented(payload: Any) -> str:
-    """A payload as people read and edit it."""
+    """Return a payload as indented JSON for reading and editing."""
     return msgspec.json.format(_encode(payload), indent=2).decode()
 
 
 def read_patch(text: str) -> Patch:
-    """Read a JSON Patch. Raises InvalidJob, which names the operation and what it lacks."""
+    """Read a JSON Patch. Raises InvalidJob with the faulty operation and member."""
     if len(text.encode(errors="replace")) > MAX_PAYLOAD_BYTES:
         raise InvalidJob(PATCH, f"at most {MAX_PAYLOAD_BYTES} bytes")
     try:
@@ -121,22 +122,22 @@ def apply(patch: Patch, payload: Any) -> Any:
             where = scrub("{op} {path}".format_map(operation))
             msg = f"operation {n} of the patch does not apply: {where}"
             raise NotApplicable(msg) from None
-        # a few copies of a payload into itself would not fit into memory
+        # A few copies of a payload into itself would exceed the memory.
         if operation["op"] == "copy" and len(_encode(made)) > MAX_PAYLOAD_BYTES:
             raise InvalidJob(PAYLOAD, f"more than {MAX_PAYLOAD_BYTES} bytes")
     return made
 
 
 def is_same(before: Any, after: Any) -> bool:
-    """Return True if two payloads are equal, whatever the order of their keys."""
+    """Return True if two payloads are equal; the order of keys does not matter."""
     return _encode_in_order(before) == _encode_in_order(after)
 
 
 def difference(shown: Any, edited: Any) -> Patch:
-    """The patch that makes of one payload the other.
+    """Return the patch that converts one payload to the other.
 
     Raises:
-        InvalidJob: it would write what stands in the place of a secret.
+        InvalidJob: the patch would write the placeholder of a hidden secret.
     """
     found = jsonpatch.JsonPatch.from_diff(
         shown, edited, dumps=lambda value: _encode_in_order(value).decode()
@@ -171,16 +172,16 @@ def _changed(operation: Operation) -> Iterator[str]:
 
 
 def without_values(patch: Patch) -> Patch:
-    """A patch as it may stand in the clear beside what is encrypted."""
+    """Return a patch without its values, to store beside encrypted data."""
     return [{k: v for k, v in operation.items() if k != "value"} for operation in patch]
 
 
 def encoded(patch: Patch) -> str:
-    """A patch as JSON text."""
+    """Return a patch as JSON text."""
     return _encode(patch).decode()
 
 
 def diff(before: Any, after: Any, title: str) -> list[str]:
-    """The lines of a unified diff of two payloads, which are to be redacted before."""
+    """Return a unified diff of two payloads, line by line; redact them first."""
     old, new = indented(before).splitlines(), indented(after).splitlines()
     return list(difflib.unified_diff(old, new, title, f"{title}, edited", lineterm=""))

@@ -1,19 +1,20 @@
-"""Text from elsewhere as it leaves us: what shows nothing, or turns text around, is spelled out.
+"""Escaping of foreign text that is invisible or changes the direction.
 
-A terminal obeys control characters, a reader is deceived by those that change the direction or are
-not seen at all (CVE-2021-42574). Every output goes through here: tables, JSON, logs, reports.
+A terminal obeys control characters. Characters that are invisible or change the
+direction deceive readers (CVE-2021-42574). Every output goes through here: tables,
+JSON, logs, reports.
 """
 
 import re
 
 _CONTROLS = r"\x00-\x1f\x7f-\x9f"
 _SURROGATES = r"\ud800-\udfff"
-_FORMAT = (  # of Unicode's category Cf, with line and paragraph separators
+_FORMAT = (  # Unicode's category Cf, line and paragraph separators
     r"\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
     r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
 )
-_NOT_SEEN = (  # the rest of Unicode's Default_Ignorable_Code_Point
+_NOT_SEEN = (  # other Default_Ignorable_Code_Points
     r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
     r"\U000e0000-\U000e0fff"
 )
@@ -24,7 +25,7 @@ LAST_SHORT = 0xFFFF
 
 
 def escaped(text: str) -> str:
-    r"""Return the text with such characters as `\n` or `\u202e`; within JSON it means the same."""
+    r"""Return the text with escapes such as `\n` or `\u202e`, also valid in JSON."""
     return _SPELLED_OUT.sub(_spelled_out, text)
 
 
@@ -35,7 +36,7 @@ def _spelled_out(found: re.Match[str]) -> str:
     code = ord(character)
     if code <= LAST_SHORT:
         return f"\\u{code:04x}"
-    high, low = divmod(code - 0x10000, 0x400)  # as JSON has it: two halves
+    high, low = divmod(code - 0x10000, 0x400)  # JSON needs a surrogate pair
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 
 

@@ -1,8 +1,9 @@
 """Facts of a job: they can be compared and counted, and reveal no content.
 
-A fact is a path (`payload.currency`) and a mark. Of a text the mark is a short digest: equal texts
-have equal marks, and nobody reads the text out of one. Numbers, true, false and null are their own
-marks. Secrets, long texts and times have marks that say no more than what they are.
+A fact is a path (`payload.currency`) and a mark. The mark of a text is a short digest.
+Equal texts have equal marks, but the mark does not reveal the text. Numbers, true,
+false and null are their own marks. The marks of secrets, long texts and times only tell
+their type.
 """
 
 import hashlib
@@ -17,27 +18,27 @@ Mark = str | int | float | bool | None
 Facts = Mapping[str, Mark]
 
 TEXT, LONG, TIME, NUMBER, SECRET, UNREAD = "#", "?text", "?time", "?number", "?secret", "?unread"
-"""How the mark of a text begins, and what is said in the place of what is not compared."""
+"""Prefix of a text's mark, and the marks of values that are not compared."""
 
 MAX_FIELDS = 64
 MAX_DEPTH = 4
 MAX_TEXT = 64
 MAX_NUMBER = 1e9
-"""A larger one is the number of something, like an account."""
+"""Larger numbers are treated as identifiers, such as account numbers."""
 MAX_PAYLOAD = 32_768
-"""Bytes of JSON. Of a larger payload nothing is read."""
+"""Size limit in bytes of JSON; larger payloads are not read."""
 
 NOT_COMPARED = frozenset(
     {"$redrive", "traceparent", "tracestate", "attempt_traceparent", "version"}
 )
-"""Headers that are of one job, or that the payload's model knows."""
+"""Headers that belong to one job, or that the payload's model has already."""
 
 _NAME = re.compile(r"(?!(?:\D*\d){4})[A-Za-z_][A-Za-z0-9_.-]{0,39}")
-"""The name of a field; a key with more digits is data, as in a map by id."""
+"""Name of a field. A key with more digits is data, such as the key of a map by id."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]|\Z)")
 
 
-def facts_of(  # noqa: PLR0913 # what is known of a job
+def facts_of(  # noqa: PLR0913 # the parts of a job
     payload: Any,
     headers: Mapping[str, Any],
     tenant: str | None,
@@ -49,10 +50,10 @@ def facts_of(  # noqa: PLR0913 # what is known of a job
     """Return the facts of a job's content.
 
     Args:
-        payload: None where it cannot or must not be read.
-        declared: keys that are secret besides those whose names say so.
-        secrets: values that must not turn up anywhere.
-        texts: is told which text each mark of one stands for.
+        payload: None if it cannot or must not be read.
+        declared: keys that are secret although their names do not sound so.
+        secrets: values that must not appear anywhere.
+        texts: receives the text of each text's mark.
     """
     kept = {name: value for name, value in headers.items() if name not in NOT_COMPARED}
     content = {"tenant": tenant, "header": kept, "payload": payload}
@@ -88,7 +89,7 @@ def is_value(mark: Mark) -> bool:
 
 
 def _bounded(value: Any, depth: int) -> Any:
-    """A value without what is not compared: lists but for their length, and what is too deep."""
+    """Return a value without deep levels and with lists reduced to their lengths."""
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
         return {
@@ -106,7 +107,7 @@ def _bounded(value: Any, depth: int) -> Any:
 def _marked(
     value: Any, path: str, texts: MutableMapping[str, str] | None
 ) -> Iterator[tuple[str, Mark]]:
-    """Paths and marks; of a value that holds others, of those."""
+    """Yield paths and marks, also of nested values."""
     if not isinstance(value, Mapping):
         yield path, _mark(value, texts)
         return

@@ -1,8 +1,9 @@
 """The fields of a job, listed once.
 
-From this list come the options of `enqueue` and their types, the checks, the fields of JSON lines,
-the parameters of SQL's enqueue, the columns of COPY and the flags of `redrive enqueue`. A new field
-is a line of `JobOptions`, and a parameter of a new version of the SQL functions.
+This list defines the options of `enqueue` with their types and checks. It also defines
+the fields of JSON lines, the parameters of SQL's enqueue, the columns of COPY and the
+flags of `redrive enqueue`. A new field is a line of `JobOptions` and a parameter of a
+new version of the SQL functions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +45,7 @@ class Model(Protocol):
     """A pydantic model."""
 
     def model_dump(self, *, mode: str) -> dict[str, Any]:
-        """Return its fields."""
+        """Return the model's fields."""
         ...
 
 
@@ -53,10 +54,9 @@ FieldType: TypeAlias = Literal[
     "text", "integer", "number", "instant", "duration", "object", "names"
 ]
 CheckedJob: TypeAlias = dict[str, Any]
-"""What is stored of a job: a value for each parameter of SQL's enqueue, in its order.
+"""Stored form of a job: a value for each parameter of SQL's enqueue, in order.
 
-Objects are JSON text, durations are seconds.
-"""
+Objects are JSON text, durations are seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,14 @@ class Field:
     """Description of a field, besides its name and its Python type.
 
     Attributes:
-        type: what it is on its way to the database.
-        check: takes the name and a value, returns what is stored; raises InvalidJob.
-        help: what the command line says of it.
-        default: what is stored where the producer gives nothing.
-        flag: its name on the command line, where that is not its own.
-        copied: whether COPY may bring it; the others need a look at other jobs or at the clock.
-        parameter: whether SQL's enqueue has a parameter of its name.
+        type: its type on the way to the database.
+        check: takes the name and a value, returns the stored value; raises InvalidJob.
+        help: its help text on the command line.
+        default: the stored value if the producer gives none.
+        flag: its name on the command line, if different.
+        copied: True if COPY can add it. Other fields need a look at other jobs or at
+            the clock.
+        parameter: True if SQL's enqueue has a parameter of its name.
     """
 
     type: FieldType
@@ -153,7 +154,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class JobFields(JobOptions, total=False):
-    """A job as `enqueue_many` takes it."""
+    """A job in the form that `enqueue_many` takes."""
 
     kind: Required[str]
     payload: Payload
@@ -169,7 +170,7 @@ FIELDS: dict[str, Field] = {
     **OPTIONS,
 }
 PARAMETERS = {name: field for name, field in FIELDS.items() if field.parameter}
-"""The fields that SQL's enqueue takes, in its order."""
+"""Fields that SQL's enqueue takes, in order."""
 
 _DEFAULTS = {name: field.default for name, field in PARAMETERS.items()}
 
@@ -177,7 +178,10 @@ _DEFAULTS = {name: field.default for name, field in PARAMETERS.items()}
 def fields_of_call(
     function: str, kind: str, payload: object, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a job that was given as the arguments of `function` as a mapping, unchecked.
+    """Return a job as an unchecked mapping, from the arguments of a call.
+
+    Args:
+        function: the name of the called function, for the error message.
 
     Raises:
         TypeError: an option has an unknown name.
@@ -187,7 +191,7 @@ def fields_of_call(
 
 
 def check_options(function: str, options: Mapping[str, Any]) -> None:
-    """Raise TypeError for the first option of a call of `function` that has an unknown name."""
+    """Raise TypeError for the first unknown option in a call of `function`."""
     for name in options:
         if name not in OPTIONS:
             msg = f"{function}() got an unknown option {name!r}; {nearest_or_all(name, OPTIONS)}"
@@ -195,10 +199,11 @@ def check_options(function: str, options: Mapping[str, Any]) -> None:
 
 
 def check_job(fields: Mapping[str, Any]) -> CheckedJob:
-    """Check a job and return what is stored of it.
+    """Check a job and return its stored form.
 
     Raises:
-        InvalidJob: a field is unknown, missing or out of its range; `path` and `rule` say which.
+        InvalidJob: a field is unknown, missing or out of range; `path` and `rule` say
+            which.
     """
     if "version" in fields:
         fields = _with_version_in_headers(fields)
@@ -217,13 +222,13 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
 
 
 FEW = 2
-"""Most jobs have a kind and a payload and nothing that could contradict them."""
+"""Fields of most jobs: a kind and a payload, which cannot contradict each other."""
 
 _NEEDING_OTHERS = frozenset({"delay", "unique_for", "unique_by", "on_conflict"})
 
 
 def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
-    """Raise InvalidJob for fields that do not go together, as unique_fault does in SQL."""
+    """Raise InvalidJob for fields that exclude each other, like SQL's unique_fault."""
     if _NEEDING_OTHERS.isdisjoint(fields):
         return
     given = {name for name, value in job.items() if value is not None}
@@ -239,13 +244,13 @@ def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
 
 
 def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Move the version of the payload to the headers, where the runner finds it."""
+    """Move the payload's version to the headers, where the runner reads it."""
     others = dict(fields)
     version = others.pop("version")
     if version is None:
         return others
     version = check_version("version", version)
     headers: Any = others.get("headers") or {}
-    if isinstance(headers, Mapping):  # else its own check refuses it
+    if isinstance(headers, Mapping):  # other types are rejected by their check
         others["headers"] = {**headers, "version": version}
     return others

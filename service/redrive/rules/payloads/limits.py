@@ -1,8 +1,8 @@
-"""Limits of a job: the same rules as in SQL, and errors with the path of the fault.
+"""Limits of a job: the same rules as in SQL, with the path of the fault in errors.
 
-A producer on one version of Python must not be able to enqueue what a worker on another cannot
-read: `json.loads` gives up at 995 levels on 3.11 and at 9,998 on 3.13, and reads 1e400 as infinity
-without a word.
+A producer and a worker may run different versions of Python. The producer must not
+enqueue a job that the worker cannot read. `json.loads` fails at 995 levels on 3.11 and
+at 9,998 on 3.13, and silently reads 1e400 as infinity.
 """
 
 import functools
@@ -19,7 +19,7 @@ from redrive.signals import seconds
 
 
 def _number(value: object) -> int:
-    """A kind of int that is none of msgspec's own, such as the number of a batch."""
+    """Convert a subclass of int, such as a batch's id, which msgspec does not know."""
     if isinstance(value, int):
         return int(value)
     raise TypeError(type(value).__name__)
@@ -37,7 +37,7 @@ MAX_VERSION = 1_000_000
 MAX_NAMES = 16
 NO_TIME = timedelta(0)
 UNIQUE = "$unique:"
-"""How the keys begin that the database makes for unique jobs."""
+"""Prefix of the keys that the database creates for unique jobs."""
 
 MIN_DURATION = 0.001
 MAX_DURATION = 100 * 366 * 86_400.0
@@ -49,7 +49,7 @@ LAST_INSTANT = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def check_name(field: str, value: object) -> str:
-    """Return `value` if it is a name a kind or queue can have, else raise InvalidJob."""
+    """Return `value` if it is a name of a kind or a queue, else raise InvalidJob."""
     if not isinstance(value, str) or not _is_name(value):
         raise InvalidJob(field, "must match ^[a-z][a-z0-9_.-]{0,62}$")
     return value
@@ -61,12 +61,12 @@ def _is_name(text: str) -> bool:
 
 
 def check_text(field: str, value: object) -> str | None:
-    """Return `value` if it is None or a key Postgres can store, else raise InvalidJob."""
+    """Return `value` if it is None or can be a key, else raise InvalidJob."""
     if value is None:
         return None
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_KEY_CHARACTERS:
         raise InvalidJob(field, f"must have 1 to {MAX_KEY_CHARACTERS} characters")
-    if not value.isprintable() and (rule := _fault_of(value)):  # most are
+    if not value.isprintable() and (rule := _fault_of(value)):  # most texts are printable
         raise InvalidJob(field, rule)
     return value
 
@@ -80,7 +80,7 @@ def check_key(field: str, value: object) -> str | None:
 
 
 def check_number(field: str, value: object, low: int, high: int) -> int:
-    """Return `value` if it is a whole number between `low` and `high`, else raise InvalidJob."""
+    """Return `value` if it is an int from `low` to `high`, else raise InvalidJob."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidJob(field, f"must lie between {low} and {high}")
     return int(value)
@@ -97,12 +97,12 @@ def check_max_attempts(field: str, value: object) -> int | None:
 
 
 def check_version(field: str, value: object) -> int | None:
-    """Return `value` if it is None or the version of a payload, else raise InvalidJob."""
+    """Return `value` if it is None or a payload version, else raise InvalidJob."""
     return None if value is None else check_number(field, value, 1, MAX_VERSION)
 
 
 def check_duration(field: str, value: Any) -> float | None:
-    """Return a timedelta or a number of seconds as seconds, or None; else raise InvalidJob."""
+    """Return a duration in seconds, or None; else raise InvalidJob."""
     if value is None:
         return None
     try:
@@ -115,12 +115,12 @@ def check_duration(field: str, value: Any) -> float | None:
 
 
 def check_delay(field: str, value: Any) -> float | None:
-    """Return a timedelta or a number of seconds as seconds, or None; none is one, too."""
+    """Return a delay in seconds, or None; 0 is allowed. Raises InvalidJob."""
     return 0.0 if value in (0, NO_TIME) else check_duration(field, value)
 
 
 def check_names(field: str, value: object) -> list[str] | None:
-    """Return `value` if it is None or names of fields of a payload, else raise InvalidJob."""
+    """Return `value` if it is None or names of fields, else raise InvalidJob."""
     if value is None:
         return None
     names = cast("list[object]", value) if isinstance(value, (list, tuple)) else []
@@ -132,19 +132,19 @@ def check_names(field: str, value: object) -> list[str] | None:
 
 
 def check_on_conflict(field: str, value: object) -> str | None:
-    """Return `value` if it is None or what may become of a job that is not unique."""
-    if value in (None, "skip", "replace"):  # a tuple: it may be anything
+    """Return `value` if it is None, "skip" or "replace", else raise InvalidJob."""
+    if value in (None, "skip", "replace"):  # a tuple, because the value may be unhashable
         return cast("str | None", value)
     raise InvalidJob(field, "must be skip or replace")
 
 
 def check_batch(field: str, value: object) -> int | None:
-    """Return `value` if it is None or the number of a batch, else raise InvalidJob."""
+    """Return `value` if it is None or the id of a batch, else raise InvalidJob."""
     return None if value is None else check_number(field, value, 1, SURE_INTEGER - 1)
 
 
 def check_instant(field: str, value: object) -> datetime | None:
-    """Return `value` if it is None or an aware datetime in range, else raise InvalidJob."""
+    """Return `value` if it is None or a valid aware datetime, else raise InvalidJob."""
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
@@ -161,7 +161,7 @@ def encode_payload(field: str, value: Any) -> str:
 
 def encode_headers(field: str, value: Any) -> str:
     """Return headers as JSON text, `{}` for None. Raises InvalidJob."""
-    if not value:  # as of almost every job
+    if not value:  # almost every job has none
         return "{}"
     return encode_object(field, value, MAX_HEADER_BYTES)
 
@@ -169,14 +169,14 @@ def encode_headers(field: str, value: Any) -> str:
 def encode_object(field: str, value: Any, max_bytes: int) -> str:
     """Return `value` as the JSON text of an object that every worker can read.
 
-    Takes a mapping or a pydantic model. Raises InvalidJob with the path of the first thing that is
-    not sound.
+    `value` is a mapping or a pydantic model. Raises InvalidJob with the path of the
+    first invalid value.
     """
     if _are_plain((value,), 0) and isinstance(value, dict):
         try:
             body = _encode(value)
         except UnicodeEncodeError:
-            pass  # the close look says which text
+            pass  # the slow check finds the text
         else:
             if len(body) <= max_bytes and b"\\u0000" not in body:
                 return body.decode()
@@ -184,8 +184,9 @@ def encode_object(field: str, value: Any, max_bytes: int) -> str:
 
 
 def _are_plain(items: Iterable[Any], depth: int) -> bool:
-    """Return True if these have exact JSON types, as in almost every payload, `depth`
-    levels down.
+    """Return True if all values have exact JSON types, down to `depth` levels.
+
+    This is the fast path for almost every payload.
     """
     for item in items:
         kind = cast("type[object]", type(item))
@@ -224,7 +225,7 @@ def _encode_closely(field: str, value: Any, max_bytes: int) -> str:
 
 
 def _check_tree(field: str, root: Mapping[str, Any]) -> None:
-    # A stack and not recursion: the depth of the input must not be the depth of ours.
+    # A stack, so that deep input cannot exceed the recursion limit.
     stack: list[tuple[str, Any, int]] = [(field, root, 1)]
     while stack:
         path, value, depth = stack.pop()
@@ -256,9 +257,7 @@ def _check_key(path: str, key: object) -> None:
 
 
 def _fault_of_leaf(value: object) -> str:
-    """Return the fault of a value that is neither object nor array; empty if there is
-    none.
-    """
+    """Return the fault of a value that is no object and no array; empty if valid."""
     match value:
         case None:
             return ""

@@ -1,11 +1,13 @@
-"""Secrets do not leave: not in what is stored of a failure, not in the log, not on a screen.
+"""Redaction: secrets are removed from stored failures, logs and screens.
 
-Payloads are redacted by key, text by pattern and by the values that are known to be secret. Both
-see what a reader sees: full-width letters, look-alikes and invisible characters change nothing.
+Payloads are redacted by key. Texts are redacted by pattern and by known secret values.
+Both compare what a reader sees, so full-width letters, look-alikes and invisible
+characters change nothing.
 
-The time is linear in the text, and bounded in what is sought in it; a text that would take more is
-hidden whole. It is best effort all the same: a secret that neither its name nor its form gives away
-is not found. docs/failures.md says what is.
+The time is linear in the length of the text, and the searched values are bounded. A
+text that would take more is hidden as a whole. Redaction is best effort: a secret
+without a known name, form or value is not found. docs/failures.md describes what is
+found.
 """
 
 import contextlib
@@ -24,13 +26,15 @@ from redrive.rules.payloads import credentials as like
 
 HIDDEN = "[redacted]"
 SHORTEST_SECRET = 4
-"""A secret value shorter than this is not looked for in text: it would be found everywhere."""
+"""A shorter secret value is not searched for, because it would match everywhere."""
 SHORTEST_OF_ENVIRONMENT = 8
 MAX_SECRETS = 256
 MAX_WORK = 4_000_000
-"""What may be sought in a text: values, and characters of the text times ways of writing them."""
+"""Limits of a search: number of values, and characters of the text times their forms.
+"""
 HEAD = 64
-"""Of a long secret its beginning is sought, so that it is found where its end was cut off."""
+"""Length of a long secret's beginning that is searched for, in case its end was cut
+off."""
 MAX_NAME = 80
 
 Span = tuple[int, int]
@@ -47,7 +51,7 @@ _WRITINGS: tuple[Callable[[str], str], ...] = (
     quote,
     quote_plus,
 )
-"""The ways in which a text can stand in another one: as it is, in a repr, in JSON, in a URL."""
+"""Forms of a text inside another text: as it is, in a repr, in JSON, in a URL."""
 
 _HINTS = tuple(
     (hint, tuple(leak for leak in like.LEAKS if hint in leak.hints))
@@ -69,11 +73,11 @@ _NAMED = re.compile(
     r"(?P<sign>=>|:=|==?|:(?!:)|%3(?:[aA]|[dD]))(?P<space>\s{0,40}+)"
 )
 _VALUE = re.compile(
-    # a quoted text, even one that was cut off; one within a quoted one, one in a URL
+    # A quoted text, even if cut off; a text inside a quoted one; a text in a URL.
     rf"[bBrRuUfF]{{0,2}}(?:{like.QUOTED})"
     r"|(?P<escaped>\\+[\"'])(?:(?!(?P=escaped)).)*+(?:(?P=escaped)|\Z)"
     r"|%2[27](?:(?!%2[27])\S)*+"
-    # a call; the name of a scheme and what follows; a word
+    # A call; the name of a scheme and its value; a word.
     r"|[A-Za-z_][\w.]{0,80}\([^()]*+(?:\)|\Z)"
     r"|(?:bearer|basic|digest|negotiate|token|apikey)\s{1,3}[^\s,;\"'}\])]++"
     r"|(?:[^\s,;&)}\]<>\"']|[,;)}\]\"'](?=[^\s,;&)}\]<>\"'])(?!,?[\w.-]{1,40}[=:]))++",
@@ -91,9 +95,9 @@ _ADDRESS = re.compile(
 
 
 def redact(value: Any, declared: Collection[str] = (), secrets: Collection[str] = ()) -> Any:
-    """A copy of a JSON value without the values of secret keys and credentials in its texts.
+    """Return a copy of a JSON value without secret values and credentials.
 
-    `declared` keys are secret as well, and so are `secrets`, wherever they stand in a text.
+    Keys in `declared` are secret as well. `secrets` are removed from every text.
     """
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value)
@@ -114,14 +118,12 @@ def redact(value: Any, declared: Collection[str] = (), secrets: Collection[str] 
 
 
 def is_secret(key: str, declared: Collection[str] = ()) -> bool:
-    """Return True if a key's value is secret, by its name or because the handler says
-    so.
-    """
+    """Return True if a key's value is secret by its name or a handler's option."""
     return key in declared or _sounds_secret(key[-MAX_NAME:])
 
 
 def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
-    """The texts in a JSON value that must not turn up anywhere else; no more than can be sought."""
+    """Return the secret texts in a JSON value, up to the limit of a search."""
     found: set[str] = set()
     for text in _secrets(value, declared, hidden=False):
         if len(text) >= SHORTEST_SECRET:
@@ -132,9 +134,10 @@ def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
 
 
 def secrets_of_environment(environment: Mapping[str, str]) -> frozenset[str]:
-    """The values of a process's variables that sound secret, and the passwords in its URLs.
+    """Return the secret values of a process's variables, and the passwords in its URLs.
 
-    Words and paths are none: `postgres` may be a password, and stands in every other message.
+    Words and paths are left out. `postgres` may be a password, but appears in many
+    messages.
     """
     found: set[str] = set()
     for name, value in environment.items():
@@ -148,7 +151,7 @@ def secrets_of_environment(environment: Mapping[str, str]) -> frozenset[str]:
 
 
 def scrub(text: str, secrets: Collection[str] = ()) -> str:
-    """Text without credentials: known secret values, and whatever looks like one."""
+    """Return a text without credentials: known secret values and known forms."""
     spans = list(_found(text, secrets))
     if not text.isascii() or _INVISIBLE.search(text):
         seen, starts, ends = _as_seen(text)
@@ -157,7 +160,7 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
 
 
 def _values_by_name(items: Mapping[str, Any], declared: Collection[str]) -> Collection[str]:
-    """The key of the value in `{"name": "password", "value": "x"}`."""
+    """Return the keys of the value in `{"name": "password", "value": "x"}`."""
     for label in ("name", "key", "header", "field"):
         name = items.get(label)
         if isinstance(name, str) and is_secret(name, declared):
@@ -186,7 +189,7 @@ def _sounds_secret(name: str) -> bool:
         name = _as_seen(name)[0]
     words = _WORD.findall(name)
     small = name.lower()
-    if small != name:  # the words of accessToken; of API_KEY as well, and of aPI_kEY
+    if small != name:  # split accessToken, API_KEY and aPI_kEY
         split, words = _WORD.findall(small), [word.lower() for word in words]
         if words != split and not _is_about_one(words) and _are_secret(split):
             return True
@@ -206,7 +209,7 @@ def _are_secret(words: list[str]) -> bool:
 
 
 def _is_about_one(words: list[str]) -> bool:
-    """Return True if a name is about a secret without holding it, or counts tokens."""
+    """Return True if a name only describes a secret, or counts tokens."""
     return len(words) > 1 and (
         words[-1] in like.DESCRIBING or (words[-1] == "tokens" and words[0] in like.COUNTING)
     )
@@ -228,8 +231,9 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
 
 def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
-    """Yield the positions of these secrets in any form. If the search takes too long,
-    all is secret.
+    """Yield the positions of these secrets in any form.
+
+    If the search takes too long, the whole text is one position.
     """
     forms: set[str] = set()
     if len(secrets) <= MAX_SECRETS:
@@ -246,13 +250,11 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return the forms that a text can have inside another one, if it is long enough to
-    search for.
-    """
+    """Return the forms of a text inside another text, if it is long enough."""
     if secret.isascii() and secret.isalnum():
         return {secret} if len(secret) >= SHORTEST_SECRET else set()
     forms: set[str] = set()
-    # A lone surrogate has no place in a URL; those forms come last.
+    # URL forms come last, because a lone surrogate cannot be in a URL.
     with contextlib.suppress(UnicodeEncodeError):
         for write in _WRITINGS:
             forms.add(write(secret))
@@ -260,9 +262,7 @@ def _forms(secret: str) -> set[str]:
 
 
 def _end_of(form: str, text: str, start: int) -> int:
-    """Return the end of a form that begins in a text: its own end, or where it was cut
-    off.
-    """
+    """Return the end of a form that begins in a text, even if the text was cut off."""
     if text.startswith(form, start):
         return start + len(form)
     agreed = HEAD
@@ -272,7 +272,7 @@ def _end_of(form: str, text: str, start: int) -> int:
 
 
 def _named(text: str) -> Iterator[Span]:
-    """The values in `name=value` and `name: value` whose names sound secret."""
+    """Yield the secret values in `name=value` and `name: value`."""
     if ":" not in text and "=" not in text and "%3" not in text:
         return
     end = 0
@@ -290,7 +290,7 @@ def _named(text: str) -> Iterator[Span]:
 
 
 def _both_words(text: str, found: re.Match[str]) -> str:
-    """The name before the sign with the word before it, as in `API key: x`."""
+    """Return the name together with the word before it, as in `API key: x`."""
     start = found.start()
     before = text[max(0, start - 16) : start].split() if text[start - 1 : start] == " " else []
     return f"{before[-1]}_{found['name']}" if before else found["name"]
@@ -311,9 +311,7 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
 
 
 def _end_of_brackets(text: str, start: int) -> int:
-    """Return where the bracket at `start` is closed, or the end of a text that was cut
-    off.
-    """
+    """Return the end of the bracket at `start`, or of a text that was cut off."""
     depth = 0
     for found in _BRACKETS.finditer(text, start):
         depth += (found[0] in "[{(") - (found[0] in "]})")
@@ -323,10 +321,9 @@ def _end_of_brackets(text: str, start: int) -> int:
 
 
 def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
-    """Return True if the text after a name and a colon is prose or an address, not a
-    value.
+    """Return True if the text after a name and a colon is prose or an address.
 
-    It looks no further than it must: a value that is left alone is looked through again.
+    The check is short, because the same text is searched again afterwards.
     """
     if not like.REST_OF_LINE.search(name.lower()) and _is_prose(text, found.end()):
         return True
@@ -369,9 +366,7 @@ def _addressed(text: str) -> Iterator[Span]:
 
 
 def _is_card(text: str) -> bool:
-    """Return True for a card number with a known issuer and check digit (Luhn, ISO/IEC
-    7812-1).
-    """
+    """Return True for a card number: a known issuer and Luhn digit (ISO/IEC 7812-1)."""
     digits = [int(c) for c in text if c.isdigit()]
     signs = {c for c in text if not c.isdigit()}
     if len(signs) > 1 or not like.ISSUERS.fullmatch("".join(map(str, digits))):
@@ -387,9 +382,10 @@ def _is_iban(text: str) -> bool:
 
 
 def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
-    """A text as a reader takes it, and where in the text each character of it starts and ends.
+    """Return a text as a reader sees it, and the positions of its characters.
 
-    Characters that a repr or JSON has written as numbers count as what they are.
+    The positions are the start and the end in the original text. Characters that a repr
+    or JSON has escaped count as the real characters.
     """
     seen: list[str] = []
     starts: list[int] = []
@@ -404,8 +400,9 @@ def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
 
 @lru_cache(4_096)
 def _plain(character: str) -> str:
-    """Return what a character looks like: without width, accents and script; empty if
-    invisible.
+    """Return the appearance of a character, without width, accents and script.
+
+    An invisible character is empty.
     """
     if len(character) == len("\\n"):
         return {"n": "\n", "r": "\r", "t": "\t"}.get(character[1], "\\")
@@ -423,7 +420,7 @@ def _plain(character: str) -> str:
 
 
 def _without(spans: Iterable[Span], text: str) -> str:
-    """The text with each of these hidden; what overlaps or touches is hidden once."""
+    """Return the text with these spans hidden; overlapping or adjacent ones are one."""
     parts: list[str] = []
     place = 0
     for start, end in sorted(spans):

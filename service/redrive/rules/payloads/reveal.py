@@ -1,14 +1,14 @@
-"""A pydantic model as JSON values that its own handler can read again."""
+"""Conversion of a pydantic model to JSON values that its own handler can read."""
 
 from collections.abc import Iterable
 from typing import Any, cast
 
 SHOWN_FOR_SECRETS = "**********"
-"""What pydantic writes for a SecretStr."""
+"""Text that pydantic writes for a SecretStr."""
 
 
 def dump_model(value: Any) -> Any:
-    """Return a pydantic model as it is read back, with its secrets; anything else as it is."""
+    """Return a model as JSON values with its secrets; anything else unchanged."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         return value
@@ -17,7 +17,7 @@ def dump_model(value: Any) -> Any:
 
 
 def _revealed(shown: Any, kept: Any) -> Any:
-    """The dump `shown` with the secrets of `kept`, the same model's dump with Python's values."""
+    """Return the dump `shown` with the secrets from `kept`, a dump of Python values."""
     if shown == SHOWN_FOR_SECRETS and hasattr(kept, "get_secret_value"):
         secret: Any = kept.get_secret_value()
         return secret.decode() if isinstance(secret, bytes) else secret
@@ -31,6 +31,6 @@ def _revealed(shown: Any, kept: Any) -> Any:
 
 
 def _each(shown: list[Any], kept: list[Any]) -> list[Any]:
-    if len(shown) != len(kept):  # a field's own serializer made something else of it
+    if len(shown) != len(kept):  # a field's own serializer changed it
         return shown
     return [_revealed(value, twin) for value, twin in zip(shown, kept, strict=True)]

@@ -1,18 +1,22 @@
-"""Database of a key among several: rendezvous hashing, the same in every language."""
+"""Choice of a key's database among several, by rendezvous hashing.
+
+Every language computes the same result.
+"""
 
 from collections.abc import Iterable
 from hashlib import sha256
 
 
 def cell_of(key: str, cells: Iterable[str]) -> str:
-    r"""The name of the cell where the jobs of a key are enqueued.
+    r"""Return the name of the cell in which the jobs of a key are enqueued.
 
-    That with the greatest SHA-256 of its name, a NUL and the key in UTF-8:
-    `printf 'eu\0customer-17' | sha256sum`. So neither order nor process matters, keys spread
-    evenly, and a cell that is added takes its share from all others and moves nothing else.
+    The result is the cell with the greatest SHA-256 of its name, a NUL and the key in
+    UTF-8: `printf 'eu\0customer-17' | sha256sum`. Neither order nor process matters,
+    and keys spread evenly. A new cell takes an equal share from all others and moves no
+    other key.
 
     Raises:
-        TypeError: the key is not text: 17 and "17" must not go to two places.
+        TypeError: the key is not a text; 17 and "17" must not select different cells.
         ValueError: there is no cell.
     """
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped

@@ -1,4 +1,4 @@
-"""Limits of how many jobs run at once, or begin in a time: names, and how a rate is written."""
+"""Names and rates of the limits on running or starting jobs."""
 
 import math
 import re
@@ -35,22 +35,22 @@ def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
 
 
 def of_all(template: str) -> str:
-    """The limit of all that count under a template: `customer:*` of `customer:{customer_id}`."""
+    """Return the limit for all names of `customer:{customer_id}`: `customer:*`."""
     name, has_key, _ = template.partition(":")
     return f"{name}:*" if has_key else name
 
 
 def counts_under(name: str, template: str) -> bool:
-    """Return True if a limit of this name applies to jobs that count under a template."""
+    """Return True if a limit of this name applies to the jobs of a template."""
     pattern = ".+".join(map(re.escape, _FILLED.split(template)))
     return name in {template, of_all(template)} or bool(re.fullmatch(pattern, name, re.DOTALL))
 
 
 def per_second(rate: str) -> float:
-    """The jobs per second of `20/1m`, `100/s`, `5/24h`.
+    """Return the jobs per second of a rate like `20/1m`, `100/s` or `5/24h`.
 
     Raises:
-        ValueError: it is written otherwise, or allows none, or too many.
+        ValueError: the format is wrong, or the rate is zero or too high.
     """
     found = _RATE.match(rate)
     if found is None:
@@ -65,7 +65,7 @@ def per_second(rate: str) -> float:
 
 
 def of_rate(jobs: float) -> str:
-    """A rate in jobs per second, as it is written: the shortest unit of which it is whole."""
+    """Format jobs per second as a rate, in the shortest unit with a whole number."""
     for unit, seconds in _UNITS.items():
         number = jobs * seconds
         if number > 0 and math.isclose(number, round(number), rel_tol=1e-9):

@@ -1,4 +1,4 @@
-"""Times and lengths of time as people write them: 30d, 2h, 2026-03-01T12:00Z."""
+"""Instants and durations as people write them: 30d, 2h, 2026-03-01T12:00Z."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -8,16 +8,18 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def seconds(text: str) -> float | None:
-    """A duration in seconds; None where it is not one."""
+    """Return a duration in seconds; None if the text is not a duration."""
     found = _DURATION.match(text.strip())
     return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
 
 
 def instant(text: str, now: datetime) -> datetime:
-    """A point in time: ISO 8601, in UTC where it names no zone; or a duration ago (2h).
+    """Return an instant from ISO 8601, or from a duration before now (2h).
+
+    ISO 8601 without a zone is UTC.
 
     Raises:
-        ValueError: it is neither; the text says what to write.
+        ValueError: the text is neither; the message says what is allowed.
     """
     ago = seconds(text)
     try:

@@ -6,7 +6,7 @@ from itertools import pairwise, takewhile
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
 YEARS = timedelta(days=5 * 366)
-"""Long enough for two 29ths of February."""
+"""Long enough to contain two 29ths of February."""
 
 DAY = timedelta(days=1)
 MACROS = {
@@ -24,17 +24,17 @@ _EVERY = re.compile(r"@every\s+(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z")
 
 
 def longest_gap(schedule: str) -> timedelta:
-    """The longest time between two runs, but for a change of the clocks.
+    """Return the longest time between two runs, without changes of the clocks.
 
     Raises:
-        ValueError: it is no cron expression, or one that never comes.
+        ValueError: the text is not a cron expression, or it never matches.
     """
     every = interval(schedule)
     if every is not None:
         return every
     minute, hour, *date = cron_fields(schedule)
-    # Every day that has runs has them at the same times, so both are looked at by themselves: the
-    # runs of some years, minute by minute, would be millions.
+    # Every day with runs has them at the same times. So days and times are computed
+    # separately, because the runs of some years may be millions.
     times = _runs(schedule, minute, hour, "*", "*", "*", within=DAY)
     days = _runs(schedule, "0", "0", *date, within=YEARS)
     nights = _longest(days, YEARS) - (times[-1] - times[0])
@@ -51,10 +51,10 @@ def interval(schedule: str) -> timedelta | None:
 
 
 def cron_fields(schedule: str) -> list[str]:
-    """The five fields of a cron expression.
+    """Return the five fields of a cron expression.
 
     Raises:
-        ValueError: there are more or fewer.
+        ValueError: there are more or fewer fields.
     """
     fields = MACROS.get(schedule.strip(), schedule).replace("?", "*").split()
     if len(fields) != FIELDS:
@@ -68,7 +68,7 @@ def _longest(runs: list[datetime], default: timedelta) -> timedelta:
 
 
 def _runs(schedule: str, *fields: str, within: timedelta) -> list[datetime]:
-    """The runs from START on."""
+    """Yield the runs from START on."""
     from cronsim import CronSim, CronSimError  # noqa: PLC0415 # most kinds have no schedule
 
     try:

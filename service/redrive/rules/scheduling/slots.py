@@ -1,9 +1,9 @@
 """Slots of a schedule, by a cron expression and a time zone.
 
-How changes of the clocks are borne is cronsim's rule, which is Debian's: an expression whose minute
-or hour begins with `*` is an interval and goes by real time; any other names times of the day, of
-which each comes once a day: at the end of the gap where it does not exist, the first time where it
-exists twice.
+Changes of the clocks follow cronsim's rule, which is Debian's. If the minute or the
+hour begins with `*`, the expression is an interval in real time. Any other expression
+names times of the day, and each of them comes once a day. A time that does not exist
+comes at the end of the gap. A time that exists twice comes the first time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,10 +19,10 @@ from redrive.rules.scheduling.schedules import cron_fields, interval, longest_ga
 CatchUp = Literal["skip", "one", "all"]
 CATCH_UP = ("skip", "one", "all")
 ON_TIME = timedelta(minutes=1)
-"""How late a slot may be and is not missed: workers that start again take their time."""
+"""Delay up to which a slot is not missed, because workers need time to restart."""
 
 MOST_MISSED = 1000
-"""Slots that `all` makes up for, the latest ones."""
+"""Largest number of missed slots that `all` makes up for; the latest ones count."""
 
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 _INSTANT = timedelta(microseconds=1)
@@ -34,17 +34,19 @@ class Schedule:
     """Schedule of a kind's jobs.
 
     Attributes:
-        cron: five fields, `@daily` and its like, or `@every 90m`, which goes by real time from
-            midnight of 2000, UTC.
-        tz: the time zone in which the fields are read.
-        catch_up: what becomes of slots that came while no worker was up, or that are more than a
-            minute late for another reason: `skip` = nothing; `one` = one job for all of them, the
-            latest; `all` = one for each, at most for the last 1,000.
-        payload: of each job. It stays in the database as it stands here, so it holds no secret.
-        name: as operators know it; the kind, unless it has several.
+        cron: five fields, a name such as `@daily`, or `@every 90m`. `@every` counts in
+            real time from midnight of 2000, UTC.
+        tz: the time zone of the fields.
+        catch_up: what happens to slots that no worker fired, or that are more than a
+            minute late. `skip` = nothing. `one` = one job for all of them, for the
+            latest slot. `all` = one job for each, for the last 1,000 at most.
+        payload: the payload of each job. The database stores it unencrypted, so it must
+            not contain a secret.
+        name: the name for operators; by default the kind. Several schedules of a kind
+            need names.
 
     Raises:
-        ValueError: an attribute is wrong; the text names it.
+        ValueError: an attribute is wrong; the message names it.
     """
 
     cron: str
@@ -65,7 +67,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A schedule of a kind, as a worker tells the database; `payload` is JSON."""
+    """A schedule of a kind, as a worker sends it to the database; `payload` is JSON."""
 
     name: str
     kind: str
@@ -80,7 +82,7 @@ def declaration(kind: str, queue: str, schedule: Schedule) -> Declaration:
     """Return the declaration of a kind's schedule.
 
     Raises:
-        InvalidJob: a name is not valid, or the payload is none.
+        InvalidJob: a name or the payload is not valid.
     """
     return Declaration(
         check_name("schedule", schedule.name or kind),
@@ -94,7 +96,7 @@ def declaration(kind: str, queue: str, schedule: Schedule) -> Declaration:
 
 
 class Plan(NamedTuple):
-    """The slots to fire, the first that is still to come, and whether any was left out."""
+    """Slots to fire, the next slot, and whether any slot was left out."""
 
     slots: list[datetime]
     next_at: datetime
@@ -102,7 +104,7 @@ class Plan(NamedTuple):
 
 
 def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) -> Plan:
-    """Decide what to fire of a schedule whose slot `next_at` has come."""
+    """Decide which slots of a schedule to fire when its slot `next_at` has come."""
     next_at, now = next_at.astimezone(UTC), now.astimezone(UTC)
     slots = _lately(cron, tz, max(next_at, now - ON_TIME), now, MOST_MISSED)
     if catch_up == "all":
@@ -113,21 +115,23 @@ def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) ->
 
 
 def next_slot(cron: str, tz: str, after: datetime) -> datetime:
-    """The first slot after an instant.
+    """Return the first slot after an instant.
 
     Raises:
-        ValueError: it is no cron expression, or no time zone that is known here.
+        ValueError: the cron expression is not valid, or the time zone is unknown.
     """
     return next(slots_after(cron, tz, after), LAST_INSTANT)
 
 
 def slots_after(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
-    """Yield the slots in UTC, in order, endlessly unless none comes for fifty years.
+    """Yield the slots in UTC, in order, endlessly.
+
+    The slots end if none comes for fifty years.
 
     Raises:
-        ValueError: it is no cron expression, or no time zone that is known here.
+        ValueError: the cron expression is not valid, or the time zone is unknown.
     """
-    after = after.astimezone(UTC)  # elsewhere sums of times are of those on the wall
+    after = after.astimezone(UTC)  # sums in other zones are not real time
     zone = _zone(tz)
     every = interval(cron)
     from cronsim import CronSim  # noqa: PLC0415 # most kinds have no schedule
@@ -141,7 +145,7 @@ def slots_after(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
 
 
 def _rising(runs: Iterable[datetime], after: datetime) -> Iterator[datetime]:
-    """Each once, in UTC: several times of the day may be in one gap, and one may come twice."""
+    """Yield each instant once, in UTC; several times may fall into one gap."""
     for run in runs:
         slot = run.astimezone(UTC)
         if slot > after:
@@ -157,8 +161,8 @@ def _multiples(every: timedelta, after: datetime) -> Iterator[datetime]:
 
 
 def _lately(cron: str, tz: str, since: datetime, now: datetime, most: int) -> list[datetime]:
-    """The last slots from `since` up to now, both included: at most so many, the latest."""
-    # From now back by ever longer spans: from `since` on it may be a year of minutes.
+    """Return the latest slots from `since` to now, both included, up to a limit."""
+    # Search back in growing spans, because `since` may be a year of minutes ago.
     span = ON_TIME
     while True:
         start = max(since, now - span)
@@ -172,10 +176,10 @@ def _lately(cron: str, tz: str, since: datetime, now: datetime, most: int) -> li
 def _zone(tz: str) -> tzinfo:
     if tz == "UTC":
         return UTC
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 # most need none
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 # most schedules use UTC
 
     try:
         return ZoneInfo(tz)
-    except (KeyError, ValueError, OSError):  # what is none, a path, a folder
+    except (KeyError, ValueError, OSError):  # no such zone; a path; a directory
         msg = f"tz is {tz!r}; it must be the name of a time zone, e.g. Europe/Berlin"
         raise ValueError(msg) from None

@@ -10,20 +10,20 @@ from redrive.django.database import run
 
 
 class Command(BaseCommand):
-    """Takes what `redrive` takes."""
+    """Command that takes the arguments of `redrive`."""
 
     help = "Run a command of Redrive on this project's database, as: manage.py redrive worker"
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Leave the arguments to Redrive, --help too, and its exit code to the shell."""
+        """Pass all arguments, --help too, to Redrive, and exit with its exit code."""
         sys.exit(run(argv[2:]))
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """For call_command."""
+        """Declare the arguments for call_command."""
         parser.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *_: Any, arguments: list[str], **__: Any) -> None:
-        """Be called by call_command."""
+        """Run the command for call_command."""
         if code := run(arguments):
             msg = f"redrive {arguments[0] if arguments else ''} ended with {code}"
             raise CommandError(msg, returncode=code)

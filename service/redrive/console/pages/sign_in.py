@@ -1,0 +1,113 @@
+"""The sign-in page, sign-in at a provider, and sign-out."""
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from redrive.console.metrics import ACCEPTED, REFUSED
+from redrive.console.security import sessions
+from redrive.console.security.access import (
+    CALLBACK,
+    COOKIE,
+    IDLE_SECONDS,
+    PENDING,
+    SIGN_IN_SECONDS,
+    Provider,
+    Refused,
+    cookie,
+)
+from redrive.console.state import Console, Form, Here, Known, OwnForm
+
+NOT_EVERYWHERE = (
+    "You are signed out in this browser. A database could not record it. There, a copy of the"
+    " cookie stays valid until it has not been used for two hours."
+)
+MAX_PATH_LENGTH = 1000
+"""A longer path would not fit in the cookie of a sign-in."""
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+
+
+@router.get("/sign-in")
+def ask_who(request: Request, here: Here) -> Response:
+    """Show the form for a token and the link to the provider."""
+    return _sign_in_page(request, here)
+
+
+def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> Response:
+    return here.page(
+        "sign_in.html",
+        request,
+        None,
+        200 if fault is None else 401,
+        onward=_own_path(request.query_params.get("next")),
+        by_token=here.access.tokens is not None,
+        provider=here.access.provider and here.access.provider.host,
+        fault=fault,
+    )
+
+
+def _own_path(path: str | None) -> str:
+    """Return the path of the next page; "/" unless `path` is on this site."""
+    path = path if path and len(path) <= MAX_PATH_LENGTH else "/"
+    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_ours and path.isascii() else "/"
+
+
+@router.post("/sign-in")
+def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
+    """Begin a session with a token."""
+    session = here.access.sign_in(form.get("token", ""))
+    request.state.sign_in = ACCEPTED if session else REFUSED
+    if session is None:
+        return _sign_in_page(request, here, "The token is unknown or was revoked.")
+    return _begun(session, request.query_params.get("next"))
+
+
+def _begun(session: str, onward: str | None) -> Response:
+    answer = RedirectResponse(_own_path(onward), 303)
+    answer.headers.append("set-cookie", cookie(COOKIE, session, IDLE_SECONDS))
+    return answer
+
+
+def _provider(here: Console) -> Provider:
+    if here.access.provider is None:
+        raise Refused(404, "this console has no identity provider; sign in with a token")
+    return here.access.provider
+
+
+@router.get("/sign-in/provider")
+async def ask_provider(request: Request, here: Here) -> Response:
+    """Redirect the user to the identity provider."""
+    pending = {"next": _own_path(request.query_params.get("next"))}
+    answer = await _provider(here).begin(request, pending)
+    mark = cookie(PENDING, here.access.pending(pending), SIGN_IN_SECONDS)
+    answer.headers.append("set-cookie", mark)
+    return answer
+
+
+@router.get(CALLBACK)
+async def come_back(request: Request, here: Here) -> Response:
+    """Begin a session for a user who comes back from the provider."""
+    pending = here.access.was_pending(request.cookies.get(PENDING))
+    provider = _provider(here)
+    request.state.sign_in = REFUSED
+    name, groups = await provider.complete(request, pending)
+    answer = _begun(here.access.sign_in_by(provider, name, groups), pending.get("next"))
+    request.state.sign_in = ACCEPTED
+    answer.headers.append("set-cookie", cookie(PENDING, "", 0))
+    return answer
+
+
+@router.post("/sign-out")
+def sign_out(request: Request, here: Here, who: Known, form: Form) -> Response:
+    """End a session in every database, and always in this browser."""
+    del form
+    each: Mapping[str, Console] = request.app.state.consoles
+    is_known = sessions.end(who.session, (one.logins for one in each.values() if one.logins.roles))
+    said = "" if is_known else "?" + urlencode({"said": here.access.said(NOT_EVERYWHERE)})
+    answer = RedirectResponse(f"/sign-in{said}", 303)
+    answer.headers.append("set-cookie", cookie(COOKIE, "", 0))
+    return answer
