@@ -90,7 +90,7 @@ RECIPES: dict[str, LiteralString] = {
     "register_v3": "select redrive.register_v3('held', '1', '1 hour', '{held.*}', null)",
     "register_v4": "select redrive.register_v4('held', '1', '1 hour', '{held.*}', null, null)",
     "declare_limits_v1": "select redrive.declare_limits_v1('{held.limited}',"
-    ' \'{"held.limited": ["held:{key}"]}\')',
+    ' \'{"held.limited": ["held:{key}", "new"]}\')',
     "declare_schedules_v1": "select redrive.declare_schedules_v1(%(me)s, '1', %(declared)s)",
     "say_approvals_v1": "select redrive.say_approvals_v1('{held.plain}', '{held.plain}')",
     "say_heals_v1": "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 4}}')",
@@ -283,7 +283,10 @@ def make_objects(database: Database) -> dict[str, Any]:
     other = value("select redrive.register_v4('other', '1', '1 day', '{*}', null, null)")
     batch = value('select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')')
     database.rows("select redrive.set_history_v1('default', 7, 'ada', 'why')")
-    database.rows("select redrive.set_limit_v1('held:a', 2, 5, 'ada', 'why')")
+    database.rows(
+        "select redrive.declare_limits_v1('{held.limited}', '{\"held.limited\": [\"held:{key}\"]}')"
+    )
+    database.rows("select redrive.set_limit_v1('held:a', 1, 5, 'ada', 'why')")
     database.rows("select redrive.set_limit_v1('free:*', 2, 50, 'ada', 'why')")
     special = [
         {},
@@ -296,11 +299,12 @@ def make_objects(database: Database) -> dict[str, Any]:
     claimed = claim(conn, me)
     assert {job.id for job in claimed} == set(mine)
     make_job(conn, "held.plain", ordering_key="held-order")
-    make_job(conn, "held.limited", {"key": "a"}, delay=3600)
+    parked = make_job(conn, "held.limited", {"key": "a"})
     make_job(conn, "only.me", queue="held")
     given_back = make_job(conn, "held.plain")
     lanes = [lane for lane in lanes_of(conn) if lane.queue == "default"]
     assert [job.id for job in claim(conn, other, lanes=lanes)] == [given_back]
+    assert database.column("select job from redrive.limit_waits") == [parked]
     doomed = [make_job(conn, "held.plain", queue="doomed") for _ in range(14)]
     reports = [
         (
@@ -481,7 +485,7 @@ class World:
     def enqueue_rivals(self) -> None:
         """Enqueue jobs that want what is held. They may wait."""
         conn = self.database.conn
-        enqueue(conn, "held.limited", {"key": "a"})
+        enqueue(conn, "held.limited", {"key": "a"}, delay=0.1)  # else it is parked at once
         enqueue(conn, "held.plain", ordering_key="held-order")
         enqueue(conn, "held.plain", queue="held")
         enqueue(conn, "held.dependent")
