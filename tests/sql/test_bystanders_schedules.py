@@ -7,7 +7,7 @@ import pytest
 
 from redrive.rules.scheduling.slots import Declaration
 from redrive.worker import store
-from tests.factories import make_worker, silence
+from tests.factories import make_schedule, make_worker, silence
 from tests.postgres import Database
 from tests.sql.bystanders import touched
 from tests.sql.test_bystanders_limits import hasty, holding
@@ -183,3 +183,23 @@ def test_what_nobody_declares_is_forgotten_alone(database: Database) -> None:
         ("schedule_declarations", ids["old"], None),
         ("schedule_declarations", named["unused"], None),
     }
+
+
+def test_a_schedule_is_declared_alone(database: Database) -> None:
+    """A declaration that somebody made before brings no schedule with it."""
+    make_schedule(database.conn, "other")
+    database.rows("delete from redrive.schedules where name = 'other'")
+    make_schedule(database.conn, "mine")
+
+    assert database.column("select name from redrive.schedules") == ["mine"]
+
+
+def test_no_worker_waits_for_another_that_declares_the_same(database: Database) -> None:
+    make_schedule(database.conn, "a")
+    other, hasty = database.session(), database.session(lock_timeout="1ms")
+    other.rows("begin")
+    other.rows("select from redrive.schedule_declarations for no key update")
+    make_schedule(hasty.conn, "a")
+    other.rows("rollback")
+
+    assert database.value("select count(*) from redrive.schedule_declarers") == 2
