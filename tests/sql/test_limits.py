@@ -874,3 +874,19 @@ def test_a_claim_that_takes_slots_waits_for_the_disk_and_no_other_does(
         session.rows("commit")
 
     assert waited == {"other": "off", "a.b": "on"}
+
+
+def test_c25_a_job_without_room_that_somebody_holds_is_left_where_it_is(
+    database: Database,
+) -> None:
+    """It cannot be parked, and no claim waits for that."""
+    worker = make_limited_worker(database.conn, "one")
+    job = make_job(database.conn, "a.b")
+    database.rows("select redrive.set_limit_v1('one', 0, null, 'ada', 'why')")
+    other, hasty = database.session(), database.session(lock_timeout="1ms")
+    other.rows("begin")
+    other.rows("select from redrive.jobs where id = %s for update", job)
+
+    assert claim(hasty.conn, worker) == []
+    other.rows("rollback")
+    assert database.column("select run_at < 'infinity' from redrive.jobs") == [True]
