@@ -3,6 +3,7 @@
 import math
 import random
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -19,8 +20,8 @@ from redrive.rules.dead_letters.campaign import (
     Step,
     exposure,
     is_version,
-    latest,
     next_step,
+    window,
 )
 
 
@@ -36,28 +37,26 @@ class Queue:
     begun: int = 0
     ended: int = 0
     due: list[float] = field(default_factory=list[float])
+    dead_of: Counter[int] = field(default_factory=Counter[int])
 
     def advance(self, seconds: float, *, runs: bool = True) -> Step:
         """Let what is due begin and end, then take a step."""
         now, fed = self.seen.now + seconds, self.seen.fed
-        latest_ended, latest_dead = self.seen.latest_ended, self.seen.latest_dead
-        dead = self.seen.dead
+        dead, window_dead = self.seen.dead, self.seen.window_dead
         are_due = bisect_right(self.due, now)
         if runs:
-            if latest_ended >= latest(self.seen.abort_share) and are_due > self.ended:
-                latest_ended = latest_dead = 0
             for n in range(self.ended, are_due):
-                latest_ended += 1
-                latest_dead += self.dies(n)
-                dead += self.dies(n)
+                if self.dies(n):
+                    dead += 1
+                    self.dead_of[n // window(self.seen.abort_share)] += 1
+            window_dead = max(self.dead_of.values(), default=0)
             self.begun = self.ended = are_due
         looked = replace(
             self.seen,
             now=now,
             ended=self.ended,
             dead=dead,
-            latest_ended=latest_ended,
-            latest_dead=latest_dead,
+            window_dead=window_dead,
             in_flight=fed - self.ended,
             unclaimed=max(are_due - self.begun, 0),
         )
@@ -130,7 +129,6 @@ def test_c28_a_share_below_the_limit_goes_through_however_many_end_at_once(
     """3 % of 30,000 died again: it aborted after 1,533, for `the latest hundred` were 1,520."""
     seen = queue(matched=30_000, abort_share=limit, canaries=0, state=State.RUNNING).seen
     for ended in range(step, 30_001, step):
-        in_row = ended % (latest(limit) + step) or step
         looked = replace(
             seen,
             place=30_000,
@@ -138,8 +136,7 @@ def test_c28_a_share_below_the_limit_goes_through_however_many_end_at_once(
             in_flight=30_001 - ended,
             ended=ended,
             dead=ended // one_in,
-            latest_ended=in_row,
-            latest_dead=-(-in_row // one_in),
+            window_dead=-(-window(limit) // one_in),
         )
         assert next_step(looked).state is State.RUNNING, looked
 
@@ -157,7 +154,7 @@ def test_c28_what_turns_bad_stops_early_however_many_end_at_once(
 
     assert tried.run() is State.ABORTED
     at_once = IN_FLIGHT if rate is None else rate * 5
-    assert tried.seen.fed <= 10_000 + 2 * latest(limit) + 3 * at_once
+    assert tried.seen.fed <= 10_000 + 2 * window(limit) + 3 * at_once
 
 
 def test_what_begins_to_fail_half_way_stops_soon() -> None:

@@ -315,15 +315,34 @@ def test_a_look_counts_each_end_once_and_of_its_campaign(database: Database) -> 
     for job in claim(conn, worker):
         if job.id % 2 == 0:
             bury(conn, worker, job, failure=failure(category="transient"))
-    database.rows("update redrive.campaigns set latest_ended = 100, latest_dead = 7")
     seen = [database.value(LOOK, one) for _ in range(2)]
 
     assert [(look["ended"], look["dead"], look["in_flight"]) for look in seen] == [(1, 1, 1)] * 2
-    assert [(look["latest_ended"], look["latest_dead"]) for look in seen] == [(1, 1)] * 2
-    database.rows("update redrive.campaigns set latest_ended = 100, latest_dead = 7")
-    assert database.value(LOOK, one)["latest_ended"] == 100, "nothing ended"
+    assert [look["window_dead"] for look in seen] == [1, 1]
     assert sorted(map(str, states(database, one))) == ["dead_again", "redriven"]
     assert states(database, two) == ["redriven"] * 2
+
+
+def test_deaths_are_counted_among_a_hundred_in_a_row(database: Database) -> None:
+    """C28: jobs that were retried ended last, and 45 of 84 of them died. Not those before resume."""
+    conn = database.conn
+    ids = make_dead_letters(conn, 300)
+    campaign = started(conn)
+    drive(conn, campaign)
+    dead = {*ids[:5], *ids[100:103], *ids[199:201]}
+    worker = make_worker(conn)
+    for job in claim(conn, worker, 300):
+        if job.id in dead:
+            bury(conn, worker, job, failure=failure(category="transient"))
+
+    assert database.value(LOOK, campaign)["window_dead"] == 5
+    assert database.value(LOOK, campaign)["window_dead"] == 5, "the step before was not taken"
+    database.rows("select redrive.pause_campaign_v1(%s, 'ada', 'x')", campaign)
+    database.rows("select redrive.resume_campaign_v1(%s, 'ada', 'x')", campaign)
+    assert database.value(LOOK, campaign)["window_dead"] == 0
+    database.rows("update redrive.campaign_jobs set state = 'redriven' where n in (1, 101)")
+    database.rows("update redrive.campaigns set judged_from = 102")
+    assert database.value(LOOK, campaign)["window_dead"] == 2
 
 
 def test_what_waits_of_a_campaign_is_held_by_nobody(database: Database) -> None:

@@ -588,7 +588,7 @@ NEW_COLUMNS = {
     "campaigns": """
         db_user active_at planned_by planned_login plan max_redrives canaries abort_share
         not_before conditions started_at ended_at said step place fed_at succeeded dead_again
-        cancelled round_fed round_ended round_dead latest_ended latest_dead
+        cancelled round_fed round_ended round_dead judged_from window_dead
         late_before held_since
     """,
     "chores": "last_key place expected_at marked_by",

@@ -19,7 +19,8 @@ declare
     dead int;
     gone int;
     waiting int;
-    latest int;            -- as redrive.rules.dead_letters.campaign.latest
+    in_window int;         -- as redrive.rules.dead_letters.campaign.window
+    windows int[];         -- those in which jobs died
     its_kinds text[];
 begin
     select * into c from redrive.campaigns o
@@ -30,6 +31,7 @@ begin
     if not found then
         return null;
     end if;
+    in_window := greatest(100, ceil(10 / c.abort_share));
     with ended as materialized (
         select j.n, coalesce(d.outcome, 'cancelled') as outcome
         from redrive.campaign_jobs j
@@ -42,17 +44,20 @@ begin
         from ended e where j.campaign = c.id and j.n = e.n)
     select count(*) filter (where e.outcome = 'succeeded'),
            count(*) filter (where e.outcome = 'dead_again'),
-           count(*) filter (where e.outcome = 'cancelled')
-    into good, dead, gone from ended e;
+           count(*) filter (where e.outcome = 'cancelled'),
+           array_agg(distinct (e.n - 1) / in_window) filter (where e.outcome = 'dead_again')
+    into good, dead, gone, windows from ended e;
     if good + dead + gone > 0 then
-        latest := greatest(100, ceil(10 / c.abort_share));
         update redrive.campaigns o
         set succeeded = o.succeeded + good, dead_again = o.dead_again + dead,
             cancelled = o.cancelled + gone,
             round_ended = o.round_ended + good + dead, round_dead = o.round_dead + dead,
-            latest_ended = case when o.latest_ended >= latest then 0 else o.latest_ended end
-                           + good + dead,
-            latest_dead = case when o.latest_ended >= latest then 0 else o.latest_dead end + dead
+            window_dead = greatest(o.window_dead, (
+                select max(d.dead) from unnest(windows) as w(n), lateral (
+                    select count(*) from redrive.campaign_jobs j
+                    where j.campaign = o.id and j.n > o.judged_from
+                      and j.n > w.n * in_window and j.n <= (w.n + 1) * in_window
+                      and j.state = 'dead_again') as d(dead)))
         where o.id = c.id returning * into c;
     end if;
     -- put back and due, or parked, and nobody has begun it
@@ -70,8 +75,7 @@ begin
         'place', c.place,
         'in_flight', c.redriven - c.succeeded - c.dead_again - c.cancelled,
         'unclaimed', waiting, 'fed', c.round_fed, 'ended', c.round_ended, 'dead', c.round_dead,
-        'latest_ended', c.latest_ended, 'latest_dead', c.latest_dead,
-        'fed_at', extract(epoch from c.fed_at)::float8,
+        'window_dead', c.window_dead, 'fed_at', extract(epoch from c.fed_at)::float8,
         'now', extract(epoch from clock_timestamp())::float8,
         'rate', c.rate, 'canaries', c.canaries, 'abort_share', c.abort_share,
         'not_before', extract(epoch from c.not_before)::float8,

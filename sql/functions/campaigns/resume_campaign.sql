@@ -11,7 +11,7 @@ begin
     update redrive.campaigns c
     set state = 'waiting', said = resume_campaign_v1.why, step = c.step + 1, ended_at = null,
         active_at = clock_timestamp(), round_fed = 0, round_ended = 0,
-        round_dead = 0, latest_ended = 0, latest_dead = 0
+        round_dead = 0, judged_from = c.place, window_dead = 0
     where c.id = campaign and c.planned_login is not null and c.state in ('paused', 'aborted');
     if not found then
         raise exception using errcode = 'RD001', message = format(

@@ -18,11 +18,11 @@ MIN_ENDED = 10
 """After the canaries, the share of failures is judged only from this many ended jobs.
 """
 
-LATEST = 100
-"""Window of the latest ended jobs. In it at most twice the allowed share may die again.
-"""
+WINDOW = 100
+"""So many jobs, released one after another, are judged together: at most twice the allowed
+share of them may die again. Jobs that have not ended count as if they succeed."""
 
-LATEST_ALLOWED = 10
+WINDOW_ALLOWED = 10
 """The window is large enough to allow this many deaths, because a few may be chance."""
 
 AHEAD_SECONDS = 3.0
@@ -85,8 +85,7 @@ class Seen:
             worker has claimed.
         fed: released jobs since the campaign was started or resumed. `ended` and
             `dead`: how many ended or died since then.
-        latest_ended: ended jobs among the latest `latest(abort_share)` or more.
-            `latest_dead`: how many of them died.
+        window_dead: the most deaths in one window; see `window`.
         fed_at: instant until which the rate is used up; the next job is not due before.
             None = nothing was released yet.
         canaries: number of jobs that go first. 0 = no canaries and no ramp; breakers
@@ -109,8 +108,7 @@ class Seen:
     fed: int = 0
     ended: int = 0
     dead: int = 0
-    latest_ended: int = 0
-    latest_dead: int = 0
+    window_dead: int = 0
     now: float = 0.0
     fed_at: float | None = None
     rate: float | None = None
@@ -192,9 +190,9 @@ def _lateness(seen: Seen) -> str:
     return f"a ready job of its queues has waited for {seen.others_late:.0f} s"
 
 
-def latest(abort_share: float) -> int:
-    """Return the size of the window of latest jobs; look_at_campaign uses the same."""
-    return max(LATEST, math.ceil(LATEST_ALLOWED / abort_share))
+def window(abort_share: float) -> int:
+    """Return how many jobs in a row are judged together; look_at_campaign uses the same."""
+    return max(WINDOW, math.ceil(WINDOW_ALLOWED / abort_share))
 
 
 def exposure(canaries: int) -> int:
@@ -220,7 +218,7 @@ def is_version(said: str, wanted: str) -> bool:
 def _phase(seen: Seen) -> State:
     if seen.tries_first:
         return State.CANARY
-    is_full = not seen.canaries or _window(seen) >= _most_in_flight(seen.rate)
+    is_full = not seen.canaries or _ramp(seen) >= _most_in_flight(seen.rate)
     return State.RUNNING if is_full else State.RAMP
 
 
@@ -230,8 +228,8 @@ def _fault(seen: Seen) -> str | None:
     base = seen.canaries if seen.ended <= seen.canaries else max(seen.ended, MIN_ENDED)
     if seen.dead > share * max(base, 1):
         return f"{seen.dead} of {seen.ended} died again, more than {share:.0%}"
-    if seen.latest_dead > 2 * share * max(seen.latest_ended, latest(share)):
-        return f"{seen.latest_dead} of the latest {seen.latest_ended} died again"
+    if seen.window_dead > 2 * share * window(share):
+        return f"{seen.window_dead} of {window(share)} in a row died again"
     if seen.canaries and seen.fed:
         for name in _open(seen):
             return f"breaker {name} is open"
@@ -290,12 +288,12 @@ def _room(seen: Seen) -> int:
         return seen.canaries - seen.fed
     in_flight = _most_in_flight(seen.rate)
     if seen.canaries:
-        in_flight = min(in_flight, _window(seen))
+        in_flight = min(in_flight, _ramp(seen))
     room = in_flight - seen.in_flight
     return min(room, UNCLAIMED - seen.unclaimed) if seen.rate is None else room
 
 
-def _window(seen: Seen) -> int:
+def _ramp(seen: Seen) -> int:
     """Return the ramp's limit, which doubles each time the released jobs have ended."""
     return seen.canaries + seen.ended
 
