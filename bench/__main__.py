@@ -78,11 +78,15 @@ def _tables(*, full: bool) -> Iterator[Table]:
             partial(scenarios.drain, workers=n),
             clients=n,
         )
-    yield Table("tracing", "drain, spans exported", scenarios.traced, variants=tuple(COLLECTORS))
+    yield Table(
+        "tracing", "drain, spans exported", scenarios.traced, variants=tuple(COLLECTORS)
+    )
     yield Table("idle", "idle worker", scenarios.idle, only_ours=True)
     yield Table("latency", "latency, idle", scenarios.latency)
     yield Table(
-        "enqueue", "enqueue, one by one", partial(scenarios.enqueue, way="single", full=2000)
+        "enqueue",
+        "enqueue, one by one",
+        partial(scenarios.enqueue, way="single", full=2000),
     )
     yield Table(
         "enqueue",
@@ -94,18 +98,32 @@ def _tables(*, full: bool) -> Iterator[Table]:
         title = f"latency, at {part:.0%} of its mixed speed"
         yield Table(f"load{part:.0%}", title, partial(_at_load, part=part))
     for name, (use, work, payload, jobs) in HANDLERS.items():
-        measure = partial(scenarios.drain, use=use, work=work, payload=payload, full=jobs)
+        measure = partial(
+            scenarios.drain, use=use, work=work, payload=payload, full=jobs
+        )
         yield Table(f"handlers {name}", f"256 slots, {name}", measure)
-    for held, snapshot in ((False, "no snapshot held"), (True, "one snapshot held open")):
-        title, long = f"mixed for 60 s, {snapshot}", partial(scenarios.mixed, full=60, batch=500)
+    for held, snapshot in (
+        (False, "no snapshot held"),
+        (True, "one snapshot held open"),
+    ):
+        title, long = (
+            f"mixed for 60 s, {snapshot}",
+            partial(scenarios.mixed, full=60, batch=500),
+        )
         yield Table("snapshot", title, partial(long, held=held), once=True)
         title = f"2,000 jobs/s of 1 ms for 3 minutes, {snapshot}"
         yield Table("steady", title, partial(scenarios.steady, held=held), once=True)
-    yield Table("fleet", "many workers", scenarios.fleet, variants=tuple(scenarios.FLEETS))
+    yield Table(
+        "fleet", "many workers", scenarios.fleet, variants=tuple(scenarios.FLEETS)
+    )
     yield Table("backlog", "a million waiting", scenarios.backlog, once=True)
     depths = (10_000, 1_000_000, 10_000_000) if full else (10_000, 1_000_000)
     yield Table(
-        "claim", "claim of 100", partial(scenarios.claims, depths=depths), only_ours=True, once=True
+        "claim",
+        "claim of 100",
+        partial(scenarios.claims, depths=depths),
+        only_ours=True,
+        once=True,
     )
     title = "what features cost, from enqueue to end"
     yield Table("features", title, features.feature, variants=tuple(features.FEATURES))
@@ -117,10 +135,14 @@ def _tables(*, full: bool) -> Iterator[Table]:
     title = "a campaign over many dead letters"
     yield Table("campaign", title, campaigns.campaign, variants=tuple(campaigns.CASES))
     title = "console, beside a million dead letters and five million live jobs"
-    yield Table("console", title, console.Pages(), variants=tuple(console.PATHS), once=True)
+    yield Table(
+        "console", title, console.Pages(), variants=tuple(console.PATHS), once=True
+    )
 
 
-def _cases(table: Table, lab: Lab, systems: list[System], pgbench: Sequence[str]) -> Iterator[Case]:
+def _cases(
+    table: Table, lab: Lab, systems: list[System], pgbench: Sequence[str]
+) -> Iterator[Case]:
     """The rows of a table."""
     for variant in table.variants if REDRIVE in systems else ():
         yield Case(table.title, variant, partial(table.measure, lab, REDRIVE, variant))
@@ -130,7 +152,9 @@ def _cases(table: Table, lab: Lab, systems: list[System], pgbench: Sequence[str]
     for name in pgbench if table.clients else []:
         script = "fused.sql" if name.endswith("fused") else "loop.sql"
         yield Case(
-            table.title, name, partial(scenarios.pgbench, lab, script, clients=table.clients)
+            table.title,
+            name,
+            partial(scenarios.pgbench, lab, script, clients=table.clients),
         )
 
 
@@ -142,7 +166,9 @@ def _at_load(lab: Lab, system: System, *, part: float) -> Figures:
     was not yet.
     """
     if system.name not in _mixed_speed:
-        _mixed_speed[system.name] = scenarios.mixed(lab, system, full=10)["jobs_per_second"]
+        _mixed_speed[system.name] = scenarios.mixed(lab, system, full=10)[
+            "jobs_per_second"
+        ]
     return scenarios.loaded(lab, system, rate=_mixed_speed[system.name] * part)
 
 
@@ -156,17 +182,24 @@ def _arguments() -> argparse.Namespace:
         " load (or load50,load90), handlers (or 'handlers waits'), snapshot, steady, fleet,"
         " backlog, claim, features, recovery, dlq, campaign, console",
     )
-    parser.add_argument("--systems", help="names or their beginnings, and pgbench; all by default")
+    parser.add_argument(
+        "--systems", help="names or their beginnings, and pgbench; all by default"
+    )
     parser.add_argument("--quick", action="store_true", help="a fifth of the length")
     parser.add_argument(
-        "--repeat", type=int, default=3, help="runs of each, interleaved (3); the longest have one"
+        "--repeat",
+        type=int,
+        default=3,
+        help="runs of each, interleaved (3); the longest have one",
     )
     parser.add_argument(
         "--peers",
         type=Path,
         help="where peers are installed and stay; by default they go with the run",
     )
-    parser.add_argument("--name", default="latest", help="of the files in bench/results")
+    parser.add_argument(
+        "--name", default="latest", help="of the files in bench/results"
+    )
     return parser.parse_args()
 
 
@@ -181,13 +214,16 @@ def _run(case: Case, report: Report) -> None:
     report.add(case.scenario, case.system, figures)
     shown = " ".join(f"{name}={value:.5g}" for name, value in figures.items())
     print(
-        f"{case.scenario} | {case.system} | {shown} | {time.monotonic() - began:.0f} s", flush=True
+        f"{case.scenario} | {case.system} | {shown} | {time.monotonic() - began:.0f} s",
+        flush=True,
     )
 
 
 def main() -> int:
     """Run what was asked for. Returns the exit status."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # take servers and workers along
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # take servers and workers along
     asked = _arguments()
     only = tuple(asked.only.split(",")) if asked.only else None
     names = asked.systems.split(",") if asked.systems else None

@@ -38,7 +38,9 @@ def planned(lab: Lab, system: System) -> Figures:
     """Seconds to plan it, and memory of who asks and of the server's process."""
     with lab.session(system) as at:
         letters = _buried(lab, at)
-        with connect(lab.server.url_of(at.database), name="bench", statement_timeout="0") as conn:
+        with connect(
+            lab.server.url_of(at.database), name="bench", statement_timeout="0"
+        ) as conn:
             client, server, most = os.getpid(), conn.info.backend_pid, 0
             memory, cpu = usage.memory([client]), usage.cpu_of(server)
             began = time.perf_counter()

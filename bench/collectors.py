@@ -44,7 +44,9 @@ def _never_answers() -> Iterator[str]:
 def _drops() -> Iterator[str]:
     """The backlog is full, so packets that would connect are dropped, as by a firewall."""
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        listener = stack.enter_context(
+            socket.create_server(("127.0.0.1", 0), backlog=0)
+        )
         address = listener.getsockname()
         while True:
             try:

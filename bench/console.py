@@ -163,7 +163,9 @@ def _get(port: int, path: str) -> float:
     signed = {"x-forwarded-user": "ada", "x-forwarded-groups": "oncall"}
     began = time.perf_counter()
     try:
-        with urlopen(Request(f"http://127.0.0.1:{port}{path}", headers=signed), timeout=60) as page:
+        with urlopen(
+            Request(f"http://127.0.0.1:{port}{path}", headers=signed), timeout=60
+        ) as page:
             page.read()
     except HTTPError as error:
         msg = f"{path}: {error.code} {error.read()[-800:]!r}"
@@ -228,6 +230,8 @@ class Pages:
             migrate(conn)
             write(conn, round(LETTERS * lab.size), round(JOBS * lab.size))
             self._paths = paths(conn, round(LETTERS * lab.size / 10))
-        process, self._port = self._open.enter_context(served(lab.server.url_of("bench_console")))
+        process, self._port = self._open.enter_context(
+            served(lab.server.url_of("bench_console"))
+        )
         self._pid = process.pid
         self._people = self._open.enter_context(ThreadPoolExecutor(AT_ONCE))

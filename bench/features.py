@@ -39,7 +39,8 @@ LIMITED: Mapping[str, Any] = {"limits": ["bench"]}
 FEATURES = {
     "plain": Feature(),
     "limit, with room": Feature(
-        **LIMITED, setting="select redrive.set_limit_v1('bench', 100000, null, 'bench', 'bench')"
+        **LIMITED,
+        setting="select redrive.set_limit_v1('bench', 100000, null, 'bench', 'bench')",
     ),
     "limit of 8, the others wait": Feature(
         **LIMITED,
@@ -47,9 +48,12 @@ FEATURES = {
         full=4_000,
     ),
     "rate, with room": Feature(
-        **LIMITED, setting="select redrive.set_limit_v1('bench', null, 1e6, 'bench', 'bench')"
+        **LIMITED,
+        setting="select redrive.set_limit_v1('bench', null, 1e6, 'bench', 'bench')",
     ),
-    "ordering key, 1,000 of them": Feature(fields=lambda i: {"ordering_key": f"k{i % 1000}"}),
+    "ordering key, 1,000 of them": Feature(
+        fields=lambda i: {"ordering_key": f"k{i % 1000}"}
+    ),
     "idempotency key": Feature(fields=lambda i: {"idempotency_key": f"order-{i}"}),
     "unique_for": Feature(fields=lambda _: {"unique_for": 3600.0, "unique_by": ["i"]}),
     "batch": Feature(in_batch=True),
@@ -57,7 +61,9 @@ FEATURES = {
     "checkpoint": Feature(does="checkpoint", full=10_000),
     "progress": Feature(does="progress"),
     "result": Feature(does="result"),
-    "history": Feature(setting="select redrive.set_history_v1('default', 7, 'bench', 'bench')"),
+    "history": Feature(
+        setting="select redrive.set_history_v1('default', 7, 'bench', 'bench')"
+    ),
 }
 
 

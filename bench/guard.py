@@ -91,7 +91,9 @@ def main() -> int:
             dearer.append(name)
     if dearer:
         print(f"a job costs more: {'; '.join(dearer)}", file=sys.stderr)
-        print("if it has to: make bench-guard ARGS=--renew, and say why", file=sys.stderr)
+        print(
+            "if it has to: make bench-guard ARGS=--renew, and say why", file=sys.stderr
+        )
     return int(bool(dearer))
 
 
@@ -168,7 +170,9 @@ def _enqueue_single(at: Session) -> None:
 def _enqueue_many(at: Session) -> None:
     for first in range(0, MANY, CHUNK):
         numbers = range(first, first + CHUNK)
-        enqueue_many(at.monitor, [{"kind": "noop", "payload": {"i": i}} for i in numbers])
+        enqueue_many(
+            at.monitor, [{"kind": "noop", "payload": {"i": i}} for i in numbers]
+        )
 
 
 def _drain(at: Session, jobs: int) -> None:
@@ -179,12 +183,18 @@ def _drain(at: Session, jobs: int) -> None:
 def _loops(at: Session, meter: Meter) -> Figures:
     """What both sides are measured in: work that no change of ours touches."""
     conn = at.monitor
-    conn.execute("create temp table if not exists loop (id bigint primary key, body jsonb)")
+    conn.execute(
+        "create temp table if not exists loop (id bigint primary key, body jsonb)"
+    )
 
     def ask() -> None:
         for i in range(STATEMENTS):
-            conn.execute("insert into loop values (%s, jsonb_build_object('i', 1))", (i,))
-            conn.execute("update loop set body = body || '{\"j\": 2}' where id = %s", (i,))
+            conn.execute(
+                "insert into loop values (%s, jsonb_build_object('i', 1))", (i,)
+            )
+            conn.execute(
+                "update loop set body = body || '{\"j\": 2}' where id = %s", (i,)
+            )
             conn.execute("delete from loop where id = %s", (i,))
 
     def compute() -> None:
@@ -196,7 +206,9 @@ def _loops(at: Session, meter: Meter) -> Figures:
     database = meter.spent("loop", STATEMENTS, ask)
     client = meter.spent("loop", TURNS, compute)
     return {
-        **{name: value for name, value in database.items() if name.endswith("database")},
+        **{
+            name: value for name, value in database.items() if name.endswith("database")
+        },
         **{name: value for name, value in client.items() if name.endswith("client")},
     }
 

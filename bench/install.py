@@ -96,7 +96,15 @@ class Peers:
             source = shutil.copytree(
                 DRIVERS / system.driver, self._rust / "source", dirs_exist_ok=True
             )
-            _call("cargo", "build", "--quiet", "--release", "--target-dir", self._rust, cwd=source)
+            _call(
+                "cargo",
+                "build",
+                "--quiet",
+                "--release",
+                "--target-dir",
+                self._rust,
+                cwd=source,
+            )
 
     def _version(self, system: System) -> str:
         if system.made_of == "python":
@@ -113,7 +121,9 @@ class Peers:
                 if line.strip().startswith("github.com/riverqueue/river ")
             )
         if system.made_of == "rust":
-            manifest = tomllib.loads((DRIVERS / system.driver / "Cargo.toml").read_text())
+            manifest = tomllib.loads(
+                (DRIVERS / system.driver / "Cargo.toml").read_text()
+            )
             return str(manifest["dependencies"][system.driver]).lstrip("=")
         return "this checkout"
 

@@ -40,7 +40,14 @@ def draw(medians: Medians, title: str) -> None:
     )
     places = list(grid.flat)
     for axes, (scenario, name, unit) in zip(places, shown, strict=False):
-        _bars(axes, {system: row[name] for system, row in medians[scenario].items() if name in row})
+        _bars(
+            axes,
+            {
+                system: row[name]
+                for system, row in medians[scenario].items()
+                if name in row
+            },
+        )
         axes.set_title(f"{scenario}: {unit}", fontsize=9, loc="left")
     for axes in places[len(shown) :]:
         axes.set_axis_off()

@@ -94,9 +94,14 @@ def _fill(conn: Connection, table: Table) -> None:
 
 def _log_statements(at: Session) -> None:
     database = sql.Identifier(at.database)
-    for name, value in (("log_min_duration_statement", "0"), ("log_parameter_max_length", "0")):
+    for name, value in (
+        ("log_min_duration_statement", "0"),
+        ("log_parameter_max_length", "0"),
+    ):
         at.monitor.execute(
-            sql.SQL("alter database {} set {} = {}").format(database, sql.Identifier(name), value)
+            sql.SQL("alter database {} set {} = {}").format(
+                database, sql.Identifier(name), value
+            )
         )
 
 

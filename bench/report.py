@@ -24,7 +24,10 @@ UNITS = {
 
 def machine() -> dict[str, str]:
     """Where this ran."""
-    cpuinfo, memory = Path("/proc/cpuinfo").read_text(), Path("/proc/meminfo").read_text()
+    cpuinfo, memory = (
+        Path("/proc/cpuinfo").read_text(),
+        Path("/proc/meminfo").read_text(),
+    )
     model = next(
         (
             line.partition(":")[2].strip()
@@ -64,7 +67,9 @@ class Report:
     size: float
     machine: dict[str, str] = field(default_factory=machine)
     commit: str = field(default_factory=commit)
-    began: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
+    began: str = field(
+        default_factory=lambda: time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    )
     settings: dict[str, str] = field(default_factory=lambda: dict(SETTINGS))
     versions: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -113,12 +118,15 @@ class Report:
         if self.versions:
             yield (
                 "Versions: "
-                + ", ".join(f"{name} {version}" for name, version in self.versions.items())
+                + ", ".join(
+                    f"{name} {version}" for name, version in self.versions.items()
+                )
                 + "."
             )
         for title, entries in (("Skipped", self.missing), ("Failed", self.failed)):
             yield from (
-                f"{title}: {name}: {' '.join(why.split())[-300:]}" for name, why in entries.items()
+                f"{title}: {name}: {' '.join(why.split())[-300:]}"
+                for name, why in entries.items()
             )
         yield (
             "Medians of interleaved runs; `n` is their number."
@@ -131,7 +139,10 @@ class Report:
     def _table(self, scenario: str, by_system: dict[str, Figures]) -> Iterable[str]:
         names = list(
             dict.fromkeys(
-                name for figures in by_system.values() for name in figures if name != "jobs"
+                name
+                for figures in by_system.values()
+                for name in figures
+                if name != "jobs"
             )
         )
         rate = next((name for name in names if name.endswith("per_second")), None)
@@ -142,7 +153,11 @@ class Report:
         for system, figures in by_system.items():
             cells = [system, str(len(self.runs[scenario][system]))]
             cells += [_cell(name, figures.get(name)) for name in names]
-            cells += [f"{figures[rate] / base:.2f}" for base in bases.values()] if rate else []
+            cells += (
+                [f"{figures[rate] / base:.2f}" for base in bases.values()]
+                if rate
+                else []
+            )
             yield "| " + " | ".join(cells) + " |"
 
 

@@ -76,7 +76,9 @@ def drain(  # what can differ between drains
         at.run("enqueue", "bulk", jobs, payload=payload)
         lab.server.settle_down(at.database)
         written = lab.server.written(at.monitor)
-        at.start_workers(workers, system.config(use) | {"work": work, "collector": collector})
+        at.start_workers(
+            workers, system.config(use) | {"work": work, "collector": collector}
+        )
         begun, cpu = at.wait_for("first", 60)["t"], at.cpu()
         until_handled(at, jobs)
         until_settled(at)
@@ -119,7 +121,9 @@ def until_settled(at: Session) -> None:
     give_up = time.monotonic() + QUIET_SECONDS
     while at.left():
         if time.monotonic() > give_up:
-            raise SystemFailed(f"{at.system.name} handled all jobs but left {at.left()} unsettled")
+            raise SystemFailed(
+                f"{at.system.name} handled all jobs but left {at.left()} unsettled"
+            )
         time.sleep(0.01)
 
 
@@ -174,7 +178,10 @@ def pgbench(lab: Lab, script: str, *, clients: int = 1, full: int = 300_000) -> 
             text=True,
         ).stdout
         time.sleep(0.3)  # until the server has waited for the sessions that ended
-        cpu, client = usage.cpu(lab.server.pid, []) - before, usage.cpu_of_ended() - client
+        cpu, client = (
+            usage.cpu(lab.server.pid, []) - before,
+            usage.cpu_of_ended() - client,
+        )
         written = lab.server.written(conn) - written
         seconds = (jobs // PGBENCH_BATCH // clients * clients) / float(
             output.partition("tps = ")[2].split()[0]
@@ -197,13 +204,18 @@ def pgbench(lab: Lab, script: str, *, clients: int = 1, full: int = 300_000) -> 
 # ---------------------------------------------------------------------- enqueue
 
 
-def enqueue(lab: Lab, system: System, *, way: Literal["single", "bulk"], full: int) -> Figures:
+def enqueue(
+    lab: Lab, system: System, *, way: Literal["single", "bulk"], full: int
+) -> Figures:
     """`single`: one job per call and commit; `bulk`: the system's best way to add many."""
     with lab.session(system) as at:
         before = lab.server.written(at.monitor)
         added = at.run("enqueue", way, lab.jobs(system, full))
         written = lab.server.written(at.monitor) - before
-    return {"jobs_per_second": added["n"] / added["secs"], "wal_bytes": written.wal / added["n"]}
+    return {
+        "jobs_per_second": added["n"] / added["secs"],
+        "wal_bytes": written.wal / added["n"],
+    }
 
 
 # ---------------------------------------------------------------------- latency
@@ -228,7 +240,10 @@ def loaded(lab: Lab, system: System, *, rate: float, workers: int = 1) -> Figure
         time.sleep(3)
         at.start_producer("load", seconds, rate)
         found = latencies(at, seconds + 5, None, skip=40)
-        return found | {"rate": rate, "handled_per_second": sum(at.handled.values()) / seconds}
+        return found | {
+            "rate": rate,
+            "handled_per_second": sum(at.handled.values()) / seconds,
+        }
 
 
 STEADY_RATE, WINDOW_SECONDS = 2000.0, 30.0
@@ -278,7 +293,9 @@ def start_all(at: Session, workers: int) -> None:
         before = now
 
 
-def latencies(at: Session, seconds: float, wanted: int | None, skip: int = 5) -> Figures:
+def latencies(
+    at: Session, seconds: float, wanted: int | None, skip: int = 5
+) -> Figures:
     """Of the probes that a producer enqueues, until all that are wanted have begun."""
     enqueued, began = probed(at, seconds, wanted)
     probes = sorted(began.keys() & enqueued.keys())[skip:]
@@ -340,7 +357,11 @@ def mixed(  # what can differ
         written = lab.server.written(at.monitor)
         cpu, began = at.cpu(), time.time()
         series = [(began, float(sum(at.handled.values())))]
-        reports = (event for event in at.events(time.monotonic() + seconds) if event["ev"] == "n")
+        reports = (
+            event
+            for event in at.events(time.monotonic() + seconds)
+            if event["ev"] == "n"
+        )
         series += ((time.time(), float(sum(at.handled.values()))) for _ in reports)
         cpu = at.cpu() - cpu
         written = lab.server.written(at.monitor) - written
@@ -368,7 +389,9 @@ def _slices(series: list[tuple[float, float]], seconds: float) -> list[float]:
     for k in range(SLICES):
         part = [(t, n) for t, n in series if k * width <= t - t0 <= (k + 1) * width]
         rates.append(
-            (part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0]) if len(part) > 1 else 0.0
+            (part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0])
+            if len(part) > 1
+            else 0.0
         )
     return rates
 
@@ -406,7 +429,9 @@ def backlog(lab: Lab, system: System) -> Figures:
             figures[f"{name}_per_second"] = (sum(at.handled.values()) - before) / (
                 time.time() - began
             )
-    return figures | {"ratio": figures["deep_per_second"] / figures["shallow_per_second"]}
+    return figures | {
+        "ratio": figures["deep_per_second"] / figures["shallow_per_second"]
+    }
 
 
 # ---------------------------------------------------------------------- dead letters
@@ -498,12 +523,16 @@ def redriven(lab: Lab, system: System) -> Figures:
         return {"jobs_per_second": planned.matched / (time.time() - began)}
 
 
-def claims(lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000_000)) -> Figures:
+def claims(
+    lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000_000)
+) -> Figures:
     """Milliseconds to claim 100 jobs, floor and all, with few and with many waiting."""
     figures: Figures = {}
     with (
         lab.session(system) as at,
-        connect(lab.server.url_of(at.database), name="bench", statement_timeout="0") as conn,
+        connect(
+            lab.server.url_of(at.database), name="bench", statement_timeout="0"
+        ) as conn,
     ):
         it = store.Registration("bench", "", 60.0, ["*"], None)
         worker, there = store.register(conn, it), 0
@@ -515,7 +544,9 @@ def claims(lab: Lab, system: System, *, depths: tuple[int, ...] = (10_000, 1_000
             lab.server.settle_down(at.database)
             there = depth - _CLAIMS * 100
             figures[f"claim_ms_{depth}"] = _claim_ms(conn, worker)
-    return figures | {"ratio": figures[f"claim_ms_{depths[-1]}"] / figures[f"claim_ms_{depths[0]}"]}
+    return figures | {
+        "ratio": figures[f"claim_ms_{depths[-1]}"] / figures[f"claim_ms_{depths[0]}"]
+    }
 
 
 _CLAIMS = 60

@@ -81,7 +81,11 @@ on conflict (queue, kind, event, reason) do update set n = excluded.n
 
 
 def fill(
-    conn: Connection, table: LiteralString, statement: LiteralString, n: int, until: float
+    conn: Connection,
+    table: LiteralString,
+    statement: LiteralString,
+    n: int,
+    until: float,
 ) -> int:
     """Write up to `n` rows, with the indexes made at the end. Returns how many it was time for."""
     indexes = conn.execute(
@@ -181,7 +185,11 @@ def measure(url: str) -> None:
             used = cpu_of(conn.info.backend_pid)
             print(
                 "the snapshot alone:       ",
-                timed(lambda: conn.execute("select redrive.stats_v1('0')").fetchone(), 100, 0.02),
+                timed(
+                    lambda: conn.execute("select redrive.stats_v1('0')").fetchone(),
+                    100,
+                    0.02,
+                ),
             )
             spent = cpu_of(conn.info.backend_pid) - used
             print(

@@ -38,7 +38,9 @@ class Written:
 
     def __sub__(self, other: "Written") -> "Written":
         return Written(
-            self.wal - other.wal, self.images - other.images, self.commits - other.commits
+            self.wal - other.wal,
+            self.images - other.images,
+            self.commits - other.commits,
         )
 
 
@@ -58,13 +60,17 @@ class Server:
 
     def connect(self, database: str = "postgres") -> Connection:
         """A connection of the harness."""
-        return psycopg.connect(self.url_of(database), autocommit=True, application_name="bench")
+        return psycopg.connect(
+            self.url_of(database), autocommit=True, application_name="bench"
+        )
 
     def fresh(self, database: str) -> None:
         """An empty database; an older one of the name goes."""
         with self.connect() as conn:
             name = sql.Identifier(database)
-            conn.execute(sql.SQL("drop database if exists {} with (force)").format(name))
+            conn.execute(
+                sql.SQL("drop database if exists {} with (force)").format(name)
+            )
             conn.execute(sql.SQL("create database {}").format(name))
 
     def settle_down(self, database: str) -> None:
@@ -75,7 +81,9 @@ class Server:
 
     def written(self, conn: Connection) -> Written:
         """What has been written so far. Takes a second: until all sessions have reported."""
-        (wal,) = conn.execute("select pg_current_wal_insert_lsn() - '0/0'").fetchone() or (0,)
+        (wal,) = conn.execute(
+            "select pg_current_wal_insert_lsn() - '0/0'"
+        ).fetchone() or (0,)
         time.sleep(1.1)
         row = conn.execute(
             "select (select wal_fpi from pg_stat_wal),"
@@ -95,7 +103,9 @@ class Server:
 @contextlib.contextmanager
 def running(settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
     """A new server in a directory that goes with it, with settings besides SETTINGS."""
-    with tempfile.TemporaryDirectory(prefix="redrive-bench-", ignore_cleanup_errors=True) as home:
+    with tempfile.TemporaryDirectory(
+        prefix="redrive-bench-", ignore_cleanup_errors=True
+    ) as home:
         postgres = EmbeddedPostgres(Path(home), settings=SETTINGS | dict(settings))
         Path(home).chmod(0o755)  # the server runs as somebody else when we are root
         postgres.start()

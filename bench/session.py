@@ -29,7 +29,9 @@ class SystemFailed(Exception):
 class Session:
     """A system at work."""
 
-    def __init__(self, server: Server, system: System, command: list[str], scratch: Path) -> None:
+    def __init__(
+        self, server: Server, system: System, command: list[str], scratch: Path
+    ) -> None:
         self.server, self.system = server, system
         self.database = "bench_" + system.name.replace("-", "_")
         self._command = command
@@ -55,7 +57,12 @@ class Session:
             "BENCH_URL": url,
             "BENCH_PROGRESS": str(self._progress),
         }
-        return os.environ | own | {"NODE_NO_WARNINGS": "1", "PYTHONDONTWRITEBYTECODE": "1"} | more
+        return (
+            os.environ
+            | own
+            | {"NODE_NO_WARNINGS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+            | more
+        )
 
     def run(self, *arguments: object, payload: int = 0) -> Event:
         """Run a command of the driver to its end. Returns its last event."""
@@ -96,7 +103,9 @@ class Session:
 
     def start_workers(self, count: int, config: dict[str, Any]) -> None:
         """Start worker processes."""
-        self.workers += [self._spawn("worker", json.dumps(config)) for _ in range(count)]
+        self.workers += [
+            self._spawn("worker", json.dumps(config)) for _ in range(count)
+        ]
 
     def start_producer(self, *command: object, payload: int = 0) -> None:
         """Start a producer: produce, load or probe."""

@@ -177,4 +177,6 @@ def chosen(names: list[str] | None) -> list[System]:
     """The systems of these names, or of names that begin so; all when None."""
     if names is None:
         return list(ALL)
-    return [system for system in ALL if any(system.name.startswith(name) for name in names)]
+    return [
+        system for system in ALL if any(system.name.startswith(name) for name in names)
+    ]

@@ -86,7 +86,9 @@ def memory(pids: list[int], field: str = "Pss") -> int:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
+        total += sum(
+            int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:")
+        )
     return total
 
 
@@ -95,9 +97,9 @@ def resident(pids: list[int]) -> int:
     total = 0
     for pid in pids:
         try:
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf(
-                "SC_PAGE_SIZE"
-            )
+            total += int(
+                Path(f"/proc/{pid}/statm").read_text().split()[1]
+            ) * os.sysconf("SC_PAGE_SIZE")
         except OSError:
             continue
     return total

@@ -4,7 +4,9 @@ import subprocess
 from pathlib import Path
 
 
-def certificate(home: Path, name: str, *, names: str = "", signer: Path | None = None) -> Path:
+def certificate(
+    home: Path, name: str, *, names: str = "", signer: Path | None = None
+) -> Path:
     """Make a certificate, its key beside it as .key; where it is.
 
     Args:
@@ -31,6 +33,8 @@ def certificate(home: Path, name: str, *, names: str = "", signer: Path | None =
     if signer is not None:
         command += ["-CA", str(signer), "-CAkey", str(signer.with_suffix(".key"))]
     command += ["-keyout", str(made.with_suffix(".key")), "-out", str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     return made

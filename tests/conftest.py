@@ -78,7 +78,9 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"postgres: {', '.join(names)}; on {', '.join(older)} {share} (--older)"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     """Leave out what is not in the sample of the older servers, and keep groups together."""
     if config.getoption("older") == "sample":
         left_out = [item for item in items if not _is_in_sample(item)]
@@ -121,7 +123,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         SQL_TESTS in metafunc.definition.path.parents
         or metafunc.definition.get_closest_marker("every_version")
     )
-    metafunc.parametrize("server_name", names if is_for_all else names[-1:], scope="session")
+    metafunc.parametrize(
+        "server_name", names if is_for_all else names[-1:], scope="session"
+    )
 
 
 def _server_names() -> list[str]:

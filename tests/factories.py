@@ -83,7 +83,9 @@ def make_jobs(
     return [row[0] for row in rows]
 
 
-def make_worker(conn: Connection, name: str = "worker-1", ttl: float | None = None) -> int:
+def make_worker(
+    conn: Connection, name: str = "worker-1", ttl: float | None = None
+) -> int:
     """Register a worker. Returns its id. Without a `ttl` of its own it is judged by its rescuer."""
     if ttl is not None:
         return store.register(conn, store.Registration(name, "test", ttl, ["*"], None))
@@ -182,7 +184,9 @@ def claim_one(conn: Connection, worker: int) -> Claimed:
 
 def complete(conn: Connection, worker: int, *jobs: Claimed) -> set[int]:
     """Complete jobs. Returns the ids that were."""
-    answer = exchange(conn, [(job.id, job.deliveries, job.claim, worker) for job in jobs])
+    answer = exchange(
+        conn, [(job.id, job.deliveries, job.claim, worker) for job in jobs]
+    )
     return {job.id for job in jobs} if answer.completed is None else answer.completed
 
 
@@ -194,13 +198,17 @@ def failure(**overrides: Any) -> str:
             "message": "no such invoice",
             "category": "bug",
             "fingerprint": "f1",
-            "detail": {"stack": [{"file": "app/jobs.py", "line": 3, "function": "charge"}]},
+            "detail": {
+                "stack": [{"file": "app/jobs.py", "line": 3, "function": "charge"}]
+            },
         }
         | overrides
     )
 
 
-def settle(conn: Connection, worker: int, job: Claimed, outcome: str, **report: Any) -> bool:
+def settle(
+    conn: Connection, worker: int, job: Claimed, outcome: str, **report: Any
+) -> bool:
     """End an attempt by retry, release, dead or cancel. Returns whether it was this worker's to
     end.
     """
@@ -211,7 +219,11 @@ def settle(conn: Connection, worker: int, job: Claimed, outcome: str, **report: 
 def bury(conn: Connection, worker: int, job: Claimed, **report: Any) -> int:
     """Dead-letter a claimed job. Returns its id."""
     if not settle(
-        conn, worker, job, "dead", **({"reason": "not_retryable", "failure": failure()} | report)
+        conn,
+        worker,
+        job,
+        "dead",
+        **({"reason": "not_retryable", "failure": failure()} | report),
     ):
         msg = f"job {job.id} was not this worker's"
         raise AssertionError(msg)
@@ -222,7 +234,10 @@ def make_dead_letter(
     conn: Connection, kind: str = "invoice.charge", payload: Any = None, **options: Any
 ) -> int:
     """Enqueue a job and let it die. Returns its id."""
-    job_id, worker = make_job(conn, kind, payload, **options), make_worker(conn, "undertaker")
+    job_id, worker = (
+        make_job(conn, kind, payload, **options),
+        make_worker(conn, "undertaker"),
+    )
     (job,) = (job for job in claim(conn, worker, 1000) if job.id == job_id)
     bury(conn, worker, job)
     store.retire(conn, worker)
@@ -235,7 +250,13 @@ def make_dead_letters(conn: Connection, count: int, **columns: Any) -> list[int]
     jobs = claim(conn, worker, count)
     reports = [
         (
-            Report(job.id, job.deliveries, "dead", reason="not_retryable", failure=failure()),
+            Report(
+                job.id,
+                job.deliveries,
+                "dead",
+                reason="not_retryable",
+                failure=failure(),
+            ),
             job.claim,
             worker,
         )
@@ -266,7 +287,8 @@ def redrive(
 def make_campaign(conn: Connection, matched: int = 1) -> int:
     """Open a campaign. Returns its id."""
     row = conn.execute(
-        "select redrive.open_campaign_v1('ada', 'the fix is out', '{}', null, %s)", (matched,)
+        "select redrive.open_campaign_v1('ada', 'the fix is out', '{}', null, %s)",
+        (matched,),
     ).fetchone()
     return row[0] if row else 0
 

@@ -38,7 +38,9 @@ class Block:
         """What is typed: after the prompts, if there are some."""
         if self.language != "console":
             return self.text
-        typed = re.findall(r"^\$ (.*(?:\n {2,}.*|(?<=\\)\n.*)*)", self.text, re.MULTILINE)
+        typed = re.findall(
+            r"^\$ (.*(?:\n {2,}.*|(?<=\\)\n.*)*)", self.text, re.MULTILINE
+        )
         return "\n".join(typed) + "\n"
 
 
@@ -58,7 +60,9 @@ def blocks(*languages: str) -> list[Block]:
     return [
         Block(page, text.count("\n", 0, found.start()) + 1, found[2], found[3])
         for page, text in pages().items()
-        for found in re.finditer(r"^( *)```(\w*)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+        for found in re.finditer(
+            r"^( *)```(\w*)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL
+        )
         if found[2] in languages
     ]
 

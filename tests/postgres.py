@@ -84,7 +84,9 @@ def connect(url: str, **settings: str) -> Connection:
 
 def installed() -> list[int]:
     """Return the versions that Debian's packages have installed, in ascending order."""
-    return sorted(int(found.parent.parent.name) for found in DEBIAN.glob("*/bin/postgres"))
+    return sorted(
+        int(found.parent.parent.name) for found in DEBIAN.glob("*/bin/postgres")
+    )
 
 
 def programs(version: int) -> Path | None:
@@ -315,7 +317,9 @@ def container(image: str) -> Iterator[Server]:
 
     options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
     with (
-        PostgresContainer(image, driver=None).with_command(f"postgres {options}") as running,
+        PostgresContainer(image, driver=None).with_command(
+            f"postgres {options}"
+        ) as running,
         contextlib.closing(Server(running.get_connection_url())) as server,
     ):
         yield server

@@ -27,7 +27,9 @@ def ask(
     """
     test = {
         "interval": "30s",
-        "input_series": [{"series": name, "values": text} for name, text in series.items()],
+        "input_series": [
+            {"series": name, "values": text} for name, text in series.items()
+        ],
         "promql_expr_test": [
             {
                 "expr": expression,
@@ -40,7 +42,11 @@ def ask(
     path = home / "story.yaml"
     path.write_text(yaml.safe_dump(made | {"tests": [test]}))
     done = subprocess.run(
-        [promtool, "test", "rules", path], capture_output=True, text=True, timeout=60, check=False
+        [promtool, "test", "rules", path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     said = done.stdout + done.stderr
     found = GOT.search(said)

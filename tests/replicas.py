@@ -48,12 +48,16 @@ class _Copy(EmbeddedPostgres):
 class Replicas:
     """A primary and its standby. With `is_synchronous`, a commit returns when both have it."""
 
-    def __init__(self, homes: tuple[Path, Path], version: int, *, is_synchronous: bool) -> None:
+    def __init__(
+        self, homes: tuple[Path, Path], version: int, *, is_synchronous: bool
+    ) -> None:
         self._version = version
         self._is_synchronous = is_synchronous
         options: Any = {"settings": SETTINGS, "programs": programs(version)}
         self.primary = EmbeddedPostgres(homes[0], version, free_port(), **options)
-        self.standby: EmbeddedPostgres = _Copy(homes[1], version, free_port(), **options)
+        self.standby: EmbeddedPostgres = _Copy(
+            homes[1], version, free_port(), **options
+        )
         self._hosts = [f"127.0.0.1:{one.port}" for one in (self.primary, self.standby)]
         self.primary.start()
         self.execute("create database redrive", database="postgres")
@@ -65,7 +69,9 @@ class Replicas:
     def url(self) -> str:
         """Both servers; a client takes the one that may write, whichever that is."""
         hosts = ",".join(self._hosts)
-        return f"postgresql://postgres@{hosts}/{DATABASE}?target_session_attrs=read-write"
+        return (
+            f"postgresql://postgres@{hosts}/{DATABASE}?target_session_attrs=read-write"
+        )
 
     def execute(
         self, statement: LiteralString, *parameters: Any, database: str = DATABASE
@@ -78,7 +84,9 @@ class Replicas:
         ((written,),) = self.execute("select pg_current_wal_lsn()::text")
         replayed: LiteralString = "select pg_last_wal_replay_lsn() >= %s::pg_lsn"
         url = self.standby.url()
-        wait_for(lambda: _execute(url, replayed, written)[0][0], what="the standby is behind")
+        wait_for(
+            lambda: _execute(url, replayed, written)[0][0], what="the standby is behind"
+        )
 
     def cut_stream(self) -> None:
         """What is committed from here on dies with the primary; to be mended by `rejoin` only."""
@@ -119,13 +127,17 @@ class Replicas:
         stream = f"host=127.0.0.1 port={self.primary.port} user=postgres"
         standby.settings = {**SETTINGS, "primary_conninfo": stream}
         standby.start()
-        streams: LiteralString = "select count(*) = 1 from pg_stat_replication where state = %s"
+        streams: LiteralString = (
+            "select count(*) = 1 from pg_stat_replication where state = %s"
+        )
         wait_for(lambda: self.execute(streams, "streaming")[0][0], what="no stream")
         if self._is_synchronous:
             _set(self.primary, "synchronous_standby_names", "*")
 
 
-def _execute(url: str, statement: LiteralString, *parameters: Any) -> list[tuple[Any, ...]]:
+def _execute(
+    url: str, statement: LiteralString, *parameters: Any
+) -> list[tuple[Any, ...]]:
     with psycopg.connect(url, autocommit=True) as conn:
         cursor = conn.execute(statement, parameters or None)
         return cursor.fetchall() if cursor.description else []
@@ -135,7 +147,9 @@ def _set(server: EmbeddedPostgres, name: str, value: str) -> None:
     """Change a setting now, and for when the server is started again."""
     server.settings = {**server.settings, name: value}
     with psycopg.connect(server.url(), autocommit=True) as conn:
-        conn.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), value))
+        conn.execute(
+            sql.SQL("alter system set {} = {}").format(sql.Identifier(name), value)
+        )
         conn.execute("select pg_reload_conf()")
 
 

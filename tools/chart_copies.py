@@ -14,7 +14,9 @@ def files() -> Files:
     for folder, pattern in COPIED:
         copies |= dict.fromkeys((CHART_FILES / folder).glob("*"))
         originals = sorted((ROOT / folder).glob(pattern))
-        copies |= {CHART_FILES / folder / path.name: path.read_text() for path in originals}
+        copies |= {
+            CHART_FILES / folder / path.name: path.read_text() for path in originals
+        }
     return copies
 
 

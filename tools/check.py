@@ -40,7 +40,12 @@ class Result(NamedTuple):
 CHECKS = (  # the slowest first, because they run side by side
     Check("types", "basedpyright"),
     Check("types of bench", "basedpyright", ("--project", "bench/pyrightconfig.json")),
-    Check("stale files", "python", ("-m", "tools.generate", "--check"), "run: make generate"),
+    Check(
+        "stale files",
+        "python",
+        ("-m", "tools.generate", "--check"),
+        "run: make generate",
+    ),
     Check("import contracts", "lint-imports", ("--no-cache",)),
     Check("spelling", "codespell"),
     Check(
@@ -72,7 +77,10 @@ def main() -> int:
     failed: list[Check] = []
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         for check, status, text, seconds in threads.map(run, CHECKS):
-            print(f"{'FAILED' if status else 'ok':8}{check.name}, {seconds:.0f} s", flush=True)
+            print(
+                f"{'FAILED' if status else 'ok':8}{check.name}, {seconds:.0f} s",
+                flush=True,
+            )
             if status:
                 print(text.rstrip())
                 failed.append(check)

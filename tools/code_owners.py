@@ -17,7 +17,8 @@ def areas(page: str) -> dict[str, list[str]]:
     table = page.partition("| I want to change ... |")[2].partition("\n\n")[0]
     rows = (line.split(" | ") for line in table.splitlines()[2:])
     return {
-        row[0].removeprefix("| "): re.findall(r"\]\(([^)]+)\)", " ".join(row[1:])) for row in rows
+        row[0].removeprefix("| "): re.findall(r"\]\(([^)]+)\)", " ".join(row[1:]))
+        for row in rows
     }
 
 

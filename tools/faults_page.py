@@ -60,7 +60,9 @@ def verdict(run: dict[str, Any]) -> str:
     again = ", ".join(f"`{kind}` {count:,}" for kind, count in run["explained"].items())
     by_old = run.get("innocents_dead_by_old_version", 0)
     lines = ["| | |", "|---|---:|"]
-    lines += [f"| {what} | {_bound(run[name], run['jobs'])} |" for name, what in ZEROS.items()]
+    lines += [
+        f"| {what} | {_bound(run[name], run['jobs'])} |" for name, what in ZEROS.items()
+    ]
     lines += [
         f"| jobs | {run['jobs']:,} |",
         f"| completed | {run['completed']:,} |",
@@ -87,7 +89,9 @@ def peers(found: dict[str, Any]) -> str:
             f"| {run['system']} | {run['version']} | {run['jobs']:,} | {cells} | {recovery}"
             f" | [{run['recovery']}]({run['page']}) |"
         )
-    done = ", ".join(f"`{kind}` {count}" for kind, count in found["results"][0]["faults"].items())
+    done = ", ".join(
+        f"`{kind}` {count}" for kind, count in found["results"][0]["faults"].items()
+    )
     return "\n".join(lines) + f"\n\nSeed {found['seed']}. Done to each: {done}.\n"
 
 
@@ -101,7 +105,9 @@ def holds(found: dict[str, Any]) -> str:
             f" | {_seconds(run['held_wait_p50'])} | {_seconds(run['held_wait_max'])}"
             f" | {run['slowest_term']} s |"
         )
-    missing = "".join(f" Not run: {name}, {why}." for name, why in found["missing"].items())
+    missing = "".join(
+        f" Not run: {name}, {why}." for name, why in found["missing"].items()
+    )
     done = found["results"][0]["faults"]
     return (
         "\n".join(lines) + f"\n\nSeed {found['seed']}. Done to each: `hold_transaction`"

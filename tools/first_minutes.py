@@ -52,10 +52,15 @@ def commands() -> Iterator[tuple[str, str]]:
     text = (ROOT / "docs" / "tutorial.md").read_text()
     for language, block in BLOCK.findall(text):
         if language == "python":
-            file, _, at_end = block.partition("\n")[0].removeprefix("# ").partition(", ")
+            file, _, at_end = (
+                block.partition("\n")[0].removeprefix("# ").partition(", ")
+            )
             body = block.partition("\n")[2] if at_end else block
             to = ">>" if at_end else ">"
-            yield f"cat {to} {file} <<'END'\n{body}END", f"cat {to} {file} <<'END'\n{body}END\n"
+            yield (
+                f"cat {to} {file} <<'END'\n{body}END",
+                f"cat {to} {file} <<'END'\n{body}END\n",
+            )
         else:
             for line in re.findall(r"^\$ (.*)", block, re.MULTILINE):
                 yield line, SERVE if line == "python postgres.py" else f"{line}\n"
@@ -76,11 +81,23 @@ def played(dist: Path, wheel: str) -> Iterator[str]:
     """Yield the lines that the container prints."""
     needed = f"'redrive[embedded] @ file:///dist/{wheel}'"
     instead = {INSTALL: f"pip install --quiet {needed}"}
-    command = [*RUN, "--rm", "--interactive", "--volume", f"{dist}:/dist:ro", "--workdir", "/home"]
+    command = [
+        *RUN,
+        "--rm",
+        "--interactive",
+        "--volume",
+        f"{dist}:/dist:ro",
+        "--workdir",
+        "/home",
+    ]
     command += [f"--env={name}={value}" for name, value in TERMINAL.items()]
     command += [IMAGE, "bash"]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as container:
         assert container.stdin  # noqa: S101 # both are pipes
         assert container.stdout  # noqa: S101 # as above
@@ -99,7 +116,9 @@ def main() -> None:
         (wheel,) = Path(dist).glob("*.whl")
         began = time.monotonic()
         for line in played(Path(dist), wheel.name):
-            passed = f"  [{time.monotonic() - began:.0f} s]" if line.startswith("$ ") else ""
+            passed = (
+                f"  [{time.monotonic() - began:.0f} s]" if line.startswith("$ ") else ""
+            )
             said.append(f"{line.rstrip()}{passed}")
             print(said[-1], flush=True)
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(said).strip())

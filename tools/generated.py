@@ -48,7 +48,8 @@ def between_marks(page: Path, name: str, text: str, held: str | None = None) -> 
     """
     marks = re.compile(rf"(<!-- {name}:.*?-->\n).*?(<!-- /{name} -->)", re.DOTALL)
     made, found = marks.subn(
-        lambda mark: mark[1] + text + mark[2], page.read_text() if held is None else held
+        lambda mark: mark[1] + text + mark[2],
+        page.read_text() if held is None else held,
     )
     if found != 1:
         message = f"{page} has the marks of {name} {found} times"
@@ -65,7 +66,9 @@ def main(*generators: Callable[[], Files]) -> None:
 
 def add_check(options: argparse.ArgumentParser) -> None:
     """Add the option that every generator has."""
-    options.add_argument("--check", action="store_true", help="write nothing, name what is stale")
+    options.add_argument(
+        "--check", action="store_true", help="write nothing, name what is stale"
+    )
 
 
 def run(*generators: Callable[[], Files], check: bool) -> int:
@@ -74,7 +77,9 @@ def run(*generators: Callable[[], Files], check: bool) -> int:
     Returns the exit status: 1 if this is a check and a file is stale.
     """
     act = stale if check else write
-    changed = [os.path.relpath(path) for generator in generators for path in act(generator())]
+    changed = [
+        os.path.relpath(path) for generator in generators for path in act(generator())
+    ]
     for path in changed:
         print(f"{path} is stale; run: make generate" if check else f"wrote {path}")
     return int(check and bool(changed))

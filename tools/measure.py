@@ -25,7 +25,18 @@ SHOWN = 5
 
 RELATIVES = {"what", "whatever", "whether", "which", "who", "whoever", "whom", "whose"}
 POINTERS = {"those", "these", "that", "this", "it", "its", "such", "so"}
-CONJUNCTIONS = {"as", "how", "if", "of", "since", "until", "up", "when", "where", "while"}
+CONJUNCTIONS = {
+    "as",
+    "how",
+    "if",
+    "of",
+    "since",
+    "until",
+    "up",
+    "when",
+    "where",
+    "while",
+}
 SUBORDINATE = RELATIVES | POINTERS | CONJUNCTIONS
 """First words that make a docstring hard to read.
 
@@ -73,7 +84,9 @@ def _module(root: Path, path: Path) -> Module:
 
 def functions(found: Iterable[Module]) -> list[Figure]:
     """Return the nodes of every function and method, the largest first."""
-    counted = [figure for module in found for figure in _functions(module.tree, module.name)]
+    counted = [
+        figure for module in found for figure in _functions(module.tree, module.name)
+    ]
     return sorted(counted, reverse=True)
 
 
@@ -110,8 +123,12 @@ def imports(found: Iterable[Module]) -> Graph:
     by_name = {module.name: module for module in found}
     graph: Graph = {}
     for name, module in by_name.items():
-        asked = (each for node in ast.walk(module.tree) for each in _asked(node, module))
-        graph[name] = {owner for each in asked if (owner := _owner(each, by_name))} - {name}
+        asked = (
+            each for node in ast.walk(module.tree) for each in _asked(node, module)
+        )
+        graph[name] = {owner for each in asked if (owner := _owner(each, by_name))} - {
+            name
+        }
     return graph
 
 
@@ -170,12 +187,16 @@ def names_per_folder(directory: Path) -> list[Figure]:
     The fullest folder comes first.
     """
     folders = {path.parent for path in directory.rglob("*.py")} - {directory}
-    counted = (Figure(_names(folder), str(folder.relative_to(directory))) for folder in folders)
+    counted = (
+        Figure(_names(folder), str(folder.relative_to(directory))) for folder in folders
+    )
     return sorted(counted, reverse=True)
 
 
 def _names(folder: Path) -> int:
-    return sum(not path.name.startswith((".", "__pycache__")) for path in folder.iterdir())
+    return sum(
+        not path.name.startswith((".", "__pycache__")) for path in folder.iterdir()
+    )
 
 
 def measure(directory: Path) -> dict[str, Any]:
@@ -222,7 +243,9 @@ def _docstrings(found: list[Module]) -> dict[str, Any]:
         text.split()[0].strip("`*.,:").lower()
         for module in found
         for node in ast.walk(module.tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        )
         and (text := ast.get_docstring(node))
     ]
     hard = sum(word in SUBORDINATE for word in first_words)
@@ -236,7 +259,10 @@ def methods(found: Iterable[Module]) -> list[Figure]:
     """Count the methods of every class, the most first."""
     counted = [
         Figure(
-            sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body),
+            sum(
+                isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+                for each in node.body
+            ),
             f"{module.name}.{node.name}",
         )
         for module in found
@@ -364,7 +390,9 @@ def main() -> None:
     )
     options.add_argument("directory", nargs="?", type=Path, default=ROOT / "service")
     options.add_argument("--json", action="store_true", help="for machines")
-    options.add_argument("--tighten", action="store_true", help="lower the bounds of `make check`")
+    options.add_argument(
+        "--tighten", action="store_true", help="lower the bounds of `make check`"
+    )
     chosen = options.parse_args()
     if chosen.tighten:
         tighten()

@@ -31,7 +31,11 @@ NOT_SHOWN: dict[str, str] = {
 """Metrics on no dashboard and in no alert, and why they are exported nevertheless."""
 
 METRIC = re.compile(r"\bredrive_[a-z0-9_]+\b(?=\{|\[| offset|\)|$| )")
-SERIES_OF = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+SERIES_OF = {
+    "counter": ("_total",),
+    "histogram": ("_bucket", "_sum", "_count"),
+    "gauge": ("",),
+}
 
 HEAD = """\
 # Metrics
@@ -115,7 +119,11 @@ def used() -> dict[str, set[str]]:
             found.setdefault(name, set()).add("alerts")
     for path in sorted((ROOT / "dashboards").glob("*.json")):
         board = json.loads(path.read_text())
-        asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+        asked = [
+            target["expr"]
+            for panel in board["panels"]
+            for target in panel.get("targets", ())
+        ]
         asked += [mark["expr"] for mark in board["annotations"]["list"]]
         for expression in asked:
             for name in _metrics(expression, {}):
@@ -131,7 +139,9 @@ def recorded(expression: str) -> set[str]:
 def _metrics(expression: str, behind: dict[str, str]) -> set[str]:
     """Return the names of metrics, including those behind recording rules."""
     found = set(METRIC.findall(re.sub(r"\{[^}]*\}", "{", expression)))
-    return found.union(*(_metrics(behind[name], {}) for name in recorded(expression) & set(behind)))
+    return found.union(
+        *(_metrics(behind[name], {}) for name in recorded(expression) & set(behind))
+    )
 
 
 def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
@@ -156,7 +166,10 @@ def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
 def _section(title: str, families: Iterable[Metric]) -> str:
     where = used()
     head = f"## {title}\n\n| name | type | labels | meaning | shown |\n|---|---|---|---|---|\n"
-    rows = (_row(family, where) for family in sorted(families, key=lambda family: family.name))
+    rows = (
+        _row(family, where)
+        for family in sorted(families, key=lambda family: family.name)
+    )
     return f"{head}{''.join(rows)}\n"
 
 

@@ -17,7 +17,15 @@ from pathlib import Path
 from tools.generated import ROOT
 from tools.versions import version
 
-PARTS = ("CHANGELOG.md", "LICENSE", "README.md", "alerts", "pyproject.toml", "service", "sql")
+PARTS = (
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "alerts",
+    "pyproject.toml",
+    "service",
+    "sql",
+)
 LINK = re.compile(r"(!?)(\[[^]]*])\((?![a-z]+:|#)([^)\s]+)\)")
 
 
@@ -35,7 +43,9 @@ Issues = "{home}/issues"
 def with_absolute_links(readme: str, home: str, tag: str) -> str:
     """Return the page with links to this release's files, and pictures that load."""
     return LINK.sub(
-        lambda link: f"{link[1]}{link[2]}({home}/{'raw' if link[1] else 'blob'}/{tag}/{link[3]})",
+        lambda link: (
+            f"{link[1]}{link[2]}({home}/{'raw' if link[1] else 'blob'}/{tag}/{link[3]})"
+        ),
         readme,
     )
 

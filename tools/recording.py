@@ -53,7 +53,9 @@ class Line:
     text: Text
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[float, str]]:
+def run(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[float, str]]:
     """Yield a command's terminal lines, with seconds since the first one."""
     child, terminal = pty.fork()
     if child == 0:
@@ -76,7 +78,9 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[tupl
         raise SystemExit(msg)
 
 
-def lines(printed: Iterable[tuple[float, str]], names: Mapping[str, str]) -> Iterator[Line]:
+def lines(
+    printed: Iterable[tuple[float, str]], names: Mapping[str, str]
+) -> Iterator[Line]:
     """Yield the printed text as lines of the page, each with its time of display."""
     now = last = 0.0
     decoder = AnsiDecoder()  # a style may begin on an earlier line
@@ -88,7 +92,9 @@ def lines(printed: Iterable[tuple[float, str]], names: Mapping[str, str]) -> Ite
         text.rstrip()
         if "\u2800" < text.plain[:1] < "\u28ff":  # a spinner shown during a wait
             continue
-        now += min(at - last, LONGEST) + (READ if text.plain.startswith(("$ ", "# ")) else 0)
+        now += min(at - last, LONGEST) + (
+            READ if text.plain.startswith(("$ ", "# ")) else 0
+        )
         last = at
         for part in text.divide(range(COLUMNS, len(text.plain), COLUMNS)) or [text]:
             yield Line(now, part)
@@ -117,14 +123,20 @@ def draw(page: Sequence[Line]) -> str:
             f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>',
             f'<svg y="{MARGIN}" width="{width:g}" height="{ROWS * HEIGHT}">',
             f'<g class="scroll" fill="{INK}">',
-            *(_line(n, line.text) for n, line in enumerate(page) if line.text.plain.strip()),
+            *(
+                _line(n, line.text)
+                for n, line in enumerate(page)
+                if line.text.plain.strip()
+            ),
             f'<rect class="cover" width="100%" height="{len(page) * HEIGHT}" fill="{GROUND}"/>',
             "</g></svg></svg>\n",
         )
     )
 
 
-def _moves(name: str, seconds: float, times: Sequence[float], to: Sequence[int]) -> Iterator[str]:
+def _moves(
+    name: str, seconds: float, times: Sequence[float], to: Sequence[int]
+) -> Iterator[str]:
     """Return the style of an element that jumps at these times.
 
     Without animation, it stays at its last position.
@@ -143,7 +155,9 @@ def _moves(name: str, seconds: float, times: Sequence[float], to: Sequence[int])
 def _line(n: int, text: Text) -> str:
     """Return a line whose columns stay in place with any font."""
     y = n * HEIGHT + SIZE
-    return "".join(_part(part, start, y) for part, start in _parts(text) if part.plain.strip())
+    return "".join(
+        _part(part, start, y) for part, start in _parts(text) if part.plain.strip()
+    )
 
 
 def _parts(text: Text) -> Iterator[tuple[Text, int]]:
@@ -162,13 +176,19 @@ def _part(part: Text, column: int, y: int) -> str:
     looks = "".join(f' fill="{COLOURS[name]}"' for name in said if name in COLOURS)
     if classes := " ".join(name for name in ("bold", "dim") if name in said):
         looks += f' class="{classes}"'
-    place = f'x="{MARGIN + column * WIDTH:g}" y="{y}" textLength="{len(plain) * WIDTH:g}"'
+    place = (
+        f'x="{MARGIN + column * WIDTH:g}" y="{y}" textLength="{len(plain) * WIDTH:g}"'
+    )
     return f"<text {place}{looks}>{escape(plain)}</text>"
 
 
 def main() -> None:
     """Record the demo."""
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LANG": "C.UTF-8"}
+    environment = os.environ | {
+        "TERM": "xterm-256color",
+        "COLUMNS": "100",
+        "LANG": "C.UTF-8",
+    }
     me, host = Settings().who(), socket.gethostname()
     names = {
         f"{ROOT}/service/": "",
@@ -179,7 +199,9 @@ def main() -> None:
     }
     page = list(lines(run(COMMAND, environment), names))
     FILE.write_text(draw(page))
-    print(f"wrote {FILE.relative_to(ROOT)}: {FILE.stat().st_size // 1024} kB, {page[-1].at:.0f} s")
+    print(
+        f"wrote {FILE.relative_to(ROOT)}: {FILE.stat().st_size // 1024} kB, {page[-1].at:.0f} s"
+    )
 
 
 if __name__ == "__main__":

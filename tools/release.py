@@ -36,7 +36,9 @@ def main(tag: str) -> int:
     """Check a tag and print its notes; return the exit status."""
     changelog = (ROOT / "CHANGELOG.md").read_text()
     found = trouble(tag, version(), changelog)
-    print(found or notes(changelog, version()), file=sys.stderr if found else sys.stdout)
+    print(
+        found or notes(changelog, version()), file=sys.stderr if found else sys.stdout
+    )
     return 64 if found else 0
 
 

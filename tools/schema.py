@@ -99,7 +99,9 @@ def describe(conn: psycopg.Connection[Any]) -> str:
     """Return the tables, views and functions of a migrated database, each by name."""
     catalog = Catalog(conn)
     parts = [HEAD]
-    for (acl,) in catalog.rows("select nspacl from pg_namespace where nspname = 'redrive'"):
+    for (acl,) in catalog.rows(
+        "select nspacl from pg_namespace where nspname = 'redrive'"
+    ):
         granted = _granted("schema redrive", catalog.rows(GRANTS, acl))
         parts.append(_lines(["create schema redrive;", *granted]))
     parts += [_lines(catalog.relation(*row)) for row in catalog.rows(RELATIONS)]
@@ -131,7 +133,11 @@ class Catalog:
         The arguments are a row of RELATIONS.
         """
         yield f"create {'view' if kind == 'v' else 'table'} redrive.{name} ("
-        items = [text for query in (COLUMNS, CONSTRAINTS) for (text,) in self.rows(query, oid)]
+        items = [
+            text
+            for query in (COLUMNS, CONSTRAINTS)
+            for (text,) in self.rows(query, oid)
+        ]
         yield ",\n".join(_wrapped(_plain(item), 4) for item in items)
         yield _wrapped(f") with ({options});") if options else ");"
         if identity == "f":
@@ -167,7 +173,9 @@ class Catalog:
 def _granted(what: str, grants: Iterable[tuple[Any, ...]]) -> Iterator[str]:
     """Yield grants as lines; grantees with the same privileges share one."""
     for privileges, rows in groupby(grants, key=itemgetter(0)):
-        yield _wrapped(f"grant {privileges} on {what} to {', '.join(row[1] for row in rows)};")
+        yield _wrapped(
+            f"grant {privileges} on {what} to {', '.join(row[1] for row in rows)};"
+        )
 
 
 def _lines(lines: Iterable[str]) -> str:
@@ -219,13 +227,20 @@ def generated() -> str:
 def main() -> int:
     """Write or check the file; return the exit status: 1 if a check finds it stale."""
     options = argparse.ArgumentParser(description="Write sql/schema.sql.")
-    options.add_argument("--check", action="store_true", help="write nothing, show what is stale")
+    options.add_argument(
+        "--check", action="store_true", help="write nothing, show what is stale"
+    )
     check = options.parse_args().check
     held, wanted = SCHEMA.read_text() if SCHEMA.exists() else "", generated()
     name = str(SCHEMA.relative_to(ROOT))
     if check:
         differences = difflib.unified_diff(
-            held.splitlines(), wanted.splitlines(), name, "what is generated", n=2, lineterm=""
+            held.splitlines(),
+            wanted.splitlines(),
+            name,
+            "what is generated",
+            n=2,
+            lineterm="",
         )
         if held != wanted:
             print(*differences, sep="\n")

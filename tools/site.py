@@ -53,7 +53,10 @@ PYTHON = {
     "Errors": "RedriveError InvalidJob StaleClaim",
 }
 """Modules of the reference, in reading order."""
-NAMESAKES = {"enqueue": "enqueue.enqueue", "testing.enqueued": "testing.enqueued.enqueued"}
+NAMESAKES = {
+    "enqueue": "enqueue.enqueue",
+    "testing.enqueued": "testing.enqueued.enqueued",
+}
 """Functions with the same name as their module, which they hide."""
 
 
@@ -75,7 +78,9 @@ def staged() -> dict[str, str]:
 def _python() -> Iterator[str]:
     for part, names in PYTHON.items():
         yield f"\n## {part}\n"
-        yield from (f"\n::: redrive.{NAMESAKES.get(name, name)}\n" for name in names.split())
+        yield from (
+            f"\n::: redrive.{NAMESAKES.get(name, name)}\n" for name in names.split()
+        )
 
 
 def _commands(group: click.Group = cli, typed: str = "redrive") -> Iterator[str]:
@@ -87,7 +92,9 @@ def _commands(group: click.Group = cli, typed: str = "redrive") -> Iterator[str]
         if isinstance(command, click.Group):
             yield from _commands(command, f"{typed} {name}")
         else:
-            within = click.Context(command, info_name=f"{typed} {name}", terminal_width=WIDTH)
+            within = click.Context(
+                command, info_name=f"{typed} {name}", terminal_width=WIDTH
+            )
             yield f"\n## {typed} {name}\n\n```text\n{command.get_help(within)}\n```\n"
 
 

@@ -36,7 +36,10 @@ def comments(text: str) -> dict[tuple[str, ...], str]:
 
 
 def rows(
-    values: Any, schema: dict[str, Any], root: dict[str, Any], path: tuple[str, ...] = ()
+    values: Any,
+    schema: dict[str, Any],
+    root: dict[str, Any],
+    path: tuple[str, ...] = (),
 ) -> Iterator[tuple[tuple[str, ...], str, Any]]:
     """Yield each value as path, type and default."""
     is_of_kubernetes = schema.get("$ref") == "#/definitions/resources"
@@ -52,7 +55,9 @@ def rows(
 def kind(schema: dict[str, Any]) -> str:
     """Return the type of a value in a word or two."""
     if "enum" in schema:
-        return " \\| ".join(f"`{choice}`" if choice else '`""`' for choice in schema["enum"])
+        return " \\| ".join(
+            f"`{choice}`" if choice else '`""`' for choice in schema["enum"]
+        )
     if "oneOf" in schema:
         return " or ".join(kind(choice) for choice in schema["oneOf"])
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]

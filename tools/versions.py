@@ -6,7 +6,8 @@ import tomllib
 from tools.generated import ROOT, Files, main
 
 NAMED = re.compile(
-    r"(redrive:|^version: |^appVersion: |^ARG VERSION=|--version )\d+\.\d+\.\d+", re.MULTILINE
+    r"(redrive:|^version: |^appVersion: |^ARG VERSION=|--version )\d+\.\d+\.\d+",
+    re.MULTILINE,
 )
 PLACES = (
     "Dockerfile",

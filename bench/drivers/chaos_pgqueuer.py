@@ -14,7 +14,9 @@ from pgqueuer.queries import Queries
 
 
 async def _driver() -> AsyncpgPoolDriver:
-    return AsyncpgPoolDriver(await asyncpg.create_pool(chaos.URL, min_size=1, timeout=5))
+    return AsyncpgPoolDriver(
+        await asyncpg.create_pool(chaos.URL, min_size=1, timeout=5)
+    )
 
 
 async def setup() -> None:
@@ -45,7 +47,9 @@ async def opener() -> chaos.Add:
     queries = Queries(await _driver())
 
     async def add(n: int, seconds: float) -> None:
-        await queries.enqueue("chaos", json.dumps({"n": n, "seconds": seconds}).encode(), 0)
+        await queries.enqueue(
+            "chaos", json.dumps({"n": n, "seconds": seconds}).encode(), 0
+        )
 
     return add
 

@@ -7,7 +7,9 @@ from procrastinate import App, JobContext, PsycopgConnector
 
 
 def _app(size: int) -> App:
-    return App(connector=PsycopgConnector(conninfo=chaos.URL, min_size=1, max_size=size))
+    return App(
+        connector=PsycopgConnector(conninfo=chaos.URL, min_size=1, max_size=size)
+    )
 
 
 def _with_handlers(app: App) -> Any:
@@ -18,7 +20,9 @@ def _with_handlers(app: App) -> Any:
     @app.periodic(cron="* * * * * */5")
     @app.task(queueing_lock="retry_stalled_jobs", pass_context=True)
     async def retry_stalled_jobs(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 # procrastinate gives it
-        found = await context.app.job_manager.get_stalled_jobs(seconds_since_heartbeat=chaos.TTL)
+        found = await context.app.job_manager.get_stalled_jobs(
+            seconds_since_heartbeat=chaos.TTL
+        )
         for job in found:
             await context.app.job_manager.retry_job(job)
 

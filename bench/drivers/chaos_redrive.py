@@ -12,7 +12,9 @@ async def _nothing(*_: object) -> None:
 
 async def opener() -> chaos.Add:
     """Enqueue one."""
-    conn = await psycopg.AsyncConnection.connect(chaos.URL, autocommit=True, connect_timeout=5)
+    conn = await psycopg.AsyncConnection.connect(
+        chaos.URL, autocommit=True, connect_timeout=5
+    )
 
     async def add(n: int, seconds: float) -> None:
         await enqueue(conn, "chaos.async", {"n": n, "seconds": seconds})

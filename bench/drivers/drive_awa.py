@@ -52,7 +52,9 @@ async def opener() -> tuple[line.One, line.Many]:
         await client.insert(Noop(**payload), queue="bench")
 
     async def many(payloads: list[dict[str, Any]]) -> None:
-        await client.enqueue_many_copy([Noop(**payload) for payload in payloads], queue="bench")
+        await client.enqueue_many_copy(
+            [Noop(**payload) for payload in payloads], queue="bench"
+        )
 
     return one, many
 

@@ -8,7 +8,9 @@ import line
 import uvloop
 from chancy import Chancy, Queue, Worker, job
 
-sys.modules["drive_chancy"] = sys.modules["__main__"]  # its workers import handlers by name
+sys.modules["drive_chancy"] = sys.modules[
+    "__main__"
+]  # its workers import handlers by name
 log = logging.getLogger("chancy")
 log.setLevel(logging.ERROR)
 _config: dict[str, Any] = {}

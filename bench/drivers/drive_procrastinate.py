@@ -37,7 +37,10 @@ async def worker(config: dict[str, Any]) -> None:
     async with app.open_async():
         line.start(config)
         await app.run_worker_async(
-            concurrency=slots, wait=True, delete_jobs="successful", install_signal_handlers=False
+            concurrency=slots,
+            wait=True,
+            delete_jobs="successful",
+            install_signal_handlers=False,
         )
 
 

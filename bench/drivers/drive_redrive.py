@@ -38,7 +38,11 @@ async def worker(config: dict[str, Any]) -> None:
         "BENCH_CONFIG": json.dumps(config),
         **config.get("settings", {}),
     }
-    os.execve(sys.executable, [sys.executable, "-m", "redrive", "worker"], os.environ | environment)
+    os.execve(
+        sys.executable,
+        [sys.executable, "-m", "redrive", "worker"],
+        os.environ | environment,
+    )
 
 
 async def opener() -> tuple[line.One, line.Many]:
@@ -50,7 +54,9 @@ async def opener() -> tuple[line.One, line.Many]:
 
     async def many(payloads: list[dict[str, Any]]) -> None:
         with conn.transaction():
-            enqueue_many(conn, [{"kind": "noop", "payload": payload} for payload in payloads])
+            enqueue_many(
+                conn, [{"kind": "noop", "payload": payload} for payload in payloads]
+            )
 
     return one, many
 

@@ -97,7 +97,8 @@ def start(config: dict[str, Any]) -> None:
 def payloads(start_at: int, count: int) -> list[dict[str, Any]]:
     """Payloads of jobs that are no probes."""
     return [
-        {"i": i, "s": FILLER} if FILLER else {"i": i} for i in range(start_at, start_at + count)
+        {"i": i, "s": FILLER} if FILLER else {"i": i}
+        for i in range(start_at, start_at + count)
     ]
 
 

@@ -23,7 +23,9 @@ if _work is None:
 else:
     _perform = _work
 
-    @jobs.handle("noop", policy=Policy(max_attempts=1 if CONFIG["work"] == "fail" else 5))
+    @jobs.handle(
+        "noop", policy=Policy(max_attempts=1 if CONFIG["work"] == "fail" else 5)
+    )
     async def perform(payload: dict[str, Any]) -> None:
         """Be counted, then do what was asked."""
         line.hit(payload)

@@ -32,7 +32,11 @@ def of_message(message: dict[str, Any]) -> dict[str, Any]:
     if message.get("properties", {}).get("body_encoding") == "base64":
         body = base64.b64decode(body)
     args, kwargs, _ = json.loads(body)
-    where = message.get("properties", {}).get("delivery_info", {}).get("routing_key", "celery")
+    where = (
+        message.get("properties", {})
+        .get("delivery_info", {})
+        .get("routing_key", "celery")
+    )
     return {
         "kind": name_of(headers["task"]),
         "queue": name_of(where),
@@ -59,11 +63,16 @@ def dead(found: dict[str, Any]) -> dict[str, Any] | None:
     if found["status"] != "FAILURE":
         return None
     if not found.get("name"):
-        print(f"{found['task_id']}: its task is not known, see result_extended", file=sys.stderr)
+        print(
+            f"{found['task_id']}: its task is not known, see result_extended",
+            file=sys.stderr,
+        )
         return None
     error = found["result"]
     module = error.get("exc_module") or "builtins"
-    name = error["exc_type"] if module == "builtins" else f"{module}.{error['exc_type']}"
+    name = (
+        error["exc_type"] if module == "builtins" else f"{module}.{error['exc_type']}"
+    )
     said = error["exc_message"]
     return {
         "source_id": found["task_id"],

@@ -56,7 +56,9 @@ def dead(job: dict[str, Any]) -> dict[str, Any]:
         "created_at": instant(job["created_at"]),
         "died_at": instant(job.get("retried_at", job["failed_at"])),
     }
-    return line(job) | {name: value for name, value in told.items() if value is not None}
+    return line(job) | {
+        name: value for name, value in told.items() if value is not None
+    }
 
 
 def waiting(job: dict[str, Any], due: float | None) -> dict[str, Any]:
@@ -75,4 +77,6 @@ def members(lines: list[str]) -> Iterator[tuple[dict[str, Any], float | None]]:
 
 if __name__ == "__main__":
     for found, score in members(sys.stdin.read().splitlines()):
-        print(json.dumps(dead(found) if sys.argv[1] == "dead" else waiting(found, score)))
+        print(
+            json.dumps(dead(found) if sys.argv[1] == "dead" else waiting(found, score))
+        )

@@ -34,7 +34,11 @@ def payload_of(body: str) -> dict[str, Any]:
 def line(message: dict[str, Any], kind: str) -> dict[str, Any]:
     """What both have in common."""
     own = message.get("MessageAttributes", {})
-    texts = {name: value["StringValue"] for name, value in own.items() if "StringValue" in value}
+    texts = {
+        name: value["StringValue"]
+        for name, value in own.items()
+        if "StringValue" in value
+    }
     return {
         "kind": texts.pop("kind", kind),
         "payload": payload_of(message["Body"]),

@@ -45,7 +45,9 @@ async def confirm(wanted: Confirmation) -> None:
 @asynccontextmanager
 async def lifespan(api: FastAPI) -> AsyncIterator[None]:
     """Keep a pool of connections while the API runs."""
-    async with AsyncConnectionPool(os.environ["DATABASE_URL"], open=False) as api.state.pool:
+    async with AsyncConnectionPool(
+        os.environ["DATABASE_URL"], open=False
+    ) as api.state.pool:
         async with api.state.pool.connection() as conn:
             await conn.execute(
                 "create table if not exists orders (id serial primary key, customer text)"
@@ -76,5 +78,7 @@ async def place(wanted: NewOrder, conn: Transaction) -> dict[str, int]:
     order, before = await anext(placed)
     await confirm.enqueue(conn, Confirmation(order=order))
     if before == MOST:
-        raise HTTPException(409, f"there are {MOST} orders of yours")  # and no job of this one
+        raise HTTPException(
+            409, f"there are {MOST} orders of yours"
+        )  # and no job of this one
     return {"id": order}

@@ -22,7 +22,8 @@ def run() -> Iterator[Run]:
                 subprocess.run(
                     [sys.executable, *map(str, arguments)],
                     check=True,
-                    env=os.environ | {"REDRIVE_DATABASE_URL": url, "REDRIVE_HTTP_PORT": "0"},
+                    env=os.environ
+                    | {"REDRIVE_DATABASE_URL": url, "REDRIVE_HTTP_PORT": "0"},
                     stdout=subprocess.PIPE,
                     text=True,
                     timeout=60,
@@ -33,7 +34,14 @@ def run() -> Iterator[Run]:
 
 def test_each_subscriber_gets_each_issue_once(run: Run, tmp_path: Path) -> None:
     subscribers = tmp_path / "subscribers.txt"
-    worker = ("-m", "redrive", "worker", "--handlers", "newsletter:jobs", "--until-empty")
+    worker = (
+        "-m",
+        "redrive",
+        "worker",
+        "--handlers",
+        "newsletter:jobs",
+        "--until-empty",
+    )
     subscribers.write_text("ada\nbob\n")
 
     assert run("newsletter.py", "2026-11", subscribers) == "2 enqueued\n"

@@ -3,7 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from redrive.enqueue import enqueue, enqueue_many  # imported here: a module has the same name
+from redrive.enqueue import (
+    enqueue,
+    enqueue_many,
+)  # imported here: a module has the same name
 
 if TYPE_CHECKING:
     from redrive.batches import close_batch, open_batch

@@ -20,7 +20,16 @@ OPEN = (
 )
 CLOSE = "select redrive.close_batch_v1(cast(%s as bigint))"
 OF_A_CALLBACK = frozenset(
-    ("kind", "payload", "queue", "priority", "max_attempts", "tenant", "headers", "version")
+    (
+        "kind",
+        "payload",
+        "queue",
+        "priority",
+        "max_attempts",
+        "tenant",
+        "headers",
+        "version",
+    )
 ) | {"batch"}
 """Fields that are allowed in a job that waits for a batch."""
 
@@ -130,7 +139,9 @@ def _callback(name: str, job: JobFields | None) -> str | None:
             raise InvalidJob(path, rule)
     return to_json(
         {
-            name: msgspec.Raw(checked[name]) if field.type == "object" else checked[name]
+            name: msgspec.Raw(checked[name])
+            if field.type == "object"
+            else checked[name]
             for name, field in PARAMETERS.items()
             if checked[name] != field.default
         }

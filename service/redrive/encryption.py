@@ -42,7 +42,15 @@ SEALED = f'{{"{MARK}": {{'
 HIDDEN = "[encrypted]"
 """Text shown instead of a text that is sealed elsewhere."""
 
-IN_CLEAR = ("environment", "version", "pod", "node", "traceparent", "trace_id", "secret_fields")
+IN_CLEAR = (
+    "environment",
+    "version",
+    "pod",
+    "node",
+    "traceparent",
+    "trace_id",
+    "secret_fields",
+)
 """Parts of a failure's detail that are not encrypted: its places, names of secret
 fields."""
 
@@ -118,7 +126,9 @@ class Keyring:
             raise Undecryptable(_unread(key))
         parts = envelope[MARK]
         try:
-            return cipher.decrypt(_to_bytes(parts["n"]), _to_bytes(parts["c"]), _encode(where))
+            return cipher.decrypt(
+                _to_bytes(parts["n"]), _to_bytes(parts["c"]), _encode(where)
+            )
         except Exception:  # noqa: BLE001 # InvalidTag, or any error by a handmade envelope
             msg = f"encrypted with key {key}, but it was changed, cut short or moved"
             raise Undecryptable(msg) from None
@@ -133,7 +143,9 @@ class Keyring:
         sealed = self.seal(_encode({**record, "delivery": delivery}), what, str(job))
         return {MARK: {**sealed[MARK], "d": delivery}}
 
-    def open_record(self, envelope: Any, what: str, job: int, delivery: int) -> dict[str, Any]:
+    def open_record(
+        self, envelope: Any, what: str, job: int, delivery: int
+    ) -> dict[str, Any]:
         """Open a record that `seal_record` sealed. Raises Undecryptable."""
         record = _decode(self.open(envelope, what, str(job)))
         # Records of the previous release have no delivery; they end with their key.
@@ -152,7 +164,9 @@ class Keyring:
         record = self.open_record(envelope, what, job, delivery)
         return {**envelope, **self.seal_record(record, what, job, delivery)}
 
-    def seal_payload(self, payload: bytes, whose: Whose) -> tuple[dict[str, Any], dict[str, str]]:
+    def seal_payload(
+        self, payload: bytes, whose: Whose
+    ) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the envelope of a payload (its JSON) and the header for it."""
         second, random = f"{time.time():.0f}", _to_text(os.urandom(SALT_BYTES))
         salt = f"{VERSION}{second}.{random}.{whose.digest(second, random)}"
@@ -170,7 +184,9 @@ class Keyring:
         told = msgspec.json.encode(plain, order="sorted")
         return _to_text(hmac.digest(self._first, b"unique " + told, "sha256"))
 
-    def seal_failure(self, record: Mapping[str, Any], job: int, delivery: int) -> dict[str, Any]:
+    def seal_failure(
+        self, record: Mapping[str, Any], job: int, delivery: int
+    ) -> dict[str, Any]:
         """Return a failure's record, sealed except for IN_CLEAR."""
         clear, hidden = _split(record["detail"])
         known = {"message": record["message"], "detail": hidden}
@@ -194,7 +210,9 @@ def open_noted(
     return _required(keyring, value).open_record(value, what, job, delivery)
 
 
-def shown_noted(value: dict[str, Any], what: str, job: int, delivery: int) -> dict[str, Any]:
+def shown_noted(
+    value: dict[str, Any], what: str, job: int, delivery: int
+) -> dict[str, Any]:
     """Return a record for display: opened, or with the reason why it is not."""
     try:
         return open_noted(configured(), value, what, job, delivery)
@@ -280,8 +298,14 @@ def key_of(value: Any) -> str | None:
 
     None: the value is not encrypted, or its envelope is broken.
     """
-    envelope = cast("dict[str, Any]", value).get(MARK) if isinstance(value, dict) else None
-    key = cast("dict[str, Any]", envelope).get("k") if isinstance(envelope, dict) else None
+    envelope = (
+        cast("dict[str, Any]", value).get(MARK) if isinstance(value, dict) else None
+    )
+    key = (
+        cast("dict[str, Any]", envelope).get("k")
+        if isinstance(envelope, dict)
+        else None
+    )
     return key if isinstance(key, str) and _KEY_ID.fullmatch(key) else None
 
 
@@ -301,7 +325,9 @@ def open_payload(
     payload = _required(keyring, envelope).open(envelope, "payload", whose.kind, salt)
     # Payloads of the previous release are bound to less; they end with their key.
     if salt.startswith(VERSION) and not _is_bound(salt, whose):
-        msg = f"encrypted with key {key_of(envelope)}, but for another job: it was moved"
+        msg = (
+            f"encrypted with key {key_of(envelope)}, but for another job: it was moved"
+        )
         raise Undecryptable(msg)
     return payload
 
@@ -322,7 +348,9 @@ def shown_payload(row: Mapping[str, Any]) -> Any:
     if not is_sealed(payload):
         return payload
     try:
-        return _decode(open_payload(configured(), payload, Whose.of(row), row["headers"]))
+        return _decode(
+            open_payload(configured(), payload, Whose.of(row), row["headers"])
+        )
     except Undecryptable as error:
         return {MARK: str(error)}
 
@@ -345,7 +373,11 @@ def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
     if not is_sealed(effect["detail"]):
         return dict(effect)
     opened = _shown(effect["detail"], "side effect", job, effect["deliveries"])
-    return {**effect, "what": opened.get("what", opened["message"]), "detail": opened["detail"]}
+    return {
+        **effect,
+        "what": opened.get("what", opened["message"]),
+        "detail": opened["detail"],
+    }
 
 
 def _shown(envelope: Any, what: str, job: int, delivery: int) -> dict[str, Any]:

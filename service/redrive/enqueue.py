@@ -2,7 +2,14 @@
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, LiteralString, Unpack, cast, overload
@@ -84,11 +91,17 @@ class Enqueued:
 
 @overload
 def enqueue(
-    conn: SyncConnection, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+    conn: SyncConnection,
+    kind: str,
+    payload: Payload = None,
+    **options: Unpack[JobOptions],
 ) -> int: ...
 @overload
 def enqueue(
-    conn: AsyncConnection, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+    conn: AsyncConnection,
+    kind: str,
+    payload: Payload = None,
+    **options: Unpack[JobOptions],
 ) -> Awaitable[int]: ...
 def enqueue(
     conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
@@ -122,11 +135,17 @@ def enqueue(
 
 @overload
 def enqueue_reporting(
-    conn: SyncConnection, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+    conn: SyncConnection,
+    kind: str,
+    payload: Payload = None,
+    **options: Unpack[JobOptions],
 ) -> Enqueued: ...
 @overload
 def enqueue_reporting(
-    conn: AsyncConnection, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+    conn: AsyncConnection,
+    kind: str,
+    payload: Payload = None,
+    **options: Unpack[JobOptions],
 ) -> Awaitable[Enqueued]: ...
 def enqueue_reporting(
     conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
@@ -135,7 +154,9 @@ def enqueue_reporting(
 
     If a job with the same key exists, the result says what state that job is in.
     """
-    return _enqueue(conn, fields_of_call("enqueue_reporting", kind, payload, options), _report)
+    return _enqueue(
+        conn, fields_of_call("enqueue_reporting", kind, payload, options), _report
+    )
 
 
 def _enqueue(conn: Any, fields: Mapping[str, Any], finish: Callable[[Any], Any]) -> Any:
@@ -177,7 +198,9 @@ def to_json(value: Any) -> str:
 @overload
 def enqueue_many(conn: SyncConnection, jobs: Iterable[JobFields]) -> int: ...
 @overload
-def enqueue_many(conn: AsyncConnection, jobs: Iterable[JobFields]) -> Awaitable[int]: ...
+def enqueue_many(
+    conn: AsyncConnection, jobs: Iterable[JobFields]
+) -> Awaitable[int]: ...
 def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
     """Add many jobs in the transaction that is open on `conn`, by COPY where possible.
 
@@ -235,7 +258,9 @@ def _parted(jobs: list[CheckedJob]) -> tuple[list[CheckedJob], list[CheckedJob]]
 
 
 def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:
-    return sum(sql_drivers.scalar(conn, ENQUEUE_MANY, chunk, int) for chunk in _packed(jobs))
+    return sum(
+        sql_drivers.scalar(conn, ENQUEUE_MANY, chunk, int) for chunk in _packed(jobs)
+    )
 
 
 def _packed(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
@@ -281,13 +306,18 @@ def _stream(conn: Any, jobs: Iterable[Any]) -> int:
             copy: Any = None
             for n, fields in enumerate(jobs):
                 if isinstance(fields, _MAPPINGS) and not (
-                    _COPIED.issuperset(fields) or _is_plain(fields)  # most jobs have few fields
+                    _COPIED.issuperset(fields)
+                    or _is_plain(fields)  # most jobs have few fields
                 ):
-                    other.append((n, fields if can_wait else checked_at(f"jobs[{n}]", fields)))
+                    other.append(
+                        (n, fields if can_wait else checked_at(f"jobs[{n}]", fields))
+                    )
                     continue
                 job = checked_at(f"jobs[{n}]", fields)
                 if copy is None:
-                    copy = stack.enter_context(stack.enter_context(conn.cursor()).copy(COPY))
+                    copy = stack.enter_context(
+                        stack.enter_context(conn.cursor()).copy(COPY)
+                    )
                 copy.write_row(_copied_values(job))
                 plain += 1
                 if (size := size + len(job["payload"])) > CHUNK_CHARACTERS:
@@ -332,7 +362,9 @@ async def _whole_or_not_async(conn: Any) -> AsyncIterator[None]:
         raise
 
 
-async def _enqueue_many_async(conn: Any, plain: list[CheckedJob], other: list[CheckedJob]) -> int:
+async def _enqueue_many_async(
+    conn: Any, plain: list[CheckedJob], other: list[CheckedJob]
+) -> int:
     async with _whole_or_not_async(conn):
         for chunk in _chunks(plain):
             async with conn.cursor() as cursor, cursor.copy(COPY) as copy:
@@ -341,11 +373,16 @@ async def _enqueue_many_async(conn: Any, plain: list[CheckedJob], other: list[Ch
         return len(plain) + await _through_function_async(conn, other)
 
 
-async def _enqueue_many_asyncpg(conn: Any, plain: list[CheckedJob], other: list[CheckedJob]) -> int:
+async def _enqueue_many_asyncpg(
+    conn: Any, plain: list[CheckedJob], other: list[CheckedJob]
+) -> int:
     async with conn.transaction():
         for chunk in _chunks(plain):
             await conn.copy_records_to_table(
-                "jobs", schema_name="redrive", columns=COPIED, records=map(_copied_values, chunk)
+                "jobs",
+                schema_name="redrive",
+                columns=COPIED,
+                records=map(_copied_values, chunk),
             )
         return len(plain) + await _through_function_async(conn, other)
 

@@ -32,5 +32,8 @@ def idempotent(conn: Any, key: str) -> bool | Awaitable[bool]:
         InvalidJob: the key is empty, too long, or cannot be stored as text.
     """
     return sql_drivers.scalar(
-        conn, "select redrive.first_time_v1(cast(%s as text))", (check_text("key", key),), bool
+        conn,
+        "select redrive.first_time_v1(cast(%s as text))",
+        (check_text("key", key),),
+        bool,
     )

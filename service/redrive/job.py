@@ -132,7 +132,11 @@ class Job:
         """Return the slot for which a schedule enqueued the job, UTC, or None."""
         try:
             return datetime.fromisoformat(self.headers["scheduled_for"])
-        except (KeyError, TypeError, ValueError):  # a producer may have a header of that name
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+        ):  # a producer may have a header of that name
             return None
 
     def side_effect(self, what: str, **detail: Any) -> None:
@@ -151,7 +155,10 @@ class Job:
             InvalidJob: the detail is not JSON, or is larger than 2 KiB.
         """
         text = encode_object("side_effect", redact(detail), MAX_SIDE_EFFECT_BYTES)
-        self._tell(what[:MAX_SIDE_EFFECT_CHARACTERS].replace("\0", ""), msgspec.json.decode(text))
+        self._tell(
+            what[:MAX_SIDE_EFFECT_CHARACTERS].replace("\0", ""),
+            msgspec.json.decode(text),
+        )
 
     def progress(self, share: float, text: str = "") -> None:
         """Report the progress of the work, shown by `redrive job show`.
@@ -239,9 +246,7 @@ class Job:
 
     def _refuse_stale(self, settled: object) -> None:
         if settled is not True:
-            msg = (
-                f"job {self.id} (delivery {self.deliveries}) is no longer this worker's; roll back"
-            )
+            msg = f"job {self.id} (delivery {self.deliveries}) is no longer this worker's; roll back"
             raise StaleClaim(msg)
 
     @property

@@ -9,7 +9,17 @@ import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 import msgspec
 
@@ -63,7 +73,9 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
     __wrapped__: Callable[Concatenate[PayloadT, Others], Returned]
 
     def __init__(
-        self, function: Callable[Concatenate[PayloadT, Others], Returned], handler: Registered
+        self,
+        function: Callable[Concatenate[PayloadT, Others], Returned],
+        handler: Registered,
     ) -> None:
         functools.update_wrapper(self, function)
         self._handler = handler
@@ -114,11 +126,17 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
 
     @overload
     def enqueue_many(
-        self, conn: SyncConnection, payloads: Iterable[PayloadT], **options: Unpack[JobOptions]
+        self,
+        conn: SyncConnection,
+        payloads: Iterable[PayloadT],
+        **options: Unpack[JobOptions],
     ) -> int: ...
     @overload
     def enqueue_many(
-        self, conn: AsyncConnection, payloads: Iterable[PayloadT], **options: Unpack[JobOptions]
+        self,
+        conn: AsyncConnection,
+        payloads: Iterable[PayloadT],
+        **options: Unpack[JobOptions],
     ) -> Awaitable[int]: ...
     def enqueue_many(
         self, conn: Any, payloads: Iterable[PayloadT], **options: Unpack[JobOptions]
@@ -201,7 +219,9 @@ def _has_kind(job: Any) -> bool:
     return isinstance(job, Mapping) and isinstance(cast("Any", job).get("kind"), str)
 
 
-def checked_payload(handler: Registered, payload: Any, options: JobOptions) -> dict[str, Any]:
+def checked_payload(
+    handler: Registered, payload: Any, options: JobOptions
+) -> dict[str, Any]:
     """Return the payload to store, after the handler has read it like the runner.
 
     Raises:
@@ -224,13 +244,22 @@ def check_payload(handler: Registered, text: str, version: Any) -> None:
         raise _refused(handler, error, msgspec.json.decode(text)) from None
 
 
-def _refused(handler: Registered, error: Exception, payload: Mapping[str, Any]) -> InvalidJob:
+def _refused(
+    handler: Registered, error: Exception, payload: Mapping[str, Any]
+) -> InvalidJob:
     """Return an error that names the faulty field of a payload, without secrets."""
     errors: Any = getattr(error, "errors", None)
     if not callable(errors):
         return InvalidJob(
-            "payload", f"the handler of {handler.kind!r} cannot read it: {type(error).__name__}"
+            "payload",
+            f"the handler of {handler.kind!r} cannot read it: {type(error).__name__}",
         )
-    first = cast("Any", errors(include_url=False, include_input=False, include_context=False))[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    return InvalidJob(f"payload{path}", scrub(first["msg"], secret_values(payload, handler.secret)))
+    first = cast(
+        "Any", errors(include_url=False, include_input=False, include_context=False)
+    )[0]
+    path = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
+    )
+    return InvalidJob(
+        f"payload{path}", scrub(first["msg"], secret_values(payload, handler.secret))
+    )

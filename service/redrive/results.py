@@ -14,7 +14,9 @@ from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.encryption import configured, open_noted
 from redrive.signals import Seconds, seconds
 
-OUTCOME = "select outcome, cast(result as text), delivery from redrive.outcome_v2(%s, %s)"
+OUTCOME = (
+    "select outcome, cast(result as text), delivery from redrive.outcome_v2(%s, %s)"
+)
 LIVE = "live"
 UNKNOWN = "unknown"
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
@@ -40,7 +42,9 @@ class Ended:
 @overload
 def wait(conn: SyncConnection, job: int, timeout: Seconds = 30) -> Ended: ...
 @overload
-def wait(conn: AsyncConnection, job: int, timeout: Seconds = 30) -> Awaitable[Ended]: ...
+def wait(
+    conn: AsyncConnection, job: int, timeout: Seconds = 30
+) -> Awaitable[Ended]: ...
 def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]:
     """Wait until a job has ended, for at most `timeout`.
 
@@ -95,14 +99,20 @@ def _pauses() -> Iterator[float]:
 
 def _look(conn: Any, job: int, *, was_live: bool) -> Any:
     """Return the state of a job, or an awaitable of it. Raises as `wait`."""
-    return sql_drivers.row(conn, OUTCOME, (job, was_live), lambda row: _ended(job, *row))
+    return sql_drivers.row(
+        conn, OUTCOME, (job, was_live), lambda row: _ended(job, *row)
+    )
 
 
-def _ended(job: int, outcome: str | None, result: str | None, delivery: int | None) -> Ended:
+def _ended(
+    job: int, outcome: str | None, result: str | None, delivery: int | None
+) -> Ended:
     if outcome is None:
         msg = f"there is no job {job}"
         raise LookupError(msg)
     if outcome != "succeeded" or result is None or delivery is None:
         return Ended(outcome)
     stored = msgspec.json.decode(result)
-    return Ended(outcome, open_noted(configured(), stored, "result", job, delivery)["value"])
+    return Ended(
+        outcome, open_noted(configured(), stored, "result", job, delivery)["value"]
+    )

@@ -47,13 +47,20 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True
     )
 
-    database_url: str | None = Field(None, description="Postgres, as a libpq URL or conninfo.")
-    database_url_file: Path | None = Field(None, description="A file that holds the URL instead.")
+    database_url: str | None = Field(
+        None, description="Postgres, as a libpq URL or conninfo."
+    )
+    database_url_file: Path | None = Field(
+        None, description="A file that holds the URL instead."
+    )
     databases: Path | None = Field(
-        None, description="A YAML or JSON file of several databases, in place of the URL."
+        None,
+        description="A YAML or JSON file of several databases, in place of the URL.",
     )
     cell: str | None = Field(None, min_length=1, description="Which of these is meant.")
-    handlers: str | None = Field(None, description="The registry of handlers, as module:attribute.")
+    handlers: str | None = Field(
+        None, description="The registry of handlers, as module:attribute."
+    )
     targets: Path | None = Field(
         None, description="A YAML file that routes kinds to HTTP endpoints."
     )
@@ -71,21 +78,32 @@ class Settings(BaseSettings):
         0, ge=0, description="Replace a runner that grows past this, in MiB; 0 = never."
     )
     http_port: int = Field(
-        9808, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 = none."
+        9808,
+        ge=0,
+        le=65535,
+        description="Port of /metrics, /livez and /readyz; 0 = none.",
     )
     database_metrics: bool = Field(
         default=True,
         description="Whether workers export the database's figures as the exporter does.",
     )
     heartbeat_ttl: float = Field(
-        30, ge=1, le=3600, description="Seconds of silence until a worker counts as lost."
+        30,
+        ge=1,
+        le=3600,
+        description="Seconds of silence until a worker counts as lost.",
     )
     drain_timeout: float = Field(
-        30, ge=0, le=86400, description="Seconds running jobs get to finish after SIGTERM."
+        30,
+        ge=0,
+        le=86400,
+        description="Seconds running jobs get to finish after SIGTERM.",
     )
     console_port: int = Field(9809, ge=0, le=65535, description="Port of the console.")
     console_viewer_url: str | None = Field(
-        None, repr=False, description="Postgres as the console's viewers use it: it only reads."
+        None,
+        repr=False,
+        description="Postgres as the console's viewers use it: it only reads.",
     )
     console_viewer_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
@@ -103,7 +121,8 @@ class Settings(BaseSettings):
         None, description="A file that holds this URL instead."
     )
     console_tokens: Path | None = Field(
-        None, description="A file of tokens for the console: SHA-256, role and name in each line."
+        None,
+        description="A file of tokens for the console: SHA-256, role and name in each line.",
     )
     console_key: str | None = Field(
         None,
@@ -112,7 +131,9 @@ class Settings(BaseSettings):
         description="What signs the console's sessions and forms; without it they end with the"
         " process.",
     )
-    console_key_file: Path | None = Field(None, description="A file that holds this key instead.")
+    console_key_file: Path | None = Field(
+        None, description="A file that holds this key instead."
+    )
     console_proxies: str | None = Field(
         None,
         description="Addresses of the proxies whose headers say who asks, comma-separated.",
@@ -123,28 +144,38 @@ class Settings(BaseSettings):
         " oncall=operator,staff=viewer.",
     )
     console_user_header: str = Field(
-        "X-Forwarded-User", min_length=1, description="The proxy's header with the name."
+        "X-Forwarded-User",
+        min_length=1,
+        description="The proxy's header with the name.",
     )
     console_groups_header: str = Field(
-        "X-Forwarded-Groups", min_length=1, description="The proxy's header with the groups."
+        "X-Forwarded-Groups",
+        min_length=1,
+        description="The proxy's header with the groups.",
     )
     console_url: str | None = Field(
-        None, description="Where people open the console; a provider sends them back to it."
+        None,
+        description="Where people open the console; a provider sends them back to it.",
     )
     console_oidc_issuer: str | None = Field(
-        None, description="OpenID Connect provider that people sign in with to the console."
+        None,
+        description="OpenID Connect provider that people sign in with to the console.",
     )
     console_oidc_client_id: str | None = Field(
         None, min_length=1, description="The console's name at the provider."
     )
     console_oidc_client_secret: str | None = Field(
-        None, min_length=1, repr=False, description="Its secret there; none for a public client."
+        None,
+        min_length=1,
+        repr=False,
+        description="Its secret there; none for a public client.",
     )
     console_oidc_client_secret_file: Path | None = Field(
         None, description="A file that holds this secret instead."
     )
     console_oidc_scopes: str = Field(
-        "openid email profile", description="What the provider is asked for, with openid."
+        "openid email profile",
+        description="What the provider is asked for, with openid.",
     )
     console_oidc_user_claim: str = Field(
         "email", min_length=1, description="The provider's claim with the name."
@@ -153,13 +184,18 @@ class Settings(BaseSettings):
         "groups", min_length=1, description="The provider's claim with the groups."
     )
     console_trace_url: str | None = Field(
-        None, description="Where the console finds a trace: https://..., with {trace_id} in it."
+        None,
+        description="Where the console finds a trace: https://..., with {trace_id} in it.",
     )
     console_logs_url: str | None = Field(
-        None, description="Where it finds the log lines of a job: https://..., with {job_id} in it."
+        None,
+        description="Where it finds the log lines of a job: https://..., with {job_id} in it.",
     )
     startup_timeout: float = Field(
-        10, ge=0, le=86400, description="Seconds a worker or exporter waits for the schema."
+        10,
+        ge=0,
+        le=86400,
+        description="Seconds a worker or exporter waits for the schema.",
     )
     encryption_keys: str | None = Field(
         None,
@@ -174,10 +210,15 @@ class Settings(BaseSettings):
         description="Whether workers remember some jobs that succeed, for `redrive dlq explain`.",
     )
     actor: str | None = Field(
-        None, min_length=1, max_length=255, description="Who acts, as the audit log records it."
+        None,
+        min_length=1,
+        max_length=255,
+        description="Who acts, as the audit log records it.",
     )
     environment: str | None = Field(
-        None, max_length=63, description="Where this runs (production, ...); kept with failures."
+        None,
+        max_length=63,
+        description="Where this runs (production, ...); kept with failures.",
     )
     node: str | None = Field(
         None, max_length=253, description="The node this runs on; kept with failures."
@@ -186,7 +227,8 @@ class Settings(BaseSettings):
         None, max_length=127, description="Version of the image; kept with failures."
     )
     log_format: Literal["json", "console"] | None = Field(
-        None, description="json, or console for people; by default console on a terminal."
+        None,
+        description="json, or console for people; by default console on a terminal.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least severe level that is logged."
@@ -271,7 +313,9 @@ class Settings(BaseSettings):
         """
         if self.runner_env is None:
             return ("*",)
-        names = tuple(name.strip() for name in self.runner_env.split(",") if name.strip())
+        names = tuple(
+            name.strip() for name in self.runner_env.split(",") if name.strip()
+        )
         if not all(map(ENV_NAME.fullmatch, names)):  # hidden: it may be a value
             msg = "REDRIVE_RUNNER_ENV must be names of variables, such as: STRIPE_*,SHOP_URL"
             raise SettingsError(msg)
@@ -322,7 +366,9 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     known = sorted(settings | options)
     faults = [_unknown(name, known) for name in others if name not in options]
     # Shells pass unset variables as empty texts, which must not select everything.
-    empty = [name for name in others if name in options and not os.environ[name].strip()]
+    empty = [
+        name for name in others if name in options and not os.environ[name].strip()
+    ]
     faults += [f"{name} is empty; give it a value, or leave it out" for name in empty]
     if faults:
         raise SettingsError("; ".join(faults))
@@ -331,7 +377,11 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
 def _looks_ours(name: str, settings: Collection[str]) -> bool:
     """Return True if a variable is clearly meant for Redrive, in any case."""
     upper = name.upper()
-    if not upper.startswith(PREFIX) or upper.startswith(OTHERS_PREFIXES) or upper in settings:
+    if (
+        not upper.startswith(PREFIX)
+        or upper.startswith(OTHERS_PREFIXES)
+        or upper in settings
+    ):
         return False
     is_url = upper.endswith("_PORT") and _SERVICE_URL.match(os.environ[name])
     return not (is_url or _SERVICE.match(upper))

@@ -16,7 +16,9 @@ def is_duration(value: object) -> bool:
 
 def seconds(duration: Seconds) -> float:
     """Return a duration in seconds."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    return (
+        duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    )
 
 
 def _check_wait(argument: str, wait: float) -> None:
@@ -59,9 +61,13 @@ class Snooze(Signal):
     def __init__(self, until: datetime | Seconds) -> None:
         super().__init__()
         if isinstance(until, datetime) and until.tzinfo is None:
-            msg = "Snooze(until=...) takes an aware datetime: one that says its time zone"
+            msg = (
+                "Snooze(until=...) takes an aware datetime: one that says its time zone"
+            )
             raise ValueError(msg)
-        self.until: datetime | float = until if isinstance(until, datetime) else seconds(until)
+        self.until: datetime | float = (
+            until if isinstance(until, datetime) else seconds(until)
+        )
         wait = (until - datetime.now(UTC)) if isinstance(until, datetime) else until
         _check_wait(f"Snooze(until={until})", seconds(wait))
 

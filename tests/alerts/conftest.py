@@ -15,7 +15,10 @@ RULES = ROOT / "alerts" / "redrive.rules.yaml"
 RUNBOOK = ROOT / "alerts" / "runbook.md"
 ALERTMANAGER = ROOT / "alerts" / "alertmanager.example.yml"
 UNIT_TESTS = sorted(Path(__file__).parent.glob("*.test.yaml"))
-PACKAGES = monitoring.PACKAGES | {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
+PACKAGES = monitoring.PACKAGES | {
+    "promtool": "prometheus",
+    "amtool": "prometheus-alertmanager",
+}
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +26,9 @@ def tool() -> Callable[[str], str]:
     """Find a program. Missing, it skips the test with what to install; in CI it fails it."""
 
     def find(name: str) -> str:
-        return monitoring.find(name) or missing(name, f"Debian: apt-get install {PACKAGES[name]}")
+        return monitoring.find(name) or missing(
+            name, f"Debian: apt-get install {PACKAGES[name]}"
+        )
 
     return find
 
@@ -32,7 +37,9 @@ def tool() -> Callable[[str], str]:
 def rules() -> list[dict[str, Any]]:
     """Every rule of the shipped file."""
     return [
-        rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+        rule
+        for group in yaml.safe_load(RULES.read_text())["groups"]
+        for rule in group["rules"]
     ]
 
 

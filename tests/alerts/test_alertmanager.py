@@ -22,7 +22,9 @@ def amtool(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[
 def pagerduty() -> dict[str, Any]:
     """The receiver that pages."""
     receivers = yaml.safe_load(ALERTMANAGER.read_text())["receivers"]
-    return next(r["pagerduty_configs"][0] for r in receivers if r["name"] == "redrive-pagerduty")
+    return next(
+        r["pagerduty_configs"][0] for r in receivers if r["name"] == "redrive-pagerduty"
+    )
 
 
 def test_the_configuration_is_valid(tool: Callable[[str], str]) -> None:
@@ -45,7 +47,9 @@ def test_each_severity_reaches_its_receiver(
     tool: Callable[[str], str], labels: str, receiver: str
 ) -> None:
     routes = ("config", "routes", "test", f"--config.file={ALERTMANAGER}")
-    done = amtool(tool("amtool"), *routes, f"--verify.receivers={receiver}", *labels.split())
+    done = amtool(
+        tool("amtool"), *routes, f"--verify.receivers={receiver}", *labels.split()
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -61,7 +65,12 @@ def test_every_alert_reaches_a_receiver_of_ours(
     for name, alert in alerts.items():
         labels = [f"{key}={value}" for key, value in alert["labels"].items()]
         done = amtool(
-            tool("amtool"), "config", "routes", "test", f"--config.file={ALERTMANAGER}", *labels
+            tool("amtool"),
+            "config",
+            "routes",
+            "test",
+            f"--config.file={ALERTMANAGER}",
+            *labels,
         )
 
         assert done.stdout.strip() == wanted[alert["labels"]["severity"]], name
@@ -109,7 +118,14 @@ def test_severities_are_ones_pagerduty_knows(
 def test_an_incident_is_a_family_and_a_queue() -> None:
     route = yaml.safe_load(ALERTMANAGER.read_text())["route"]["routes"][0]
 
-    assert route["group_by"] == ["alert_family", "cluster", "cell", "namespace", "job", "queue"]
+    assert route["group_by"] == [
+        "alert_family",
+        "cluster",
+        "cell",
+        "namespace",
+        "job",
+        "queue",
+    ]
     assert all("group_by" not in inner for inner in route["routes"])
 
 
@@ -124,7 +140,14 @@ def test_a_page_silences_only_the_ticket_about_the_same_trouble(
 
     assert rule["source_matchers"] == ['service="redrive"', 'severity="critical"']
     assert rule["target_matchers"] == ['service="redrive"', 'severity="warning"']
-    assert rule["equal"] == ["cluster", "cell", "namespace", "job", "queue", "alert_family"]
+    assert rule["equal"] == [
+        "cluster",
+        "cell",
+        "namespace",
+        "job",
+        "queue",
+        "alert_family",
+    ]
     # Labels that are missing on both sides count as equal: what has no queue must not share a
     # family with what has one.
     with_queue = {a["labels"]["alert_family"] for a in alerts.values() if has_queue(a)}
@@ -140,7 +163,11 @@ def test_a_page_silences_only_the_ticket_about_the_same_trouble(
 def test_a_page_links_to_runbook_dashboard_and_console_and_holds_no_secret() -> None:
     receiver = pagerduty()
 
-    assert [link["text"] for link in receiver["links"]] == ["Runbook", "Dashboard", "Console"]
+    assert [link["text"] for link in receiver["links"]] == [
+        "Runbook",
+        "Dashboard",
+        "Console",
+    ]
     assert "routing_key" not in receiver
     assert receiver["routing_key_file"]
     assert receiver["send_resolved"] is True

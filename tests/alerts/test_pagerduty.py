@@ -41,9 +41,13 @@ class Exporter:
         for series in list(self.growing):
             self.totals[series] = self.totals.get(series, 0) + 100
         self.scrapes += 1
-        added = CounterMetricFamily("redrive_dlq_added", "", labels=["queue", "kind", "reason"])
+        added = CounterMetricFamily(
+            "redrive_dlq_added", "", labels=["queue", "kind", "reason"]
+        )
         depth = GaugeMetricFamily("redrive_queue_depth", "", labels=["queue", "state"])
-        objective = GaugeMetricFamily("redrive_queue_objective", "", labels=["queue", "objective"])
+        objective = GaugeMetricFamily(
+            "redrive_queue_objective", "", labels=["queue", "objective"]
+        )
         for series, count in self.totals.items():
             added.add_metric([*series, "not_retryable"], count)
         for queue in ("mail", "billing"):
@@ -89,7 +93,9 @@ def exporter() -> Exporter:
 
 
 @pytest.fixture
-def pager(exporter: Exporter, tool: Callable[[str], str], tmp_path: Path) -> Iterator[Pager]:
+def pager(
+    exporter: Exporter, tool: Callable[[str], str], tmp_path: Path
+) -> Iterator[Pager]:
     """Everything up and scraping."""
     for program in PACKAGES:
         tool(program)
@@ -102,12 +108,18 @@ def pager(exporter: Exporter, tool: Callable[[str], str], tmp_path: Path) -> Ite
         monitoring.write_configuration()
         for name, command in monitoring.commands().items():
             stack.enter_context(running(tmp_path / f"{name}.log", *command))
-        wait_for(lambda: exporter.scrapes >= 3, 60, what=(tmp_path / "prometheus.log").read_text())
+        wait_for(
+            lambda: exporter.scrapes >= 3,
+            60,
+            what=(tmp_path / "prometheus.log").read_text(),
+        )
         yield pager
 
 
 @pytest.fixture
-def alertmanager(tool: Callable[[str], str], tmp_path: Path) -> Iterator[tuple[Pager, str]]:
+def alertmanager(
+    tool: Callable[[str], str], tmp_path: Path
+) -> Iterator[tuple[Pager, str]]:
     """An Alertmanager without a Prometheus, and the address at which it takes alerts."""
     tool("alertmanager")
     pager = Pager()
@@ -192,9 +204,15 @@ def test_one_trouble_is_one_incident_and_no_ticket(
     assert len(keys) == 1, "one incident, opened and closed"
     [page] = {event["payload"]["summary"] for event in pager.sent("trigger", "pay")}
     assert all(name in page for name, *_ in trouble)
-    assert page.endswith(alerts[page.split(",", maxsplit=1)[0]]["annotations"]["summary"])
+    assert page.endswith(
+        alerts[page.split(",", maxsplit=1)[0]]["annotations"]["summary"]
+    )
     ticketed = {
-        (alert["labels"]["alertname"], alert["labels"]["namespace"], alert["labels"]["queue"])
+        (
+            alert["labels"]["alertname"],
+            alert["labels"]["namespace"],
+            alert["labels"]["queue"],
+        )
         for ticket in pager.tickets[: len(others)]
         for alert in ticket["alerts"]
     }
@@ -207,13 +225,17 @@ def test_when_nothing_moves_the_queues_that_wait_are_silent(
     """Each of them would be an incident of its own, for one lock."""
     pager, address = alertmanager
     whole = ("RedriveNothingMoves", "n", "")
-    waiting = [(f"RedriveQueue{which}", "n", "pay") for which in ("Stalled", "WaitTooLong")]
+    waiting = [
+        (f"RedriveQueue{which}", "n", "pay") for which in ("Stalled", "WaitTooLong")
+    ]
     other = ("RedriveQueueWaitTooLong", "m", "pay")
     raise_alerts(address, alerts, [whole, *waiting, other], ends=False)
 
     assert pager.until(lambda: pager.sent("trigger", "") and pager.tickets, 60)
     assert not pager.sent("trigger", "pay")
-    ticketed = {a["labels"]["namespace"] for ticket in pager.tickets for a in ticket["alerts"]}
+    ticketed = {
+        a["labels"]["namespace"] for ticket in pager.tickets for a in ticket["alerts"]
+    }
     assert "m" in ticketed
 
 
@@ -231,7 +253,9 @@ def test_every_duration_is_shortened() -> None:
 
 
 @pytest.mark.slow
-def test_growth_pages_once_per_queue_and_resolves(pager: Pager, exporter: Exporter) -> None:
+def test_growth_pages_once_per_queue_and_resolves(
+    pager: Pager, exporter: Exporter
+) -> None:
     old = pager.sent("trigger", "mail") + pager.sent("trigger", "billing")
     assert not old, "75,000 old dead letters page nobody"
 
@@ -271,5 +295,9 @@ def test_growth_pages_once_per_queue_and_resolves(pager: Pager, exporter: Export
     )
     assert incidents(pager, "resolve", "mail") == {page["dedup_key"]}
     assert incidents(pager, "resolve", "billing") == {other["dedup_key"]}
-    ticketed = [alert["labels"] for ticket in pager.tickets for alert in ticket["alerts"]]
-    assert [labels for labels in ticketed if "queue" in labels] == [], "a page makes no ticket"
+    ticketed = [
+        alert["labels"] for ticket in pager.tickets for alert in ticket["alerts"]
+    ]
+    assert [labels for labels in ticketed if "queue" in labels] == [], (
+        "a page makes no ticket"
+    )

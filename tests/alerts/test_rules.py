@@ -13,7 +13,9 @@ import yaml
 from .conftest import RULES, RUNBOOK, UNIT_TESTS
 
 SEVERITIES = {"critical", "warning", "info"}
-GROUPING = re.compile(r"\b(by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
+GROUPING = re.compile(
+    r"\b(by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)"
+)
 SECTION_PARTS = ("**Means:**", "**Look at:**", "**Type:**", "**Wake somebody:**")
 # What DESIGN promises of the command line; a runbook may use nothing else of it.
 COMMANDS = (
@@ -35,7 +37,9 @@ COMMANDS = (
 
 def run(*command: str | Path) -> None:
     """Run a checker; its words are the message when it objects."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -59,8 +63,12 @@ def test_every_alert_has_a_case_that_fires_and_one_that_is_quiet(
         for case in test.get("alert_rule_test", ())
     ]
 
-    assert {case["alertname"] for case in cases if case.get("exp_alerts")} == set(alerts)
-    assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == set(alerts)
+    assert {case["alertname"] for case in cases if case.get("exp_alerts")} == set(
+        alerts
+    )
+    assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == set(
+        alerts
+    )
 
 
 def test_every_alert_says_what_how_much_and_where_to_look(
@@ -79,11 +87,13 @@ def test_every_alert_says_what_how_much_and_where_to_look(
         assert "{{" not in notes["summary"], (
             f"{name}: a summary is the same for every alert of the name"
         )
-        assert re.search(r"\$value|\d", notes["description"]), f"{name}: a description has numbers"
-        assert notes["runbook_url"].endswith(f"/runbook.md#{name.lower()}"), name
-        assert re.match(r"https://grafana\.example/d/redrive-[a-z-]+\?", notes["dashboard_url"]), (
-            name
+        assert re.search(r"\$value|\d", notes["description"]), (
+            f"{name}: a description has numbers"
         )
+        assert notes["runbook_url"].endswith(f"/runbook.md#{name.lower()}"), name
+        assert re.match(
+            r"https://grafana\.example/d/redrive-[a-z-]+\?", notes["dashboard_url"]
+        ), name
 
 
 def test_every_alert_can_be_routed(alerts: dict[str, dict[str, Any]]) -> None:
@@ -105,12 +115,16 @@ def test_every_grouping_keeps_the_cluster(rules: list[dict[str, Any]]) -> None:
     for rule in rules:
         for word, labels in GROUPING.findall(rule["expr"]):
             assert word in {"by", "on"}, rule["expr"]
-            assert "cluster" in labels.split(",")[0] or (word, labels) == ("on", ""), rule["expr"]
+            assert "cluster" in labels.split(",")[0] or (word, labels) == ("on", ""), (
+                rule["expr"]
+            )
 
 
 def test_every_absent_waits(alerts: dict[str, dict[str, Any]]) -> None:
     """A restart of Prometheus must not page."""
-    assert all("for" in alert for alert in alerts.values() if "absent(" in alert["expr"])
+    assert all(
+        "for" in alert for alert in alerts.values() if "absent(" in alert["expr"]
+    )
 
 
 def sections() -> dict[str, str]:
@@ -119,8 +133,12 @@ def sections() -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_the_runbook_has_one_section_per_alert(alerts: dict[str, dict[str, Any]]) -> None:
-    found = {name: text for name, text in sections().items() if name.startswith("Redrive")}
+def test_the_runbook_has_one_section_per_alert(
+    alerts: dict[str, dict[str, Any]],
+) -> None:
+    found = {
+        name: text for name, text in sections().items() if name.startswith("Redrive")
+    }
 
     assert set(found) == set(alerts)
     for name, text in found.items():
@@ -133,9 +151,13 @@ def test_the_runbook_has_one_section_per_alert(alerts: dict[str, dict[str, Any]]
 def typed() -> list[str]:
     """The commands of ours that the runbook types."""
     blocks = re.findall(r"```sh\n(.*?)```", RUNBOOK.read_text(), flags=re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines = [
+        line for block in blocks for line in block.replace("\\\n", " ").splitlines()
+    ]
     return [
-        found[0] for line in lines for found in re.finditer(r"(?<=^r )redrive [^#]*[^# ]", line)
+        found[0]
+        for line in lines
+        for found in re.finditer(r"(?<=^r )redrive [^#]*[^# ]", line)
     ]
 
 

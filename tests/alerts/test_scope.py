@@ -38,25 +38,41 @@ def test_every_selector_can_be_scoped(rules: list[dict[str, Any]]) -> None:
     """O6: what the chart's two replacements do to each expression."""
     for rule in rules:
         names = re.findall(NAME, rule["expr"])
-        scopes = [inner for _, inner in SELECTOR.findall(scoped(rule["expr"], 'namespace="n"'))]
+        scopes = [
+            inner
+            for _, inner in SELECTOR.findall(scoped(rule["expr"], 'namespace="n"'))
+        ]
 
         assert names, rule
         assert len(scopes) == len(names), rule["expr"]
         assert all(inner.startswith('namespace="n"') for inner in scopes), rule["expr"]
         assert not re.search(r'__name__|\{\}|"redrive[_:]', rule["expr"]), rule["expr"]
         for name, matcher in re.findall(r'(\w+)="(redrive)"', rule["expr"]):
-            assert (name, matcher) == ("job", "redrive"), "the chart puts the release's job there"
+            assert (name, matcher) == ("job", "redrive"), (
+                "the chart puts the release's job there"
+            )
 
 
 def test_scoped_rules_are_valid(
     tool: Callable[[str], str], of_release: Callable[[str], Path]
 ) -> None:
-    run(tool("promtool"), "check", "rules", "--lint=all", "--lint-fatal", of_release("n"))
+    run(
+        tool("promtool"),
+        "check",
+        "rules",
+        "--lint=all",
+        "--lint-fatal",
+        of_release("n"),
+    )
 
 
 @pytest.mark.parametrize(
     ("namespace", "pages"),
-    [("n", set()), ("m", {"RedriveDeadLettersGrowingFast"}), ("gone", {"RedriveMetricsAbsent"})],
+    [
+        ("n", set()),
+        ("m", {"RedriveDeadLettersGrowingFast"}),
+        ("gone", {"RedriveMetricsAbsent"}),
+    ],
 )
 def test_each_release_pages_for_itself(
     tool: Callable[[str], str],
@@ -73,7 +89,9 @@ def test_each_release_pages_for_itself(
     exporter(world, namespace="gone")
     world.lose(lambda step: step >= 10, 'namespace="gone"')
 
-    looks = fired(tool("promtool"), of_release(namespace), world, tmp_path / "test.yaml")
+    looks = fired(
+        tool("promtool"), of_release(namespace), world, tmp_path / "test.yaml"
+    )
 
     alerts = {alert for seen in looks.values() for alert in seen}
     assert {alert.name for alert in alerts} == pages

@@ -63,7 +63,9 @@ def minute(world: World, step: int) -> float:
     return step * world.interval / 60
 
 
-def objectives(world: World, queue: str = "q", namespace: str = "n", **values: float) -> None:
+def objectives(
+    world: World, queue: str = "q", namespace: str = "n", **values: float
+) -> None:
     """The thresholds of a queue."""
     for name, value in ({"dlq_added_5m": 50, "dlq_added_1h": 200} | values).items():
         world.put(
@@ -76,7 +78,9 @@ def objectives(world: World, queue: str = "q", namespace: str = "n", **values: f
         )
 
 
-def exporter(world: World, namespace: str = "n", begins: float = 0, pod: str = "exporter") -> None:
+def exporter(
+    world: World, namespace: str = "n", begins: float = 0, pod: str = "exporter"
+) -> None:
     """An exporter without a queue."""
 
     def since(value: Callable[[int], float]) -> Callable[[int], float | None]:
@@ -85,7 +89,9 @@ def exporter(world: World, namespace: str = "n", begins: float = 0, pod: str = "
     labels = {"namespace": namespace, "pod": pod}
     world.put("redrive_stats_up", since(lambda _: 1), **labels)
     world.put(
-        "redrive_stats_timestamp_seconds", since(lambda step: step * world.interval), **labels
+        "redrive_stats_timestamp_seconds",
+        since(lambda step: step * world.interval),
+        **labels,
     )
 
 
@@ -135,7 +141,10 @@ def backlog(
     """Ready jobs of a queue and the age of the oldest, by default since they were there."""
     labels = {"queue": queue, "namespace": namespace, "pod": "exporter"}
     world.put(
-        "redrive_queue_depth", lambda step: ready(minute(world, step)), state="ready", **labels
+        "redrive_queue_depth",
+        lambda step: ready(minute(world, step)),
+        state="ready",
+        **labels,
     )
     waited = 0.0
 
@@ -143,7 +152,9 @@ def backlog(
         nonlocal waited
         now = ready(minute(world, step))
         waited = waited + world.interval if now else 0.0
-        return None if now is None else oldest(minute(world, step)) if oldest else waited
+        return (
+            None if now is None else oldest(minute(world, step)) if oldest else waited
+        )
 
     world.put("redrive_queue_oldest_ready_age_seconds", age, **labels)
 
@@ -187,7 +198,9 @@ def born(at: float, value: Callable[[float], float]) -> Callable[[float], float 
 # ---------------------------------------------------------------------- growth: at birth
 
 
-@situation("O5 the first 60 jobs of a new queue are all poison", {f"{FAST} new": (10, 12)})
+@situation(
+    "O5 the first 60 jobs of a new queue are all poison", {f"{FAST} new": (10, 12)}
+)
 def _(world: World) -> None:
     well(world)
     objectives(world, "new")
@@ -196,7 +209,9 @@ def _(world: World) -> None:
     dead(world, born(10, lambda _: 60), "new")
 
 
-@situation("O5 a new queue's first 60 die over three scrapes", {f"{FAST} new": (10.5, 12.5)})
+@situation(
+    "O5 a new queue's first 60 die over three scrapes", {f"{FAST} new": (10.5, 12.5)}
+)
 def _(world: World) -> None:
     well(world)
     objectives(world, "new")
@@ -205,7 +220,9 @@ def _(world: World) -> None:
     dead(world, born(10, lambda now: min(60, 20 + (now - 10) * 40)), "new")
 
 
-@situation("O5 the first queue that an empty installation ever has", {f"{FAST} new": (10, 12)})
+@situation(
+    "O5 the first queue that an empty installation ever has", {f"{FAST} new": (10, 12)}
+)
 def _(world: World) -> None:
     exporter(world)
     workers(world)
@@ -222,7 +239,10 @@ def _(world: World) -> None:
     dead(world, born(10, lambda _: 50), "new")
 
 
-@situation("O5 a critical queue's very first job dies at birth", {f"{CRITICAL} pay": (20, 20.5)})
+@situation(
+    "O5 a critical queue's very first job dies at birth",
+    {f"{CRITICAL} pay": (20, 20.5)},
+)
 def _(world: World) -> None:
     well(world)
     objectives(world, "pay", page_on_first_dead_letter=1)
@@ -268,7 +288,9 @@ def _(world: World) -> None:
 def prometheus_is_down(world: World, begins: float, minutes: float) -> None:
     """No scrape and no evaluation."""
     per_minute = 60 / world.interval
-    world.down = set(range(int(begins * per_minute), int((begins + minutes) * per_minute)))
+    world.down = set(
+        range(int(begins * per_minute), int((begins + minutes) * per_minute))
+    )
 
 
 @situation("O5 300 die while Prometheus is down for 4 minutes", {f"{FAST} q": (14, 16)})
@@ -285,7 +307,11 @@ def _(world: World) -> None:
     prometheus_is_down(world, 10, 7)
 
 
-@situation("300 die while Prometheus is down for 40 minutes", {f"{FAST} q": (50, 52)}, minutes=60)
+@situation(
+    "300 die while Prometheus is down for 40 minutes",
+    {f"{FAST} q": (50, 52)},
+    minutes=60,
+)
 def _(world: World) -> None:
     well(world)
     dead(world, step_up(12, 1000, 1300))
@@ -310,7 +336,9 @@ def _(world: World) -> None:
     prometheus_is_down(world, 10, 40)
 
 
-@situation("the exporter cannot be scraped for 4 minutes, and 300 die", {f"{FAST} q": (14, 16)})
+@situation(
+    "the exporter cannot be scraped for 4 minutes, and 300 die", {f"{FAST} q": (14, 16)}
+)
 def _(world: World) -> None:
     well(world)
     dead(world, step_up(12, 1000, 1300))
@@ -328,7 +356,11 @@ def _(world: World) -> None:
     world.lose(lambda step: step % 2 == 1)
 
 
-@situation("every second scrape fails, once a minute, and nothing else", minutes=45, interval=60)
+@situation(
+    "every second scrape fails, once a minute, and nothing else",
+    minutes=45,
+    interval=60,
+)
 def _(world: World) -> None:
     well(world, page_on_first_dead_letter=1)
     dead(world, lambda _: 1000)
@@ -346,7 +378,8 @@ def _(world: World) -> None:
 
 
 @situation(
-    "a page goes on over a gap of two minutes, and is not a second one", {f"{FAST} q": (10, 12)}
+    "a page goes on over a gap of two minutes, and is not a second one",
+    {f"{FAST} q": (10, 12)},
 )
 def _(world: World) -> None:
     well(world)
@@ -374,7 +407,10 @@ def _(world: World) -> None:
     dead(world, restored(210, 10))
 
 
-@situation("O2 restored under two exporters, one of whose scrapes fails now and then", minutes=40)
+@situation(
+    "O2 restored under two exporters, one of whose scrapes fails now and then",
+    minutes=40,
+)
 def _(world: World) -> None:
     well(world, page_on_first_dead_letter=1)
     exporter(world, pod="second")
@@ -392,10 +428,16 @@ def _(world: World) -> None:
 @situation("restored twice, 60 die in between", {f"{FAST} q": (14, 16)})
 def _(world: World) -> None:
     well(world)
-    dead(world, lambda now: 500 if now < 10 else 100 if now < 14 else 160 if now < 20 else 100)
+    dead(
+        world,
+        lambda now: 500 if now < 10 else 100 if now < 14 else 160 if now < 20 else 100,
+    )
 
 
-@situation("exporters are replaced one after the other while 60 die", {f"{FAST} q": (10.5, 12.5)})
+@situation(
+    "exporters are replaced one after the other while 60 die",
+    {f"{FAST} q": (10.5, 12.5)},
+)
 def _(world: World) -> None:
     well(world)
     exporter(world, pod="second", begins=11)
@@ -427,14 +469,20 @@ def _(world: World) -> None:
 # ---------------------------------------------------------------------- blind
 
 
-@situation("O4 one installation of two is gone, workers and all", {f"{ABSENT} n": (15, 16)})
+@situation(
+    "O4 one installation of two is gone, workers and all", {f"{ABSENT} n": (15, 16)}
+)
 def _(world: World) -> None:
     well(world)
     world.lose(lambda step: step >= 20, 'namespace="n"')
     well(world, namespace="m")
 
 
-@situation("O4 its exporter loops, up for a minute of five", {f"{ABSENT} n": (5, 24)}, minutes=60)
+@situation(
+    "O4 its exporter loops, up for a minute of five",
+    {f"{ABSENT} n": (5, 24)},
+    minutes=60,
+)
 def _(world: World) -> None:
     well(world)
     well(world, namespace="m")
@@ -451,10 +499,14 @@ def _(world: World) -> None:
 )
 def _(world: World) -> None:
     well(world)
-    world.lose(lambda step: step >= 20 and step % 20 >= 10, "redrive_stats_timestamp_seconds")
+    world.lose(
+        lambda step: step >= 20 and step % 20 >= 10, "redrive_stats_timestamp_seconds"
+    )
 
 
-@situation("the only installation is gone: one page, not two", {f"{ABSENT} n": (15, 16)})
+@situation(
+    "the only installation is gone: one page, not two", {f"{ABSENT} n": (15, 16)}
+)
 def _(world: World) -> None:
     well(world)
     world.lose(lambda step: step >= 20)
@@ -480,7 +532,8 @@ def _(world: World) -> None:
 
 
 @situation(
-    "a release in another namespace grows: its page, and no other", {f"{FAST} m/q": (10, 12)}
+    "a release in another namespace grows: its page, and no other",
+    {f"{FAST} m/q": (10, 12)},
 )
 def _(world: World) -> None:
     well(world)
@@ -528,7 +581,10 @@ def _(world: World) -> None:
     world.lose(lambda step: step % 2 == 1, "redrive_worker_up")
 
 
-@situation("O13 a queue without a pool, beside one that is served", {f"{UNSERVED} q2": (14, 16)})
+@situation(
+    "O13 a queue without a pool, beside one that is served",
+    {f"{UNSERVED} q2": (14, 16)},
+)
 def _(world: World) -> None:
     exporter(world)
     objectives(world)
@@ -579,7 +635,9 @@ def slots(
     """Four slots of a worker, and for how long its exchange has failed, by the minute."""
     pod = "worker-*"
     world.put("redrive_worker_slots", lambda _: 4, pod=pod)
-    world.put("redrive_worker_slots_busy", lambda step: busy(minute(world, step)), pod=pod)
+    world.put(
+        "redrive_worker_slots_busy", lambda step: busy(minute(world, step)), pod=pod
+    )
     age = "redrive_worker_exchange_age_seconds"
     world.put(age, lambda step: exchange_age(minute(world, step)), pod=pod)
 
@@ -604,7 +662,9 @@ def _(world: World) -> None:
     ended(world, lambda now: now * 7, pod="worker-2")
 
 
-@situation("jobs behind an open breaker or a limit are not ready, and nothing ends", minutes=40)
+@situation(
+    "jobs behind an open breaker or a limit are not ready, and nothing ends", minutes=40
+)
 def _(world: World) -> None:
     well(world)
     slots(world)
@@ -625,7 +685,9 @@ def _(world: World) -> None:
     well(world)
     backlog(world, step_up(10, 0, 9))
     slots(world, busy=step_up(10, 0, 4))
-    world.put("redrive_queue_timeout_seconds", lambda _: 3600, queue="q", pod="worker-*")
+    world.put(
+        "redrive_queue_timeout_seconds", lambda _: 3600, queue="q", pod="worker-*"
+    )
     ended(world, attempts(10))
 
 
@@ -649,14 +711,18 @@ def _(world: World) -> None:
     ended(world, attempts(10))
 
 
-def slow(world: World, timeout: float, every: float, jobs: Callable[[float], float]) -> None:
+def slow(
+    world: World, timeout: float, every: float, jobs: Callable[[float], float]
+) -> None:
     """A deep backlog of long jobs, one of which ends every so many minutes."""
     exporter(world)
     workers(world)
     objectives(world)
     backlog(world, jobs, oldest=lambda now: 7200 if jobs(now) else 0)
     ended(world, lambda now: int(now / every))
-    world.put("redrive_queue_timeout_seconds", lambda _: timeout, queue="q", pod="worker-*")
+    world.put(
+        "redrive_queue_timeout_seconds", lambda _: timeout, queue="q", pod="worker-*"
+    )
 
 
 @situation("O20 jobs of 45 minutes with a deep backlog", minutes=150)
@@ -664,13 +730,17 @@ def _(world: World) -> None:
     slow(world, 3600, 45, lambda _: 40)
 
 
-@situation("O20 jobs of 45 minutes begin on a queue that was idle for hours", minutes=150)
+@situation(
+    "O20 jobs of 45 minutes begin on a queue that was idle for hours", minutes=150
+)
 def _(world: World) -> None:
     slow(world, 3600, 300, lambda now: 40 if 90 <= now < 135 else 0)
 
 
 @situation(
-    "O20 nothing ends for longer than a job may take", {f"{STALLED} q": (72, 85)}, minutes=90
+    "O20 nothing ends for longer than a job may take",
+    {f"{STALLED} q": (72, 85)},
+    minutes=90,
 )
 def _(world: World) -> None:
     slow(world, 3600, 1000, lambda _: 40)
@@ -681,7 +751,10 @@ def _(world: World) -> None:
     well(world)
     backlog(world, lambda _: 40, oldest=lambda _: 1800)
     world.put(
-        "redrive_queue_paused", lambda step: minute(world, step) < 30, queue="q", pod="exporter"
+        "redrive_queue_paused",
+        lambda step: minute(world, step) < 30,
+        queue="q",
+        pod="exporter",
     )
     ended(world, lambda now: max(0, now - 32))
 
@@ -690,7 +763,9 @@ def _(world: World) -> None:
 def _(world: World) -> None:
     well(world)
     backlog(world, lambda _: 9)
-    world.put("redrive_jobs_unhandled", lambda _: 9, queue="q", kind="k", pod="exporter")
+    world.put(
+        "redrive_jobs_unhandled", lambda _: 9, queue="q", kind="k", pod="exporter"
+    )
 
 
 @situation("a job ends every eight minutes", minutes=60)
@@ -705,13 +780,18 @@ def _(world: World) -> None:
     well(world)
     backlog(world, lambda _: 9, oldest=lambda _: 900)
     for n in range(12):
-        ended(world, lambda now, n=n: 1 if n * 5 <= now < n * 5 + 5 else None, pod=f"w{n}")
+        ended(
+            world, lambda now, n=n: 1 if n * 5 <= now < n * 5 + 5 else None, pod=f"w{n}"
+        )
 
 
 # ---------------------------------------------------------------------- lost workers, the budget
 
 
-@situation("O8 workers that hold jobs are lost, and nobody is left", {f"{NOT_RESCUED} n": (15, 16)})
+@situation(
+    "O8 workers that hold jobs are lost, and nobody is left",
+    {f"{NOT_RESCUED} n": (15, 16)},
+)
 def _(world: World) -> None:
     well(world)
     world.put("redrive_workers_lost", lambda step: int(step >= 20), pod="exporter")
@@ -761,7 +841,9 @@ def beginnings(looks: dict[int, frozenset[str]], end: int) -> dict[str, list[flo
     return began
 
 
-@pytest.mark.parametrize("case", SITUATIONS, ids=lambda case: re.sub(r"\W+", "-", case.name))
+@pytest.mark.parametrize(
+    "case", SITUATIONS, ids=lambda case: re.sub(r"\W+", "-", case.name)
+)
 def test_what_pages_and_what_does_not(
     case: Situation, tool: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -17,7 +17,10 @@ JOBS = "insert into redrive.jobs (kind, queue) select 'flood', %s from generate_
 
 def names(conn: Connection, n: int) -> None:
     """Thousands of new queues at once."""
-    with conn.cursor() as cursor, cursor.copy("copy redrive.jobs (kind, queue) from stdin") as copy:
+    with (
+        conn.cursor() as cursor,
+        cursor.copy("copy redrive.jobs (kind, queue) from stdin") as copy,
+    ):
         for queue in range(5_000):
             copy.write_row(("flood", f"n{n}-{queue}"))
 
@@ -29,7 +32,9 @@ def jobs(conn: Connection, n: int) -> None:
 
 def sizes(conn: Connection, n: int) -> None:
     """Payloads far past their limit."""
-    conn.execute("select redrive.enqueue('flood', jsonb_build_object('x', %s::text))", (BIG,))
+    conn.execute(
+        "select redrive.enqueue('flood', jsonb_build_object('x', %s::text))", (BIG,)
+    )
 
 
 def notify(conn: Connection, n: int) -> None:

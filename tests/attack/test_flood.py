@@ -30,7 +30,9 @@ def workers(database: Database, tmp_path: Path) -> Iterator[Workers]:
 def flood(database: Database, way: str) -> Iterator[None]:
     """Somebody floods, in a process of his own."""
     command = [sys.executable, "-m", "tests.attack.flood", database.url, way]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout
         assert process.stdout.readline() == b"flooding\n"
         yield

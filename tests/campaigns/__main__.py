@@ -30,7 +30,10 @@ def main() -> int:
         "below": partial(trials.share_below_the_limit, letters=30_000),
         "share": partial(trials.share_that_fails, rounds=100, seed=chosen.seed),
     }
-    wanted = [name for name in chosen.only.split(",") if name] or [*on_a_database, "healthy"]
+    wanted = [name for name in chosen.only.split(",") if name] or [
+        *on_a_database,
+        "healthy",
+    ]
     print(f"seed {chosen.seed}", flush=True)
     with embedded(NEWEST) as server:
         for name, trial in on_a_database.items():
@@ -39,7 +42,9 @@ def main() -> int:
                     _tell(name, partial(trial, database))
     if "healthy" in wanted:
         with tempfile.TemporaryDirectory() as home:
-            _tell("healthy", partial(trials.healthy, Path(home), rate=40.0, window=20.0))
+            _tell(
+                "healthy", partial(trials.healthy, Path(home), rate=40.0, window=20.0)
+            )
     return 0
 
 

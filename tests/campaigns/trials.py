@@ -71,7 +71,9 @@ def kills(database: Database, *, letters: int, times: int, seed: int) -> Figures
     killed = 0
     while killed < times and known(database.conn, campaign)["state"] in GOING:
         hears, tells = context.Pipe(duplex=False)
-        driver = context.Process(target=drive_until_killed, args=(database.url, campaign, tells))
+        driver = context.Process(
+            target=drive_until_killed, args=(database.url, campaign, tells)
+        )
         driver.start()
         assert hears.poll(60), "a driver did not begin"
         time.sleep(chance.uniform(0, LIFE_SECONDS))
@@ -84,7 +86,11 @@ def kills(database: Database, *, letters: int, times: int, seed: int) -> Figures
         run_what_is_due()
 
     found = known(database.conn, campaign)
-    assert (found["state"], found["redriven"], found["succeeded"]) == ("done", letters, letters)
+    assert (found["state"], found["redriven"], found["succeeded"]) == (
+        "done",
+        letters,
+        letters,
+    )
     assert set(runs) == set(ids), "rows in are not rows out"
     assert set(runs.values()) == {1}, "some had two lives"
     left = "select state, outcome, redrives, count(*) from redrive.dead_letters group by 1, 2, 3"
@@ -141,7 +147,9 @@ def share_that_fails(database: Database, *, rounds: int, seed: int) -> Figures:
     for _ in range(rounds):
         ids = make_dead_letters(database.conn, 60)
         campaign = begun(database.conn, Filter(ids=ids), Terms())
-        dies = {ids[at + n] for at in range(0, 60, 10) for n in chance.sample(range(10), 3)}
+        dies = {
+            ids[at + n] for at in range(0, 60, 10) for n in chance.sample(range(10), 3)
+        }
         while known(database.conn, campaign)["state"] in GOING:
             drive(database.conn, campaign)
             for job in claim(database.conn, worker, 100):
@@ -183,7 +191,9 @@ def healthy(home: Path, *, rate: float, window: float) -> Figures:
     try:
         database = Database(postgres.url())
         _migrate(postgres.url())
-        make_dead_letters(database.conn, int(rate * (window * 4 + 60)), kind="work.sync")
+        make_dead_letters(
+            database.conn, int(rate * (window * 4 + 60)), kind="work.sync"
+        )
         with workers_on(postgres.url(), home) as workers:
             return _course(database, postgres, workers, rate, window)
     finally:
@@ -198,7 +208,11 @@ def _migrate(url: str) -> None:
 
 
 def _course(
-    database: Database, postgres: EmbeddedPostgres, workers: Any, rate: float, window: float
+    database: Database,
+    postgres: EmbeddedPostgres,
+    workers: Any,
+    rate: float,
+    window: float,
 ) -> Figures:
     ttl = {"redrive_heartbeat_ttl": 3}
     first, _ = (workers(**ttl).wait_ready() for _ in range(2))

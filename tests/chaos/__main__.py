@@ -19,8 +19,12 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--tier", choices=TIERS, default="short")
     options.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    options.add_argument("--plan", action="store_true", help="print the schedule, and do nothing")
-    options.add_argument("--keep", action="store_true", help="keep the ledger and the logs")
+    options.add_argument(
+        "--plan", action="store_true", help="print the schedule, and do nothing"
+    )
+    options.add_argument(
+        "--keep", action="store_true", help="keep the ledger and the logs"
+    )
     options.add_argument("--output", type=Path)
     chosen = options.parse_args()
     tier = TIERS[chosen.tier]
@@ -32,7 +36,9 @@ def main() -> int:
         f" --tier {tier.name} --seed {chosen.seed} --plan",
         flush=True,
     )
-    outcome = run(tier, chosen.seed, lambda line: print(line, flush=True), keep=chosen.keep)
+    outcome = run(
+        tier, chosen.seed, lambda line: print(line, flush=True), keep=chosen.keep
+    )
     text = json.dumps(outcome.as_json(), indent=2)
     print(text)
     if chosen.output:

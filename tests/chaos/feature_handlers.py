@@ -19,7 +19,11 @@ jobs = Handlers()
 AT_MOST = 3
 PAGES = 4
 SOON = Policy(
-    backoff=0.05, backoff_cap=0.5, max_attempts=1000, max_losses=1000, same_failure_limit=1000
+    backoff=0.05,
+    backoff_cap=0.5,
+    max_attempts=1000,
+    max_losses=1000,
+    same_failure_limit=1000,
 )
 _files: dict[int, int] = {}
 
@@ -35,7 +39,12 @@ def say(what: str, job: Job, **more: Any) -> None:
     if pid not in _files:
         path = home() / f"said-{pid}"
         _files[pid] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    line = {"what": what, "job": job.id, "delivery": job.deliveries, "at": time.monotonic()} | more
+    line = {
+        "what": what,
+        "job": job.id,
+        "delivery": job.deliveries,
+        "at": time.monotonic(),
+    } | more
     os.write(_files[pid], (json.dumps(line) + "\n").encode())
 
 

@@ -14,7 +14,12 @@ from redrive import Handlers, Job, Policy
 from tests.chaos.ledger import HOME, note
 
 jobs = Handlers()
-SOON = {"backoff": 0.05, "backoff_cap": 0.5, "max_attempts": 1000, "same_failure_limit": 1000}
+SOON = {
+    "backoff": 0.05,
+    "backoff_cap": 0.5,
+    "max_attempts": 1000,
+    "same_failure_limit": 1000,
+}
 
 
 @jobs.handle("chaos.sync", policy=Policy(**SOON))
@@ -94,7 +99,9 @@ def _hold(conn: Any, payload: dict[str, Any]) -> None:
         time.sleep(payload["seconds"])
 
 
-@jobs.handle("chaos.poison", policy=Policy(backoff=0.05, backoff_cap=0.5, max_attempts=1000))
+@jobs.handle(
+    "chaos.poison", policy=Policy(backoff=0.05, backoff_cap=0.5, max_attempts=1000)
+)
 def poison(payload: dict[str, Any], job: Job) -> None:
     note("start", payload["n"], job.deliveries)
     time.sleep(0.02)

@@ -50,7 +50,9 @@ class Hold(threading.Thread):
         """Hold it. A crash of the server ends it early."""
         with (
             contextlib.suppress(psycopg.Error),
-            psycopg.connect(self._url, connect_timeout=5, application_name="monkey") as conn,
+            psycopg.connect(
+                self._url, connect_timeout=5, application_name="monkey"
+            ) as conn,
         ):
             jobs = self._act(conn)
             self.since = time.monotonic()
@@ -68,7 +70,12 @@ class InHandler(Hold):
     """
 
     def __init__(
-        self, url: str, seconds: float, n: int, home: Path, kill: Callable[[int], None] | None
+        self,
+        url: str,
+        seconds: float,
+        n: int,
+        home: Path,
+        kill: Callable[[int], None] | None,
     ) -> None:
         super().__init__(url, seconds, lambda _: set())
         self._n, self._home, self._kill = n, home, kill
@@ -114,7 +121,9 @@ def cancel(url: str, n: int) -> Callable[[Session], set[int]]:
     def act(conn: Session) -> set[int]:
         with psycopg.connect(url, connect_timeout=5, autocommit=True) as other:
             job = enqueue(other, "chaos.sync", {"n": n, "seconds": 0.01}, delay=1)
-        conn.execute("select redrive.cancel_v1(array[%s::bigint], 'monkey', 'held')", (job,))
+        conn.execute(
+            "select redrive.cancel_v1(array[%s::bigint], 'monkey', 'held')", (job,)
+        )
         return {n}
 
     return act

@@ -32,7 +32,9 @@ CLOCKS = (86_400, -86_400, 3_600, -3_600, 0)
 class Monkey:
     """The workers, and everything that is done to them. `tell`: a line of progress."""
 
-    def __init__(self, system: Any, stage: Servers, tier: Tier, planned: list[Planned]) -> None:
+    def __init__(
+        self, system: Any, stage: Servers, tier: Tier, planned: list[Planned]
+    ) -> None:
         self.system = system
         self.stage = stage
         self.tier = tier
@@ -88,7 +90,9 @@ class Monkey:
                 self.revive()
             if now - told >= 5:
                 told = now
-                tell(f"{now - began:5.0f} s  {len(self.faults)} faults, {len(waiting)} to come")
+                tell(
+                    f"{now - began:5.0f} s  {len(self.faults)} faults, {len(waiting)} to come"
+                )
             time.sleep(0.01)
 
     def _do(self, fault: Planned) -> bool:
@@ -134,7 +138,9 @@ class Monkey:
             self._note(kind, pid, since)
 
     def pause_group(self, n: int, chance: float) -> None:
-        self._pause("pause_group", n, [self.workers[n].pid, *self.workers[n].runners], chance)
+        self._pause(
+            "pause_group", n, [self.workers[n].pid, *self.workers[n].runners], chance
+        )
 
     def pause_supervisor(self, n: int, chance: float) -> None:
         self._pause("pause_supervisor", n, [self.workers[n].pid], chance)
@@ -279,7 +285,9 @@ class Monkey:
 
     def _has_old(self) -> bool:
         """Return whether a worker of the version before runs, which may wait for locks."""
-        return self.system.old is not None and any(map(self.system.is_old, self.workers))
+        return self.system.old is not None and any(
+            map(self.system.is_old, self.workers)
+        )
 
     def end_holds(self) -> set[int]:
         """Wait until no transaction is held. Return the jobs that the holds have added."""
@@ -390,8 +398,14 @@ class Outcome:
 
     def told(self) -> str:
         """The failures, for people."""
-        lines = [f"{name}: {found[:20]}" for name, found in self.failures.items() if found]
-        lines += [" ".join(map(str, entry)) for runs in self.evidence.values() for entry in runs]
+        lines = [
+            f"{name}: {found[:20]}" for name, found in self.failures.items() if found
+        ]
+        lines += [
+            " ".join(map(str, entry))
+            for runs in self.evidence.values()
+            for entry in runs
+        ]
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
@@ -503,7 +517,9 @@ def run(
                     faults=monkey.faults,
                     silences=system.silences([*monkey.gone, *monkey.workers]),
                 )
-                waited = waits(monkey.holds, producer.added, facts.ledger, monkey.faults)
+                waited = waits(
+                    monkey.holds, producer.added, facts.ledger, monkey.faults
+                )
                 more = system.failures(conn)
                 verdict = judge(facts)
                 evidence = {
@@ -518,7 +534,9 @@ def run(
                 "bad_terms": monkey.bad_terms,
             }
             # several processes of one worker are one fault
-            done = Counter(kind for kind, _ in {(f.kind, f.since) for f in monkey.faults})
+            done = Counter(
+                kind for kind, _ in {(f.kind, f.since) for f in monkey.faults}
+            )
             cuts = sum(p.cuts for p in (*monkey.proxies, monkey.producing))
             return Outcome(
                 system.name,

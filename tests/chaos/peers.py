@@ -203,7 +203,9 @@ class Producer(threading.Thread):
         for n in range(self._tier.jobs):
             due = began + n / self._tier.jobs * self._tier.seconds
             time.sleep(max(0.0, due - time.monotonic()))
-            seconds = self._dice.choice([0.2, 0.5, 1.0, 2.5, 4.0]) if n % 4 == 0 else 0.01
+            seconds = (
+                self._dice.choice([0.2, 0.5, 1.0, 2.5, 4.0]) if n % 4 == 0 else 0.01
+            )
             pipe.write(f"{n} {seconds}\n")
             pipe.flush()
         pipe.close()
@@ -223,7 +225,9 @@ class OnPeer:
 
     clock = None
     old = None
-    done: LiteralString = "select n, extract(epoch from max(at))::float8 from done group by n"
+    done: LiteralString = (
+        "select n, extract(epoch from max(at))::float8 from done group by n"
+    )
 
     def __init__(self, peer: Peer, command: list[str], home: Path, tier: Tier) -> None:
         self.peer = peer
@@ -236,7 +240,12 @@ class OnPeer:
     def _env(self, conninfo: str) -> dict[str, str]:
         known = conninfo_to_dict(conninfo)
         url = "postgresql://{user}@{host}:{port}/{dbname}".format(**known)
-        own = {"CHAOS_URL": url, "BENCH_URL": url, "BENCH_PROGRESS": "", HOME: str(self.home)}
+        own = {
+            "CHAOS_URL": url,
+            "BENCH_URL": url,
+            "BENCH_PROGRESS": "",
+            HOME: str(self.home),
+        }
         return os.environ | own | {"PYTHONPATH": str(ROOT), "NODE_NO_WARNINGS": "1"}
 
     def _of(self, verb: str) -> str:
@@ -247,10 +256,15 @@ class OnPeer:
         """Its schema, and the witness."""
         env, command = self._env(url), [*self._command, "setup"]
         with (self.home / "setup.log").open("wb") as log:
-            subprocess.run(command, env=env, cwd=ROOT, stdout=log, stderr=log, check=True)
+            subprocess.run(
+                command, env=env, cwd=ROOT, stdout=log, stderr=log, check=True
+            )
         peer = self.peer
         row = "old" if peer.let_go.startswith("delete") else "new"
-        witness = WITNESS % (peer.number.format(row=row), peer.let_go.format(table=peer.table))
+        witness = WITNESS % (
+            peer.number.format(row=row),
+            peer.let_go.format(table=peer.table),
+        )
         with psycopg.connect(url, autocommit=True) as conn:
             conn.execute(witness)
 
@@ -329,7 +343,9 @@ class OurFunctions(Ours):
 def _driver(peers: Peers, system: System) -> list[str]:
     if system.made_of == "go":
         return [str(peers.home / "go" / "riverbench")]
-    return peers.command(replace(system, driver=system.driver.replace("drive_", "chaos_")))
+    return peers.command(
+        replace(system, driver=system.driver.replace("drive_", "chaos_"))
+    )
 
 
 def main() -> int:
@@ -338,7 +354,9 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options.add_argument("--only", nargs="*", help="these alone, by name")
     options.add_argument("--holds", action="store_true", help="open transactions alone")
-    options.add_argument("--keep", action="store_true", help="keep the ledgers and the logs")
+    options.add_argument(
+        "--keep", action="store_true", help="keep the ledgers and the logs"
+    )
     options.add_argument("--output", type=Path)
     chosen = options.parse_args()
     by_name = {system.name: system for system in BENCHED}
@@ -372,7 +390,9 @@ def main() -> int:
             command = _driver(peers, system)
             one(
                 peer.name,
-                lambda home, tier, peer=peer, command=command: OnPeer(peer, command, home, tier),
+                lambda home, tier, peer=peer, command=command: OnPeer(
+                    peer, command, home, tier
+                ),
                 version=peers.versions[peer.name],
                 recovery=peer.recovery,
                 page=peer.page,
@@ -380,7 +400,8 @@ def main() -> int:
     if chosen.output:
         chosen.output.write_text(
             json.dumps(
-                {"seed": chosen.seed, "results": results, "missing": peers.missing}, indent=2
+                {"seed": chosen.seed, "results": results, "missing": peers.missing},
+                indent=2,
             )
             + "\n"
         )

@@ -64,13 +64,17 @@ class Redrive:
 
     name = "redrive"
     ttl = TTL
-    live: LiteralString = "select (payload->>'n')::bigint from redrive.jobs where payload ? 'n'"
+    live: LiteralString = (
+        "select (payload->>'n')::bigint from redrive.jobs where payload ? 'n'"
+    )
     # One buried over a worker that is there again goes back to work; its dead letter is kept.
     dead: LiteralString = (
         "select (payload->>'n')::bigint from redrive.dead_letters"
         " where payload ? 'n' and state = 'open'"
     )
-    done: LiteralString = "select n, extract(epoch from max(at))::float8 from done group by n"
+    done: LiteralString = (
+        "select n, extract(epoch from max(at))::float8 from done group by n"
+    )
 
     def __init__(self, home: Path, tier: Tier) -> None:
         self.home = home
@@ -83,7 +87,14 @@ class Redrive:
         self.clock = home / "clock" if COMPILER else None
         """What the first worker's clock is off by."""
         if self.clock is not None:
-            library = [COMPILER, "-shared", "-fPIC", "-O2", "-o", self.clock.with_suffix(".so")]
+            library = [
+                COMPILER,
+                "-shared",
+                "-fPIC",
+                "-O2",
+                "-o",
+                self.clock.with_suffix(".so"),
+            ]
             subprocess.run([*library, Path(__file__).with_name("clock.c")], check=True)
             self.step_clock(0)
 
@@ -98,7 +109,9 @@ class Redrive:
 
     def _set_limit(self, url: str) -> None:
         with psycopg.connect(url, autocommit=True) as conn:
-            conn.execute("select redrive.set_limit_v1('held', 2, null, 'monkey', 'chaos')")
+            conn.execute(
+                "select redrive.set_limit_v1('held', 2, null, 'monkey', 'chaos')"
+            )
 
     def upgrade(self, url: str) -> None:
         """Migrate while everything runs."""
@@ -121,7 +134,15 @@ class Redrive:
 
     def redrive(self, url: str, seconds: float) -> None:
         """Put dead letters back to work, and die over it."""
-        why = ["--kind", "chaos.poison", "--yes", "--why", "the monkey", "--max-redrives", "1000"]
+        why = [
+            "--kind",
+            "chaos.poison",
+            "--yes",
+            "--why",
+            "the monkey",
+            "--max-redrives",
+            "1000",
+        ]
         process = self._start(url, self._version, "dlq", "redrive", *why)
         try:
             process.wait(seconds)
@@ -135,7 +156,10 @@ class Redrive:
         if self._version is not None:
             env["PYTHONPATH"] = self._version / "service"
         if n == 0 and self.clock is not None:
-            env |= {"LD_PRELOAD": self.clock.with_suffix(".so"), "CHAOS_CLOCK": self.clock}
+            env |= {
+                "LD_PRELOAD": self.clock.with_suffix(".so"),
+                "CHAOS_CLOCK": self.clock,
+            }
         worker = Worker(
             url,
             self.home,
@@ -164,7 +188,9 @@ class Redrive:
         """Who adds its jobs."""
         return Producer(url, self.tier, seed)
 
-    def hold(self, url: str, n: int, chance: float, note: Callable[[str, int], None]) -> Hold:
+    def hold(
+        self, url: str, n: int, chance: float, note: Callable[[str, int], None]
+    ) -> Hold:
         """Return a transaction that a user keeps open, of one of four kinds."""
         way, seconds = int(chance * 4), hold_seconds(chance)
         if way == 0:
@@ -177,7 +203,9 @@ class Redrive:
 
     def failures(self, conn: psycopg.Connection[Any]) -> dict[str, list[Any]]:
         """What else must be empty: effects that were not had once, jobs that no figure knows."""
-        twice = conn.execute("select n from effects group by n having count(*) > 1").fetchall()
+        twice = conn.execute(
+            "select n from effects group by n having count(*) > 1"
+        ).fetchall()
         return {"effects_twice": [n for (n,) in twice]}
 
     def recorded(self, conn: psycopg.Connection[Any], n: int) -> list[tuple[Any, ...]]:
@@ -193,7 +221,10 @@ class Redrive:
         """When workers noticed by themselves that they were not heard."""
         offset = time.time() - time.monotonic()
         lost = [
-            (worker.pid, datetime.fromisoformat(json.loads(line)["time"]).timestamp() - offset)
+            (
+                worker.pid,
+                datetime.fromisoformat(json.loads(line)["time"]).timestamp() - offset,
+            )
             for worker in workers
             for line in worker.log.read_text(errors="replace").splitlines()
             if '"declared lost"' in line
@@ -205,7 +236,9 @@ class Redrive:
             for pid, at in lost
         ]
 
-    def _start(self, url: str, version: Path | None, *command: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, url: str, version: Path | None, *command: str
+    ) -> subprocess.Popen[bytes]:
         path = {"PYTHONPATH": str(version / "service")} if version else {}
         with (self.home / "commands.log").open("ab") as log:
             return subprocess.Popen(
@@ -300,11 +333,19 @@ class Producer(threading.Thread):
     def _job(self, n: int) -> dict[str, Any]:
         dice = self._dice
         kind = dice.choices(
-            ["chaos.sync", "chaos.async", "chaos.fails", "chaos.effect", "chaos.poison"],
+            [
+                "chaos.sync",
+                "chaos.async",
+                "chaos.fails",
+                "chaos.effect",
+                "chaos.poison",
+            ],
             [30, 45, 14, 3, min(1.0, 1000 / self._tier.jobs)],
         )[0]
         long = 0.3 if self._tier.jobs / self._tier.seconds < 60 else 0.05
-        seconds = dice.choice([0.2, 0.2, 0.5, 1.0, 2.5]) if dice.random() < long else 0.01
+        seconds = (
+            dice.choice([0.2, 0.2, 0.5, 1.0, 2.5]) if dice.random() < long else 0.01
+        )
         if kind == "chaos.effect":
             seconds = min(seconds, 0.5)
         payload = {"n": n, "seconds": seconds, "times": dice.randint(1, 3)}

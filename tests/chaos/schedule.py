@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-OUTAGES = ("immediate_stop", "kill_postmaster", "kill_backend", "fail_over", "fill_disk")
+OUTAGES = (
+    "immediate_stop",
+    "kill_postmaster",
+    "kill_backend",
+    "fail_over",
+    "fill_disk",
+)
 """Nobody can write meanwhile; they are kept apart, so that work is done between them."""
 
 FAULTS = {
@@ -66,7 +72,9 @@ class Tier:
             for kind, count in self.faults.items()
         }
         jobs = self.jobs * factor
-        return Tier(name, seconds, jobs, self.workers, self.slots, faults, 1_000_000, 4000)
+        return Tier(
+            name, seconds, jobs, self.workers, self.slots, faults, 1_000_000, 4000
+        )
 
 
 SHORT = Tier(
@@ -139,7 +147,12 @@ HEADLINE = Tier(
     },
 )
 HOLDS = Tier(
-    "holds", seconds=40, jobs=1_000, workers=3, slots=8, faults={"hold_transaction": 6, "term": 2}
+    "holds",
+    seconds=40,
+    jobs=1_000,
+    workers=3,
+    slots=8,
+    faults={"hold_transaction": 6, "term": 2},
 )
 """Open transactions, and two workers that are replaced: half of the slots are free."""
 PEERS = Tier(

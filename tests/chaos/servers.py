@@ -14,7 +14,12 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from redrive.database.embedded import NEWEST, EmbeddedPostgres, free_port, guarded_process
+from redrive.database.embedded import (
+    NEWEST,
+    EmbeddedPostgres,
+    free_port,
+    guarded_process,
+)
 from tests.flow.proxy import Proxy
 from tests.postgres import guarded
 from tests.replicas import Replicas
@@ -95,7 +100,11 @@ class Servers:
 
     def fill_disk(self, seconds: float) -> None:
         """Leave the primary not a block for some seconds."""
-        disk = self.disks[0] if self.primary.home.parent == self.disks[0] else self.disks[1]
+        disk = (
+            self.disks[0]
+            if self.primary.home.parent == self.disks[0]
+            else self.disks[1]
+        )
         ballast = disk / "ballast"
         try:
             with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
@@ -117,7 +126,9 @@ class Servers:
         for value in ("on", "off"):
             with self.connect() as conn:
                 conn.execute("set default_transaction_read_only = off")
-                conn.execute(f"alter system set default_transaction_read_only = {value}")
+                conn.execute(
+                    f"alter system set default_transaction_read_only = {value}"
+                )
                 conn.execute("select pg_reload_conf()")
             time.sleep(seconds if value == "on" else 0)
 
@@ -208,7 +219,9 @@ class Pooler:
     def _kill(self) -> None:
         self._process.kill()
         self._process.wait()
-        (self._home / "pid").unlink(missing_ok=True)  # its id may be another process's by now
+        (self._home / "pid").unlink(
+            missing_ok=True
+        )  # its id may be another process's by now
 
 
 @contextlib.contextmanager
@@ -220,7 +233,9 @@ def _disk(megabytes: int) -> Iterator[Path]:
         options = ["-t", "tmpfs", "-o", f"size={megabytes}m,mode=755"]
         subprocess.run(["mount", *options, "redrive-chaos", path], check=True)
         guard = subprocess.Popen(
-            ["/bin/sh", "-c", UNMOUNT, str(path)], stdin=subprocess.PIPE, start_new_session=True
+            ["/bin/sh", "-c", UNMOUNT, str(path)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
         ended = guard.communicate
     else:

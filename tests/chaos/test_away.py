@@ -27,7 +27,9 @@ LONG, QUICK = 9, 12
 def postgres() -> Iterator[EmbeddedPostgres]:
     """A server of the test's own with a migrated database `chaos`."""
     home = Path(tempfile.mkdtemp(prefix="redrive-chaos-"))
-    server = EmbeddedPostgres(home, NEWEST, settings={"fsync": "off", "log_min_messages": "fatal"})
+    server = EmbeddedPostgres(
+        home, NEWEST, settings={"fsync": "off", "log_min_messages": "fatal"}
+    )
     with guarded(home, NEWEST):
         server.start()
         with psycopg.connect(server.url(), autocommit=True) as conn:
@@ -70,8 +72,12 @@ def test_an_outage_charges_nobody_and_repeats_nothing(
         for _ in range(3):
             workers(redrive_heartbeat_ttl=TTL, redrive_slots=8).wait_ready()
         with connect(url) as conn:
-            long = [enqueue(conn, "work.until-file", {"file": "go"}) for _ in range(LONG)]
-            quick = [enqueue(conn, "work.until-file", {"file": "end"}) for _ in range(QUICK)]
+            long = [
+                enqueue(conn, "work.until-file", {"file": "go"}) for _ in range(LONG)
+            ]
+            quick = [
+                enqueue(conn, "work.until-file", {"file": "end"}) for _ in range(QUICK)
+            ]
             wait_for(lambda: len(workers.ledger()) == LONG + QUICK)
             written(conn)
         with go_away(postgres, proxy):
@@ -82,13 +88,23 @@ def test_an_outage_charges_nobody_and_repeats_nothing(
             count = "select count(*) from redrive.jobs where id = any (%s)"
             wait_for(lambda: conn.execute(count, (quick,)).fetchone() == (0,))
             for worker in workers.started:
-                wait_for(lambda worker=worker: "resumed" in {e["event"] for e in worker.events()})
-            losses = conn.execute("select id, losses from redrive.jobs where losses > 0").fetchall()
+                wait_for(
+                    lambda worker=worker: (
+                        "resumed" in {e["event"] for e in worker.events()}
+                    )
+                )
+            losses = conn.execute(
+                "select id, losses from redrive.jobs where losses > 0"
+            ).fetchall()
             (tmp_path / "go").touch()
             wait_for(lambda: conn.execute(count, (long,)).fetchone() == (0,))
-            dead = conn.execute("select id, reason from redrive.dead_letters").fetchall()
+            dead = conn.execute(
+                "select id, reason from redrive.dead_letters"
+            ).fetchall()
 
         assert losses == []
         assert dead == []
-        assert {job: len(workers.starts(job)) for job in quick} == dict.fromkeys(quick, 1)
+        assert {job: len(workers.starts(job)) for job in quick} == dict.fromkeys(
+            quick, 1
+        )
         assert [e.attempt for job in long for e in workers.starts(job)] == [1] * LONG

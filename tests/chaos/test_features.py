@@ -47,7 +47,8 @@ def postgres() -> Iterator[EmbeddedPostgres]:
             migrate(conn)
             for name, most in (("three", AT_MOST), ("key:*", 1)):
                 conn.execute(
-                    "select redrive.set_limit_v1(%s, %s, null, 'ada', 'why')", (name, most)
+                    "select redrive.set_limit_v1(%s, %s, null, 'ada', 'why')",
+                    (name, most),
                 )
         yield server
 
@@ -69,11 +70,14 @@ def work(conn: Connection, round_: int) -> tuple[set[int], set[str]]:
             asked = callbacks(n)
             batch = open_batch(conn, **asked)
             ids |= {
-                enqueue(conn, "limited", {"key": k % KEYS, "seconds": 0.03}, batch=batch)
+                enqueue(
+                    conn, "limited", {"key": k % KEYS, "seconds": 0.03}, batch=batch
+                )
                 for k in range(LIMITED // BATCHES)
             }
             ids |= {
-                enqueue(conn, "long", {"seconds": 0.2}, batch=batch) for _ in range(LONG // BATCHES)
+                enqueue(conn, "long", {"seconds": 0.2}, batch=batch)
+                for _ in range(LONG // BATCHES)
             }
             close_batch(conn, batch)
             told |= {f"{name} {n}" for name in asked}
@@ -124,7 +128,10 @@ def test_features_keep_their_promises_whoever_dies(
             postgres.start()
         with connect(postgres.url()) as conn:
             wait_for(lambda: conn.execute(LIVE).fetchone() == (0,), 90)
-            (until,) = conn.execute("select extract(epoch from clock_timestamp())").fetchone() or ()
+            (until,) = (
+                conn.execute("select extract(epoch from clock_timestamp())").fetchone()
+                or ()
+            )
             # one of a worker that was killed has to be rescued
             wait_for(lambda: not missing_slots(said(tmp_path), float(until)))
             left = conn.execute(
@@ -155,7 +162,9 @@ def check_slots(found: dict[str, list[dict[str, Any]]]) -> None:
     jobs: dict[float, set[int]] = defaultdict(set)
     for entry in found["slot"]:
         jobs[entry["slot"]].add(entry["job"])
-    assert {slot: ids for slot, ids in jobs.items() if len(ids) > 1} == {}, "none came twice"
+    assert {slot: ids for slot, ids in jobs.items() if len(ids) > 1} == {}, (
+        "none came twice"
+    )
 
 
 def check_callbacks(found: dict[str, list[dict[str, Any]]], told: set[str]) -> None:
@@ -164,10 +173,14 @@ def check_callbacks(found: dict[str, list[dict[str, Any]]], told: set[str]) -> N
     size = (LIMITED + LONG) // BATCHES
     for entry in found["callback"]:
         jobs[entry["of"]].add(entry["job"])
-        counts = {name: entry["counts"][name] for name in ("total", "succeeded", "dead")}
+        counts = {
+            name: entry["counts"][name] for name in ("total", "succeeded", "dead")
+        }
         assert counts == {"total": size, "succeeded": size, "dead": 0}
     assert set(jobs) == told
-    assert {of: ids for of, ids in jobs.items() if len(ids) > 1} == {}, "none came twice"
+    assert {of: ids for of, ids in jobs.items() if len(ids) > 1} == {}, (
+        "none came twice"
+    )
 
 
 def check_checkpoints(found: dict[str, list[dict[str, Any]]]) -> None:

@@ -86,13 +86,27 @@ def test_an_outage_burns_no_attempt_and_keeps_nobody_else_waiting(
         down.touch()
         fell_at = time.monotonic()
         came = _work(database)
-        wait_for(lambda: look.live(database) == JOBS, 30, what="somebody else's job still waits")
+        wait_for(
+            lambda: look.live(database) == JOBS,
+            30,
+            what="somebody else's job still waits",
+        )
         down_waits.append(_waits(workers, came))
-        opened = database.value("select opened from redrive.breakers where name = 'mail'")
-        calls = [e.at - fell_at for e in workers.ledger() if e.phase == "down" and e.at > fell_at]
+        opened = database.value(
+            "select opened from redrive.breakers where name = 'mail'"
+        )
+        calls = [
+            e.at - fell_at
+            for e in workers.ledger()
+            if e.phase == "down" and e.at > fell_at
+        ]
         down.unlink()
         recovered_at = time.monotonic()
-        wait_for(lambda: look.live(database) == 0, 180, what="not all completed after the recovery")
+        wait_for(
+            lambda: look.live(database) == 0,
+            180,
+            what="not all completed after the recovery",
+        )
         print(
             f"\n{JOBS} jobs, {WORKERS} workers:"
             f" others waited {up_waits[-1]} with it up, {down_waits[-1]} with it down;"
@@ -101,7 +115,9 @@ def test_an_outage_burns_no_attempt_and_keeps_nobody_else_waiting(
             f" all completed {time.monotonic() - recovered_at:.1f} s after the recovery"
         )
 
-        assert sum(at > SOON for at in calls) <= opened, "a call while open that was no probe"
+        assert sum(at > SOON for at in calls) <= opened, (
+            "a call while open that was no probe"
+        )
     up = [entry for entry in workers.ledger() if entry.phase == "up"]
 
     assert look.reasons(database) == {}
@@ -110,4 +126,6 @@ def test_an_outage_burns_no_attempt_and_keeps_nobody_else_waiting(
     )
     # The figures are printed; here only a fault shows: jobs that starve behind ten thousand others
     # wait for seconds.
-    assert min(d.median / u.median for u, d in zip(up_waits, down_waits, strict=True)) < 3
+    assert (
+        min(d.median / u.median for u, d in zip(up_waits, down_waits, strict=True)) < 3
+    )

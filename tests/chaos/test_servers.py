@@ -26,8 +26,12 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["ended", "killed"])
-def test_a_pooler_ends_with_its_run_and_leaves_nothing(tmp_path: Path, how: signal.Signals):
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, signal.SIGKILL], ids=["ended", "killed"]
+)
+def test_a_pooler_ends_with_its_run_and_leaves_nothing(
+    tmp_path: Path, how: signal.Signals
+):
     if POOLER is None:
         missing("pgbouncer", "Debian: apt-get install pgbouncer")
     with subprocess.Popen(

@@ -60,7 +60,9 @@ def test_a_job_under_which_we_killed_three_processes_is_counted_by_itself():
     verdict = of(*runs, dead={1}, faults=tuple(kills))
 
     assert (faulty(verdict), verdict.accused) == ({}, [1])
-    assert faulty(of(*runs, dead={1}, faults=tuple(kills[:2]))) == {"innocents_dead": [1]}
+    assert faulty(of(*runs, dead={1}, faults=tuple(kills[:2]))) == {
+        "innocents_dead": [1]
+    }
 
 
 def test_a_second_run_needs_a_reason():
@@ -70,7 +72,12 @@ def test_a_second_run_needs_a_reason():
     for pid in (RUNNER, SUPERVISOR, EVERYBODY):
         killed = Fault("immediate_stop", pid, 7, 7)
         assert faulty(of(*runs, faults=(killed,))) == {}
-    assert of(*runs, faults=(Fault("immediate_stop", EVERYBODY, 7, 7),)).ran_again_after_return == 1
+    assert (
+        of(
+            *runs, faults=(Fault("immediate_stop", EVERYBODY, 7, 7),)
+        ).ran_again_after_return
+        == 1
+    )
 
 
 def test_a_fault_of_somebody_else_or_of_another_time_is_no_reason_nor_is_a_cut():

@@ -94,7 +94,9 @@ class Verdict:
 
 def judge(facts: Facts) -> Verdict:
     """Look at every job whose enqueueing was acknowledged."""
-    verdict = Verdict(jobs=len(facts.acknowledged), stuck=sorted(facts.live & facts.acknowledged))
+    verdict = Verdict(
+        jobs=len(facts.acknowledged), stuck=sorted(facts.live & facts.acknowledged)
+    )
     causes = _by_pid([*facts.faults, *_deaths(facts.ledger)])
     silences = _by_pid(facts.silences)
     for n in sorted(facts.acknowledged):
@@ -133,7 +135,9 @@ def _is_stale(runs: list[Entry], entries: list[Entry], done: float) -> bool:
         return False
     newest = begun[-1]
     return not any(
-        e.phase == "end" and e.at <= done and (e.token, e.pid) == (newest.token, newest.pid)
+        e.phase == "end"
+        and e.at <= done
+        and (e.token, e.pid) == (newest.token, newest.pid)
         for e in entries
     )
 
@@ -195,10 +199,15 @@ def _explain(
                 and fault.until + MARGIN >= since
             ):
                 verdict.explained[fault.kind] += 1
-                returned = any(e.phase == "end" and e.at < fault.since for e in of_first)
+                returned = any(
+                    e.phase == "end" and e.at < fault.since for e in of_first
+                )
                 verdict.ran_again_after_return += pid == EVERYBODY and returned
                 return
-    if any(s.since <= until + 5 and s.until >= since - 5 for s in silences.get(first.parent, ())):
+    if any(
+        s.since <= until + 5 and s.until >= since - 5
+        for s in silences.get(first.parent, ())
+    ):
         verdict.explained["starved"] += 1
     else:
         verdict.unexplained.append(first.n)
@@ -206,14 +215,20 @@ def _explain(
 
 def _recoveries(facts: Facts) -> list[float]:
     """Seconds from the death of a worker to the next start of what it ran."""
-    died = {f.pid: f.since for f in facts.faults if f.kind in {"kill_supervisor", "kill_group"}}
+    died = {
+        f.pid: f.since
+        for f in facts.faults
+        if f.kind in {"kill_supervisor", "kill_group"}
+    }
     found: list[float] = []
     for entries in facts.ledger.values():
         for entry in entries:
             at = died.get(entry.parent, died.get(entry.pid))
             if entry.phase != "start" or at is None:
                 continue
-            of_run = [e for e in entries if (e.token, e.pid) == (entry.token, entry.pid)]
+            of_run = [
+                e for e in entries if (e.token, e.pid) == (entry.token, entry.pid)
+            ]
             if of_run[-1].phase == "start":
                 later = [e.at for e in entries if e.phase == "start" and e.at > at]
                 found += [min(later) - at] if later else []

@@ -47,12 +47,18 @@ def render(helm: Helm) -> Render:
     rendered: dict[str, Release] = {}
 
     def render(
-        values: dict[str, Any], *, name: str = "rel", chart: Path = CHART, again: bool = False
+        values: dict[str, Any],
+        *,
+        name: str = "rel",
+        chart: Path = CHART,
+        again: bool = False,
     ) -> Release:
         key = json.dumps([name, str(chart), values])
         if again or key not in rendered:
             with fake_cluster() as cluster:
-                rendered[key] = helm.release("install", cluster, values, name=name, chart=chart)
+                rendered[key] = helm.release(
+                    "install", cluster, values, name=name, chart=chart
+                )
         return rendered[key]
 
     return render

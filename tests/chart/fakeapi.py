@@ -26,7 +26,10 @@ RESOURCES = {
     "apps/v1": {"Deployment": "deployments", "ReplicaSet": "replicasets"},
     "batch/v1": {"Job": "jobs", "CronJob": "cronjobs"},
     "policy/v1": {"PodDisruptionBudget": "poddisruptionbudgets"},
-    "networking.k8s.io/v1": {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"},
+    "networking.k8s.io/v1": {
+        "NetworkPolicy": "networkpolicies",
+        "Ingress": "ingresses",
+    },
     "gateway.networking.k8s.io/v1": {"HTTPRoute": "httproutes"},
     "autoscaling/v2": {"HorizontalPodAutoscaler": "horizontalpodautoscalers"},
     "monitoring.coreos.com/v1": {
@@ -97,7 +100,9 @@ current-context: x{self.number}
             return [
                 found
                 for (v, ns, r, n), found in self.objects.items()
-                if (v, r) == (version, resource) and namespace in {None, ns} and name in {"", n}
+                if (v, r) == (version, resource)
+                and namespace in {None, ns}
+                and name in {"", n}
             ]
 
 
@@ -105,7 +110,9 @@ current-context: x{self.number}
 def fake_cluster() -> Iterator[FakeCluster]:
     """Serve an empty one."""
     cluster = FakeCluster()
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"cluster": cluster}))
+    server = _Server(
+        ("127.0.0.1", 0), type("Handler", (_Handler,), {"cluster": cluster})
+    )
     server.daemon_threads = True
     server.block_on_close = False
     cluster.port = server.server_address[1]
@@ -173,7 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
         version, namespace, resource, name, _ = self._parse()
         self._answer(
             200,
-            self.cluster.save("update", (version, namespace or "", resource, name), self._body()),
+            self.cluster.save(
+                "update", (version, namespace or "", resource, name), self._body()
+            ),
         )
 
     def do_PATCH(self) -> None:
@@ -184,13 +193,17 @@ class _Handler(BaseHTTPRequestHandler):
         if current is None and "apply" not in self.headers["Content-Type"]:
             self._missing(name)
         else:
-            self._answer(200, self.cluster.save("patch", key, _merged(current or {}, patch)))
+            self._answer(
+                200, self.cluster.save("patch", key, _merged(current or {}, patch))
+            )
 
     def do_DELETE(self) -> None:
         version, namespace, resource, name, _ = self._parse()
         self._body()
         with self.cluster.lock:
-            gone = self.cluster.objects.pop((version, namespace or "", resource, name), None)
+            gone = self.cluster.objects.pop(
+                (version, namespace or "", resource, name), None
+            )
             if gone is not None:
                 self.cluster.changes.append(("delete", gone["kind"], name))
         self._missing(name) if gone is None else self._answer(
@@ -201,7 +214,9 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlparse(self.path)
         parts = url.path.strip("/").split("/")
         version, rest = (
-            ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
+            ("v1", parts[2:])
+            if parts[0] == "api"
+            else ("/".join(parts[1:3]), parts[3:])
         )
         namespace = None
         if rest[:1] == ["namespaces"] and len(rest) > 2:
@@ -215,7 +230,9 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _body(self) -> dict[str, Any]:
-        return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+        return json.loads(
+            self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}"
+        )
 
     def _answer(self, code: int, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()
@@ -227,7 +244,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _missing(self, name: str) -> None:
         self._answer(
-            404, _failure("NotFound", 404, f"{name} not found") | {"details": {"name": name}}
+            404,
+            _failure("NotFound", 404, f"{name} not found")
+            | {"details": {"name": name}},
         )
 
     def _watch(
@@ -261,10 +280,14 @@ class _Handler(BaseHTTPRequestHandler):
             for _ in range(500):
                 newer = [
                     found
-                    for found in self.cluster.matching(version, namespace, resource, name)
+                    for found in self.cluster.matching(
+                        version, namespace, resource, name
+                    )
                     if int(found["metadata"]["resourceVersion"]) > seen
                 ]
-                for found in sorted(newer, key=lambda o: int(o["metadata"]["resourceVersion"])):
+                for found in sorted(
+                    newer, key=lambda o: int(o["metadata"]["resourceVersion"])
+                ):
                     seen = int(found["metadata"]["resourceVersion"])
                     self._event("MODIFIED", found)
                 time.sleep(0.02)
@@ -300,22 +323,39 @@ def _merged(under: Any, over: dict[str, Any]) -> dict[str, Any]:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = _merged(result.get(key), value) if isinstance(value, dict) else value
+            result[key] = (
+                _merged(result.get(key), value) if isinstance(value, dict) else value
+            )
     return result
 
 
 def _discovery(path: str) -> dict[str, Any] | None:
     groups = [version for version in RESOURCES if "/" in version]
     if path == "/version":
-        return {"major": "1", "minor": "34", "gitVersion": "v1.34.2", "platform": "linux/amd64"}
+        return {
+            "major": "1",
+            "minor": "34",
+            "gitVersion": "v1.34.2",
+            "platform": "linux/amd64",
+        }
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(map(_group, groups))}
+        return {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": list(map(_group, groups)),
+        }
     if path == "/openapi/v3":
         roots = map(_root, RESOURCES)
-        return {"paths": {r: {"serverRelativeURL": f"/openapi/v3/{r}?hash=1"} for r in roots}}
-    version = path.removeprefix("/openapi/v3").removeprefix("/apis/").removeprefix("/api/")
+        return {
+            "paths": {
+                r: {"serverRelativeURL": f"/openapi/v3/{r}?hash=1"} for r in roots
+            }
+        }
+    version = (
+        path.removeprefix("/openapi/v3").removeprefix("/apis/").removeprefix("/api/")
+    )
     if version not in RESOURCES:
         return None
     if path.startswith("/openapi"):
@@ -330,7 +370,15 @@ def _discovery(path: str) -> dict[str, Any] | None:
                 "singularName": kind.lower(),
                 "namespaced": True,
                 "kind": kind,
-                "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
+                "verbs": [
+                    "create",
+                    "delete",
+                    "get",
+                    "list",
+                    "patch",
+                    "update",
+                    "watch",
+                ],
             }
             for kind, name in RESOURCES[version].items()
         ],

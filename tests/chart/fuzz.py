@@ -82,7 +82,11 @@ GIVEN_ON: dict[str, list[Any]] = {
     "ports": [{"containerPort": 1}],
     "payload": [{}, {"no": "on", "n": 10_000_000}],
     "extraObjects": [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-x"}},
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "{{ .Release.Name }}-x"},
+        },
         {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -95,7 +99,9 @@ GIVEN_ON: dict[str, list[Any]] = {
 
 @cache
 def validator(text: str) -> jsonschema.Draft7Validator:
-    return jsonschema.Draft7Validator(json.loads(text) | {"definitions": SCHEMA["definitions"]})
+    return jsonschema.Draft7Validator(
+        json.loads(text) | {"definitions": SCHEMA["definitions"]}
+    )
 
 
 def is_valid(schema: dict[str, Any], value: Any) -> bool:
@@ -137,11 +143,17 @@ def of(schema: dict[str, Any], name: str = "") -> st.SearchStrategy[Any]:
     """What a schema allows, and a little of what it does not say."""
     schema = resolved(schema)
     drawn = _of(schema, name)
-    return drawn.filter(lambda value: is_valid(schema, value)) if _is_narrowed(schema) else drawn
+    return (
+        drawn.filter(lambda value: is_valid(schema, value))
+        if _is_narrowed(schema)
+        else drawn
+    )
 
 
 def _is_narrowed(schema: dict[str, Any]) -> bool:
-    return any(word in schema for word in ("not", "allOf", "if", "oneOf", "maxProperties"))
+    return any(
+        word in schema for word in ("not", "allOf", "if", "oneOf", "maxProperties")
+    )
 
 
 def _of(schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
@@ -181,9 +193,13 @@ def objects(schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
         if schema.get("maxProperties") == 2:  # a volume: its name and one source
             source = st.sampled_from(sorted(optional))
             return source.flatmap(
-                lambda key: st.fixed_dictionaries({"name": of_each["name"], key: optional[key]})
+                lambda key: st.fixed_dictionaries(
+                    {"name": of_each["name"], key: optional[key]}
+                )
             )
-        return st.fixed_dictionaries({key: of_each[key] for key in needed}, optional=optional)
+        return st.fixed_dictionaries(
+            {key: of_each[key] for key in needed}, optional=optional
+        )
     if isinstance(schema.get("additionalProperties"), dict) and name not in GIVEN_ON:
         if "propertyNames" not in schema:
             return st.just({})
@@ -191,7 +207,9 @@ def objects(schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
         if "enum" in resolved(schema["propertyNames"]):
             names = st.sampled_from(resolved(schema["propertyNames"])["enum"])
             inner = names.flatmap(
-                lambda key: st.fixed_dictionaries({key: of(schema["additionalProperties"], key)})
+                lambda key: st.fixed_dictionaries(
+                    {key: of(schema["additionalProperties"], key)}
+                )
             )
             return inner | st.just({})
         return st.dictionaries(names, of(schema["additionalProperties"]), max_size=2)
@@ -223,13 +241,19 @@ POOL = SCHEMA["definitions"]["pool"]
 POOL_LEAVES = list(leaves(POOL))
 SWITCHES = [path for path in LEAVES if path[-1] == "enabled" and path[0] != "postgres"]
 ANYTHING = (
-    st.none() | st.booleans() | st.integers() | st.sampled_from([*WORDS, [], {}, ["a"], {"a": 1}])
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([*WORDS, [], {}, ["a"], {"a": 1}])
 )
 CONSOLE = json.dumps(
     {
         "enabled": True,
         "url": "https://redrive.example",
-        "logins": {role: {"existingSecret": role} for role in ("viewer", "operator", "approver")},
+        "logins": {
+            role: {"existingSecret": role}
+            for role in ("viewer", "operator", "approver")
+        },
         "tokens": {"existingSecret": "tokens"},
         "sessionKey": {"existingSecret": "key"},
         "httpRoute": {"parentRefs": [{"name": "gateway"}]},
@@ -243,7 +267,11 @@ def values(draw: st.DrawFn) -> Values:
     """Values for the chart: most are right, some are not."""
     drawn: Values = {}
     kind = draw(st.sampled_from(["secrets", "secrets", "secrets", "trial", "urls"]))
-    put(drawn, ("database",), {login: dict(of_login) for login, of_login in LOGINS.items()})
+    put(
+        drawn,
+        ("database",),
+        {login: dict(of_login) for login, of_login in LOGINS.items()},
+    )
     if kind == "trial":
         drawn = {"postgres": {"trial": {"enabled": True}}}
     elif kind == "urls":
@@ -259,7 +287,9 @@ def values(draw: st.DrawFn) -> Values:
         put(drawn, path, draw(of(schema_at(path), path[-1])))
     for name in draw(st.lists(POOL_NAMES, max_size=2, unique=True)):
         pool: Values = {"handlers": "app.jobs:jobs"}
-        for path in draw(st.lists(st.sampled_from(POOL_LEAVES), max_size=6, unique=True)):
+        for path in draw(
+            st.lists(st.sampled_from(POOL_LEAVES), max_size=6, unique=True)
+        ):
             put(pool, path, draw(of(schema_at(path, POOL), path[-1])))
         put(drawn, ("workers", name), pool)
     if draw(st.integers(0, 9)) == 7:  # Hypothesis is fond of 0
@@ -270,7 +300,9 @@ def values(draw: st.DrawFn) -> Values:
 # --- what came of them ------------------------------------------------------------------------
 
 BY_THE_SCHEMA = "values don't meet the specifications of the schema(s)"
-OUR_OWN = re.compile(r"execution error at \(redrive/templates/[a-z/-]+\.yaml:\d+:\d+\): (\w+)[. :]")
+OUR_OWN = re.compile(
+    r"execution error at \(redrive/templates/[a-z/-]+\.yaml:\d+:\d+\): (\w+)[. :]"
+)
 LABEL = re.compile(r"^(|[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)$")
 NAME = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
 LEFT_OVERS = ("<no value>", "%!", "<nil>", "map[")
@@ -304,7 +336,10 @@ def faults(found: Values, version: str) -> Iterator[str]:
     else:
         utils.validate(found, version, strict=True)
     longest = 253 if found["kind"] == "ServiceAccount" else 63
-    if not NAME.match(found["metadata"]["name"]) or len(found["metadata"]["name"]) > longest:
+    if (
+        not NAME.match(found["metadata"]["name"])
+        or len(found["metadata"]["name"]) > longest
+    ):
         yield f"name {found['metadata']['name']}"
     yield from _inner_faults(found, ())
 
@@ -312,7 +347,9 @@ def faults(found: Values, version: str) -> Iterator[str]:
 def _inner_faults(value: Any, path: Path) -> Iterator[str]:
     if isinstance(value, dict):
         if path and path[-1] in {"labels", "matchLabels"} and path[0] != "data":
-            yield from (f"{path}: {k}={v!r}" for k, v in value.items() if not LABEL.match(v))
+            yield from (
+                f"{path}: {k}={v!r}" for k, v in value.items() if not LABEL.match(v)
+            )
         for key, inner in value.items():
             yield from _inner_faults(inner, (*path, key))
     elif isinstance(value, list):
@@ -321,7 +358,9 @@ def _inner_faults(value: Any, path: Path) -> Iterator[str]:
             if path[-1] in {"env", "volumes", "volumeMounts"} and (
                 one != "name" or path[-1] != "volumeMounts"
             ):
-                yield from (f"{path}: {n} twice" for n in set(named) if named.count(n) > 1)
+                yield from (
+                    f"{path}: {n} twice" for n in set(named) if named.count(n) > 1
+                )
         for inner in value:
             yield from _inner_faults(inner, path)
     elif isinstance(value, float) and value != int(value) and "resources" not in path:
@@ -402,14 +441,24 @@ CUSTOM: dict[str, dict[str, Any]] = {
         ),
         "ServiceMonitor": kind(
             closed(
-                "selector", "endpoints", selector=ANY, sampleLimit=COUNT, endpoints=listed(ENDPOINT)
+                "selector",
+                "endpoints",
+                selector=ANY,
+                sampleLimit=COUNT,
+                endpoints=listed(ENDPOINT),
             )
         ),
         "PrometheusRule": kind(
             closed(
                 "groups",
                 groups=listed(
-                    closed("name", "rules", name=TEXT, interval=DURATION, rules=listed(RULE))
+                    closed(
+                        "name",
+                        "rules",
+                        name=TEXT,
+                        interval=DURATION,
+                        rules=listed(RULE),
+                    )
                 ),
             )
         ),
@@ -418,9 +467,13 @@ CUSTOM: dict[str, dict[str, Any]] = {
         "HTTPRoute": kind(
             closed(
                 "parentRefs",
-                parentRefs=listed(closed("name", name=TEXT, namespace=TEXT, sectionName=TEXT)),
+                parentRefs=listed(
+                    closed("name", name=TEXT, namespace=TEXT, sectionName=TEXT)
+                ),
                 hostnames=listed(TEXT),
-                rules=listed(closed(backendRefs=listed(closed("name", name=TEXT, port=COUNT)))),
+                rules=listed(
+                    closed(backendRefs=listed(closed("name", name=TEXT, port=COUNT)))
+                ),
             )
         ),
     },
@@ -442,7 +495,9 @@ CUSTOM: dict[str, dict[str, Any]] = {
         "TriggerAuthentication": kind(
             closed(
                 secretTargetRef=listed(
-                    closed("parameter", "name", "key", parameter=TEXT, name=TEXT, key=TEXT)
+                    closed(
+                        "parameter", "name", "key", parameter=TEXT, name=TEXT, key=TEXT
+                    )
                 )
             )
         ),

@@ -38,7 +38,11 @@ class Release:
     def text(self) -> str:
         """All of it, in a fixed order."""
         return "\n".join(
-            [self.manifest, *sorted(hook["manifest"] for hook in self.hooks), self.notes]
+            [
+                self.manifest,
+                *sorted(hook["manifest"] for hook in self.hooks),
+                self.notes,
+            ]
         )
 
     @cached_property
@@ -54,7 +58,11 @@ class Release:
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """One of them."""
-        found = [o for o in self.objects if (o["kind"], o["metadata"]["name"]) == (kind, name)]
+        found = [
+            o
+            for o in self.objects
+            if (o["kind"], o["metadata"]["name"]) == (kind, name)
+        ]
         assert len(found) == 1, (
             f"{kind} {name} is there {len(found)} times; there are {sorted(self.names())}"
         )
@@ -114,14 +122,26 @@ class Helm:
         return answer["result"]
 
     def release(
-        self, action: str, cluster: Any, values: dict[str, Any], *, name: str, chart: Path = CHART
+        self,
+        action: str,
+        cluster: Any,
+        values: dict[str, Any],
+        *,
+        name: str,
+        chart: Path = CHART,
     ) -> Release:
         """Install or upgrade."""
         result = self.run(
-            action, kubeconfig=cluster.kubeconfig, name=name, chart=str(chart), values=values
+            action,
+            kubeconfig=cluster.kubeconfig,
+            name=name,
+            chart=str(chart),
+            values=values,
         )
         return Release(
-            result["manifest"], result.get("hooks") or [], result["info"].get("notes", "")
+            result["manifest"],
+            result.get("hooks") or [],
+            result["info"].get("notes", ""),
         )
 
 
@@ -154,9 +174,15 @@ def _serve() -> None:
                 )
             case "test":
                 return await helm_sdkpy.ReleaseTest(configuration).run(request["name"])
-        verb = {"install": helm_sdkpy.Install, "upgrade": helm_sdkpy.Upgrade}[request["action"]]
+        verb = {"install": helm_sdkpy.Install, "upgrade": helm_sdkpy.Upgrade}[
+            request["action"]
+        ]
         return await verb(configuration).run(
-            request["name"], request["chart"], values=request["values"], wait=False, timeout=120
+            request["name"],
+            request["chart"],
+            values=request["values"],
+            wait=False,
+            timeout=120,
         )
 
     for line in sys.stdin:

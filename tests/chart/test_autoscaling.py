@@ -41,7 +41,12 @@ def queries(render: Render) -> Callable[..., Queries]:
     """Those of a pool of these queues; all queues without."""
 
     def of(*queues: str) -> Queries:
-        pool = {"handlers": "app:jobs", "queues": list(queues), "slots": SLOTS, "autoscaling": KEDA}
+        pool = {
+            "handlers": "app:jobs",
+            "queues": list(queues),
+            "slots": SLOTS,
+            "autoscaling": KEDA,
+        }
         logins = {"owner", "worker", "operator"}
         database = {login: {"existingSecret": login} for login in logins}
         release = render({"database": database, "workers": {"mail": pool}})
@@ -65,7 +70,9 @@ def answer(tmp_path: Path) -> Callable[[Mapping[str, str], str], float | None]:
     pkg/scalers/prometheus_scaler.go, ExecutePromQuery: no series with ignoreNullValues false is an
     error (None here), several are one, too.
     """
-    promtool = shutil.which("promtool") or missing("promtool", "apt-get install prometheus")
+    promtool = shutil.which("promtool") or missing(
+        "promtool", "apt-get install prometheus"
+    )
 
     def get(series: Mapping[str, str], query: str) -> float | None:
         values = ask(promtool, tmp_path, series, query, minute=10)
@@ -172,7 +179,12 @@ def test_a_pool_is_scaled_by_its_own_queues_and_namespace(
         for name, text in figures("mail", ready=900, wait=900).items()
     }
     series = THERE | foreign
-    for name, ready in (("mail", 20), ("mail.bulk", 12), ("mailxbulk", 700), ("billing", 70)):
+    for name, ready in (
+        ("mail", 20),
+        ("mail.bulk", 12),
+        ("mailxbulk", 700),
+        ("billing", 70),
+    ):
         series |= figures(name, ready=ready, wait=ready)
 
     load, wait = queries("mail", "mail.bulk")
@@ -198,17 +210,27 @@ def test_the_hpa_adds_up_the_queues_of_its_pool_only(render: Render) -> None:
         "every": {},
         "own": {
             "queues": ["mail"],
-            "autoscaling": {"type": "hpa", "hpa": {"externalMetricLabels": {"pool": "own"}}},
+            "autoscaling": {
+                "type": "hpa",
+                "hpa": {"externalMetricLabels": {"pool": "own"}},
+            },
         },
     }
     common = {"handlers": "app:jobs", "autoscaling": {"type": "hpa"}}
-    database = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
+    database = {
+        login: {"existingSecret": login} for login in ("owner", "worker", "operator")
+    }
     release = render(
-        {"database": database, "workers": {name: common | pool for name, pool in pools.items()}}
+        {
+            "database": database,
+            "workers": {name: common | pool for name, pool in pools.items()},
+        }
     )
 
     def selector(pool: str) -> object:
-        (metric,) = release.get("HorizontalPodAutoscaler", f"rel-worker-{pool}")["spec"]["metrics"]
+        (metric,) = release.get("HorizontalPodAutoscaler", f"rel-worker-{pool}")[
+            "spec"
+        ]["metrics"]
         return metric["external"]["metric"]["selector"]
 
     queues = {"key": "queue", "operator": "In", "values": ["mail", "mail.bulk"]}

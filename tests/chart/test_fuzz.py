@@ -25,7 +25,9 @@ def _schemas_are_read_once() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_values_are_refused_by_name_or_become_valid_objects(helm: Helm, shard: int) -> None:
+def test_values_are_refused_by_name_or_become_valid_objects(
+    helm: Helm, shard: int
+) -> None:
     """O17: a boolean label, an exponent, a lost environment came through and failed later."""
 
     came_of: Counter[str] = Counter()
@@ -51,7 +53,9 @@ def test_values_are_refused_by_name_or_become_valid_objects(helm: Helm, shard: i
                 came_of["installed"] += 1
                 # Kubernetes 1.30 has no volumes of images
                 supported = VERSIONS["reference: a:1" in release.text :]
-                faults = fuzz.faults_of(release, supported[len(release.objects) % len(supported)])
+                faults = fuzz.faults_of(
+                    release, supported[len(release.objects) % len(supported)]
+                )
         assert list(faults) == []
 
     check()

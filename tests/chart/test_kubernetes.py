@@ -15,10 +15,17 @@ from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
 from tests.chart.test_rendering import pods_of
 
 VALUES = {path.stem: read_values(path) for path in [*EXAMPLES, EVERYTHING]} | {
-    "trial-closed": {"postgres": {"trial": {"enabled": True}}, "networkPolicy": {"enabled": True}},
+    "trial-closed": {
+        "postgres": {"trial": {"enabled": True}},
+        "networkPolicy": {"enabled": True},
+    },
 }
-VERSIONS = [v for v in dict.fromkeys(utils.all_versions()) if int(v.split(".")[1]) >= 30]
-OF_OTHERS = re.compile(r"^(monitoring\.coreos\.com|keda\.sh|gateway\.networking\.k8s\.io)/")
+VERSIONS = [
+    v for v in dict.fromkeys(utils.all_versions()) if int(v.split(".")[1]) >= 30
+]
+OF_OTHERS = re.compile(
+    r"^(monitoring\.coreos\.com|keda\.sh|gateway\.networking\.k8s\.io)/"
+)
 """Kinds that no Kubernetes brings; the tests on a real cluster check them against their own
 definitions.
 """
@@ -95,8 +102,10 @@ def violations(pod: dict[str, Any]) -> Iterator[str]:
         effective = own | security
         checks = {
             "privileged": not security.get("privileged"),
-            "allowPrivilegeEscalation": security.get("allowPrivilegeEscalation") is False,
-            "capabilities.drop": "ALL" in security.get("capabilities", {}).get("drop", []),
+            "allowPrivilegeEscalation": security.get("allowPrivilegeEscalation")
+            is False,
+            "capabilities.drop": "ALL"
+            in security.get("capabilities", {}).get("drop", []),
             "capabilities.add": set(security.get("capabilities", {}).get("add", []))
             <= {"NET_BIND_SERVICE"},
             "runAsNonRoot": effective.get("runAsNonRoot") is True,
@@ -106,13 +115,17 @@ def violations(pod: dict[str, Any]) -> Iterator[str]:
             "procMount": security.get("procMount", "Default") == "Default",
             "hostPort": not any(port.get("hostPort") for port in c.get("ports", [])),
             "seLinuxOptions": not effective.get("seLinuxOptions"),
-            "appArmor": effective.get("appArmorProfile", {}).get("type", "RuntimeDefault")
+            "appArmor": effective.get("appArmorProfile", {}).get(
+                "type", "RuntimeDefault"
+            )
             != "Unconfined",
             # beyond the standard
             "readOnlyRootFilesystem": security.get("readOnlyRootFilesystem") is True,
             "memory limit": "memory" in c.get("resources", {}).get("limits", {}),
         }
-        yield from (f"{c['name']}: {name}" for name, is_kept in checks.items() if not is_kept)
+        yield from (
+            f"{c['name']}: {name}" for name, is_kept in checks.items() if not is_kept
+        )
 
 
 def test_every_pod_keeps_the_restricted_standard(objects: list[dict[str, Any]]) -> None:
@@ -141,7 +154,9 @@ def test_the_checker_of_the_standard_sees_what_breaks_it() -> None:
     }
 
 
-def test_no_pod_gets_a_token_or_the_addresses_of_services(objects: list[dict[str, Any]]) -> None:
+def test_no_pod_gets_a_token_or_the_addresses_of_services(
+    objects: list[dict[str, Any]],
+) -> None:
     for found in objects:
         for pod in pods_of(found):
             assert pod["automountServiceAccountToken"] is False
@@ -178,15 +193,21 @@ def test_a_secret_stands_in_secrets_only(render: Render) -> None:
         for o in release.objects
         if secret in json.dumps(o) or encoded in json.dumps(o)
     }
-    assert holding == {f"Secret/rel-database-{login}" for login in ("owner", "worker", "operator")}
+    assert holding == {
+        f"Secret/rel-database-{login}" for login in ("owner", "worker", "operator")
+    }
     assert secret not in release.notes
 
 
-def test_the_trials_password_reaches_its_pods_through_secrets_only(render: Render) -> None:
+def test_the_trials_password_reaches_its_pods_through_secrets_only(
+    render: Render,
+) -> None:
     password = "pw-of-the-trial"  # invented here
     release = render({"postgres": {"trial": {"enabled": True, "password": password}}})
 
-    assert {o["kind"] for o in release.objects if password in json.dumps(o)} == {"Secret"}
+    assert {o["kind"] for o in release.objects if password in json.dumps(o)} == {
+        "Secret"
+    }
     assert password not in release.notes
 
 
@@ -195,13 +216,27 @@ def test_images_are_named_in_full_and_can_be_pinned(render: Render) -> None:
     image = {"repository": "r.example/redrive", "digest": digest}
     release = render({"postgres": {"trial": {"enabled": True}}, "image": image})
 
-    images = {c["image"] for o in release.objects for pod in pods_of(o) for c in pod["containers"]}
-    assert images == {f"r.example/redrive@{digest}", "docker.io/library/postgres:17-bookworm"}
+    images = {
+        c["image"]
+        for o in release.objects
+        for pod in pods_of(o)
+        for c in pod["containers"]
+    }
+    assert images == {
+        f"r.example/redrive@{digest}",
+        "docker.io/library/postgres:17-bookworm",
+    }
 
 
-def test_every_object_is_in_the_namespace_and_carries_the_common_labels(render: Render) -> None:
+def test_every_object_is_in_the_namespace_and_carries_the_common_labels(
+    render: Render,
+) -> None:
     for found in render(
-        {**VALUES["everything"], "extraObjects": [], "commonLabels": {"team": "payments"}}
+        {
+            **VALUES["everything"],
+            "extraObjects": [],
+            "commonLabels": {"team": "payments"},
+        }
     ).objects:
         meta = found["metadata"]
         assert meta["namespace"] == "jobs", meta["name"]

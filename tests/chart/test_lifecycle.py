@@ -8,7 +8,10 @@ from tests.chart.conftest import EVERYTHING, read_values
 from tests.chart.fakeapi import FakeCluster, fake_cluster
 from tests.chart.helm import Helm
 
-URLS = {login: {"url": f"postgresql://{login}@h/d"} for login in ("owner", "worker", "operator")}
+URLS = {
+    login: {"url": f"postgresql://{login}@h/d"}
+    for login in ("owner", "worker", "operator")
+}
 VALUES: dict[str, Any] = {"database": URLS, "workers": {"mail": {"handlers": "a:b"}}}
 
 
@@ -46,18 +49,23 @@ def test_an_upgrade_migrates_first_and_touches_only_what_changed(
     rest = cluster.changes[4:]
     assert [change for change in rest if change[0] != "patch"] == []
     worker = cluster.matching("apps/v1", "jobs", "deployments", "rel-worker-mail")[0]
-    assert {"name": "REDRIVE_SLOTS", "value": "99"} in worker["spec"]["template"]["spec"][
-        "containers"
-    ][0]["env"]
+    assert {"name": "REDRIVE_SLOTS", "value": "99"} in worker["spec"]["template"][
+        "spec"
+    ]["containers"][0]["env"]
 
 
-def test_an_upgrade_removes_the_pool_that_is_gone(helm: Helm, cluster: FakeCluster) -> None:
+def test_an_upgrade_removes_the_pool_that_is_gone(
+    helm: Helm, cluster: FakeCluster
+) -> None:
     pool = {"handlers": "a:b"}
-    helm.release("install", cluster, VALUES | {"workers": {"a": pool, "b": pool}}, name="rel")
+    helm.release(
+        "install", cluster, VALUES | {"workers": {"a": pool, "b": pool}}, name="rel"
+    )
     helm.release("upgrade", cluster, VALUES | {"workers": {"a": pool}}, name="rel")
 
     deployments = {
-        o["metadata"]["name"] for o in cluster.matching("apps/v1", "jobs", "deployments")
+        o["metadata"]["name"]
+        for o in cluster.matching("apps/v1", "jobs", "deployments")
     }
     assert deployments == {"rel-worker-a", "rel-exporter"}
 
@@ -82,7 +90,9 @@ def _migration(helm: Helm, values: dict[str, Any], name: str = "rel") -> dict[st
     """The migration of a first revision, as Argo CD renders each."""
     with fake_cluster() as cluster:
         release = helm.release("install", cluster, values, name=name)
-    (job,) = [o for o in release.objects if o["kind"] == "Job" and "-migrate-" in str(o)]
+    (job,) = [
+        o for o in release.objects if o["kind"] == "Job" and "-migrate-" in str(o)
+    ]
     return job
 
 

@@ -6,7 +6,9 @@ from tests import pages
 from tests.chart.helm import Release
 
 KINDS = {"cronjob": "CronJob", "deploy": "Deployment", "service": "Service"}
-NAMED = re.compile(rf"\b({'|'.join(KINDS)})/(?:redrive|try|\$RELEASE)-(?!worker-)([a-z][a-z-]*)")
+NAMED = re.compile(
+    rf"\b({'|'.join(KINDS)})/(?:redrive|try|\$RELEASE)-(?!worker-)([a-z][a-z-]*)"
+)
 """Workers are named by whoever installs it."""
 LABELS = re.compile(r"app\.kubernetes\.io/(?:name|component)=\w+")
 

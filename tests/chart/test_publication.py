@@ -23,12 +23,17 @@ echo "$(basename "$0") $*" >> "$RECORD"
 """
 
 
-def publish(tag: str, where: Path) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def publish(
+    tag: str, where: Path
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     record = where / "record"
     for name in ("helm", "cosign"):
         (where / name).write_text(RECORDER)
         (where / name).chmod(0o755)
-    environment = os.environ | {"PATH": f"{where}:{os.environ['PATH']}", "RECORD": str(record)}
+    environment = os.environ | {
+        "PATH": f"{where}:{os.environ['PATH']}",
+        "RECORD": str(record),
+    }
     done = subprocess.run(
         [SCRIPT, tag, "ghcr.example/me/charts", HOME, IMAGE],
         env=environment,

@@ -18,7 +18,11 @@ def pool(**properties: Any) -> dict[str, Any]:
 
 def monitored(**properties: Any) -> dict[str, Any]:
     enabled = {name: {"enabled": True} for name in ("podMonitor", "prometheusRule")}
-    return {"monitoring": {name: of | properties.get(name, {}) for name, of in enabled.items()}}
+    return {
+        "monitoring": {
+            name: of | properties.get(name, {}) for name, of in enabled.items()
+        }
+    }
 
 
 def console(**properties: Any) -> dict[str, Any]:
@@ -65,7 +69,10 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             | pool(autoscaling={"type": "hpa"}),
             "workers.mail.autoscaling.minReplicas is 0; only",
         ),
-        (keda("prometheus"), "workers.mail.autoscaling.keda.prometheus.serverAddress is not set"),
+        (
+            keda("prometheus"),
+            "workers.mail.autoscaling.keda.prometheus.serverAddress is not set",
+        ),
         (
             keda("postgresql", postgresql={"host": "h", "database": "d", "user": "u"}),
             "workers.mail.autoscaling.keda.postgresql.passwordSecret is not set",
@@ -85,11 +92,23 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             {"database": LOGINS | {"connectionBudget": 10}} | pool(replicas=5),
             "database.connectionBudget is 10; the pools",
         ),
-        ({"console": {"enabled": True}}, "console.enabled is true and nobody could sign in"),
-        (console(tokens={}), "set console.tokens.existingSecret, or console.groups with"),
-        (console(logins={}), "console.logins: set existingSecret (or url) of viewer, operator or"),
+        (
+            {"console": {"enabled": True}},
+            "console.enabled is true and nobody could sign in",
+        ),
+        (
+            console(tokens={}),
+            "set console.tokens.existingSecret, or console.groups with",
+        ),
+        (
+            console(logins={}),
+            "console.logins: set existingSecret (or url) of viewer, operator or",
+        ),
         (console(proxy={"addresses": ["10.0.0.1"]}), "console.groups is empty"),
-        (console(groups={"leads": "approver"}), "console.groups: leads is approver, and"),
+        (
+            console(groups={"leads": "approver"}),
+            "console.groups: leads is approver, and",
+        ),
         (
             console(oidc=OPEN_ID, groups={"oncall": "operator"}),
             "console.url: the OIDC provider sends people back there",
@@ -98,8 +117,14 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             console(oidc=OPEN_ID | {"clientId": ""}, groups={"oncall": "operator"}),
             "console.oidc.clientId is not set",
         ),
-        (console(replicas=2), "console.replicas is 2 and console.sessionKey.existingSecret is not"),
-        (console(ingress={"enabled": True}), "console.ingress.enabled is true and console.url is"),
+        (
+            console(replicas=2),
+            "console.replicas is 2 and console.sessionKey.existingSecret is not",
+        ),
+        (
+            console(ingress={"enabled": True}),
+            "console.ingress.enabled is true and console.url is",
+        ),
         (
             console(httpRoute={"enabled": True}, url="https://a.example"),
             "console.httpRoute.parentRefs is empty",
@@ -121,7 +146,10 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
         (
             {
                 "monitoring": {
-                    "prometheusRule": {"enabled": True, "disabledAlerts": ["NoSuchAlert"]}
+                    "prometheusRule": {
+                        "enabled": True,
+                        "disabledAlerts": ["NoSuchAlert"],
+                    }
                 }
             },
             "monitoring.prometheusRule.disabledAlerts: there is no alert NoSuchAlert",
@@ -144,21 +172,30 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             "monitoring.podMonitor.relabelings: the rules",
         ),
         (
-            monitored(prometheusRule={"disabledAlerts": ["RedriveDeadLetterOnCriticalQueue"]})
+            monitored(
+                prometheusRule={"disabledAlerts": ["RedriveDeadLetterOnCriticalQueue"]}
+            )
             | {"queues": {"pay": {"objectives": {"page_on_first_dead_letter": 1}}}},
             "queues.pay.objectives.page_on_first_dead_letter is 1 and monitoring",
         ),
         # one name twice: the other would be dropped in silence
-        (pool(env=[{"name": "REDRIVE_SLOTS", "value": "1"}]), "workers.mail.env: REDRIVE_SLOTS is"),
         (
-            pool(env=[{"name": "A", "value": "1"}]) | {"pods": {"env": [{"name": "A"}]}},
+            pool(env=[{"name": "REDRIVE_SLOTS", "value": "1"}]),
+            "workers.mail.env: REDRIVE_SLOTS is",
+        ),
+        (
+            pool(env=[{"name": "A", "value": "1"}])
+            | {"pods": {"env": [{"name": "A"}]}},
             "workers.mail.env: A is there twice",
         ),
         (
             {"pods": {"env": [{"name": "REDRIVE_LOG_LEVEL", "value": "debug"}]}},
             "pods.env: REDRIVE_LOG_LEVEL is",
         ),
-        (pool(volumes=[{"name": "tmp", "emptyDir": {}}]), "workers.mail.volumes: tmp is"),
+        (
+            pool(volumes=[{"name": "tmp", "emptyDir": {}}]),
+            "workers.mail.volumes: tmp is",
+        ),
         (
             pool(volumeMounts=[{"name": "x", "mountPath": "/tmp"}]),
             "workers.mail.volumeMounts: /tmp is",
@@ -171,7 +208,11 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             "workers.mail.extraContainers: a is there twice",
         ),
         (
-            pool(extraContainers=[{"name": "a", "image": "a", "env": [{"name": "B"}] * 2}]),
+            pool(
+                extraContainers=[
+                    {"name": "a", "image": "a", "env": [{"name": "B"}] * 2}
+                ]
+            ),
             "workers.mail.extraContainers.a.env: B is there twice",
         ),
         # what YAML cannot hold: with one of these, a whole environment was rendered as nothing
@@ -184,7 +225,10 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
         ({"pods": {"tolerations": [{"effects": "NoSchedule"}]}}, "/pods/tolerations/0"),
         ({"pods": {"annotations": {"helm.sh/hook": "test"}}}, "helm.sh/hook"),
         ({"commonLabels": {"team": "a b"}}, "/commonLabels/team"),
-        ({"networkPolicy": {"metricsFrom": [{"ipBlock": {"cidr": "any"}}]}}, "/networkPolicy/metr"),
+        (
+            {"networkPolicy": {"metricsFrom": [{"ipBlock": {"cidr": "any"}}]}},
+            "/networkPolicy/metr",
+        ),
         (
             {"monitoring": {"prometheusRule": {"runbookUrl": "https://it's.example"}}},
             "/monitoring/prometheusRule/runbookUrl",
@@ -193,7 +237,10 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             {"database": LOGINS | {"owner": {"existingSecret": "a", "url": "host=h"}}},
             "/database/owner/existingSecret",
         ),
-        ({"database": LOGINS | {"owner": {"url": "mysql://h/d"}}}, "/database/owner/url"),
+        (
+            {"database": LOGINS | {"owner": {"url": "mysql://h/d"}}},
+            "/database/owner/url",
+        ),
         ({"database": LOGINS | {"tls": {"mode": "sometimes"}}}, "/database/tls/mode"),
         (pool(slots=0), "/workers/mail/slots"),
         (pool(runners=65), "/workers/mail/runners"),
@@ -206,7 +253,10 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             pool(autoscaling={"type": "hpa", "minReplicas": 0}),
             "/workers/mail/autoscaling/minReplicas",
         ),
-        (pool(resources={"limits": {"memory": "much"}}), "/workers/mail/resources/limits/memory"),
+        (
+            pool(resources={"limits": {"memory": "much"}}),
+            "/workers/mail/resources/limits/memory",
+        ),
         (pool(env=[{"value": "x"}]), "/workers/mail/env/0"),
         ({"workers": {"Mail": {"handlers": "a:b"}}}, "Mail"),
         ({"migrations": {"mode": "initContainer"}}, "/migrations/mode"),
@@ -238,7 +288,9 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_wrong_value_is_named(render: Render, values: dict[str, Any], says: str) -> None:
+def test_a_wrong_value_is_named(
+    render: Render, values: dict[str, Any], says: str
+) -> None:
     with pytest.raises(HelmRefusedError) as refused:
         render({"database": LOGINS} | values)
 
@@ -252,9 +304,14 @@ def test_a_name_too_long_for_a_cron_job_is_named(render: Render) -> None:
 
 def test_rules_without_a_monitor_of_the_workers_are_refused(render: Render) -> None:
     """O15: with the exporter scraped alone, every busy queue paged as unserved."""
-    monitors = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    monitors = {
+        "serviceMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+    }
 
-    with pytest.raises(HelmRefusedError, match="serviceMonitor scrapes the exporter al"):
+    with pytest.raises(
+        HelmRefusedError, match="serviceMonitor scrapes the exporter al"
+    ):
         render({"database": LOGINS, "monitoring": monitors} | pool())
 
     assert render({"database": LOGINS, "monitoring": monitors}).names("PrometheusRule")

@@ -24,7 +24,10 @@ LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "ope
 
 
 def with_pool(**pool: Any) -> dict[str, Any]:
-    return {"database": LOGINS, "workers": {"mail": {"handlers": "app.jobs:jobs"} | pool}}
+    return {
+        "database": LOGINS,
+        "workers": {"mail": {"handlers": "app.jobs:jobs"} | pool},
+    }
 
 
 def container(release: Release, kind: str, name: str) -> dict[str, Any]:
@@ -38,12 +41,16 @@ def environment(release: Release, kind: str, name: str) -> dict[str, str | None]
     return {e["name"]: e.get("value") for e in container(release, kind, name)["env"]}
 
 
-def settings(release: Release, kind: str, name: str, prefix: str) -> dict[str, str | None]:
+def settings(
+    release: Release, kind: str, name: str, prefix: str
+) -> dict[str, str | None]:
     found = environment(release, kind, name)
     return {name: value for name, value in found.items() if name.startswith(prefix)}
 
 
-def test_the_least_that_installs_has_an_exporter_and_timers_but_no_workers(render: Render) -> None:
+def test_the_least_that_installs_has_an_exporter_and_timers_but_no_workers(
+    render: Render,
+) -> None:
     release = render({"database": LOGINS})
 
     assert release.names() == {
@@ -71,7 +78,9 @@ def test_the_same_values_give_the_same_bytes(render: Render, path: Any) -> None:
 
 
 def test_the_values_that_quickstart_writes_install(render: Render) -> None:
-    release = render(read_values(ROOT / "service" / "redrive" / "quickstart" / "values.yaml"))
+    release = render(
+        read_values(ROOT / "service" / "redrive" / "quickstart" / "values.yaml")
+    )
 
     worker = environment(release, "Deployment", "rel-worker-main")
     assert worker["REDRIVE_HANDLERS"] == "handlers:jobs"
@@ -85,7 +94,11 @@ def test_each_example_is_shown_in_the_documentation() -> None:
 
 def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
     pool = with_pool(
-        queues=["mail", "bulk"], slots=32, runners=2, drainTimeoutSeconds=90, heartbeatTtlSeconds=45
+        queues=["mail", "bulk"],
+        slots=32,
+        runners=2,
+        drainTimeoutSeconds=90,
+        heartbeatTtlSeconds=45,
     )
     release = render(pool)
 
@@ -128,7 +141,9 @@ def test_workers_say_which_version_they_run(
 
 
 def test_all_queues_are_served_when_none_is_named(render: Render) -> None:
-    assert "REDRIVE_QUEUES" not in environment(render(with_pool()), "Deployment", "rel-worker-mail")
+    assert "REDRIVE_QUEUES" not in environment(
+        render(with_pool()), "Deployment", "rel-worker-mail"
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,14 +157,23 @@ def test_all_queues_are_served_when_none_is_named(render: Render) -> None:
 def test_a_pod_is_killed_only_after_its_drain(
     render: Render, pool: dict[str, Any], grace: int
 ) -> None:
-    pod = render(with_pool(**pool)).get("Deployment", "rel-worker-mail")["spec"]["template"]["spec"]
+    pod = render(with_pool(**pool)).get("Deployment", "rel-worker-mail")["spec"][
+        "template"
+    ]["spec"]
 
     assert pod["terminationGracePeriodSeconds"] == grace
 
 
-def test_a_pool_can_set_what_its_defaults_set_to_nothing_zero_and_false(render: Render) -> None:
+def test_a_pool_can_set_what_its_defaults_set_to_nothing_zero_and_false(
+    render: Render,
+) -> None:
     values = with_pool(replicas=0, queues=[], topologySpread=False) | {
-        "workerDefaults": {"replicas": 5, "queues": ["mail"], "topologySpread": True, "slots": 7}
+        "workerDefaults": {
+            "replicas": 5,
+            "queues": ["mail"],
+            "topologySpread": True,
+            "slots": 7,
+        }
     }
     release = render(values)
 
@@ -176,7 +200,9 @@ def test_targets_and_their_schedules_are_a_file_of_the_pool(
     """It is one that a worker takes; a pool with targets needs no handlers."""
     name = "everything-worker-endpoints"
     file = tmp_path / "targets.yaml"
-    file.write_text(everything.get("ConfigMap", f"{name}-targets")["data"]["targets.yaml"])
+    file.write_text(
+        everything.get("ConfigMap", f"{name}-targets")["data"]["targets.yaml"]
+    )
     jobs = Handlers()
     register(jobs, load(file), 1)
     (declared,) = jobs.schedules.values()
@@ -191,7 +217,9 @@ def test_targets_and_their_schedules_are_a_file_of_the_pool(
 
 def test_an_autoscaler_owns_the_number_of_pods(everything: Release) -> None:
     deployments = {
-        o["metadata"]["name"]: o["spec"] for o in everything.objects if o["kind"] == "Deployment"
+        o["metadata"]["name"]: o["spec"]
+        for o in everything.objects
+        if o["kind"] == "Deployment"
     }
 
     assert {name for name, spec in deployments.items() if "replicas" not in spec} == {
@@ -202,12 +230,20 @@ def test_an_autoscaler_owns_the_number_of_pods(everything: Release) -> None:
         for o in everything.objects
         if "scaleTargetRef" in o.get("spec", {})
     }
-    assert scaled == {name for name, spec in deployments.items() if "replicas" not in spec}
+    assert scaled == {
+        name for name, spec in deployments.items() if "replicas" not in spec
+    }
 
 
-def test_keda_counts_what_is_ready_and_running_of_the_pools_own_queues(everything: Release) -> None:
-    prometheus = everything.get("ScaledObject", "everything-worker-waits")["spec"]["triggers"]
-    postgres = everything.get("ScaledObject", "everything-worker-asks")["spec"]["triggers"]
+def test_keda_counts_what_is_ready_and_running_of_the_pools_own_queues(
+    everything: Release,
+) -> None:
+    prometheus = everything.get("ScaledObject", "everything-worker-waits")["spec"][
+        "triggers"
+    ]
+    postgres = everything.get("ScaledObject", "everything-worker-asks")["spec"][
+        "triggers"
+    ]
 
     labels = 'namespace="jobs",job="rel",queue=~"mail|mail[.]bulk"'
     assert all(f"{{{labels}" in t["metadata"]["query"] for t in prometheus)
@@ -256,15 +292,22 @@ def test_migrations_can_be_left_to_the_user(render: Render) -> None:
     release = render({"database": logins, "migrations": {"mode": "none"}})
 
     assert release.names("Job") == set()
-    assert "redrive migrate --purge-every '17 3 * * *' --redrive-every 'never'" in release.notes
+    assert (
+        "redrive migrate --purge-every '17 3 * * *' --redrive-every 'never'"
+        in release.notes
+    )
 
 
-@pytest.mark.parametrize(("deadline", "patience"), [(240, "180s"), (3600, "2700s"), (10, "7s")])
+@pytest.mark.parametrize(
+    ("deadline", "patience"), [(240, "180s"), (3600, "2700s"), (10, "7s")]
+)
 def test_the_migration_gives_up_with_a_reason_before_its_deadline(
     render: Render, deadline: int, patience: str
 ) -> None:
     """O22: Kubernetes deleted the pod at 240 s, and its reason with it; it waited for 600 s."""
-    release = render({"database": LOGINS, "migrations": {"activeDeadlineSeconds": deadline}})
+    release = render(
+        {"database": LOGINS, "migrations": {"activeDeadlineSeconds": deadline}}
+    )
     spec = release.get("Job", "rel-migrate")["spec"]
     ignored, fatal = spec["podFailurePolicy"]["rules"]
 
@@ -279,11 +322,18 @@ def test_the_migration_gives_up_with_a_reason_before_its_deadline(
     assert Exit.SCHEMA in fatal["onExitCodes"]["values"]
 
 
-def test_the_owners_url_is_in_the_cluster_only_while_it_migrates(everything: Release) -> None:
-    found = everything.get("Secret", "everything-database-owner")["metadata"]["annotations"]
+def test_the_owners_url_is_in_the_cluster_only_while_it_migrates(
+    everything: Release,
+) -> None:
+    found = everything.get("Secret", "everything-database-owner")["metadata"][
+        "annotations"
+    ]
 
     assert found["helm.sh/hook"] == "pre-install,pre-upgrade"
-    assert found["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded,hook-failed"
+    assert (
+        found["helm.sh/hook-delete-policy"]
+        == "before-hook-creation,hook-succeeded,hook-failed"
+    )
 
 
 def secrets_of(release: Release) -> dict[str, set[str]]:
@@ -292,7 +342,8 @@ def secrets_of(release: Release) -> dict[str, set[str]]:
         f"{o['kind']}/{o['metadata']['name']}/{c['name']}": {
             v["secret"]["secretName"]
             for v in pod["volumes"]
-            if v.get("secret") and v["name"] in {mount["name"] for mount in c["volumeMounts"]}
+            if v.get("secret")
+            and v["name"] in {mount["name"] for mount in c["volumeMounts"]}
         }
         for o in release.objects
         for pod in pods_of(o)
@@ -334,7 +385,9 @@ def test_kubectl_exec_reaches_the_container_with_the_tools_which_listens_to_nobo
     render: Render,
 ) -> None:
     """S12: `kubectl exec deploy/rel-exporter -- redrive ...` goes on as it did."""
-    template = render({"database": LOGINS}).get("Deployment", "rel-exporter")["spec"]["template"]
+    template = render({"database": LOGINS}).get("Deployment", "rel-exporter")["spec"][
+        "template"
+    ]
     exporter, tools = template["spec"]["containers"]
     notes = template["metadata"]["annotations"]
 
@@ -366,7 +419,9 @@ def test_tls_is_files_and_their_names(everything: Release) -> None:
         "PGSSLCERT": "/etc/redrive/client/tls.crt",
         "PGSSLKEY": "/etc/redrive/client/tls.key",
     }
-    pod = everything.get("Deployment", "everything-worker-plain")["spec"]["template"]["spec"]
+    pod = everything.get("Deployment", "everything-worker-plain")["spec"]["template"][
+        "spec"
+    ]
     client = next(v["secret"] for v in pod["volumes"] if v["name"] == "client")
     assert client["defaultMode"] == 0o440
 
@@ -386,18 +441,25 @@ def test_the_keyring_is_a_file_of_those_who_read_payloads(
     for name, secret in mounting.items():
         (item,) = secret["items"]
         pod = everything.get("Deployment", name)["spec"]["template"]["spec"]
-        reader = next(c for c in pod["containers"] if c["name"] in {"worker", "tools", "console"})
+        reader = next(
+            c for c in pod["containers"] if c["name"] in {"worker", "tools", "console"}
+        )
         mounts = {m["name"]: m["mountPath"] for m in reader["volumeMounts"]}
         found = {e["name"]: e.get("value") for e in reader["env"]}
         assert (secret["secretName"], item["key"]) == ("keyring", "ring.txt")
-        assert found["REDRIVE_ENCRYPTION_KEYS_FILE"] == f"{mounts['encryption']}/{item['path']}"
+        assert (
+            found["REDRIVE_ENCRYPTION_KEYS_FILE"]
+            == f"{mounts['encryption']}/{item['path']}"
+        )
     assert "ENCRYPTION" not in render(with_pool()).text
 
 
 def test_a_pod_may_wait_for_the_schema_as_long_as_it_does(everything: Release) -> None:
     for name in ("everything-exporter", "everything-worker-plain"):
         probe = container(everything, "Deployment", name)["startupProbe"]
-        wait = int(environment(everything, "Deployment", name)["REDRIVE_STARTUP_TIMEOUT"] or 0)
+        wait = int(
+            environment(everything, "Deployment", name)["REDRIVE_STARTUP_TIMEOUT"] or 0
+        )
         assert probe["periodSeconds"] * probe["failureThreshold"] > wait
 
 
@@ -413,7 +475,10 @@ def test_objectives_are_put_into_the_database_after_each_install_and_upgrade(
         "payments": {"page_on_first_dead_letter": 1, "dead_ratio": 0.001},
         "*": {"dlq_oldest_age_seconds": 2592000},
     }
-    assert "Job/rel-objectives" not in render({"database": LOGINS, "queues": {"mail": {}}}).names()
+    assert (
+        "Job/rel-objectives"
+        not in render({"database": LOGINS, "queues": {"mail": {}}}).names()
+    )
 
 
 def test_retention_is_put_into_the_database_after_each_install_and_upgrade(
@@ -428,7 +493,9 @@ def test_retention_is_put_into_the_database_after_each_install_and_upgrade(
 
 
 def test_the_automatic_redrive_says_what_by_environment(everything: Release) -> None:
-    assert settings(everything, "CronJob", "everything-redrive", "REDRIVE_REDRIVE_") == {
+    assert settings(
+        everything, "CronJob", "everything-redrive", "REDRIVE_REDRIVE_"
+    ) == {
         "REDRIVE_REDRIVE_YES": "true",
         "REDRIVE_REDRIVE_CATEGORY": "transient",
         "REDRIVE_REDRIVE_QUEUE": "mail bulk",
@@ -445,7 +512,9 @@ def test_the_template_for_ad_hoc_redrives_never_runs_and_does_nothing_unless_tol
     everything: Release,
 ) -> None:
     template = everything.get("CronJob", "everything-redrive-template")["spec"]
-    found = settings(everything, "CronJob", "everything-redrive-template", "REDRIVE_REDRIVE_")
+    found = settings(
+        everything, "CronJob", "everything-redrive-template", "REDRIVE_REDRIVE_"
+    )
 
     assert template["suspend"] is True
     assert found == {}
@@ -471,9 +540,14 @@ def test_the_migration_says_what_is_expected_to_run(
     release = render({"database": LOGINS, "purge": purge})
     found = environment(release, "Job", "rel-migrate")
 
-    assert (found["REDRIVE_PURGE_EVERY"], found["REDRIVE_REDRIVE_EVERY"]) == (said, "never")
+    assert (found["REDRIVE_PURGE_EVERY"], found["REDRIVE_REDRIVE_EVERY"]) == (
+        said,
+        "never",
+    )
     if purge.get("enabled", True):
-        told = environment(release, "CronJob", "rel-purge").get("REDRIVE_PURGE_EVERY", "never")
+        told = environment(release, "CronJob", "rel-purge").get(
+            "REDRIVE_PURGE_EVERY", "never"
+        )
         assert told == said
 
 
@@ -482,13 +556,17 @@ def test_the_migration_says_what_is_expected_to_run(
 )
 def test_a_cron_job_acts_in_the_name_of_its_job(everything: Release, name: str) -> None:
     actor = next(
-        e for e in container(everything, "CronJob", name)["env"] if e["name"] == "REDRIVE_ACTOR"
+        e
+        for e in container(everything, "CronJob", name)["env"]
+        if e["name"] == "REDRIVE_ACTOR"
     )
 
     assert actor["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['job-name']"
 
 
-def test_selectors_find_the_pods_of_their_own_component_only(everything: Release) -> None:
+def test_selectors_find_the_pods_of_their_own_component_only(
+    everything: Release,
+) -> None:
     labels = {
         o["metadata"]["name"]: o["spec"]["template"]["metadata"]["labels"]
         for o in everything.objects
@@ -496,14 +574,20 @@ def test_selectors_find_the_pods_of_their_own_component_only(everything: Release
     }
     for o in everything.objects:
         selector = o.get("spec", {}).get("selector") or {}
-        wanted = selector.get("matchLabels", selector if o["kind"] == "Service" else None)
+        wanted = selector.get(
+            "matchLabels", selector if o["kind"] == "Service" else None
+        )
         if not wanted or o["kind"] in {"PodMonitor", "ServiceMonitor"}:
             continue
-        matching = {name for name, found in labels.items() if wanted.items() <= found.items()}
+        matching = {
+            name for name, found in labels.items() if wanted.items() <= found.items()
+        }
         assert matching == {o["metadata"]["name"]}, o["kind"]
 
 
-@pytest.mark.parametrize("label", ["app.kubernetes.io/name", "redrive/pool", "helm.sh/chart"])
+@pytest.mark.parametrize(
+    "label", ["app.kubernetes.io/name", "redrive/pool", "helm.sh/chart"]
+)
 @pytest.mark.parametrize(
     "where",
     [("commonLabels",), ("pods", "labels"), ("workerDefaults", "podLabels")],
@@ -524,11 +608,17 @@ def test_labels_of_values_never_replace_those_of_a_selector(
 
 
 def test_labels_of_values_are_on_the_pods(render: Render) -> None:
-    values = with_pool(podLabels={"team": "a"}) | {"pods": {"labels": {"team": "b", "tier": "c"}}}
+    values = with_pool(podLabels={"team": "a"}) | {
+        "pods": {"labels": {"team": "b", "tier": "c"}}
+    }
     template = render(values).get("Deployment", "rel-worker-mail")["spec"]["template"]
     labels = template["metadata"]["labels"]
 
-    assert (labels["team"], labels["tier"], labels["redrive/pool"]) == ("a", "c", "mail")
+    assert (labels["team"], labels["tier"], labels["redrive/pool"]) == (
+        "a",
+        "c",
+        "mail",
+    )
 
 
 def test_words_that_yaml_takes_for_something_else_stay_words(render: Render) -> None:
@@ -537,7 +627,9 @@ def test_words_that_yaml_takes_for_something_else_stay_words(render: Render) -> 
         "database": {login: {"existingSecret": "on"} for login in LOGINS}
         | {"tls": {"mode": "verify-full", "caSecret": {"name": "1e3", "key": "yes"}}},
         "encryption": {"existingSecret": "0x10", "key": "off"},
-        "workers": {"no": {"handlers": "a:b", "handlersConfigMap": "123", "replicas": 2}},
+        "workers": {
+            "no": {"handlers": "a:b", "handlersConfigMap": "123", "replicas": 2}
+        },
         "pods": {"priorityClassName": "1e3"},
         "serviceAccount": {"create": False, "name": "true"},
         "commonLabels": {"team": "null", "cost-center": "12345"},
@@ -556,7 +648,9 @@ def test_words_that_yaml_takes_for_something_else_stay_words(render: Render) -> 
     worker = release.get("Deployment", "rel-worker-no")["spec"]
     assert worker["selector"]["matchLabels"]["redrive/pool"] == "no"
     [budget] = [o for o in release.objects if o["kind"] == "PodDisruptionBudget"]
-    assert budget["spec"]["selector"]["matchLabels"] == worker["selector"]["matchLabels"]
+    assert (
+        budget["spec"]["selector"]["matchLabels"] == worker["selector"]["matchLabels"]
+    )
 
 
 def test_the_names_of_monitoring_are_words_as_well(render: Render) -> None:
@@ -574,11 +668,15 @@ def test_the_names_of_monitoring_are_words_as_well(render: Render) -> None:
     release = render(values)
 
     assert release.get("PodMonitor", "rel")["metadata"]["labels"]["release"] == "on"
-    [dashboard, *_] = [o for o in release.objects if "dashboard-" in o["metadata"]["name"]]
+    [dashboard, *_] = [
+        o for o in release.objects if "dashboard-" in o["metadata"]["name"]
+    ]
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
-def test_two_releases_in_one_namespace_are_two_jobs_to_prometheus(render: Render) -> None:
+def test_two_releases_in_one_namespace_are_two_jobs_to_prometheus(
+    render: Render,
+) -> None:
     """O15: as one job, the growth of one hid behind the other's higher counter."""
     values = with_pool() | {
         "workers": {"mail": {"handlers": "a:b", "autoscaling": KEDA}},
@@ -627,12 +725,22 @@ def test_the_rules_read_the_figures_of_their_release_alone(render: Render) -> No
 
 def test_closed_to_the_network_unless_values_open_it(render: Render) -> None:
     """S21: there was no NetworkPolicy by default, and with one any pod could read metrics."""
-    urls = {login: {"url": "postgresql://u:5:7@[::1]:6432,h:6433/d?x=1"} for login in LOGINS}
-    release = render(with_pool() | {"database": urls | {"viewer": {"url": "host=h port=6434"}}})
+    urls = {
+        login: {"url": "postgresql://u:5:7@[::1]:6432,h:6433/d?x=1"} for login in LOGINS
+    }
+    release = render(
+        with_pool() | {"database": urls | {"viewer": {"url": "host=h port=6434"}}}
+    )
 
     metrics = release.get("NetworkPolicy", "rel-metrics")["spec"]["ingress"]
-    assert [peer for rule in metrics for peer in rule["from"] if "namespaceSelector" in peer] == [
-        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert [
+        peer for rule in metrics for peer in rule["from"] if "namespaceSelector" in peer
+    ] == [
+        {
+            "namespaceSelector": {
+                "matchLabels": {"kubernetes.io/metadata.name": "monitoring"}
+            }
+        }
     ]
     names, database = release.get("NetworkPolicy", "rel")["spec"]["egress"]
     assert {port["port"] for port in names["ports"]} == {53, 5353}
@@ -640,7 +748,9 @@ def test_closed_to_the_network_unless_values_open_it(render: Render) -> None:
     assert "6432, 6433, 6434" in release.notes
     [handlers] = release.get("NetworkPolicy", "rel-worker")["spec"]["egress"]
     blocked = [
-        block for peer in handlers["to"] for block in peer.get("ipBlock", {}).get("except", [])
+        block
+        for peer in handlers["to"]
+        for block in peer.get("ipBlock", {}).get("except", [])
     ]
     assert blocked == ["169.254.169.254/32", "fd00:ec2::254/128"]
 
@@ -662,7 +772,9 @@ def test_a_database_whose_url_is_a_secret_is_reached_on_the_port_that_values_nam
 
 
 def test_a_part_of_a_password_is_never_taken_for_a_port(render: Render) -> None:
-    logins = {login: {"url": "host=h password='port=4711 :4712,' user=u"} for login in LOGINS}
+    logins = {
+        login: {"url": "host=h password='port=4711 :4712,' user=u"} for login in LOGINS
+    }
     release = render({"database": logins})
 
     assert "471" not in json.dumps(release.get("NetworkPolicy", "rel"))
@@ -670,22 +782,35 @@ def test_a_part_of_a_password_is_never_taken_for_a_port(render: Render) -> None:
 
 def test_an_extra_object_knows_its_release(render: Render) -> None:
     """O19: extraObjects were not templates."""
-    extra = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-x"}}
+    extra = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "{{ .Release.Name }}-x"},
+    }
 
-    assert "ConfigMap/rel-x" in render({"database": LOGINS, "extraObjects": [extra]}).names()
+    assert (
+        "ConfigMap/rel-x"
+        in render({"database": LOGINS, "extraObjects": [extra]}).names()
+    )
 
 
-def test_a_pool_has_its_own_identity_priority_and_containers(everything: Release) -> None:
+def test_a_pool_has_its_own_identity_priority_and_containers(
+    everything: Release,
+) -> None:
     """O19: none of these could be set, but by a fork of the chart."""
     deployment = everything.get("Deployment", "everything-worker-plain")
     pod = deployment["spec"]["template"]["spec"]
 
-    assert deployment["metadata"]["annotations"] == {"reloader.stakater.com/auto": "true"}
+    assert deployment["metadata"]["annotations"] == {
+        "reloader.stakater.com/auto": "true"
+    }
     assert pod["serviceAccountName"] == "cloud-identity"
     assert pod["priorityClassName"] == "high"
     assert [c["name"] for c in pod["initContainers"]] == ["proxy"]
     assert [c["name"] for c in pod["containers"]] == ["worker", "sidecar"]
-    other = everything.get("Deployment", "everything-worker-files")["spec"]["template"]["spec"]
+    other = everything.get("Deployment", "everything-worker-files")["spec"]["template"][
+        "spec"
+    ]
     assert other["serviceAccountName"] == "everything"
 
 
@@ -697,7 +822,11 @@ def test_a_monitor_takes_relabelings_and_limits(everything: Release) -> None:
     assert of_console == endpoint | {"port": "http"}
     assert spec["sampleLimit"] == 50000
     assert endpoint["scrapeTimeout"] == "10s"
-    assert [r["targetLabel"] for r in endpoint["relabelings"]] == ["job", "cell", "node"]
+    assert [r["targetLabel"] for r in endpoint["relabelings"]] == [
+        "job",
+        "cell",
+        "node",
+    ]
     assert [r["action"] for r in endpoint["metricRelabelings"]] == ["drop"]
 
 
@@ -712,14 +841,18 @@ def test_workers_and_exporter_are_one_job_to_prometheus(render: Render) -> None:
     components = monitor["selector"]["matchExpressions"][0]["values"]
     assert components == ["worker", "exporter", "console"]
     for name in ("rel-worker-mail", "rel-exporter"):
-        labels = release.get("Deployment", name)["spec"]["template"]["metadata"]["labels"]
+        labels = release.get("Deployment", name)["spec"]["template"]["metadata"][
+            "labels"
+        ]
         assert labels["app.kubernetes.io/name"] == "redrive"
 
 
 def test_pods_are_replaced_when_their_secret_changes(render: Render) -> None:
     def checksum(url: str) -> str:
         values = with_pool() | {"database": LOGINS | {"worker": {"url": url}}}
-        template = render(values).get("Deployment", "rel-worker-mail")["spec"]["template"]
+        template = render(values).get("Deployment", "rel-worker-mail")["spec"][
+            "template"
+        ]
         return template["metadata"]["annotations"]["checksum/config"]
 
     assert checksum("postgresql://a@b/c") != checksum("postgresql://a@b/d")
@@ -729,7 +862,9 @@ def scoped(expr: str, scope: str) -> str:
     """An expression of the rules that selects series of one installation alone."""
     expr = expr.replace('job="redrive"', scope.rpartition(",")[2])
     expr = re.sub(r"(redrive[_:][a-z0-9_:]+)\{", rf"\1{{{scope},", expr)
-    return re.sub(r"(redrive[_:][a-z0-9_:]+)([^a-z0-9_:{]|$)", rf"\1{{{scope}}}\2", expr)
+    return re.sub(
+        r"(redrive[_:][a-z0-9_:]+)([^a-z0-9_:{]|$)", rf"\1{{{scope}}}\2", expr
+    )
 
 
 def test_the_rules_are_installed_as_they_are_tested(everything: Release) -> None:
@@ -743,7 +878,9 @@ def test_the_rules_are_installed_as_they_are_tested(everything: Release) -> None
         assert everything.get("PrometheusRule", name)["spec"] == rules
 
 
-def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render: Render) -> None:
+def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(
+    render: Render,
+) -> None:
     rule = {
         "enabled": True,
         "disabledAlerts": ["RedriveMetricsAbsent"],
@@ -772,9 +909,14 @@ def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(render:
     assert page["runbook_url"].startswith("https://wiki.example/redrive#")
     assert page["dashboard_url"].startswith("https://graphs.example/d/")
     of_cell = "{{ with $labels.cell }}/cells/{{ . }}{{ end }}"
-    assert page["console_url"].startswith(f"https://shop.example/dead{of_cell}/dead-letters?")
+    assert page["console_url"].startswith(
+        f"https://shop.example/dead{of_cell}/dead-letters?"
+    )
     links = {
-        link for notes in alerts.values() for name, link in notes.items() if name.endswith("_url")
+        link
+        for notes in alerts.values()
+        for name, link in notes.items()
+        if name.endswith("_url")
     }
     assert [
         link
@@ -811,7 +953,9 @@ def test_links_without_an_address_are_left_out(render: Render) -> None:
 
     assert re.findall(r"\w+\.example\b", release.text) == []
     (rules,) = (o for o in release.objects if o["kind"] == "PrometheusRule")
-    alerts = [r for group in rules["spec"]["groups"] for r in group["rules"] if "alert" in r]
+    alerts = [
+        r for group in rules["spec"]["groups"] for r in group["rules"] if "alert" in r
+    ]
     assert {name for alert in alerts for name in alert["annotations"]} == {
         "summary",
         "description",
@@ -834,7 +978,9 @@ def test_the_notes_ask_for_no_address_that_is_there(everything: Release) -> None
     assert "Links of alerts" not in everything.notes
 
 
-def test_dashboards_are_installed_as_they_are(render: Render, with_dashboard: Path) -> None:
+def test_dashboards_are_installed_as_they_are(
+    render: Render, with_dashboard: Path
+) -> None:
     release = render(read_values(EVERYTHING), chart=with_dashboard)
 
     shipped = {
@@ -870,13 +1016,20 @@ def test_numbers_stay_numbers_when_they_are_large(render: Render) -> None:
     automatic = {"enabled": True, "filter": {"queue": ["a"]}, "limit": 1000000}
     redrive = {"activeDeadlineSeconds": 2000000, "automatic": automatic}
     release = render(
-        {"database": LOGINS, "cronJobs": {"ttlSecondsAfterFinished": 1209600}, "redrive": redrive}
+        {
+            "database": LOGINS,
+            "cronJobs": {"ttlSecondsAfterFinished": 1209600},
+            "redrive": redrive,
+        }
     )
 
     job = release.get("CronJob", "rel-redrive")["spec"]["jobTemplate"]["spec"]
     numbers = [job["ttlSecondsAfterFinished"], job["activeDeadlineSeconds"]]
     assert json.dumps(numbers) == "[1209600, 2000000]"
-    assert environment(release, "CronJob", "rel-redrive")["REDRIVE_REDRIVE_LIMIT"] == "1000000"
+    assert (
+        environment(release, "CronJob", "rel-redrive")["REDRIVE_REDRIVE_LIMIT"]
+        == "1000000"
+    )
 
 
 def test_numbers_of_pools_stay_numbers_when_they_are_large(render: Render) -> None:
@@ -885,7 +1038,11 @@ def test_numbers_of_pools_stay_numbers_when_they_are_large(render: Render) -> No
         "keda": KEDA["keda"] | {"fallbackReplicas": 1000000}
     }
     hpa = {"type": "hpa", "maxReplicas": 1000000, "jobsPerPod": 5000000}
-    pools = {"a": {"replicas": 1000000}, "b": {"autoscaling": scaled}, "c": {"autoscaling": hpa}}
+    pools = {
+        "a": {"replicas": 1000000},
+        "b": {"autoscaling": scaled},
+        "c": {"autoscaling": hpa},
+    }
     defaults = {"handlers": "a:b", "terminationGracePeriodSeconds": 2000000}
     release = render({"database": LOGINS, "workerDefaults": defaults, "workers": pools})
 
@@ -897,7 +1054,10 @@ def test_numbers_of_pools_stay_numbers_when_they_are_large(render: Render) -> No
 
 CONSOLE = {
     "enabled": True,
-    "logins": {"viewer": {"existingSecret": "seers"}, "operator": {"url": "postgresql://h/d"}},
+    "logins": {
+        "viewer": {"existingSecret": "seers"},
+        "operator": {"url": "postgresql://h/d"},
+    },
     "tokens": {"existingSecret": "tokens", "key": "list"},
 }
 
@@ -915,11 +1075,17 @@ def test_a_console_knows_the_logins_of_its_roles_and_no_other(render: Render) ->
         "REDRIVE_CONSOLE_OPERATOR_URL_FILE": "/etc/redrive/console/operator/url",
         "REDRIVE_CONSOLE_TOKENS": "/etc/redrive/console/tokens",
     }
-    assert "REDRIVE_DATABASE_URL_FILE" not in environment(release, "Deployment", "rel-console")
+    assert "REDRIVE_DATABASE_URL_FILE" not in environment(
+        release, "Deployment", "rel-console"
+    )
     (pod,) = pods_of(release.get("Deployment", "rel-console"))
     projected = next(v["projected"] for v in pod["volumes"] if v["name"] == "secrets")
     assert [
-        (s["secret"]["name"], s["secret"]["items"][0]["key"], s["secret"]["items"][0]["path"])
+        (
+            s["secret"]["name"],
+            s["secret"]["items"][0]["key"],
+            s["secret"]["items"][0]["path"],
+        )
         for s in projected["sources"]
     ] == [
         ("seers", "url", "viewer/url"),
@@ -933,8 +1099,14 @@ def test_a_console_knows_the_logins_of_its_roles_and_no_other(render: Render) ->
 def test_each_way_to_sign_in_reaches_the_console(everything: Release) -> None:
     found = settings(everything, "Deployment", "everything-console", "REDRIVE_CONSOLE")
 
-    assert load_settings(**{name[8:].lower(): value for name, value in found.items()}) is not None
-    assert found["REDRIVE_CONSOLE_GROUPS"] == "oncall=operator,role:leads=approver,staff=viewer"
+    assert (
+        load_settings(**{name[8:].lower(): value for name, value in found.items()})
+        is not None
+    )
+    assert (
+        found["REDRIVE_CONSOLE_GROUPS"]
+        == "oncall=operator,role:leads=approver,staff=viewer"
+    )
     assert found["REDRIVE_CONSOLE_PROXIES"] == "10.9.0.1,fd00::/8"
     assert found["REDRIVE_CONSOLE_OIDC_ISSUER"] == "https://id.example/realms/staff"
     secret = found["REDRIVE_CONSOLE_OIDC_CLIENT_SECRET_FILE"]
@@ -943,16 +1115,25 @@ def test_each_way_to_sign_in_reaches_the_console(everything: Release) -> None:
     assert found["REDRIVE_CONSOLE_URL"] == "https://redrive.example"
 
 
-def test_the_console_is_reached_by_its_host_from_where_it_may_be(everything: Release) -> None:
+def test_the_console_is_reached_by_its_host_from_where_it_may_be(
+    everything: Release,
+) -> None:
     rule = everything.get("Ingress", "everything-console")["spec"]["rules"][0]
     route = everything.get("HTTPRoute", "everything-console")["spec"]
     policy = everything.get("NetworkPolicy", "everything-console")["spec"]
     service = everything.get("Service", "everything-console")["spec"]
     budget = everything.get("PodDisruptionBudget", "everything-console")["spec"]
 
-    assert (rule["host"], route["hostnames"]) == ("redrive.example", ["redrive.example"])
-    assert rule["http"]["paths"][0]["backend"]["service"]["name"] == "everything-console"
-    assert route["rules"] == [{"backendRefs": [{"name": "everything-console", "port": 80}]}]
+    assert (rule["host"], route["hostnames"]) == (
+        "redrive.example",
+        ["redrive.example"],
+    )
+    assert (
+        rule["http"]["paths"][0]["backend"]["service"]["name"] == "everything-console"
+    )
+    assert route["rules"] == [
+        {"backendRefs": [{"name": "everything-console", "port": 80}]}
+    ]
     assert service["ports"][0]["targetPort"] == "http"
     assert policy["ingress"][0]["ports"] == [{"port": 9809, "protocol": "TCP"}]
     assert len(policy["ingress"][0]["from"]) == 2
@@ -961,19 +1142,29 @@ def test_the_console_is_reached_by_its_host_from_where_it_may_be(everything: Rel
 
 
 def test_alerts_lead_to_the_console_of_the_release(render: Render) -> None:
-    rules = {"monitoring": {"prometheusRule": {"enabled": True}, "podMonitor": {"enabled": True}}}
+    rules = {
+        "monitoring": {
+            "prometheusRule": {"enabled": True},
+            "podMonitor": {"enabled": True},
+        }
+    }
     release = render(console(url="https://mine.example") | rules)
 
     assert "console_url: https://mine.example/dead-letters?queue=" in release.text
     assert "redrive.example" not in release.text
 
 
-def test_exporter_and_console_of_all_cells_have_their_file_and_nobody_else(render: Render) -> None:
+def test_exporter_and_console_of_all_cells_have_their_file_and_nobody_else(
+    render: Render,
+) -> None:
     """Workers are of one cell, and say which: rules hold them against the figures of that cell."""
     values = console(logins={}, url="https://mine.example") | {
         "cells": {"name": "eu", "existingSecret": "fleet", "key": "all.yaml"},
         "workers": {"main": {"handlers": "a:b"}},
-        "monitoring": {"prometheusRule": {"enabled": True}, "podMonitor": {"enabled": True}},
+        "monitoring": {
+            "prometheusRule": {"enabled": True},
+            "podMonitor": {"enabled": True},
+        },
     }
     release = render(values)
 
@@ -987,13 +1178,22 @@ def test_exporter_and_console_of_all_cells_have_their_file_and_nobody_else(rende
         secret = {"secretName": "fleet", "defaultMode": 0o440}
         assert {"name": "cells", "secret": secret} in pod["volumes"]
     assert "REDRIVE_CONSOLE_OPERATOR_URL_FILE" not in release.text
-    assert "REDRIVE_DATABASES" not in environment(release, "Deployment", "rel-worker-main")
+    assert "REDRIVE_DATABASES" not in environment(
+        release, "Deployment", "rel-worker-main"
+    )
     for endpoint in release.get("PodMonitor", "rel")["spec"]["podMetricsEndpoints"]:
         of_workers = {"sourceLabels": [COMPONENT], "regex": "worker"}
         assert endpoint["relabelings"][1] == LABELLED | of_workers
     of_cell = "https://mine.example{{ with $labels.cell }}/cells/{{ . }}{{ end }}/"
-    rules = next(o for o in release.objects if o["kind"] == "PrometheusRule")["spec"]["groups"]
-    links = [r["annotations"]["console_url"] for g in rules for r in g["rules"] if "alert" in r]
+    rules = next(o for o in release.objects if o["kind"] == "PrometheusRule")["spec"][
+        "groups"
+    ]
+    links = [
+        r["annotations"]["console_url"]
+        for g in rules
+        for r in g["rules"]
+        if "alert" in r
+    ]
     assert [link for link in links if not link.startswith(of_cell)] == []
 
 
@@ -1002,16 +1202,26 @@ LABELLED = {"action": "replace", "targetLabel": "cell", "replacement": "eu"}
 
 
 def test_a_release_of_one_cell_says_so_in_all_its_figures(everything: Release) -> None:
-    endpoints = everything.get("PodMonitor", "everything")["spec"]["podMetricsEndpoints"]
+    endpoints = everything.get("PodMonitor", "everything")["spec"][
+        "podMetricsEndpoints"
+    ]
 
-    assert [endpoint["relabelings"][1] for endpoint in endpoints] == [LABELLED, LABELLED]
+    assert [endpoint["relabelings"][1] for endpoint in endpoints] == [
+        LABELLED,
+        LABELLED,
+    ]
     assert "REDRIVE_DATABASES" not in everything.text
 
 
 def test_a_first_try_brings_the_logins_of_viewer_and_operator(render: Render) -> None:
     values = {"postgres": {"trial": {"enabled": True}}}
-    release = render(values | {"console": {"enabled": True, "tokens": {"existingSecret": "t"}}})
+    release = render(
+        values | {"console": {"enabled": True, "tokens": {"existingSecret": "t"}}}
+    )
 
     made = {name for name in release.names("Secret") if "console" in name}
     assert made == {"rel-database-console-viewer", "rel-database-console-operator"}
-    assert "kubectl port-forward --namespace jobs service/rel-console 9809:80" in release.notes
+    assert (
+        "kubectl port-forward --namespace jobs service/rel-console 9809:80"
+        in release.notes
+    )

@@ -25,7 +25,11 @@ Path = tuple[str, ...]
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    return SCHEMA["definitions"][schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
+    return (
+        SCHEMA["definitions"][schema["$ref"].rsplit("/", 1)[1]]
+        if "$ref" in schema
+        else schema
+    )
 
 
 def leaves(schema: dict[str, Any], path: Path = ()) -> Iterator[Path]:
@@ -85,7 +89,10 @@ CONTEXTS = [
         "console": {
             "enabled": True,
             "tokens": {"existingSecret": "tokens"},
-            "logins": {"viewer": {"url": "postgresql://h/d"}, "operator": {"existingSecret": "o"}},
+            "logins": {
+                "viewer": {"url": "postgresql://h/d"},
+                "operator": {"existingSecret": "o"},
+            },
         },
     },
     {"database": LOGINS, "redrive": {"automatic": {"filter": {"queue": ["mail"]}}}},
@@ -141,7 +148,9 @@ def candidates(path: Path) -> Iterator[Any]:
         if isinstance(default, (int, float)) and not isinstance(default, bool)
         else [50]
     )
-    validator = jsonschema.Draft7Validator({**schema, "definitions": SCHEMA["definitions"]})
+    validator = jsonschema.Draft7Validator(
+        {**schema, "definitions": SCHEMA["definitions"]}
+    )
     for value in [
         *schema.get("enum", []),
         *schema.get("items", {}).get("enum", []),
@@ -166,7 +175,10 @@ def test_every_value_changes_something(
             return str(refused) if ".".join(path) in str(refused) else ""
 
     for value in candidates(path):
-        for context in (POOLS if path[0] == "workerDefaults" else WITHOUT_POOLS, *CONTEXTS):
+        for context in (
+            POOLS if path[0] == "workerDefaults" else WITHOUT_POOLS,
+            *CONTEXTS,
+        ):
             if value == at(context, path, at(DEFAULTS, path)):
                 continue
             if text(changed(context, path, value)) not in {"", text(context)}:
@@ -175,7 +187,9 @@ def test_every_value_changes_something(
     pytest.fail(f"{'.'.join(path)} can be set, and nothing comes of it")
 
 
-def test_every_default_is_in_the_schema_and_every_value_of_the_schema_has_a_default() -> None:
+def test_every_default_is_in_the_schema_and_every_value_of_the_schema_has_a_default() -> (
+    None
+):
     def paths(values: Any, schema: dict[str, Any], path: Path = ()) -> Iterator[Path]:
         if "properties" not in resolved(schema):
             yield path
@@ -214,7 +228,9 @@ def test_every_object_of_the_schema_is_closed() -> None:
 )
 def test_a_misspelt_value_is_refused_wherever_it_stands(path: Path) -> None:
     errors = list(
-        jsonschema.Draft7Validator(SCHEMA).iter_errors(changed(DEFAULTS, (*path, "noSuchValue"), 1))
+        jsonschema.Draft7Validator(SCHEMA).iter_errors(
+            changed(DEFAULTS, (*path, "noSuchValue"), 1)
+        )
     )
 
     assert len(errors) == 1
@@ -257,14 +273,20 @@ def complete(schema: dict[str, Any], path: Path = ()) -> dict[str, Any]:
     return {"required": needed} | ({"properties": inner} if inner else {})
 
 
-def test_a_default_that_is_set_to_null_is_refused_and_not_missed_by_a_template() -> None:
+def test_a_default_that_is_set_to_null_is_refused_and_not_missed_by_a_template() -> (
+    None
+):
     """O17: Helm takes a null for "no such value", and templates ended at a nil pointer."""
-    assert SCHEMA["definitions"]["complete"] == complete(SCHEMA), "set it to what is right here"
+    assert SCHEMA["definitions"]["complete"] == complete(SCHEMA), (
+        "set it to what is right here"
+    )
 
 
 def test_null_where_it_means_nothing_is_named(render: Render) -> None:
     """O17: of one that a template would have looked into."""
-    with pytest.raises(HelmRefusedError, match="missing property 'podDisruptionBudget'"):
+    with pytest.raises(
+        HelmRefusedError, match="missing property 'podDisruptionBudget'"
+    ):
         render({"database": LOGINS, "workerDefaults": {"podDisruptionBudget": None}})
 
     assert render({"database": LOGINS, "pods": {"runAsUser": None, "fsGroup": None}})

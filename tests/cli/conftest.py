@@ -46,7 +46,9 @@ def redrive(started: Forks, database: Database) -> Redrive:
 
     def run(*arguments: str, stdin: str | None = None, **environment: str) -> Ran:
         inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("REDRIVE_")
         }
         own = {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ACTOR": "tester"}
         return Ran(*started.run(arguments, inherited | own | environment, stdin))

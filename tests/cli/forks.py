@@ -27,7 +27,10 @@ class Forks:
         self._home = home
 
     def run(
-        self, arguments: Sequence[str], environment: Mapping[str, str], stdin: str | None
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        stdin: str | None,
     ) -> tuple[int, str, str]:
         """The exit code, output and errors of `redrive` with these arguments."""
         (self._home / "stdin").write_text(stdin or "")
@@ -37,7 +40,11 @@ class Forks:
         with _at_most(SECONDS, self._server):
             print(json.dumps(asked), file=self._server.stdin, flush=True)
             code = int(self._server.stdout.readline())
-        return code, (self._home / "stdout").read_text(), (self._home / "stderr").read_text()
+        return (
+            code,
+            (self._home / "stdout").read_text(),
+            (self._home / "stderr").read_text(),
+        )
 
 
 @contextlib.contextmanager
@@ -78,13 +85,18 @@ def _serve(home: Path) -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _become(home: Path, arguments: list[str], environment: dict[str, str], place: str) -> None:
+def _become(
+    home: Path, arguments: list[str], environment: dict[str, str], place: str
+) -> None:
     """Be that command, and end."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(place)
     # As `python -m` has it.
-    sys.path[:1] = [place, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:1] = [
+        place,
+        *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)),
+    ]
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         flags = os.O_RDONLY if fd == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         os.dup2(os.open(home / name, flags, 0o600), fd)

@@ -21,7 +21,9 @@ def acted(redrive: Redrive, database: Database) -> Database:
         "--yes",
         REDRIVE_ACTOR="ada",
     )
-    redrive("queue", "resume", "mail", "--why", "it is back", "--yes", REDRIVE_ACTOR="bo")
+    redrive(
+        "queue", "resume", "mail", "--why", "it is back", "--yes", REDRIVE_ACTOR="bo"
+    )
     return database
 
 
@@ -29,9 +31,13 @@ def test_the_audit_shows_who_they_said_they_are_and_who_was_logged_in(
     redrive: Redrive, acted: Database
 ) -> None:
     """S3: db_user was recorded and shown nowhere."""
-    lines = [json.loads(line) for line in redrive("audit", "ls", "--json").out.splitlines()]
+    lines = [
+        json.loads(line) for line in redrive("audit", "ls", "--json").out.splitlines()
+    ]
 
-    assert [(one["id"], one["actor"], one["login"], one["action"]) for one in lines] == [
+    assert [
+        (one["id"], one["actor"], one["login"], one["action"]) for one in lines
+    ] == [
         (2, "bo", "postgres", "resume"),
         (1, "ada", "postgres", "pause"),
     ]
@@ -61,7 +67,9 @@ def test_lines_are_chosen(
     assert [json.loads(line)["id"] for line in done.out.splitlines()] == ids
 
 
-def test_an_export_has_the_seals_the_oldest_first(redrive: Redrive, acted: Database) -> None:
+def test_an_export_has_the_seals_the_oldest_first(
+    redrive: Redrive, acted: Database
+) -> None:
     lines = [json.loads(line) for line in redrive("audit", "export").out.splitlines()]
 
     assert [one["id"] for one in lines] == [1, 2]
@@ -70,14 +78,21 @@ def test_an_export_has_the_seals_the_oldest_first(redrive: Redrive, acted: Datab
     )
 
 
-def test_a_tampered_log_shows_in_verify_and_in_check(redrive: Redrive, acted: Database) -> None:
+def test_a_tampered_log_shows_in_verify_and_in_check(
+    redrive: Redrive, acted: Database
+) -> None:
     """S3: a chain of hashes over the lines, for tampering by a superuser."""
     good = redrive("audit", "verify", "--json").json
     check_before = redrive("check", "--json").out
     acted.rows("update redrive.audit set actor = 'bo' where id = 1")
     bad, check_after = redrive("audit", "verify"), redrive("check", "--json")
 
-    assert (good["ok"], good["lines"], good["line"], good["fault"]) == (True, 2, 2, None)
+    assert (good["ok"], good["lines"], good["line"], good["fault"]) == (
+        True,
+        2,
+        2,
+        None,
+    )
     assert '"check":"audit","ok":true' in check_before
     assert (bad.code, bad.out) == (
         1,
@@ -91,7 +106,9 @@ def test_a_log_that_was_written_anew_shows_by_a_seal_that_was_kept(
     redrive: Redrive, acted: Database
 ) -> None:
     """S3: what a chain alone cannot show."""
-    seal = acted.value("select id || ':' || encode(hash, 'hex') from redrive.audit where id = 2")
+    seal = acted.value(
+        "select id || ':' || encode(hash, 'hex') from redrive.audit where id = 2"
+    )
     assert redrive("audit", "verify", "--known", seal).code == 0
     acted.rows(
         "update redrive.audit set actor = 'eve' where id = 1;"
@@ -104,7 +121,10 @@ def test_a_log_that_was_written_anew_shows_by_a_seal_that_was_kept(
 
     assert redrive("audit", "verify").code == 0
     done = redrive("audit", "verify", "--known", seal)
-    assert (done.code, done.out) == (1, "line 2 has another seal: the log was written anew\n")
+    assert (done.code, done.out) == (
+        1,
+        "line 2 has another seal: the log was written anew\n",
+    )
     assert redrive("audit", "verify", "--known", "nonsense").code == 64
 
 

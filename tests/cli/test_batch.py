@@ -47,8 +47,13 @@ def test_a_unique_job_is_enqueued_by_hand(redrive: Redrive) -> None:
     unique = ("--unique-for", "1h", "--unique-by", "customer")
     first = redrive(*typed, *unique).json
 
-    assert redrive(*typed, *unique).json == first | {"created": False, "outcome": "live"}
-    replaced = redrive(*typed, *unique, "--on-conflict", "replace", "--delay", "10m").json
+    assert redrive(*typed, *unique).json == first | {
+        "created": False,
+        "outcome": "live",
+    }
+    replaced = redrive(
+        *typed, *unique, "--on-conflict", "replace", "--delay", "10m"
+    ).json
     assert replaced == first | {"created": False, "outcome": "replaced"}
     assert redrive(*typed, "--on-conflict", "replace").code == 64
     assert redrive(*typed, *unique, "--on-conflict", "update").code == 64
@@ -56,10 +61,19 @@ def test_a_unique_job_is_enqueued_by_hand(redrive: Redrive) -> None:
 
 def test_lines_have_the_same_fields(database: Database, redrive: Redrive) -> None:
     batch = open_batch(database.conn, on_end={"kind": "report"})
-    job = {"kind": "page", "unique_for": 60, "unique_by": ["n"], "batch": batch, "delay": 5}
+    job = {
+        "kind": "page",
+        "unique_for": 60,
+        "unique_by": ["n"],
+        "batch": batch,
+        "delay": 5,
+    }
     lines = "".join(json.dumps(job | {"payload": {"n": n}}) + "\n" for n in (1, 1, 2))
 
-    assert redrive("enqueue", "-", "--json", stdin=lines).json == {"read": 3, "created": 2}
+    assert redrive("enqueue", "-", "--json", stdin=lines).json == {
+        "read": 3,
+        "created": 2,
+    }
     bad = redrive("enqueue", "-", stdin=json.dumps(job | {"unique_by": "n"}))
     assert bad.code == 64
     assert "line 1.unique_by: must be 1 to 16 names" in bad.err

@@ -40,8 +40,13 @@ def test_a_plan_says_what_is_promised_and_changes_nothing(
 
     assert made.keys() >= {"plan", "matched", "blocked", "invalid", "groups", "seconds"}
     assert (made["matched"], made["seconds"], made["stops_after"]) == (1, 2, 21)
-    assert "plan 2; start it with: redrive campaign start 2" in redrive("campaign", "plan").out
-    assert database.column("select distinct state from redrive.dead_letters") == ["open"]
+    assert (
+        "plan 2; start it with: redrive campaign start 2"
+        in redrive("campaign", "plan").out
+    )
+    assert database.column("select distinct state from redrive.dead_letters") == [
+        "open"
+    ]
     assert redrive("campaign", "ls", "--json").lines == []
     assert len(redrive("campaign", "ls", "--state", "planned", "--json").lines) == 2
 
@@ -59,7 +64,10 @@ def test_a_plan_leaves_out_what_its_handlers_cannot_take(
 
     assert (made["matched"], made["invalid"]) == (3, {"number: missing": 1})
     assert made["unchecked"] == {"no handler for nobody.knows": 1}
-    assert "1 will stay, invalid: number: missing\n1 not checked: no handler for nobody" in said
+    assert (
+        "1 will stay, invalid: number: missing\n1 not checked: no handler for nobody"
+        in said
+    )
     asked = redrive("campaign", "start", str(made["plan"]), "--why", "x")
     assert "1 will stay, invalid: number: missing" in asked.out
     shown = redrive("campaign", "show", str(made["plan"]), "--json").json
@@ -68,7 +76,8 @@ def test_a_plan_leaves_out_what_its_handlers_cannot_take(
 
 def test_a_plan_of_heal_says_why_not(redrive: Redrive, database: Database) -> None:
     assert (
-        "no group of bugs or invalid payloads is open" in redrive("campaign", "plan", "--heal").out
+        "no group of bugs or invalid payloads is open"
+        in redrive("campaign", "plan", "--heal").out
     )
     make_dead_letter(database.conn)
     (group,) = redrive("campaign", "plan", "--heal", "--json").lines
@@ -84,16 +93,24 @@ def test_what_is_no_condition_is_named_with_the_fix(redrive: Redrive) -> None:
     done = redrive("campaign", "plan", "--where", "currency=XAU")
 
     assert done.code == 64
-    assert "'currency=XAU' is not a path and its value; write payload.currency=XAU" in done.err
+    assert (
+        "'currency=XAU' is not a path and its value; write payload.currency=XAU"
+        in done.err
+    )
 
 
-def test_a_campaign_from_its_plan_to_its_end(redrive: Redrive, database: Database) -> None:
+def test_a_campaign_from_its_plan_to_its_end(
+    redrive: Redrive, database: Database
+) -> None:
     """U6: one could not be listed, shown or stopped."""
     make_dead_letters(database.conn, 5)
     made = plan(redrive)
     why = ("--why", "fixed in 1.4.2", "--yes", "--json")
 
-    assert "nothing was changed; add --yes to do it" in redrive("campaign", "start", str(made)).out
+    assert (
+        "nothing was changed; add --yes to do it"
+        in redrive("campaign", "start", str(made)).out
+    )
     assert redrive("campaign", "start", str(made), "--yes").code == 64
     started = redrive("campaign", "start", str(made), *why)
     assert started.json == {"campaign": made, "state": "canary"}
@@ -109,12 +126,17 @@ def test_a_campaign_from_its_plan_to_its_end(redrive: Redrive, database: Databas
     assert shown.keys() >= SHOWN
     assert (shown["state"], shown["succeeded"], shown["waiting"]) == ("done", 5, 0)
     assert (shown["actor"], shown["why"]) == ("tester", "fixed in 1.4.2")
-    assert "5 of 5 redriven: 5 succeeded, 0 dead again" in redrive("campaign", "show", "1").out
+    assert (
+        "5 of 5 redriven: 5 succeeded, 0 dead again"
+        in redrive("campaign", "show", "1").out
+    )
     assert [c["campaign"] for c in redrive("campaign", "ls", "--json").lines] == [made]
     assert redrive("campaign", "show", "99").code == 2
 
 
-def test_one_that_aborted_says_so_and_is_resumed(redrive: Redrive, database: Database) -> None:
+def test_one_that_aborted_says_so_and_is_resumed(
+    redrive: Redrive, database: Database
+) -> None:
     make_dead_letters(database.conn, 50)
     made = str(plan(redrive))
     redrive("campaign", "start", made, "--why", "x", "--yes")
@@ -125,21 +147,31 @@ def test_one_that_aborted_says_so_and_is_resumed(redrive: Redrive, database: Dat
 
     assert watched.code == 1
     assert "aborted: 3 of 3 died again, more than 10%" in watched.out
-    resumed = redrive("campaign", "resume", made, "--why", "fixed at last", "--yes", "--json").json
+    resumed = redrive(
+        "campaign", "resume", made, "--why", "fixed at last", "--yes", "--json"
+    ).json
     assert (resumed["state"], resumed["redriven"]) == ("canary", 6)
 
 
-def test_a_campaign_is_paused_and_cancelled(redrive: Redrive, database: Database) -> None:
+def test_a_campaign_is_paused_and_cancelled(
+    redrive: Redrive, database: Database
+) -> None:
     make_dead_letters(database.conn, 5)
     made = str(plan(redrive))
     redrive("campaign", "start", made, "--why", "x", "--yes")
 
-    paused = redrive("campaign", "pause", made, "--why", "lunch", "--yes", "--json").json
+    paused = redrive(
+        "campaign", "pause", made, "--why", "lunch", "--yes", "--json"
+    ).json
     assert (paused["state"], paused["said"]) == ("paused", "lunch")
     assert "add --yes to do it" in redrive("campaign", "cancel", made, "--why", "x").out
-    gone = redrive("campaign", "cancel", made, "--why", "wrong group", "--yes", "--json").json
+    gone = redrive(
+        "campaign", "cancel", made, "--why", "wrong group", "--yes", "--json"
+    ).json
     assert (gone["state"], gone["cancelled"], gone["waiting"]) == ("cancelled", 3, 2)
-    assert database.column("select distinct state from redrive.dead_letters") == ["open"]
+    assert database.column("select distinct state from redrive.dead_letters") == [
+        "open"
+    ]
     assert redrive("campaign", "cancel", made, "--why", "again", "--yes").code == 1
 
 
@@ -148,11 +180,24 @@ def test_many_want_to_know_when(redrive: Redrive, database: Database) -> None:
     made = str(plan(redrive))
     asked = redrive("campaign", "start", made, "--why", "x", "--yes")
     later = redrive(
-        *("campaign", "start", made, "--why", "x", "--yes", "--not-before", "2h", "--json")
+        *(
+            "campaign",
+            "start",
+            made,
+            "--why",
+            "x",
+            "--yes",
+            "--not-before",
+            "2h",
+            "--json",
+        )
     )
 
     assert asked.code == 64
-    assert "1001 dead letters: say --not-before TIME for the off hours, or --now" in asked.err
+    assert (
+        "1001 dead letters: say --not-before TIME for the off hours, or --now"
+        in asked.err
+    )
     assert later.json["state"] == "waiting"
     (until,) = database.row("select not_before from redrive.campaigns")
     assert timedelta(hours=1) < until - datetime.now(UTC) <= timedelta(hours=2)
@@ -162,7 +207,9 @@ def test_it_waits_for_what_was_asked(redrive: Redrive, database: Database) -> No
     make_dead_letter(database.conn)
     made = str(plan(redrive))
     conditions = ("--when-breaker", "smtp:closed", "--when-version", ">=1.4")
-    started = redrive("campaign", "start", made, "--why", "x", "--yes", *conditions, "--json")
+    started = redrive(
+        "campaign", "start", made, "--why", "x", "--yes", *conditions, "--json"
+    )
     assert started.json["state"] == "waiting"
 
     database.rows("insert into redrive.breakers (name, state) values ('smtp', 'open')")
@@ -191,10 +238,14 @@ def test_what_is_no_condition_of_a_start_is_refused(redrive: Redrive) -> None:
 def test_ids_that_are_not_there_are_named(redrive: Redrive, database: Database) -> None:
     """U8: `dlq redrive 83 99999` dropped the unknown one in silence."""
     dead = make_dead_letter(database.conn)
-    done = redrive("dlq", "redrive", str(dead), "99999", "--why", "x", "--yes", "--json")
+    done = redrive(
+        "dlq", "redrive", str(dead), "99999", "--why", "x", "--yes", "--json"
+    )
 
     assert done.json == {"matched": 1, "redriven": 1, "blocked": {}, "campaign": 1}
-    assert done.err == "redrive: job 99999 has no open dead letter, or it does not match\n"
+    assert (
+        done.err == "redrive: job 99999 has no open dead letter, or it does not match\n"
+    )
 
 
 def test_many_have_canaries_and_what_aborts_is_a_failure(
@@ -228,7 +279,9 @@ def test_a_redrive_that_aborts_says_so(redrive: Redrive, database: Database) -> 
 
 
 def test_without_a_worker_it_is_left_to_those_that_come(
-    database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """U6: it waited for its canaries for ever, where nobody could run them."""
     make_dead_letters(database.conn, 5)
@@ -239,12 +292,19 @@ def test_without_a_worker_it_is_left_to_those_that_come(
     said = capsys.readouterr()
 
     assert code == 0
-    assert json.loads(said.out) == {"matched": 5, "redriven": 2, "blocked": {}, "campaign": 1}
+    assert json.loads(said.out) == {
+        "matched": 5,
+        "redriven": 2,
+        "blocked": {},
+        "campaign": 1,
+    }
     assert "goes on when they are there: redrive campaign watch 1" in said.err
     assert database.value("select state from redrive.campaigns") == "canary"
 
 
-def test_a_look_at_it_leaves_nothing_behind(redrive: Redrive, database: Database) -> None:
+def test_a_look_at_it_leaves_nothing_behind(
+    redrive: Redrive, database: Database
+) -> None:
     make_dead_letter(database.conn)
     redrive("dlq", "redrive", "--all")
     redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--dry-run")
@@ -268,7 +328,11 @@ def test_dlq_show_says_who_redrove_it(redrive: Redrive, database: Database) -> N
     redrive("dlq", "redrive", str(dead), "--why", "the bank is back", "--yes")
 
     (life,) = redrive("dlq", "show", str(dead), "--json").json["lineage"]
-    assert (life["campaign"], life["redriven_by"], life["why"]) == (1, "tester", "the bank is back")
+    assert (life["campaign"], life["redriven_by"], life["why"]) == (
+        1,
+        "tester",
+        "the bank is back",
+    )
     shown = redrive("dlq", "show", str(dead)).out
     assert "redriven by tester, campaign 1: the bank is back" in shown
 
@@ -286,9 +350,16 @@ def test_quarantine_is_shown_left_out_and_left_when_told(
     assert "ValueError: quarantined, no such invoice" in redrive("dlq", "ls").out
     assert redrive("dlq", "ls", "--json").json["quarantined"] is True
     assert "1 (1 quarantined)" in redrive("dlq", "groups").out
-    assert "quarantined: it died of the same as before" in redrive("dlq", "show", str(job)).out
-    assert "1 will stay: quarantined; look at them, or --include-q" in redrive(*many).out
+    assert (
+        "quarantined: it died of the same as before"
+        in redrive("dlq", "show", str(job)).out
+    )
+    assert (
+        "1 will stay: quarantined; look at them, or --include-q" in redrive(*many).out
+    )
     left = redrive(*many, "--why", "x", "--yes", "--json").json
     assert (left["redriven"], left["blocked"]) == (0, {"quarantined": 1})
-    taken = redrive(*many, "--include-quarantined", "--why", "looked at", "--yes", "--json").json
+    taken = redrive(
+        *many, "--include-quarantined", "--why", "looked at", "--yes", "--json"
+    ).json
     assert (taken["redriven"], taken["blocked"]) == (1, {})

@@ -21,7 +21,9 @@ GONE = "postgresql://user:p4ss@127.0.0.1:1/x"
 def written(folder: Path, urls: dict[str, str], **more: str) -> str:
     """A file of cells."""
     path = folder / "cells.json"
-    path.write_text(json.dumps([{"name": name, "url": url} | more for name, url in urls.items()]))
+    path.write_text(
+        json.dumps([{"name": name, "url": url} | more for name, url in urls.items()])
+    )
     return str(path)
 
 
@@ -32,12 +34,18 @@ def cells(server: Server) -> Iterator[dict[str, Database]]:
 
 
 @pytest.fixture
-def at(redrive: Redrive, cells: dict[str, Database], tmp_path: Path) -> Callable[..., Ran]:
+def at(
+    redrive: Redrive, cells: dict[str, Database], tmp_path: Path
+) -> Callable[..., Ran]:
     """Run a command with these cells, and others beside them."""
 
-    def run(*arguments: str, beside: dict[str, str] | None = None, **environment: str) -> Ran:
+    def run(
+        *arguments: str, beside: dict[str, str] | None = None, **environment: str
+    ) -> Ran:
         urls = {name: database.url for name, database in cells.items()} | (beside or {})
-        return redrive(*arguments, REDRIVE_DATABASES=written(tmp_path, urls), **environment)
+        return redrive(
+            *arguments, REDRIVE_DATABASES=written(tmp_path, urls), **environment
+        )
 
     return run
 
@@ -59,7 +67,11 @@ def test_lists_are_of_all_cells_and_one_that_is_gone_hides_no_other(
         assert (ran.err == "") != bool(of_cells)
         return ran.lines
 
-    ready = {row["cell"]: row["ready"] for row in told("queue", "ls") if row["queue"] == "mail"}
+    ready = {
+        row["cell"]: row["ready"]
+        for row in told("queue", "ls")
+        if row["queue"] == "mail"
+    }
     assert ready == Counter(cell_of(key, CELLS) for key in keys)
     workers = [(row["cell"], row["name"]) for row in told("worker", "ls")]
     assert workers == [(cell, f"{cell}/1") for cell in CELLS]
@@ -87,9 +99,13 @@ def test_a_cell_that_is_named_is_as_if_it_were_the_only_one(
     assert "cell" not in row
     paused = at("queue", "pause", "mail", "--why", "x", "--yes", REDRIVE_CELL="us")
     assert paused.code == 0, paused.err
-    counts = {name: d.value("select count(*) from redrive.audit") for name, d in cells.items()}
+    counts = {
+        name: d.value("select count(*) from redrive.audit") for name, d in cells.items()
+    }
     assert counts == {"eu": 0, "us": 1, "ap": 0}
-    direct = at("queue", "ls", "--json", "--database-url", cells["us"].url, REDRIVE_CELL="eu")
+    direct = at(
+        "queue", "ls", "--json", "--database-url", cells["us"].url, REDRIVE_CELL="eu"
+    )
     assert direct.json["paused"] is True
 
 
@@ -103,7 +119,9 @@ ONE = (
 )
 
 
-def test_what_is_for_one_cell_refuses_to_guess(redrive: Redrive, tmp_path: Path) -> None:
+def test_what_is_for_one_cell_refuses_to_guess(
+    redrive: Redrive, tmp_path: Path
+) -> None:
     path = written(tmp_path, dict.fromkeys(CELLS, GONE))
     for command in ONE:
         ran = redrive(*command.split(), REDRIVE_DATABASES=path)
@@ -117,14 +135,22 @@ def test_a_cell_that_there_is_not_and_a_file_that_there_is_not_are_refused(
 ) -> None:
     path = written(tmp_path, dict.fromkeys(CELLS, GONE))
     unknown = redrive("queue", "ls", "--cell", "uk", REDRIVE_DATABASES=path)
-    both = redrive("queue", "ls", "--cell", "eu", "--database-url", GONE, REDRIVE_DATABASES=path)
+    both = redrive(
+        "queue", "ls", "--cell", "eu", "--database-url", GONE, REDRIVE_DATABASES=path
+    )
     missing = redrive("queue", "ls", REDRIVE_DATABASES="/nowhere/cells.json")
     alone = redrive("queue", "ls", "--cell", "eu")
 
     assert [ran.code for ran in (unknown, both, missing, alone)] == [64] * 4
-    assert "there is no cell 'uk' in REDRIVE_DATABASES; there are: eu, us, ap" in unknown.err
+    assert (
+        "there is no cell 'uk' in REDRIVE_DATABASES; there are: eu, us, ap"
+        in unknown.err
+    )
     assert "--database-url or --cell, not both" in both.err
-    assert "REDRIVE_DATABASES is /nowhere/cells.json; it cannot be read: No such" in missing.err
+    assert (
+        "REDRIVE_DATABASES is /nowhere/cells.json; it cannot be read: No such"
+        in missing.err
+    )
     assert "is one of REDRIVE_DATABASES, which is not set" in alone.err
 
 
@@ -134,11 +160,15 @@ def test_a_role_is_all_that_a_login_has_there(
     path = written(tmp_path, {"eu": database.url}, role="redrive_viewer")
     database.rows("select redrive.enqueue('a', queue => 'mail')")
     ran = redrive("queue", "ls", "--json", REDRIVE_DATABASES=path)
-    refused = redrive("queue", "pause", "mail", "--why", "x", "--yes", REDRIVE_DATABASES=path)
+    refused = redrive(
+        "queue", "pause", "mail", "--why", "x", "--yes", REDRIVE_DATABASES=path
+    )
 
     assert ran.json["ready"] == 1
     assert refused.code == 1
-    assert "permission denied for function pause_v1 (42501); docs/roles.md" in refused.err
+    assert (
+        "permission denied for function pause_v1 (42501); docs/roles.md" in refused.err
+    )
 
 
 def test_sql_finds_the_cell_that_python_does(database: Database) -> None:
@@ -148,5 +178,8 @@ def test_sql_finds_the_cell_that_python_does(database: Database) -> None:
     keys = [*(f"customer-{n}" for n in range(50)), "Zoë", "", "日本"]
     assert "'customer-17'" in statement
 
-    found = {key: database.value(statement.replace("'customer-17'", "%s"), key) for key in keys}
+    found = {
+        key: database.value(statement.replace("'customer-17'", "%s"), key)
+        for key in keys
+    }
     assert found == {key: cell_of(key, CELLS) for key in keys}

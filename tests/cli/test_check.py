@@ -59,7 +59,9 @@ def test_o24_a_lost_worker_that_holds_a_job_is_reported_at_once(
     assert lost[1].startswith("1 worker lost with jobs in hand, and nobody")
 
 
-def test_o24_jobs_without_a_live_worker_are_a_finding(redrive: Redrive, database: Database) -> None:
+def test_o24_jobs_without_a_live_worker_are_a_finding(
+    redrive: Redrive, database: Database
+) -> None:
     """O24: no worker at all and jobs ready was "ok"."""
     empty = found(redrive, "workers")
     make_job(database.conn, queue="mail")
@@ -83,7 +85,9 @@ def test_a_paused_queue_needs_no_worker(redrive: Redrive, database: Database) ->
     assert found(redrive, "workers")[0]
 
 
-def test_progress_names_the_queue_that_stands_still(redrive: Redrive, database: Database) -> None:
+def test_progress_names_the_queue_that_stands_still(
+    redrive: Redrive, database: Database
+) -> None:
     """C25: check was clean while no worker claimed anything."""
     worker = make_worker(database.conn, ttl=30)
     has_slots(database.conn, worker, slots=4)
@@ -95,9 +99,13 @@ def test_progress_names_the_queue_that_stands_still(redrive: Redrive, database: 
     assert fresh
     assert before == (True, "no due job is left waiting beside a free slot")
     assert not ok
-    assert text.startswith("queue mail: jobs are due, 1 live worker with free slots, and nothing")
+    assert text.startswith(
+        "queue mail: jobs are due, 1 live worker with free slots, and nothing"
+    )
     assert "for 30" in text
-    assert text.endswith("no session was seen to block it: see the workers' logs and their /readyz")
+    assert text.endswith(
+        "no session was seen to block it: see the workers' logs and their /readyz"
+    )
 
 
 def test_progress_is_no_matter_of_busy_slots_nor_of_a_paused_queue_nor_of_a_backlog_that_moves(
@@ -131,7 +139,9 @@ def test_progress_names_the_session_that_has_locked_a_table(
     for table in ("lanes", "claims"):
         with database.connect() as other, other.transaction():
             name = sql.Identifier("redrive", table)
-            other.execute(sql.SQL("lock table {} in access exclusive mode").format(name))
+            other.execute(
+                sql.SQL("lock table {} in access exclusive mode").format(name)
+            )
             ok, text = found(redrive, "progress")
             pid = other.info.backend_pid
 

@@ -91,7 +91,11 @@ def test_without_a_terminal_nothing_changes_until_yes_is_said(
     lines = "select count(*) from redrive.audit"
 
     for line in IN_ORDER:
-        said = [*line.replace("GROUP", group).replace("FILE", str(file)).split(), "--why", "why"]
+        said = [
+            *line.replace("GROUP", group).replace("FILE", str(file)).split(),
+            "--why",
+            "why",
+        ]
         said += ["--database-url", database.url]
         before = database.value(lines)
         main(said)

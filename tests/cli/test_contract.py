@@ -31,7 +31,10 @@ LISTED = {
 
 
 def bury(
-    database: Database, kind: str = "mail", reason: str = "attempts_exhausted", **fields: Any
+    database: Database,
+    kind: str = "mail",
+    reason: str = "attempts_exhausted",
+    **fields: Any,
 ) -> int:
     """A job that has died."""
     job = make_job(database.conn, kind, **fields)
@@ -47,7 +50,9 @@ def bury(
     return job
 
 
-def test_enqueue_prints_the_id_and_says_what_a_key_that_is_taken_means(redrive: Redrive) -> None:
+def test_enqueue_prints_the_id_and_says_what_a_key_that_is_taken_means(
+    redrive: Redrive,
+) -> None:
     first = redrive("enqueue", "mail", '{"to": "a"}', "--key", "k", "--json")
     second = redrive("enqueue", "mail", "--key", "k")
 
@@ -85,7 +90,9 @@ def test_lines_are_enqueued_and_a_bad_one_is_named_with_its_chunk_left_out(
         stdin='{"kind": "mail", "payload": {"n": 1}}\n\n{"kind": "mail", "queue": "slow"}\n',
     )
     bad = redrive(
-        "enqueue", "-", stdin='{"kind": "mail"}\n{"kind": "mail", "payload": {"a": {"b": 1e999}}}\n'
+        "enqueue",
+        "-",
+        stdin='{"kind": "mail"}\n{"kind": "mail", "payload": {"a": {"b": 1e999}}}\n',
     )
     unknown = redrive("enqueue", "-", stdin='{"kind": "mail", "urgency": 1}\n')
 
@@ -116,7 +123,11 @@ def test_queue_ls_shows_every_state(redrive: Redrive, database: Database) -> Non
         "limited",
         "why",
     }
-    assert (found["default"]["ready"], found["slow"]["dead"], found["slow"]["paused"]) == (
+    assert (
+        found["default"]["ready"],
+        found["slow"]["dead"],
+        found["slow"]["paused"],
+    ) == (
         1,
         1,
         False,
@@ -144,23 +155,32 @@ def test_a_kind_that_no_worker_handles_is_told_with_what_they_do_handle(
     assert {"check": "kinds", "ok": False, "text": told} in checked.lines
 
 
-def test_a_queue_is_paused_and_resumed_with_a_why(redrive: Redrive, database: Database) -> None:
+def test_a_queue_is_paused_and_resumed_with_a_why(
+    redrive: Redrive, database: Database
+) -> None:
     assert redrive("queue", "pause", "mail").code == 64
     done = ("--yes", "--why", "done")
     assert redrive("queue", "pause", "mail", "--create", *done).code == 0
     assert redrive("queue", "resume", "mail", *done).code == 0
     assert redrive("queue", "resume", "mail", *done).code == 2
-    assert database.column("select action from redrive.audit order by id") == ["pause", "resume"]
+    assert database.column("select action from redrive.audit order by id") == [
+        "pause",
+        "resume",
+    ]
 
 
 def test_a_queue_is_set_fair_with_a_why(redrive: Redrive, database: Database) -> None:
     assert redrive("queue", "set", "mail", "--fair-by", "tenant").code == 64
     assert "--fair-by, --paused" in redrive("queue", "set", "mail", "--why", "x").err
-    assert redrive("queue", "set", "mail", "--fair-by", "nobody", "--why", "x").code == 64
+    assert (
+        redrive("queue", "set", "mail", "--fair-by", "nobody", "--why", "x").code == 64
+    )
     for fair_by, lanes in (("tenant", 16), ("none", 1)):
         loud = ("--fair-by", fair_by, "--why", "loud", "--yes")
         assert redrive("queue", "set", "mail", "--create", *loud).code == 0
-        assert database.rows("select queue, lanes from redrive.queues") == [("mail", lanes)]
+        assert database.rows("select queue, lanes from redrive.queues") == [
+            ("mail", lanes)
+        ]
         (listed,) = redrive("queue", "ls", "--json").lines
         assert listed["fair_by"] == (fair_by if fair_by == "tenant" else None)
         assert ("tenant" in redrive("queue", "ls").out) == (fair_by == "tenant")
@@ -182,7 +202,10 @@ def test_a_queue_is_set_paused_with_a_why(redrive: Redrive, database: Database) 
         "tenant",
         "queue_paused",
     )
-    assert redrive("queue", "set", "mail", "--no-paused", "--why", "done", "--yes").code == 0
+    assert (
+        redrive("queue", "set", "mail", "--no-paused", "--why", "done", "--yes").code
+        == 0
+    )
     (listed,) = redrive("queue", "ls", "--json").lines
     assert listed["paused"] is False
     assert database.column("select action from redrive.audit order by id") == [
@@ -192,25 +215,37 @@ def test_a_queue_is_set_paused_with_a_why(redrive: Redrive, database: Database) 
     ]
 
 
-def test_a_dead_letter_is_assigned_with_a_why(redrive: Redrive, database: Database) -> None:
+def test_a_dead_letter_is_assigned_with_a_why(
+    redrive: Redrive, database: Database
+) -> None:
     job = str(bury(database))
     assign = ("dlq", "assign", job, "--owner")
     refused = redrive(*assign, "bo")
     assigned = redrive(*assign, "bo", "--why", "she knows the bank", "--yes", "--json")
-    partly = redrive("dlq", "assign", job, "999", "--owner", "bo", "--why", "x", "--yes")
+    partly = redrive(
+        "dlq", "assign", job, "999", "--owner", "bo", "--why", "x", "--yes"
+    )
 
     assert (refused.code, redrive(*assign, "b" * 256, "--why", "x").code) == (64, 64)
     assert assigned.json == {"assigned": [int(job)], "owner": "bo"}
-    assert (partly.code, partly.err) == (0, "redrive: job 999 has no open dead letter\n")
+    assert (partly.code, partly.err) == (
+        0,
+        "redrive: job 999 has no open dead letter\n",
+    )
     assert redrive("dlq", "ls", "--json").json["owner"] == "bo"
     assert "bo looks after it" in redrive("dlq", "show", job).out
     assert "bo" in redrive("dlq", "ls").out
     assert redrive(*assign, "", "--why", "x", "--yes").out == "1 assigned to nobody\n"
     assert redrive("dlq", "ls", "--json").json["owner"] is None
-    assert redrive("dlq", "assign", "999", "--owner", "bo", "--why", "x", "--yes").code == 2
+    assert (
+        redrive("dlq", "assign", "999", "--owner", "bo", "--why", "x", "--yes").code
+        == 2
+    )
 
 
-def test_dlq_ls_filters_and_shows_what_is_promised(redrive: Redrive, database: Database) -> None:
+def test_dlq_ls_filters_and_shows_what_is_promised(
+    redrive: Redrive, database: Database
+) -> None:
     job = bury(database, "mail", tenant="t")
     bury(database, "charge", reason="gave_up", queue="slow")
 
@@ -225,11 +260,12 @@ def test_dlq_ls_filters_and_shows_what_is_promised(redrive: Redrive, database: D
         "--tenant": "t",
     }
     for flag, value in filters.items():
-        assert [line["id"] for line in redrive("dlq", "ls", "--json", flag, value).lines] == [
-            job
-        ], flag
+        assert [
+            line["id"] for line in redrive("dlq", "ls", "--json", flag, value).lines
+        ] == [job], flag
     assert (
-        redrive("dlq", "ls", "--json", "--since", "1h", "--limit", "1").lines[0]["kind"] == "charge"
+        redrive("dlq", "ls", "--json", "--since", "1h", "--limit", "1").lines[0]["kind"]
+        == "charge"
     )
     assert redrive("dlq", "ls", "--json", "--until", "1h").lines == []
     assert redrive("dlq", "ls", "--json", "--state", "dismissed").lines == []
@@ -237,12 +273,20 @@ def test_dlq_ls_filters_and_shows_what_is_promised(redrive: Redrive, database: D
     assert len(redrive("dlq", "ls", "--json", "--group", group[:8]).lines) >= 1
 
 
-def test_dlq_show_has_the_history_and_hides_secrets(redrive: Redrive, database: Database) -> None:
+def test_dlq_show_has_the_history_and_hides_secrets(
+    redrive: Redrive, database: Database
+) -> None:
     job = bury(database, payload={"to": "a", "password": "hunter2"})
 
     found = redrive("dlq", "show", str(job), "--json").json
 
-    assert found.keys() >= LISTED | {"payload", "failures", "notes", "lineage", "side_effects"}
+    assert found.keys() >= LISTED | {
+        "payload",
+        "failures",
+        "notes",
+        "lineage",
+        "side_effects",
+    }
     assert found["payload"] == {"to": "a", "password": "[redacted]"}
     assert len(found["failures"]) == 1
     shown = redrive("dlq", "show", str(job))
@@ -258,16 +302,25 @@ def test_a_redrive_shows_only_until_it_is_told_yes_and_why(
     job = bury(database)
 
     shown = redrive("dlq", "redrive", "--kind", "mail")
-    dry = redrive("dlq", "redrive", "--kind", "mail", "--why", "x", "--yes", "--dry-run", "--json")
+    dry = redrive(
+        "dlq", "redrive", "--kind", "mail", "--why", "x", "--yes", "--dry-run", "--json"
+    )
     without_why = redrive("dlq", "redrive", "--kind", "mail", "--yes")
-    done = redrive("dlq", "redrive", "--kind", "mail", "--yes", "--why", "mended", "--json")
+    done = redrive(
+        "dlq", "redrive", "--kind", "mail", "--yes", "--why", "mended", "--json"
+    )
 
     assert (shown.code, "nothing was changed" in shown.out) == (0, True)
     assert dry.json == {"matched": 1, "redriven": 0, "blocked": {}, "campaign": None}
     assert without_why.code == 64
     assert done.json == {"matched": 1, "redriven": 1, "blocked": {}, "campaign": 1}
-    assert database.value("select state from redrive.dead_letters where id = %s", job) == "redriven"
-    assert database.rows("select actor, action, why, n from redrive.audit order by id") == [
+    assert (
+        database.value("select state from redrive.dead_letters where id = %s", job)
+        == "redriven"
+    )
+    assert database.rows(
+        "select actor, action, why, n from redrive.audit order by id"
+    ) == [
         ("tester", "redrive", "mended", 1),
     ]
 
@@ -295,14 +348,19 @@ def test_a_redrive_takes_its_options_from_the_environment_too(
 
     assert (plan.code, "nothing was changed" in plan.out) == (0, True)
     assert done.json["redriven"] == 1
-    assert database.row("select actor, filter, rate from redrive.campaigns")[0] == "redrive-1"
+    assert (
+        database.row("select actor, filter, rate from redrive.campaigns")[0]
+        == "redrive-1"
+    )
 
 
 def test_what_would_repeat_a_success_stays_and_is_counted(
     redrive: Redrive, database: Database
 ) -> None:
     job = bury(database, idempotency_key="k")
-    database.rows("insert into redrive.completions (kind, key, job) values ('mail', 'k', 99)")
+    database.rows(
+        "insert into redrive.completions (kind, key, job) values ('mail', 'k', 99)"
+    )
 
     done = redrive("dlq", "redrive", str(job), "--why", "x", "--yes", "--json")
 
@@ -310,7 +368,9 @@ def test_what_would_repeat_a_success_stays_and_is_counted(
     assert database.value("select state from redrive.dead_letters") == "open"
 
 
-def test_a_redrive_of_everything_must_be_asked_for(redrive: Redrive, database: Database) -> None:
+def test_a_redrive_of_everything_must_be_asked_for(
+    redrive: Redrive, database: Database
+) -> None:
     bury(database)
 
     assert redrive("dlq", "redrive").code == 0
@@ -335,12 +395,16 @@ def test_nothing_matched_where_something_had_to_is_2(
     assert redrive(*arguments).code == 2
 
 
-def test_a_dismissed_and_a_noted_dead_letter_say_so(redrive: Redrive, database: Database) -> None:
+def test_a_dismissed_and_a_noted_dead_letter_say_so(
+    redrive: Redrive, database: Database
+) -> None:
     job = bury(database)
 
     assert redrive("dlq", "note", str(job), "the bank knows").code == 0
     assert redrive("dlq", "dismiss", str(job), "--why", "won't fix").code == 0
-    assert [n["text"] for n in redrive("dlq", "show", str(job), "--json").json["notes"]] == [
+    assert [
+        n["text"] for n in redrive("dlq", "show", str(job), "--json").json["notes"]
+    ] == [
         "the bank knows",
         "won't fix",
     ]
@@ -354,15 +418,25 @@ def test_purge_counts_first_and_leaves_open_ones_alone(
     redrive("dlq", "dismiss", str(gone), "--why", "x")
 
     assert redrive("purge", "--json", "--yes").json == {"matched": 0, "purged": 0}
-    assert redrive("purge", "--older-than", "0d", "--json").json == {"matched": 1, "purged": 0}
-    assert redrive("purge", "--older-than", "0d", "--json", REDRIVE_PURGE_YES="true").json == {
+    assert redrive("purge", "--older-than", "0d", "--json").json == {
+        "matched": 1,
+        "purged": 0,
+    }
+    assert redrive(
+        "purge", "--older-than", "0d", "--json", REDRIVE_PURGE_YES="true"
+    ).json == {
         "matched": 1,
         "purged": 1,
     }
-    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 1
+    assert (
+        database.value("select count(*) from redrive.dead_letters where state = 'open'")
+        == 1
+    )
 
 
-def test_a_lock_that_another_run_holds_is_75(redrive: Redrive, database: Database) -> None:
+def test_a_lock_that_another_run_holds_is_75(
+    redrive: Redrive, database: Database
+) -> None:
     bury(database)
     holder = database.session()
     holder.rows("begin")
@@ -374,14 +448,18 @@ def test_a_lock_that_another_run_holds_is_75(redrive: Redrive, database: Databas
 
 
 def test_a_database_out_of_reach_is_69_in_one_line(redrive: Redrive) -> None:
-    done = redrive("queue", "ls", REDRIVE_DATABASE_URL="postgresql://user:hunter2@127.0.0.1:1/x")
+    done = redrive(
+        "queue", "ls", REDRIVE_DATABASE_URL="postgresql://user:hunter2@127.0.0.1:1/x"
+    )
 
     assert done.code == 69
     assert len(done.err.splitlines()) == 1
     assert "hunter2" not in done.err
 
 
-def test_objectives_are_set_where_they_differ(redrive: Redrive, database: Database) -> None:
+def test_objectives_are_set_where_they_differ(
+    redrive: Redrive, database: Database
+) -> None:
     wanted = json.dumps(
         {
             "payments": {"page_on_first_dead_letter": 1, "dead_ratio": 0.001},
@@ -428,16 +506,31 @@ def test_objectives_that_cannot_be_are_refused_whole(
     assert said in done.err
 
 
-def test_retention_is_set_where_it_differs(redrive: Redrive, database: Database) -> None:
-    wanted = ("retention", "set", "audit=800d", "keys=12h", "names=90d", "--why", "the auditors")
+def test_retention_is_set_where_it_differs(
+    redrive: Redrive, database: Database
+) -> None:
+    wanted = (
+        "retention",
+        "set",
+        "audit=800d",
+        "keys=12h",
+        "names=90d",
+        "--why",
+        "the auditors",
+    )
     wanted += ("--yes",)
     first, second = redrive(*wanted), redrive(*wanted)
 
     assert first.out.splitlines() == ["audit: kept for 800d", "keys: kept for 12h"]
     assert (second.code, second.out) == (0, "nothing to do\n")
-    assert {"what": "keys", "seconds": 43_200.0} in redrive("retention", "ls", "--json").lines
+    assert {"what": "keys", "seconds": 43_200.0} in redrive(
+        "retention", "ls", "--json"
+    ).lines
     assert "800d" in redrive("retention", "ls").out
-    assert database.rows("select actor, why from redrive.audit") == [("tester", "the auditors")] * 2
+    assert (
+        database.rows("select actor, why from redrive.audit")
+        == [("tester", "the auditors")] * 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -449,16 +542,24 @@ def test_retention_is_set_where_it_differs(redrive: Redrive, database: Database)
         ("keys", "'' is not a duration"),
     ],
 )
-def test_retention_that_cannot_be_is_refused(redrive: Redrive, pair: str, said: str) -> None:
+def test_retention_that_cannot_be_is_refused(
+    redrive: Redrive, pair: str, said: str
+) -> None:
     done = redrive("retention", "set", "names=1d", pair, "--why", "x")
 
     assert done.code == 64
     assert said in done.err
-    assert {"what": "names", "seconds": 7_776_000.0} in redrive("retention", "ls", "--json").lines
+    assert {"what": "names", "seconds": 7_776_000.0} in redrive(
+        "retention", "ls", "--json"
+    ).lines
 
 
-def test_a_schema_that_is_missing_or_too_new_is_78(redrive: Redrive, database: Database) -> None:
-    database.rows("insert into redrive.migrations (version, name) values (9999, 'later')")
+def test_a_schema_that_is_missing_or_too_new_is_78(
+    redrive: Redrive, database: Database
+) -> None:
+    database.rows(
+        "insert into redrive.migrations (version, name) values (9999, 'later')"
+    )
     assert redrive("queue", "ls").code == 78
     assert redrive("migrate").code == 78
     database.rows("drop schema redrive cascade")
@@ -476,7 +577,9 @@ def test_a_schema_that_is_missing_or_too_new_is_78(redrive: Redrive, database: D
         ("REDRIVE_QUEUES", "A B"),
     ],
 )
-def test_a_bad_setting_is_64_and_names_itself(redrive: Redrive, name: str, value: str) -> None:
+def test_a_bad_setting_is_64_and_names_itself(
+    redrive: Redrive, name: str, value: str
+) -> None:
     done = redrive("worker", "--handlers", "no.such:jobs", **{name: value})
 
     assert done.code == 64
@@ -510,6 +613,7 @@ def test_c27_check_names_publications_and_tables_that_they_would_stop(
     said = "our tables are published by everything, and"
     assert f"ok   replication  {said} each has a replica identity\n" in good.out
     assert bad.code == 1
-    assert f"bad  replication  {said} these have no replica identity: redrive.side_effects;" in (
-        bad.out
+    assert (
+        f"bad  replication  {said} these have no replica identity: redrive.side_effects;"
+        in (bad.out)
     )

@@ -64,7 +64,9 @@ def payloads(database: Database) -> list[Any]:
     return database.column("select payload from redrive.dead_letters order by id")
 
 
-def test_it_shows_what_it_would_do_and_does_it_when_told(database: Database, run: Run) -> None:
+def test_it_shows_what_it_would_do_and_does_it_when_told(
+    database: Database, run: Run
+) -> None:
     """U8: a payload could not be corrected but by SQL."""
     job = letter(database, currency="EURO", password=CANARY)
 
@@ -74,7 +76,9 @@ def test_it_shows_what_it_would_do_and_does_it_when_told(database: Database, run
     assert '+  "currency": "EUR"' in shown.out
     assert "changes /currency" in shown.out
     assert "nothing was changed; add --yes to do it" in shown.out
-    assert "--yes" not in run("dlq", "edit", str(job), "--patch", TO_EUR, "--dry-run").out
+    assert (
+        "--yes" not in run("dlq", "edit", str(job), "--patch", TO_EUR, "--dry-run").out
+    )
     assert payloads(database)[0]["currency"] == "EURO"
 
     done = run("dlq", "edit", str(job), "--patch", TO_EUR, "--why", "a typo", "--yes")
@@ -87,7 +91,9 @@ def test_it_shows_what_it_would_do_and_does_it_when_told(database: Database, run
     ]
 
 
-def test_a_group_is_edited_where_the_patch_applies(database: Database, run: Run) -> None:
+def test_a_group_is_edited_where_the_patch_applies(
+    database: Database, run: Run
+) -> None:
     wrong = [letter(database, currency="EURO", n=n) for n in range(3)]
     letter(database, currency="USD")
     letter(database)
@@ -119,7 +125,10 @@ def test_why_one_stays_is_said_without_its_values(database: Database, run: Run) 
 
     assert done.code == 1
     assert "1 will stay: not_applicable" in done.out
-    assert f"job {job}: operation 0 of the patch does not apply: test /currency" in done.out
+    assert (
+        f"job {job}: operation 0 of the patch does not apply: test /currency"
+        in done.out
+    )
     assert CANARY not in done.out + done.err
 
 
@@ -129,7 +138,9 @@ def test_the_handlers_model_checks_what_comes_out(database: Database, run: Run) 
 
     def patched(value: str, *more: str) -> Ran:
         patch = f'[{{"op": "replace", "path": "/number", "value": {value}}}]'
-        return run("dlq", "edit", str(job), "--handlers", HANDLERS, "--patch", patch, *more)
+        return run(
+            "dlq", "edit", str(job), "--handlers", HANDLERS, "--patch", patch, *more
+        )
 
     refused = patched('"eight"', "--why", "x", "--yes")
     assert refused.code == 1
@@ -155,24 +166,35 @@ def test_the_handlers_model_checks_what_comes_out(database: Database, run: Run) 
     )
     assert (shown.code, "nothing matched" in shown.out) == (2, True)
     unchecked = run(
-        "dlq", "edit", str(plain), "--patch", '[{"op": "add", "path": "/n", "value": 1}]'
+        "dlq",
+        "edit",
+        str(plain),
+        "--patch",
+        '[{"op": "add", "path": "/n", "value": 1}]',
     )
     assert "checked by no handler: work.sync; see --handlers" in unchecked.out
 
 
-def test_what_the_handlers_hook_refuses_is_not_stored(database: Database, run: Run) -> None:
+def test_what_the_handlers_hook_refuses_is_not_stored(
+    database: Database, run: Run
+) -> None:
     job = letter(database, "mail", currency="EURO")
     by = ("--handlers", "tests.sql.test_unfit:jobs", "--why", "x", "--yes")
     to_gold = TO_EUR.replace('"EUR"', '"XAU"')
     refused = run("dlq", "edit", str(job), *by, "--patch", to_gold)
 
     assert refused.code == 1
-    assert f"job {job}: payload: the handler of 'mail' refuses it: validate: NotSold" in refused.out
+    assert (
+        f"job {job}: payload: the handler of 'mail' refuses it: validate: NotSold"
+        in refused.out
+    )
     assert run("dlq", "edit", str(job), *by, "--patch", TO_EUR).code == 0
     assert payloads(database) == [{"currency": "EUR"}]
 
 
-def test_the_campaign_that_is_to_put_it_back_is_named(database: Database, run: Run) -> None:
+def test_the_campaign_that_is_to_put_it_back_is_named(
+    database: Database, run: Run
+) -> None:
     job = letter(database, currency="EURO")
     run("campaign", "plan")
     run("campaign", "start", "1", "--why", "x", "--yes", "--not-before", "2h")
@@ -241,7 +263,9 @@ def test_ids_that_are_not_there_are_named(database: Database, run: Run) -> None:
     assert "job 999 has no open dead letter" in none.err
 
 
-def test_show_and_story_tell_it_and_the_original_is_shown(database: Database, run: Run) -> None:
+def test_show_and_story_tell_it_and_the_original_is_shown(
+    database: Database, run: Run
+) -> None:
     """U8, and what the payload was is not lost."""
     job = letter(database, currency="EURO", password=CANARY)
     for value, why in (("EUR", "a typo"), ("USD", "on second thought")):
@@ -274,12 +298,18 @@ def test_show_and_story_tell_it_and_the_original_is_shown(database: Database, ru
             ("edited: /currency", "ada", "on second thought"),
         ], live
         database.rows("delete from redrive.jobs")
-    everything = [told, hidden.out, *(run(*c, str(job)).out for c in (DLQ_SHOW, JOB_SHOW))]
+    everything = [
+        told,
+        hidden.out,
+        *(run(*c, str(job)).out for c in (DLQ_SHOW, JOB_SHOW)),
+    ]
     assert "canary" not in str(everything)
     assert "canary" not in str(database.rows("select to_jsonb(a) from redrive.audit a"))
 
 
-def test_a_job_that_nobody_edited_is_its_own_original(database: Database, run: Run) -> None:
+def test_a_job_that_nobody_edited_is_its_own_original(
+    database: Database, run: Run
+) -> None:
     job = letter(database, n=1)
     shown = run("dlq", "show", str(job), "--original", "--json").json
 
@@ -290,7 +320,9 @@ def test_what_control_characters_a_payload_has_do_not_reach_the_terminal(
     database: Database, run: Run
 ) -> None:
     job = letter(database, **{"a\x1b[2J": "\x1b]0;owned\x07", "n": 1})
-    done = run("dlq", "edit", str(job), "--patch", '[{"op": "remove", "path": "/a\\u001b[2J"}]')
+    done = run(
+        "dlq", "edit", str(job), "--patch", '[{"op": "remove", "path": "/a\\u001b[2J"}]'
+    )
 
     assert done.code == 0
     assert "\x1b" not in done.out
@@ -302,13 +334,18 @@ def test_what_changed_since_the_preview_is_left_and_counted(database: Database) 
     changed, closed, same = (letter(database, currency="EURO", n=n) for n in range(3))
     patch = read_patch(TO_EUR)
     seen = edits.preview(
-        edits.find(database.conn, Filter(ids=(changed, closed, same))), patch, Handlers()
+        edits.find(database.conn, Filter(ids=(changed, closed, same))),
+        patch,
+        Handlers(),
     )
     database.rows(
-        'update redrive.dead_letters set payload = \'{"currency": "EURO"}\' where id = %s', changed
+        'update redrive.dead_letters set payload = \'{"currency": "EURO"}\' where id = %s',
+        changed,
     )
     database.rows("select redrive.dismiss_v1(%s, 'bo', 'x')", [closed])
-    causes = edits.edit(database.conn, seen, patch, handlers=Handlers(), why="x", actor="ada")
+    causes = edits.edit(
+        database.conn, seen, patch, handlers=Handlers(), why="x", actor="ada"
+    )
 
     assert seen.matched == 3
     assert causes == {None: 1, "changed": 1, "not_open": 1}
@@ -351,9 +388,17 @@ def test_in_the_editor_secrets_are_not_shown_and_not_lost(
 
     assert (done.code, done.err) == (0, "")
     assert '+  "currency": "EUR"' in done.out
-    assert payloads(database) == [{"currency": "EUR", "password": CANARY, "amount": 1.1}]
-    assert (stat.S_IMODE(int(mode, 8)), Path(name).suffix, canaries) == (0o600, ".json", "0")
-    assert database.value("select detail -> 'paths' from redrive.audit") == ["/currency"]
+    assert payloads(database) == [
+        {"currency": "EUR", "password": CANARY, "amount": 1.1}
+    ]
+    assert (stat.S_IMODE(int(mode, 8)), Path(name).suffix, canaries) == (
+        0o600,
+        ".json",
+        "0",
+    )
+    assert database.value("select detail -> 'paths' from redrive.audit") == [
+        "/currency"
+    ]
     assert database.value("select patch from redrive.edits") == [
         {"op": "replace", "path": "/currency", "value": "EUR"}
     ]
@@ -386,7 +431,12 @@ def test_no_change_is_nothing_done(
     ],
 )
 def test_a_bad_edit_changes_nothing(
-    database: Database, run: Run, editor: Callable[..., Path], line: str, said: str, code: int
+    database: Database,
+    run: Run,
+    editor: Callable[..., Path],
+    line: str,
+    said: str,
+    code: int,
 ) -> None:
     job = letter(database, pw=CANARY, n=1)
     editor(line)
@@ -464,18 +514,30 @@ def test_a_preview_keeps_no_payloads_and_pages_by_id(database: Database) -> None
     assert len(list(limited)) == 501
 
 
-def test_killed_in_the_middle_it_has_edited_whole_chunks_and_goes_on(database: Database) -> None:
+def test_killed_in_the_middle_it_has_edited_whole_chunks_and_goes_on(
+    database: Database,
+) -> None:
     """kill -9 while the second chunk waits: what is edited is on record, none twice."""
     ids = make_dead_letters(database.conn, 1100)
     patch = '[{"op": "test", "path": "", "value": {}}, {"op": "add", "path": "/n", "value": 1}]'
     holder = database.session()
     holder.rows("begin")
     holder.rows("select from redrive.dead_letters where id = %s for update", ids[700])
-    arguments = [sys.executable, "-m", "redrive", "dlq", "edit", "--kind", "invoice.charge"]
+    arguments = [
+        sys.executable,
+        "-m",
+        "redrive",
+        "dlq",
+        "edit",
+        "--kind",
+        "invoice.charge",
+    ]
     arguments += ["--patch", patch, "--why", "x", "--yes", "--json"]
     environment = os.environ | {"REDRIVE_DATABASE_URL": database.url}
     process = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE)
-    ours = "select count(*) from pg_stat_activity where application_name = 'redrive cli'"
+    ours = (
+        "select count(*) from pg_stat_activity where application_name = 'redrive cli'"
+    )
     while not database.value(ours + " and wait_event_type = 'Lock'"):
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
@@ -504,10 +566,19 @@ def test_killed_in_the_middle_it_has_edited_whole_chunks_and_goes_on(database: D
 def test_only_operators_edit(database: Database) -> None:
     job = letter(database, currency="EURO")
     patch = read_patch(TO_EUR)
-    seen = edits.preview(edits.find(database.conn, Filter(ids=(job,))), patch, Handlers())
+    seen = edits.preview(
+        edits.find(database.conn, Filter(ids=(job,))), patch, Handlers()
+    )
     how = {"handlers": Handlers(), "why": "x", "actor": "ada"}
-    for role in ("redrive_producer", "redrive_worker", "redrive_viewer", "redrive_encryptor"):
+    for role in (
+        "redrive_producer",
+        "redrive_worker",
+        "redrive_viewer",
+        "redrive_encryptor",
+    ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             edits.edit(database.connect(role, **SETTINGS), seen, patch, **how)
 
-    assert edits.edit(database.connect("redrive_operator"), seen, patch, **how) == {None: 1}
+    assert edits.edit(database.connect("redrive_operator"), seen, patch, **how) == {
+        None: 1
+    }

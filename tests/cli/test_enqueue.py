@@ -111,7 +111,9 @@ def test_what_makes_a_job_unique_comes_in_by_every_road(
     ) == (7200, 1, True)
 
 
-def test_a_misspelt_option_is_named_in_the_words_of_the_call(database: Database) -> None:
+def test_a_misspelt_option_is_named_in_the_words_of_the_call(
+    database: Database,
+) -> None:
     wrong: dict[str, Any] = {"idempotencykey": "k"}
 
     with pytest.raises(TypeError) as refused:
@@ -129,9 +131,15 @@ def test_a_misspelt_option_is_named_in_the_words_of_the_call(database: Database)
             {"kind": "mail", "idempotencykey": "k"},
             "jobs[1].idempotencykey: unknown field; did you mean 'idempotency_key'?",
         ),
-        ({"kind": "mail", "x": 1}, f"jobs[1].x: unknown field; known are {', '.join(FIELDS)}"),
+        (
+            {"kind": "mail", "x": 1},
+            f"jobs[1].x: unknown field; known are {', '.join(FIELDS)}",
+        ),
         ({"payload": {}}, "jobs[1].kind: is missing"),
-        ({"kind": "mail", "priority": "high"}, "jobs[1].priority: must lie between -1000 and 1000"),
+        (
+            {"kind": "mail", "priority": "high"},
+            "jobs[1].priority: must lie between -1000 and 1000",
+        ),
         (
             {"kind": "mail", "expires_in": "soon"},
             "jobs[1].expires_in: must be a timedelta or a number of seconds",
@@ -154,7 +162,9 @@ def test_a_bad_field_of_many_jobs_is_named_with_its_job(
 
 
 def test_a_bad_field_of_a_line_is_named_with_its_line(redrive: Redrive) -> None:
-    done = redrive("enqueue", "-", stdin='{"kind": "mail"}\n\n{"kind": "mail", "tenants": "a"}\n')
+    done = redrive(
+        "enqueue", "-", stdin='{"kind": "mail"}\n\n{"kind": "mail", "tenants": "a"}\n'
+    )
 
     assert done.code == 64
     assert "line 3.tenants: unknown field; did you mean 'tenant'?" in done.err

@@ -9,7 +9,14 @@ from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from tests.cli.conftest import Redrive
-from tests.factories import bury, claim, failure, make_dead_letters, make_job, make_worker
+from tests.factories import (
+    bury,
+    claim,
+    failure,
+    make_dead_letters,
+    make_job,
+    make_worker,
+)
 from tests.postgres import Database
 
 GROUP, OTHER = "f1f1f1f1f1f1f1f1", "e2e2e2e2e2e2e2e2"
@@ -26,11 +33,18 @@ def charge(number: int, currency: str) -> dict[str, Any]:
     }
 
 
-def die(database: Database, count: int, fingerprint: str, currency: str, node: str) -> None:
+def die(
+    database: Database, count: int, fingerprint: str, currency: str, node: str
+) -> None:
     """Let jobs die that differ in most fields."""
     conn = database.conn
     for number in range(count):
-        make_job(conn, payload=charge(number, currency), headers={"source": "web"}, tenant="acme")
+        make_job(
+            conn,
+            payload=charge(number, currency),
+            headers={"source": "web"},
+            tenant="acme",
+        )
     worker = make_worker(conn)
     for job in claim(conn, worker, count):
         detail = {"node": node, "version": "1.5.0", "secret_fields": ["memo"]}
@@ -38,10 +52,14 @@ def die(database: Database, count: int, fingerprint: str, currency: str, node: s
     store.fold(conn)
 
 
-def succeed(database: Database, count: int, node: str = "node-1", **changed: Any) -> None:
+def succeed(
+    database: Database, count: int, node: str = "node-1", **changed: Any
+) -> None:
     """Offer samples as a runner does."""
     samples = [
-        facts_of(charge(n, "EUR") | changed, {"source": "web"}, "acme", declared={"memo"})
+        facts_of(
+            charge(n, "EUR") | changed, {"source": "web"}, "acme", declared={"memo"}
+        )
         | {"node": node, "version": "1.5.0", "queue": "default"}
         for n in range(count)
     ]
@@ -49,7 +67,9 @@ def succeed(database: Database, count: int, node: str = "node-1", **changed: Any
     assert store.keep_samples(database.conn, offered) == count
 
 
-def test_the_cause_is_named_with_its_counts(database: Database, redrive: Redrive) -> None:
+def test_the_cause_is_named_with_its_counts(
+    database: Database, redrive: Redrive
+) -> None:
     die(database, 31, GROUP, "XAU", "node-1")
     succeed(database, 60)
 
@@ -71,7 +91,10 @@ def test_the_cause_is_named_with_its_counts(database: Database, redrive: Redrive
         " 0 other dead letters of the kind, 0 of other kinds\n"
     )
     report = redrive("dlq", "report", GROUP).out
-    assert '- `31 of 31 have payload.currency = "XAU"; 0 of 60 that succeeded do`' in report
+    assert (
+        '- `31 of 31 have payload.currency = "XAU"; 0 of 60 that succeeded do`'
+        in report
+    )
     assert redrive("dlq", "explain", "nothing").code == 2
 
 
@@ -83,10 +106,16 @@ def test_without_samples_other_dead_letters_of_the_kind_are_compared_with(
 
     (finding,) = redrive("dlq", "explain", GROUP, "--json").json["findings"]
 
-    assert (finding["field"], finding["value"], finding["base"]) == ("node", "node-7", "dead")
+    assert (finding["field"], finding["value"], finding["base"]) == (
+        "node",
+        "node-7",
+        "dead",
+    )
 
 
-def test_where_nothing_stands_out_that_is_said(database: Database, redrive: Redrive) -> None:
+def test_where_nothing_stands_out_that_is_said(
+    database: Database, redrive: Redrive
+) -> None:
     die(database, 4, GROUP, "EUR", "node-1")
     assert redrive("dlq", "explain", GROUP).out.startswith("too few to compare")
     die(database, 20, GROUP, "EUR", "node-1")
@@ -104,7 +133,10 @@ def test_no_secret_is_shown_though_it_is_what_they_have_in_common(
     die(database, 25, GROUP, "EUR", "node-1")
     succeed(database, 60, password="other", memo="other")
 
-    shown = redrive("dlq", "explain", GROUP, "--json").out + redrive("dlq", "report", GROUP).out
+    shown = (
+        redrive("dlq", "explain", GROUP, "--json").out
+        + redrive("dlq", "report", GROUP).out
+    )
 
     assert CANARY not in re.sub(r"## A sample.*", "", shown, flags=re.DOTALL)
     assert CANARY not in shown

@@ -15,9 +15,13 @@ def _die(
     version: str = "1.0",
     **overrides: object,
 ) -> int:
-    job = make_job(database.conn, "invoice.charge", {"invoice": 17, "password": "Zx9-canary"})
+    job = make_job(
+        database.conn, "invoice.charge", {"invoice": 17, "password": "Zx9-canary"}
+    )
     worker = make_worker(database.conn)
-    record = failure(fingerprint=fingerprint, detail={"version": version, "stack": []}, **overrides)
+    record = failure(
+        fingerprint=fingerprint, detail={"version": version, "stack": []}, **overrides
+    )
     bury(database.conn, worker, claim_one(database.conn, worker), failure=record)
     return job
 
@@ -35,16 +39,20 @@ def test_groups_are_listed_with_the_largest_first(database: Database, redrive: R
         ("aaaaaaaaaaaaaaaa", 1, 1),
     ]
     assert [
-        g["group"] for g in redrive("dlq", "groups", "--category", "transient", "--json").lines
+        g["group"]
+        for g in redrive("dlq", "groups", "--category", "transient", "--json").lines
     ] == ["b" * 16]
-    assert [g["group"] for g in redrive("dlq", "groups", "--new-since", "1.1", "--json").lines] == [
-        "b" * 16
-    ]
+    assert [
+        g["group"]
+        for g in redrive("dlq", "groups", "--new-since", "1.1", "--json").lines
+    ] == ["b" * 16]
     assert redrive("dlq", "groups", "--kind", "nothing", "--json").lines == []
     assert len(redrive("dlq", "groups", "--limit", "1", "--json").lines) == 1
 
 
-def test_a_group_is_shown_by_the_beginning_of_its_name(database: Database, redrive: Redrive):
+def test_a_group_is_shown_by_the_beginning_of_its_name(
+    database: Database, redrive: Redrive
+):
     job = _die(database, message="ring \x1b[31m the bell")
 
     shown = redrive("dlq", "show", "f1f1")
@@ -81,12 +89,18 @@ CANARY`<img src=x onerror=alert(1)>`` [CANARY](https://evil.example) www.evil.ex
 ````"""
 
 
-def test_no_text_of_a_producer_is_live_in_a_report(database: Database, redrive: Redrive):
+def test_no_text_of_a_producer_is_live_in_a_report(
+    database: Database, redrive: Redrive
+):
     """S18: each stands in code, by the words of a Markdown parser and not by ours."""
     stack = [{"file": f"/app/{LIVE}.py", "line": 1, "function": LIVE}]
     detail = {"version": LIVE, "stack": stack}
-    record = failure(fingerprint="f1" * 8, detail=detail, message=LIVE, error_class=LIVE)
-    job = make_job(database.conn, "www.evil.example", {LIVE: [LIVE], "```": "\n````\nCANARY"})
+    record = failure(
+        fingerprint="f1" * 8, detail=detail, message=LIVE, error_class=LIVE
+    )
+    job = make_job(
+        database.conn, "www.evil.example", {LIVE: [LIVE], "```": "\n````\nCANARY"}
+    )
     worker = make_worker(database.conn, LIVE)
     bury(database.conn, worker, claim_one(database.conn, worker), failure=record)
     actor = ("--actor", f"CANARY` {LIVE}"[:200].replace("\n", " "))
@@ -118,7 +132,10 @@ def test_a_muted_group_is_left_out_of_redrives(database: Database, redrive: Redr
 
     assert redrive("dlq", "mute", "f1f1").code == 64  # why?
     assert redrive("dlq", "mute", "nothing", "--why", "known").code == 2
-    assert redrive("dlq", "mute", "f1f1", "--for", "2h", "--why", "known", "--yes").code == 0
+    assert (
+        redrive("dlq", "mute", "f1f1", "--for", "2h", "--why", "known", "--yes").code
+        == 0
+    )
     assert (
         "(muted)" in redrive("dlq", "groups").out
         or redrive("dlq", "groups", "--json").json["muted_until"]

@@ -7,7 +7,9 @@ from tests.factories import claim, complete, make_job, make_worker
 from tests.postgres import Database
 
 
-def test_a_queue_is_told_to_keep_what_ends(redrive: Redrive, database: Database) -> None:
+def test_a_queue_is_told_to_keep_what_ends(
+    redrive: Redrive, database: Database
+) -> None:
     """Set with a why, listed by state and key page by page, shown, and off again."""
     keep = ("queue", "set", "default", "--create", "--yes", "--history", "2d")
     said = redrive(*keep, "--why", "support asks")
@@ -23,10 +25,14 @@ def test_a_queue_is_told_to_keep_what_ends(redrive: Redrive, database: Database)
     assert one["id"] == jobs[1]
     cut = redrive("job", "ls", "--state", "completed", "--limit", "2", "--json")
     assert f"--after ended/{jobs[1]}" in cut.err
-    rest = redrive("job", "ls", "--state", "completed", "--after", f"ended/{jobs[1]}", "--json")
+    rest = redrive(
+        "job", "ls", "--state", "completed", "--after", f"ended/{jobs[1]}", "--json"
+    )
     assert [job["id"] for job in rest.lines] == [jobs[0]]
     assert redrive("job", "show", str(jobs[0]), "--json").json["state"] == "completed"
-    off = redrive("queue", "set", "default", "--history", "off", "--why", "nobody asks", "--yes")
+    off = redrive(
+        "queue", "set", "default", "--history", "off", "--why", "nobody asks", "--yes"
+    )
     assert "no longer kept" in off.out
 
 

@@ -57,21 +57,29 @@ def register(
 ) -> int:
     """A worker that lives and says what it is."""
     said = {kind.replace("_", "."): names for kind, names in depends_on.items()}
-    return store.register(conn, store.Registration(name, "1", 30.0, kinds, queues, said))
+    return store.register(
+        conn, store.Registration(name, "1", 30.0, kinds, queues, said)
+    )
 
 
-def asked(conn: Connection, worker: int, seconds: float = 0.0, **running: float) -> None:
+def asked(
+    conn: Connection, worker: int, seconds: float = 0.0, **running: float
+) -> None:
     """Its last heartbeat said so."""
     progress = {"slots": 4, "asked": seconds, "running": running, "waiting": []}
     store.beat(conn, {worker: len(running)}, {worker: json.dumps(progress)})
 
 
-def test_ls_has_the_fields_and_the_filters(redrive: Redrive, database: Database) -> None:
+def test_ls_has_the_fields_and_the_filters(
+    redrive: Redrive, database: Database
+) -> None:
     """U1."""
     conn = database.conn
     job = make_job(conn, "mail.send", {"n": 1}, tenant="acme", idempotency_key="k")
     worker = make_worker(conn, "pod-1")
-    settle(conn, worker, claim_one(conn, worker), "retry", delay=300.0, failure=failure())
+    settle(
+        conn, worker, claim_one(conn, worker), "retry", delay=300.0, failure=failure()
+    )
     make_job(conn, "mail.send")
     claim_one(conn, worker)
 
@@ -81,8 +89,17 @@ def test_ls_has_the_fields_and_the_filters(redrive: Redrive, database: Database)
     assert retrying.keys() == running.keys() == LISTED
     assert (retrying["id"], retrying["attempt"], retrying["key"]) == (job, 1, "k")
     assert retrying["waiting_for"] == "retrying"
-    assert retrying["last_failure"].keys() == {"error_class", "message", "category", "at"}
-    assert (running["worker"], running["attempt"], running["last_failure"]) == ("pod-1", 1, None)
+    assert retrying["last_failure"].keys() == {
+        "error_class",
+        "message",
+        "category",
+        "at",
+    }
+    assert (running["worker"], running["attempt"], running["last_failure"]) == (
+        "pod-1",
+        1,
+        None,
+    )
     assert redrive("job", "ls", "--tenant", "acme", "--json").json["id"] == job
     shown = redrive("job", "ls").out
     assert "no such invoice" in shown
@@ -95,12 +112,17 @@ def test_ls_says_how_far_a_running_job_is(redrive: Redrive, database: Database) 
     make_jobs(conn, 2)
     job, other = claim(conn, worker)
     detail = json.dumps({"text": "page 40 of 100"})
-    store.keep_progress(conn, [store.Noted(worker, job.claim, job.id, job.deliveries, detail, 0.4)])
+    store.keep_progress(
+        conn, [store.Noted(worker, job.claim, job.id, job.deliveries, detail, 0.4)]
+    )
 
     first, second = redrive("job", "ls", "--json").lines
     assert (first["id"], second["id"]) == (job.id, other.id)
     assert first["progress"].keys() == {"share", "text", "at", "delivery"}
-    assert (first["progress"]["share"], first["progress"]["text"]) == (0.4, "page 40 of 100")
+    assert (first["progress"]["share"], first["progress"]["text"]) == (
+        0.4,
+        "page 40 of 100",
+    )
     assert second["progress"] is None
     assert redrive("job", "ls", COLUMNS="200").out.count("running 40%") == 1
 
@@ -116,7 +138,10 @@ def test_show_says_what_became_of_a_job_of_which_nothing_is_kept(
     ended, unknown = redrive("job", "show", str(done)), redrive("job", "show", "999999")
 
     assert (ended.code, unknown.code) == (2, 2)
-    assert f"nothing is left of job {done}: it succeeded, its enqueue was rolled back" in ended.err
+    assert (
+        f"nothing is left of job {done}: it succeeded, its enqueue was rolled back"
+        in ended.err
+    )
     assert "--history 7d" in ended.err
     assert "there is no job 999999" in unknown.err
 
@@ -174,9 +199,13 @@ def test_why_scheduled_and_retrying(database: Database) -> None:
     """U1: due in 3 min."""
     conn = database.conn
     job, worker = make_job(conn, "mail.send"), register(conn)
-    settle(conn, worker, claim_one(conn, worker), "retry", delay=185.0, failure=failure())
+    settle(
+        conn, worker, claim_one(conn, worker), "retry", delay=185.0, failure=failure()
+    )
     later = make_job(conn, "mail.send")
-    database.rows("update redrive.jobs set run_at = now() + interval '2 h' where id = %s", later)
+    database.rows(
+        "update redrive.jobs set run_at = now() + interval '2 h' where id = %s", later
+    )
 
     code, text = why(database, job)
     assert (code, "due in 3 min" in text) == ("retrying", True)
@@ -187,7 +216,16 @@ def test_why_scheduled_and_retrying(database: Database) -> None:
 def test_why_queue_paused(redrive: Redrive, database: Database) -> None:
     """U1, U7: by whom and why; the same for the queue."""
     job = make_job(database.conn, "mail.send")
-    redrive("queue", "pause", "default", "--why", "the bank is down", "--actor", "ada", "--yes")
+    redrive(
+        "queue",
+        "pause",
+        "default",
+        "--why",
+        "the bank is down",
+        "--actor",
+        "ada",
+        "--yes",
+    )
 
     code, text = why(database, job)
     (queue,) = redrive("queue", "ls", "--json").lines
@@ -200,7 +238,9 @@ def test_why_queue_paused(redrive: Redrive, database: Database) -> None:
 def test_why_behind_key(database: Database) -> None:
     """U1: third in line, and what the first one does."""
     conn = database.conn
-    first, second, third = (make_job(conn, "mail.send", ordering_key="K") for _ in range(3))
+    first, second, third = (
+        make_job(conn, "mail.send", ordering_key="K") for _ in range(3)
+    )
     worker = register(conn)
     claimed = claim_one(conn, worker)
     line = f"second in line behind ordering key K; the first is job {first}, which is running"
@@ -209,16 +249,23 @@ def test_why_behind_key(database: Database) -> None:
     settle(conn, worker, claimed, "retry", delay=300.0, failure=failure())
     code, text = why(database, third)
     assert code == "behind_key"
-    assert f"the third in line behind ordering key K; the first is job {first}, which" in text
+    assert (
+        f"the third in line behind ordering key K; the first is job {first}, which"
+        in text
+    )
     assert "is retrying until" in text
 
 
-def test_why_behind_a_key_that_a_death_holds(redrive: Redrive, database: Database) -> None:
+def test_why_behind_a_key_that_a_death_holds(
+    redrive: Redrive, database: Database
+) -> None:
     """U14: what holds it, and what to do; then that it comes first."""
     conn = database.conn
     said = store.Registration("w", "1", 30.0, ["mail.*"], None, holds=["mail.*"])
     worker = store.register(conn, said)
-    first, second, third = (make_job(conn, "mail.send", ordering_key="K") for _ in range(3))
+    first, second, third = (
+        make_job(conn, "mail.send", ordering_key="K") for _ in range(3)
+    )
     bury(conn, worker, claim_one(conn, worker))
     held = f"behind ordering key K, held by dead letter {first} (redrive or dismiss it)"
 
@@ -226,7 +273,8 @@ def test_why_behind_a_key_that_a_death_holds(redrive: Redrive, database: Databas
     assert why(database, third) == ("behind_key", f"it is the second in line {held}")
     assert redrive("dlq", "show", str(first), "--json").lines[0]["holds_key"] is True
     assert (
-        "it holds ordering key K: the jobs behind it wait" in redrive("dlq", "show", str(first)).out
+        "it holds ordering key K: the jobs behind it wait"
+        in redrive("dlq", "show", str(first)).out
     )
 
     redrive("dlq", "redrive", str(first), "--why", "mended", "--yes")
@@ -263,7 +311,10 @@ def test_why_no_worker_and_not_polled(database: Database) -> None:
 
     asked(conn, register(conn, "stuck"), 360.0)
     code, text = why(database, job)
-    assert (code, "nobody has polled queue default for 6 min" in text) == ("not_polled", True)
+    assert (code, "nobody has polled queue default for 6 min" in text) == (
+        "not_polled",
+        True,
+    )
 
 
 def test_why_there_is_no_worker_says_who_was_there(database: Database) -> None:
@@ -281,7 +332,12 @@ def test_why_there_is_no_worker_says_who_was_there(database: Database) -> None:
     conn.execute(
         "update redrive.workers set seen_at = now() - interval '7 min', lost_at = now()"
         " where id = any (%s)",
-        ([register(conn, "other", ("a.b",)), register(conn, "bulk", ("mail.send",), ("bulk",))],),
+        (
+            [
+                register(conn, "other", ("a.b",)),
+                register(conn, "bulk", ("mail.send",), ("bulk",)),
+            ],
+        ),
     )
     assert why(database, job)[1] == last
     conn.execute(
@@ -292,7 +348,9 @@ def test_why_there_is_no_worker_says_who_was_there(database: Database) -> None:
     assert why(database, job)[1] == f"{nobody}one that would was last seen 8 min ago"
 
 
-def test_show_tells_the_story_of_a_live_job(redrive: Redrive, database: Database) -> None:
+def test_show_tells_the_story_of_a_live_job(
+    redrive: Redrive, database: Database
+) -> None:
     """U1: enqueued, failed, died, redriven, in order; the payload without secrets."""
     conn = database.conn
     job = make_dead_letter(conn, "mail.send", {"password": "hunter2hunter2", "n": 1})
@@ -332,7 +390,11 @@ def test_show_finds_a_job_wherever_it_is(redrive: Redrive, database: Database) -
     cancelled = make_job(conn, "mail.send")
     redrive("job", "cancel", str(cancelled), "--why", "not wanted", "--yes")
 
-    for job, state in {dead: "dead", dismissed: "dismissed", cancelled: "cancelled"}.items():
+    for job, state in {
+        dead: "dead",
+        dismissed: "dismissed",
+        cancelled: "cancelled",
+    }.items():
         found = redrive("job", "show", str(job), "--json").json
         assert (found["state"], found["why"]["code"]) == (state, "ended")
         assert redrive("job", "show", str(job)).code == 0
@@ -345,7 +407,9 @@ def test_show_finds_a_job_wherever_it_is(redrive: Redrive, database: Database) -
     assert redrive("job", "show", "999999").code == 2
 
 
-def test_cancel_previews_and_asks_for_a_why(redrive: Redrive, database: Database) -> None:
+def test_cancel_previews_and_asks_for_a_why(
+    redrive: Redrive, database: Database
+) -> None:
     """U1."""
     conn = database.conn
     jobs = make_jobs(conn, 3, "mail.send")
@@ -356,8 +420,12 @@ def test_cancel_previews_and_asks_for_a_why(redrive: Redrive, database: Database
     vague = redrive("job", "cancel", "--why", "all", "--yes")
     untold = redrive("job", "cancel", "--kind", "mail.send", "--yes")
     seen = redrive("job", "cancel", "--kind", "mail.send", "--why", "wrong")
-    dry = redrive("job", "cancel", "--kind", "mail.send", "--dry-run", "--yes", "--json")
-    done = redrive("job", "cancel", "--kind", "mail.send", "--why", "wrong", "--yes", "--json")
+    dry = redrive(
+        "job", "cancel", "--kind", "mail.send", "--dry-run", "--yes", "--json"
+    )
+    done = redrive(
+        "job", "cancel", "--kind", "mail.send", "--why", "wrong", "--yes", "--json"
+    )
     missed = redrive("job", "cancel", "999999", "--why", "wrong", "--yes")
 
     assert (vague.code, untold.code) == (64, 64)
@@ -372,14 +440,19 @@ def test_now_and_wait(redrive: Redrive, database: Database) -> None:
     """U1."""
     conn = database.conn
     job, worker = make_job(conn, "mail.send"), make_worker(conn)
-    settle(conn, worker, claim_one(conn, worker), "retry", delay=300.0, failure=failure())
+    settle(
+        conn, worker, claim_one(conn, worker), "retry", delay=300.0, failure=failure()
+    )
 
     done = redrive("job", "now", str(job), "--why", "it is back", "--yes", "--json")
     waited = redrive("job", "wait", str(job), "--timeout", "0", "--json")
     dead = redrive("job", "wait", str(make_dead_letter(conn)), "--json")
 
     assert done.json == {"matched": 1, "due": 1}
-    assert (waited.code, waited.json) == (2, {"id": job, "outcome": "live", "result": None})
+    assert (waited.code, waited.json) == (
+        2,
+        {"id": job, "outcome": "live", "result": None},
+    )
     assert (dead.code, dead.json["outcome"]) == (1, "dead")
     assert redrive("job", "wait", "999999").code == 2
     conn.execute("delete from redrive.jobs where id = %s", (job,))
@@ -435,17 +508,33 @@ def test_a_dismissal_is_undone(redrive: Redrive, database: Database) -> None:
     kept = make_dead_letter(conn, "a.b")
 
     seen = redrive("dlq", "dismiss", "--kind", "mail.send", "--why", "late", "--json")
-    done = redrive("dlq", "dismiss", "--kind", "mail.send", "--why", "late", "--yes", "--json")
+    done = redrive(
+        "dlq", "dismiss", "--kind", "mail.send", "--why", "late", "--yes", "--json"
+    )
     back = redrive(
-        "dlq", "reopen", str(jobs[0]), str(kept), "--why", "after all", "--yes", "--json"
+        "dlq",
+        "reopen",
+        str(jobs[0]),
+        str(kept),
+        "--why",
+        "after all",
+        "--yes",
+        "--json",
     )
 
     assert seen.json == {"matched": 3, "dismissed": []}
     assert done.json == {"matched": 3, "dismissed": jobs}
     assert back.json == {"reopened": [jobs[0]]}
     assert f"job {kept} has no dismissed dead letter" in back.err
-    states: dict[int, Any] = dict(database.rows("select id, state from redrive.dead_letters"))
-    assert [states[job] for job in (*jobs, kept)] == ["open", "dismissed", "dismissed", "open"]
+    states: dict[int, Any] = dict(
+        database.rows("select id, state from redrive.dead_letters")
+    )
+    assert [states[job] for job in (*jobs, kept)] == [
+        "open",
+        "dismissed",
+        "dismissed",
+        "open",
+    ]
     assert redrive("dlq", "dismiss", "--why", "all", "--yes").code == 64
 
 
@@ -470,7 +559,9 @@ def test_a_typo_in_a_closed_set_is_refused_with_the_choices(
     assert choice in done.output
 
 
-def test_a_redrive_names_the_ids_that_it_did_not_find(redrive: Redrive, database: Database) -> None:
+def test_a_redrive_names_the_ids_that_it_did_not_find(
+    redrive: Redrive, database: Database
+) -> None:
     """U8: an unknown id was dropped in silence."""
     job = make_dead_letter(database.conn)
 
@@ -480,7 +571,9 @@ def test_a_redrive_names_the_ids_that_it_did_not_find(redrive: Redrive, database
     assert "job 999999 has no open dead letter" in done.err
 
 
-def test_a_payload_is_revealed_to_who_says_why(redrive: Redrive, database: Database) -> None:
+def test_a_payload_is_revealed_to_who_says_why(
+    redrive: Redrive, database: Database
+) -> None:
     """`job show` redacts it; nothing is revealed without a line in the audit log."""
     job = make_dead_letter(database.conn, payload={"password": "hunter2"})
 

@@ -16,16 +16,27 @@ from tests.postgres import Database, Server
 def test_a_purge_takes_its_options_from_the_environment(
     redrive: Redrive, database: Database
 ) -> None:
-    first, second = make_dead_letter(database.conn), make_dead_letter(database.conn, "mail.send")
+    first, second = (
+        make_dead_letter(database.conn),
+        make_dead_letter(database.conn, "mail.send"),
+    )
     redrive("dlq", "dismiss", str(first), str(second), "--why", "x")
     environment = {"REDRIVE_PURGE_OLDER_THAN": "0d", "REDRIVE_PURGE_KIND": "mail.send"}
 
     counted = redrive("purge", "--json", **environment)
     dry = redrive(
-        "purge", "--json", **environment, REDRIVE_PURGE_YES="true", REDRIVE_PURGE_DRY_RUN="true"
+        "purge",
+        "--json",
+        **environment,
+        REDRIVE_PURGE_YES="true",
+        REDRIVE_PURGE_DRY_RUN="true",
     )
     done = redrive(
-        "purge", "--json", **environment, REDRIVE_PURGE_YES="true", REDRIVE_ACTOR="purge-29"
+        "purge",
+        "--json",
+        **environment,
+        REDRIVE_PURGE_YES="true",
+        REDRIVE_ACTOR="purge-29",
     )
 
     assert [r.json for r in (counted, dry, done)] == [
@@ -34,12 +45,14 @@ def test_a_purge_takes_its_options_from_the_environment(
         {"matched": 1, "purged": 1},
     ]
     assert database.column("select id from redrive.dead_letters") == [first]
-    assert database.rows("select actor, why, n from redrive.audit where action = 'purge'") == [
-        ("purge-29", "retention", 1)
-    ]
+    assert database.rows(
+        "select actor, why, n from redrive.audit where action = 'purge'"
+    ) == [("purge-29", "retention", 1)]
 
 
-def test_open_dead_letters_are_purged_only_when_told(redrive: Redrive, database: Database) -> None:
+def test_open_dead_letters_are_purged_only_when_told(
+    redrive: Redrive, database: Database
+) -> None:
     make_dead_letter(database.conn)
     spared = redrive("purge", "--older-than", "0d", "--yes", "--json")
     told = redrive("purge", "--older-than", "0d", "--state", "open", "--yes", "--json")
@@ -47,7 +60,9 @@ def test_open_dead_letters_are_purged_only_when_told(redrive: Redrive, database:
     assert (spared.json["purged"], told.json["purged"]) == (0, 1)
 
 
-def test_a_redrive_by_environment_names_what_is_wrong(redrive: Redrive, database: Database) -> None:
+def test_a_redrive_by_environment_names_what_is_wrong(
+    redrive: Redrive, database: Database
+) -> None:
     make_dead_letter(database.conn)
     for name, value in (
         ("RATE", "0"),
@@ -59,13 +74,19 @@ def test_a_redrive_by_environment_names_what_is_wrong(redrive: Redrive, database
         done = redrive(
             "dlq",
             "redrive",
-            **{f"REDRIVE_REDRIVE_{name}": value, "REDRIVE_REDRIVE_KIND": "invoice.charge"},
+            **{
+                f"REDRIVE_REDRIVE_{name}": value,
+                "REDRIVE_REDRIVE_KIND": "invoice.charge",
+            },
         )
 
         assert (done.code, done.out) == (64, ""), (name, value)
         assert value in done.err
     no_why = redrive(
-        "dlq", "redrive", REDRIVE_REDRIVE_KIND="invoice.charge", REDRIVE_REDRIVE_YES="true"
+        "dlq",
+        "redrive",
+        REDRIVE_REDRIVE_KIND="invoice.charge",
+        REDRIVE_REDRIVE_YES="true",
     )
 
     assert (no_why.code, "--why" in no_why.err) == (64, True)
@@ -159,10 +180,15 @@ def test_every_command_refuses_a_misspelt_setting(
     done = redrive(*command, REDRIVE_HEARTBEAT_TLL="5")
 
     assert (done.code, done.out) == (64, "")
-    assert "REDRIVE_HEARTBEAT_TLL is not a setting; did you mean REDRIVE_HEARTBEAT_TTL?" in done.err
+    assert (
+        "REDRIVE_HEARTBEAT_TLL is not a setting; did you mean REDRIVE_HEARTBEAT_TTL?"
+        in done.err
+    )
 
 
-def test_a_rate_is_kept_and_a_limit_takes_the_oldest(redrive: Redrive, database: Database) -> None:
+def test_a_rate_is_kept_and_a_limit_takes_the_oldest(
+    redrive: Redrive, database: Database
+) -> None:
     letters = [make_dead_letter(database.conn) for _ in range(5)]
     done = redrive(
         "dlq",
@@ -188,10 +214,21 @@ def test_a_rate_is_kept_and_a_limit_takes_the_oldest(redrive: Redrive, database:
     assert all(s >= n / 2 - 0.05 for n, s in enumerate(spread)), spread
 
 
-def test_by_ids_and_by_filter_at_once_means_both(redrive: Redrive, database: Database) -> None:
+def test_by_ids_and_by_filter_at_once_means_both(
+    redrive: Redrive, database: Database
+) -> None:
     ids = [make_dead_letter(database.conn, kind) for kind in ("a", "a", "b")]
     done = redrive(
-        "dlq", "redrive", str(ids[0]), str(ids[2]), "--kind", "a", "--why", "x", "--yes", "--json"
+        "dlq",
+        "redrive",
+        str(ids[0]),
+        str(ids[2]),
+        "--kind",
+        "a",
+        "--why",
+        "x",
+        "--yes",
+        "--json",
     )
 
     assert done.json["redriven"] == 1
@@ -213,15 +250,29 @@ def test_enqueueing_from_a_pipe_is_all_or_nothing_per_chunk_and_counts(
     keyed = "\n".join(
         json.dumps({"kind": "mail", "idempotency_key": f"k{n % 3}"}) for n in range(9)
     )
-    assert redrive("enqueue", "-", "--json", stdin=keyed).json == {"read": 9, "created": 3}
+    assert redrive("enqueue", "-", "--json", stdin=keyed).json == {
+        "read": 9,
+        "created": 3,
+    }
     assert redrive("enqueue", "-", "--json", stdin="").json == {"read": 0, "created": 0}
 
 
 @pytest.mark.parametrize(
     "line",
-    ["[1]", "{", "null", "{}", '{"kind": 1}', '{"kind": "mail", "payload": 7}', "\x00", "\ufeff{}"],
+    [
+        "[1]",
+        "{",
+        "null",
+        "{}",
+        '{"kind": 1}',
+        '{"kind": "mail", "payload": 7}',
+        "\x00",
+        "\ufeff{}",
+    ],
 )
-def test_a_line_that_is_no_job_is_named(redrive: Redrive, database: Database, line: str) -> None:
+def test_a_line_that_is_no_job_is_named(
+    redrive: Redrive, database: Database, line: str
+) -> None:
     done = redrive("enqueue", "-", stdin='{"kind": "mail"}\n' + line + "\n")
 
     assert done.code == 64
@@ -269,10 +320,15 @@ def test_scheduled_runs_are_expected_from_the_installation_on(
         stats = database.value("select redrive.stats_v1('0')")
         return sorted(stats["expected"])
 
-    said = redrive("migrate", REDRIVE_PURGE_EVERY="0 3 * * 1", REDRIVE_REDRIVE_EVERY="15m")
+    said = redrive(
+        "migrate", REDRIVE_PURGE_EVERY="0 3 * * 1", REDRIVE_REDRIVE_EVERY="15m"
+    )
     assert said.code == 0, said.err
     assert expected() == ["purge", "redrive"]
-    assert (database.value(kept, "purge"), database.value(kept, "redrive")) == (7 * 86_400, 900)
+    assert (database.value(kept, "purge"), database.value(kept, "redrive")) == (
+        7 * 86_400,
+        900,
+    )
 
     assert redrive("migrate", "--redrive-every", "never").code == 0
     assert expected() == ["purge"]
@@ -288,7 +344,9 @@ def test_scheduled_runs_are_expected_from_the_installation_on(
 def test_a_broken_pipe_is_no_error(redrive: Redrive, database: Database) -> None:
     for _ in range(3):
         make_dead_letter(database.conn)
-    command = f"'{sys.executable}' -m redrive dlq ls --json --database-url '{database.url}'"
+    command = (
+        f"'{sys.executable}' -m redrive dlq ls --json --database-url '{database.url}'"
+    )
     done = subprocess.run(
         ["/bin/sh", "-c", f"{command} | head -n 1"],
         capture_output=True,

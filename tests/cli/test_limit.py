@@ -13,7 +13,9 @@ def test_a_limit_is_set_seen_and_removed(redrive: Redrive, database: Database) -
     given = ("--concurrency", "1", "--rate", "20/1m")
     done = redrive("limit", "set", "emails", *given, "--why", "the provider", "--yes")
     assert (done.code, done.out) == (0, "emails: 1 at once, 20/m\n")
-    redrive("limit", "set", "c:*", "--concurrency", "5", "--why", "one took all", "--yes")
+    redrive(
+        "limit", "set", "c:*", "--concurrency", "5", "--why", "one took all", "--yes"
+    )
     for _ in range(3):
         make_job(database.conn, "a.b")
     claim(database.conn, worker)
@@ -23,7 +25,10 @@ def test_a_limit_is_set_seen_and_removed(redrive: Redrive, database: Database) -
     assert rows["emails"] == {"concurrency": 1, "rate": "20/m", "used": 1, "waiting": 2}
     assert rows["c:*"]["used"] == 1
     assert redrive("queue", "ls", "--json").json["limited"] == 2
-    assert "of the scheduled, 2 are due and wait behind limits" in redrive("queue", "ls").out
+    assert (
+        "of the scheduled, 2 are due and wait behind limits"
+        in redrive("queue", "ls").out
+    )
     assert "20/m" in redrive("limit", "ls").out
     shown = redrive("job", "ls", "--state", "blocked", "--json").lines
     assert [row["waiting_for"] for row in shown] == ["limited"] * 2
@@ -42,7 +47,10 @@ def test_a_limit_is_set_seen_and_removed(redrive: Redrive, database: Database) -
     [
         (("emails", "--concurrency", "-1"), "0<=x<=1000000"),
         (("emails", "--rate", "20"), "must be written like 20/1m"),
-        (("Emails", "--rate", "20/s"), "must be like emails, customer:17 or customer:*"),
+        (
+            ("Emails", "--rate", "20/s"),
+            "must be like emails, customer:17 or customer:*",
+        ),
         (("emails",), "give --concurrency, --rate or both"),
     ],
 )
@@ -75,11 +83,16 @@ def test_a_limit_that_no_handler_has_jobs_for_is_set_and_said(
     done, again = redrive(*asked), redrive(*asked)
 
     assert (done.code, done.out) == (0, f"{name}: 1 at once\n")
-    assert done.err == f"redrive: no handler has jobs that count under {name!r} yet{said}\n"
+    assert (
+        done.err
+        == f"redrive: no handler has jobs that count under {name!r} yet{said}\n"
+    )
     assert again.err == ""
 
 
-@pytest.mark.parametrize("name", ["emails", "customer:17", "customer:*", "api:search", "api:*"])
+@pytest.mark.parametrize(
+    "name", ["emails", "customer:17", "customer:*", "api:search", "api:*"]
+)
 def test_of_a_limit_that_a_handler_has_jobs_for_nothing_is_said(
     redrive: Redrive, database: Database, name: str
 ) -> None:

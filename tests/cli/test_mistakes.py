@@ -42,7 +42,9 @@ def test_check_as_a_login_without_rights_says_which_it_lacks(
     name = psycopg.conninfo.conninfo_to_dict(login)["user"]
     if role:
         database.conn.execute(
-            sql.SQL("grant {} to {}").format(sql.Identifier(role), sql.Identifier(str(name)))
+            sql.SQL("grant {} to {}").format(
+                sql.Identifier(role), sql.Identifier(str(name))
+            )
         )
     done = redrive("check", REDRIVE_DATABASE_URL=login)
 
@@ -51,12 +53,17 @@ def test_check_as_a_login_without_rights_says_which_it_lacks(
     lines = done.out.splitlines()
     assert lines[0].startswith("ok   settings")
     assert lines[-1].startswith("bad  rights")
-    assert f"permission denied for {'table workers' if role else 'schema redrive'}" in lines[-1]
+    assert (
+        f"permission denied for {'table workers' if role else 'schema redrive'}"
+        in lines[-1]
+    )
     assert f"{name if role else 'this login'} may not look there" in lines[-1]
     assert "grant redrive_operator to it" in lines[-1]
 
 
-def test_a_command_without_rights_names_the_page_on_roles(redrive: Redrive, login: str) -> None:
+def test_a_command_without_rights_names_the_page_on_roles(
+    redrive: Redrive, login: str
+) -> None:
     done = redrive("queue", "ls", REDRIVE_DATABASE_URL=login)
 
     assert (done.code, len(done.err.splitlines())) == (1, 1)
@@ -83,7 +90,9 @@ def test_a_registry_that_raises_at_import_shows_where(
     arguments = {"policy": ("policy", "simulate"), "check": ("check",)}.get(
         command, ("worker", "--http-port", "0")
     )
-    done = redrive(*arguments, "--handlers", "broken_app:jobs", PYTHONPATH=str(tmp_path))
+    done = redrive(
+        *arguments, "--handlers", "broken_app:jobs", PYTHONPATH=str(tmp_path)
+    )
     said = done.out if command == "check" else done.err
     lines = [line for line in said.splitlines() if "{" not in line[:1]]
     # the process that imports them for a worker is told which, and not how they were named
@@ -91,7 +100,9 @@ def test_a_registry_that_raises_at_import_shows_where(
     (at,) = [n for n, line in enumerate(lines) if name in line]
 
     assert done.code == (1 if command == "check" else 64)
-    assert f"{name} is 'broken_app:jobs'; it cannot be imported: KeyError: " in lines[at]
+    assert (
+        f"{name} is 'broken_app:jobs'; it cannot be imported: KeyError: " in lines[at]
+    )
     assert [line.strip() for line in lines[at + 1 : at + 5]] == [
         f'File "{tmp_path}/broken_app.py", line 6, in <module>',
         "settings()",
@@ -103,10 +114,14 @@ def test_a_registry_that_raises_at_import_shows_where(
     assert "hunter2-canary" not in said
 
 
-def test_a_registry_with_a_syntax_error_shows_the_line(redrive: Redrive, tmp_path: Path) -> None:
+def test_a_registry_with_a_syntax_error_shows_the_line(
+    redrive: Redrive, tmp_path: Path
+) -> None:
     """U12"""
     (tmp_path / "typo_app.py").write_text("jobs = Handlers(\n")
-    done = redrive("policy", "simulate", "--handlers", "typo_app:jobs", PYTHONPATH=str(tmp_path))
+    done = redrive(
+        "policy", "simulate", "--handlers", "typo_app:jobs", PYTHONPATH=str(tmp_path)
+    )
 
     assert done.code == 64
     assert "it cannot be imported: SyntaxError: '(' was never closed" in done.err
@@ -120,8 +135,14 @@ def test_a_registry_with_a_syntax_error_shows_the_line(redrive: Redrive, tmp_pat
         ("near_app:job", "near_app has no job; it has jobs"),
         ("near_app:Path", "that is a type, not a Handlers registry; it has jobs"),
         ("near_app.py:jobs", "it must name a module, not a file: near_app:jobs"),
-        ("./shop/near_app.py:jobs", "it must name a module, not a file: shop.near_app:jobs"),
-        ("nere_app:jobs", "No module named 'nere_app'; go to where it is, or set PYTHONPATH"),
+        (
+            "./shop/near_app.py:jobs",
+            "it must name a module, not a file: shop.near_app:jobs",
+        ),
+        (
+            "nere_app:jobs",
+            "No module named 'nere_app'; go to where it is, or set PYTHONPATH",
+        ),
     ],
 )
 def test_a_registry_that_is_not_there_is_told_with_the_one_that_is(
@@ -150,7 +171,10 @@ def test_a_name_that_no_job_has_had_is_told_where_nothing_is_found(
         done = redrive(*command, *filters)
         assert (done.code, done.err.splitlines()) == (0, [kind, queue])
     assert redrive("dlq", "groups", *filters[:2]).err.splitlines() == [kind]
-    assert redrive("dlq", "ls", "--queue", "payments", "--kind", "invoice.charge").err == ""
+    assert (
+        redrive("dlq", "ls", "--queue", "payments", "--kind", "invoice.charge").err
+        == ""
+    )
     assert redrive("job", "ls", "--queue", "payments").err == ""
     assert "No such command 'jobs'. Did you mean 'job'?" in redrive("jobs", "ls").err
 
@@ -165,11 +189,17 @@ def test_a_queue_that_nobody_has_used_is_not_paused_by_a_slip(
     for command in (("pause", "paymnts"), ("set", "paymnts", "--fair-by", "tenant")):
         done = redrive("queue", *command, *why)
         assert done.code == 2
-        assert "no job has been in a queue 'paymnts' yet; did you mean payments?" in done.err
+        assert (
+            "no job has been in a queue 'paymnts' yet; did you mean payments?"
+            in done.err
+        )
     assert database.column("select queue from redrive.queues") == []
     assert redrive("queue", "pause", "nosuch", "--create", *why).code == 0
     assert redrive("queue", "pause", "payments", *why).code == 0
-    assert database.column("select queue from redrive.queues order by 1") == ["nosuch", "payments"]
+    assert database.column("select queue from redrive.queues order by 1") == [
+        "nosuch",
+        "payments",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +222,10 @@ def test_an_option_before_its_command_is_told_where_it_goes(
     option = next(word for word in meant.split() if word.startswith("--"))
 
     assert done.code == 64
-    assert done.err.splitlines()[-1] == f"Error: {option} goes after the command: redrive {meant}"
+    assert (
+        done.err.splitlines()[-1]
+        == f"Error: {option} goes after the command: redrive {meant}"
+    )
     assert "p4ss" not in done.err
 
 
@@ -258,14 +291,19 @@ def test_a_url_that_is_no_url_is_named_by_its_option(
     what = "does not parse" if url else "is empty"
 
     assert done.code == 64
-    assert done.err.splitlines()[-1].startswith(f"redrive: --database-url {what}; it must be a")
+    assert done.err.splitlines()[-1].startswith(
+        f"redrive: --database-url {what}; it must be a"
+    )
     assert "p4ss" not in done.err
 
 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("worker --handlers a:b --slots 0", "--slots is 0; it must be a whole number, 1 or more"),
+        (
+            "worker --handlers a:b --slots 0",
+            "--slots is 0; it must be a whole number, 1 or more",
+        ),
         ("worker --handlers a:b --runners -1", "--runners is -1; "),
         ("worker --handlers a:b --http-port 65536", "--http-port is 65536; "),
         ("worker --handlers a:b --queue A", "--queue holds 'A'; a queue must match"),
@@ -275,8 +313,14 @@ def test_a_url_that_is_no_url_is_named_by_its_option(
         ("console --demo --port 65536", "--port is 65536; "),
         ("queue ls --cell=", "--cell is ''; it must be text"),
         ("dlq note 1 seen --actor=", "--actor is ''; it must be text"),
-        ("policy simulate --handlers nosuch:jobs", "--handlers is 'nosuch:jobs'; it cannot be"),
-        ("campaign plan --kind a --handlers nosuch", "--handlers is 'nosuch'; it must be module:"),
+        (
+            "policy simulate --handlers nosuch:jobs",
+            "--handlers is 'nosuch:jobs'; it cannot be",
+        ),
+        (
+            "campaign plan --kind a --handlers nosuch",
+            "--handlers is 'nosuch'; it must be module:",
+        ),
     ],
 )
 def test_a_setting_that_was_typed_is_named_by_its_option(
@@ -289,9 +333,13 @@ def test_a_setting_that_was_typed_is_named_by_its_option(
     assert done.err.startswith(f"redrive: {said}")
 
 
-def test_a_variable_is_named_by_itself_beside_options_of_others(redrive: Redrive) -> None:
+def test_a_variable_is_named_by_itself_beside_options_of_others(
+    redrive: Redrive,
+) -> None:
     worker = ("worker", "--handlers", "a:b")
 
-    assert redrive(*worker, REDRIVE_SLOTS="0").err.startswith("redrive: REDRIVE_SLOTS is '0'; ")
+    assert redrive(*worker, REDRIVE_SLOTS="0").err.startswith(
+        "redrive: REDRIVE_SLOTS is '0'; "
+    )
     done = redrive(*worker, "--slots", "1", REDRIVE_QUEUES="A")
     assert done.err.startswith("redrive: REDRIVE_QUEUES holds 'A'")

@@ -41,7 +41,9 @@ def _variables(command: click.Command) -> dict[str, object]:
 @pytest.mark.parametrize("path", [("dlq", "ls"), ("dlq", "redrive"), ("purge",)])
 def test_every_filter_is_an_option(path: tuple[str, ...]) -> None:
     names = {"ids": "id", "holds": "where"}
-    filters = {f"--{names.get(f.name, f.name).replace('_', '-')}" for f in fields(Filter)}
+    filters = {
+        f"--{names.get(f.name, f.name).replace('_', '-')}" for f in fields(Filter)
+    }
 
     assert filters <= _variables(_command(*path)).keys()
 
@@ -65,13 +67,18 @@ def test_every_filter_narrows(database: Database) -> None:
 
     assert len(find(database.conn, Filter(limit=1))) == 1
     for name in conditions:
-        assert find(database.conn, Filter(**{name: NOTHING.get(name, ["nothing"])})) == [], name
+        assert (
+            find(database.conn, Filter(**{name: NOTHING.get(name, ["nothing"])})) == []
+        ), name
 
 
 def test_every_command_has_a_help_and_fits_on_a_line_of_the_list() -> None:
     runner = CliRunner()
     groups = [n for n in COMMANDS if isinstance(_command(n), click.Group)]
-    lists = [runner.invoke(cli, [*path, "--help"]).output for path in ([], *([g] for g in groups))]
+    lists = [
+        runner.invoke(cli, [*path, "--help"]).output
+        for path in ([], *([g] for g in groups))
+    ]
 
     for name in COMMANDS:
         assert runner.invoke(cli, [name, "--help"]).exit_code == 0, name

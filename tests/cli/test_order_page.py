@@ -29,7 +29,9 @@ def hold_key(conn: Connection) -> int:
     return worker
 
 
-def test_the_commands_of_the_page_run_in_their_order(redrive: Redrive, database: Database) -> None:
+def test_the_commands_of_the_page_run_in_their_order(
+    redrive: Redrive, database: Database
+) -> None:
     """U14."""
     worker = hold_key(database.conn)
     for queue in ("payments", "imports"):  # in use, as a reader's are
@@ -40,17 +42,23 @@ def test_the_commands_of_the_page_run_in_their_order(redrive: Redrive, database:
         ran = redrive(*shlex.split(command))
 
         assert (ran.code, ran.err) == (0, ""), command
-    assert database.column("select state from redrive.dead_letters order by redrives") == [
+    assert database.column(
+        "select state from redrive.dead_letters order by redrives"
+    ) == [
         "redriven",
         "dismissed",
     ]
-    assert database.rows("select queue, lanes, paused_at from redrive.queues order by 1") == [
+    assert database.rows(
+        "select queue, lanes, paused_at from redrive.queues order by 1"
+    ) == [
         ("imports", 1, None),
         ("payments", 16, None),
     ]
 
 
-def test_what_a_held_job_is_said_to_wait_for(redrive: Redrive, database: Database) -> None:
+def test_what_a_held_job_is_said_to_wait_for(
+    redrive: Redrive, database: Database
+) -> None:
     """U14."""
     hold_key(database.conn)
     (told,) = blocks("text")

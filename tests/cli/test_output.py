@@ -61,7 +61,9 @@ def test_no_repr_of_python_is_shown(value: Any, told: str):
 def test_an_exit_status_says_once_what_it_is():
     """U13: `exit exit status 3`."""
     detail = {"exit": "exit status 3", "peak_memory_bytes": 52 << 20, "running": [1, 2]}
-    failure = dict.fromkeys(("attempt", "at", "category", "worker", "error_class", "message"), "x")
+    failure = dict.fromkeys(
+        ("attempt", "at", "category", "worker", "error_class", "message"), "x"
+    )
     lines = list(show._failure(failure | {"detail": detail}))
 
     assert lines[2].strip() == "exit status 3, peak memory 52 MiB, running [1, 2]"
@@ -71,7 +73,16 @@ def test_a_note_and_a_version_have_their_instant_as_everything_else():
     """U13: 2026-11-22T14:30:17.800193+00:00."""
     said = NOW.isoformat(timespec="microseconds")
     group: dict[str, Any] = dict.fromkeys(
-        ("kind", "category", "error_class", "message", "open", "total", "first_seen", "last_seen"),
+        (
+            "kind",
+            "category",
+            "error_class",
+            "message",
+            "open",
+            "total",
+            "first_seen",
+            "last_seen",
+        ),
         "x",
     )
     group |= {
@@ -82,7 +93,9 @@ def test_a_note_and_a_version_have_their_instant_as_everything_else():
         "versions": {"1.0": said},
     }
 
-    assert f"  version 1.0 since {NOW.astimezone():%Y-%m-%d %H:%M:%S}" in list(show._group(group))
+    assert f"  version 1.0 since {NOW.astimezone():%Y-%m-%d %H:%M:%S}" in list(
+        show._group(group)
+    )
 
 
 def test_what_did_not_fail_has_no_line_of_a_failure(capsys: pytest.CaptureFixture[str]):
@@ -169,7 +182,9 @@ def test_help_says_when_a_why_is_required(path: str, command: click.Command):
     for option in command.params:
         if option.name == "why":
             assert isinstance(option, click.Option)
-            assert "[required" in (option.help or "") or "[default" in (option.help or ""), path
+            assert "[required" in (option.help or "") or "[default" in (
+                option.help or ""
+            ), path
 
 
 @pytest.mark.parametrize(("path", "command"), EVERY, ids=[path for path, _ in EVERY])
@@ -185,4 +200,6 @@ def test_completion_knows_the_commands():
 
     assert {item.value for item in known.get_completions([], "")} >= set(COMMANDS)
     assert [item.value for item in known.get_completions(["worker"], "l")] == ["ls"]
-    assert "--no-pager" in {item.value for item in known.get_completions(["dlq", "ls"], "--n")}
+    assert "--no-pager" in {
+        item.value for item in known.get_completions(["dlq", "ls"], "--n")
+    }

@@ -30,11 +30,19 @@ LIVE = frozenset({"docs/history.md", "docs/jobs.md", "docs/long-jobs.md"})
 GROUPS = ("3f9a6d0c1b2e4f58", "6439800f36c67e57", "df17fd890b63dfae")
 ENDS = (
     ("alerts/runbook.md", "", 2),  # names of the reader's own: nothing matches
-    ("docs/dead-letters.md", "campaign start 12", 2),  # that number went to the redrive above
+    (
+        "docs/dead-letters.md",
+        "campaign start 12",
+        2,
+    ),  # that number went to the redrive above
     ("docs/cells.md", "queue pause mail --cell", 64),  # no cells are here
     ("docs/encryption.md", "reencrypt", 64),  # a process reads its keys once: none
     ("docs/jobs.md", "job wait 17", 1),  # it was cancelled above
-    ("docs/long-jobs.md", "job wait 17", 3),  # an example of a handler that returns something
+    (
+        "docs/long-jobs.md",
+        "job wait 17",
+        3,
+    ),  # an example of a handler that returns something
     ("docs/roles.md", "audit verify --known", 1),  # a line of somebody else's log
 )
 """What may end with another code than 0: on which page, how it begins, and the code."""
@@ -49,7 +57,9 @@ def shown(block: Block) -> bool:
 def commands(page: str) -> Iterator[list[str]]:
     """What is typed after `redrive`."""
     for block in filter(shown, pages.blocks("sh", "bash", "console")):
-        for words in pages.arguments(pages.typed(block.shell)) if block.page == page else ():
+        for words in (
+            pages.arguments(pages.typed(block.shell)) if block.page == page else ()
+        ):
             if words[0] not in STAY or words[1:] == ["ls"]:
                 yield words
 
@@ -60,21 +70,28 @@ def prepare(conn: Connection, page: str) -> None:
     make_schedule(conn, "report.daily")
     for table, last in (("jobs", 16), ("campaigns", 11)):
         conn.execute(
-            "select setval(pg_get_serial_sequence('redrive.' || %s, 'id'), %s)", (table, last)
+            "select setval(pg_get_serial_sequence('redrive.' || %s, 'id'), %s)",
+            (table, last),
         )
     if page in LIVE:
         make_job(conn, "report.build")
         if page == "docs/long-jobs.md":
             complete(conn, worker, claim_one(conn, worker))
     for n in range(0 if page in LIVE else 9):
-        make_job(conn, payload={"currency": "XAU" if n % 3 else "EURO"}, queue="payments")
-        died = failure(category="bug" if n < 3 else "transient", fingerprint=GROUPS[n % 3])
+        make_job(
+            conn, payload={"currency": "XAU" if n % 3 else "EURO"}, queue="payments"
+        )
+        died = failure(
+            category="bug" if n < 3 else "transient", fingerprint=GROUPS[n % 3]
+        )
         bury(conn, worker, claim_one(conn, worker), failure=died)
     for queue in ("mail", "imports", "payments"):
         make_job(conn, "mail.send", queue=queue)
 
 
-@pytest.mark.parametrize("page", sorted(page for page in pages.pages() if any(commands(page))))
+@pytest.mark.parametrize(
+    "page", sorted(page for page in pages.pages() if any(commands(page)))
+)
 def test_commands(
     page: str,
     database: Database,
@@ -89,7 +106,10 @@ def test_commands(
     for name in ("dead.jsonl", "stdin", "jobs.jsonl"):
         Path(name).touch()
     for words in commands(page):
-        if words[:2] == ["campaign", "watch"]:  # it goes on until some worker has run the jobs
+        if words[:2] == [
+            "campaign",
+            "watch",
+        ]:  # it goes on until some worker has run the jobs
             continue
         with Path("stdin").open() as stdin:
             monkeypatch.setattr("sys.stdin", stdin)
@@ -97,5 +117,7 @@ def test_commands(
         said = capsys.readouterr()
         would_ask = code == 64 and "without a terminal it takes --yes" in said.err
         typed = " ".join(words)
-        known = {end for on, start, end in ENDS if page == on and typed.startswith(start)}
+        known = {
+            end for on, start, end in ENDS if page == on and typed.startswith(start)
+        }
         assert would_ask or code in {0, *known}, (typed, said)

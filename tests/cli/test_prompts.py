@@ -25,7 +25,9 @@ class Terminal:
     def __init__(self, url: str, *arguments: str) -> None:
         self._fd, theirs = pty.openpty()
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("REDRIVE_")
         }
         ours = {"REDRIVE_DATABASE_URL": url, "REDRIVE_ACTOR": "ada"}
         self.process = subprocess.Popen(
@@ -44,7 +46,9 @@ class Terminal:
         """Read until the pattern has been shown."""
         deadline = time.monotonic() + seconds
         while not re.search(pattern, self.shown):
-            ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._fd], [], [], max(0.0, deadline - time.monotonic())
+            )
             try:
                 chunk = os.read(self._fd, 4096) if ready else b""
             except OSError:  # the other side has closed
@@ -99,8 +103,12 @@ def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(
 
 
 @pytest.mark.parametrize("answer", ["y", "yes", "", "2", "33"])
-def test_anything_but_the_word_changes_nothing(database: Database, letters: list[int], answer: str):
-    terminal = Terminal(database.url, "dlq", "redrive", "--kind", "invoice.charge", "--why", "x")
+def test_anything_but_the_word_changes_nothing(
+    database: Database, letters: list[int], answer: str
+):
+    terminal = Terminal(
+        database.url, "dlq", "redrive", "--kind", "invoice.charge", "--why", "x"
+    )
     terminal.wait_for(r"Type '3' to go on")
     terminal.type(answer)
     code = terminal.end()
@@ -112,7 +120,9 @@ def test_anything_but_the_word_changes_nothing(database: Database, letters: list
 
 
 def test_ctrl_c_at_the_question_changes_nothing(database: Database, letters: list[int]):
-    terminal = Terminal(database.url, "dlq", "redrive", "--kind", "invoice.charge", "--why", "x")
+    terminal = Terminal(
+        database.url, "dlq", "redrive", "--kind", "invoice.charge", "--why", "x"
+    )
     terminal.wait_for(r"Type '3' to go on")
     os.write(terminal._fd, b"\x04")
     code = terminal.end()
@@ -123,7 +133,9 @@ def test_ctrl_c_at_the_question_changes_nothing(database: Database, letters: lis
 
 
 def test_a_purge_asks_too(database: Database, letters: list[int]):
-    database.value("select redrive.dismiss_v1(array[%s]::bigint[], 'ada', 'x')", letters[0])
+    database.value(
+        "select redrive.dismiss_v1(array[%s]::bigint[], 'ada', 'x')", letters[0]
+    )
     terminal = Terminal(database.url, "purge", "--older-than", "0d")
     terminal.wait_for(r"Type '1' to go on")
     terminal.type("1")
@@ -131,7 +143,10 @@ def test_a_purge_asks_too(database: Database, letters: list[int]):
 
     assert code == 0
     assert "1 purged" in terminal.shown
-    assert database.column("select id from redrive.dead_letters order by id") == letters[1:]
+    assert (
+        database.column("select id from redrive.dead_letters order by id")
+        == letters[1:]
+    )
 
 
 def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
@@ -140,11 +155,15 @@ def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
     job = make_job(database.conn, payload={"a": "\x1b[31mred\x07"})
     worker = make_worker(database.conn)
     evil = failure(
-        message="\x1b]0;owned\x07\x1b[2J\r\n\u009b31m", error_class="E\x1b[0m", detail={}
+        message="\x1b]0;owned\x07\x1b[2J\r\n\u009b31m",
+        error_class="E\x1b[0m",
+        detail={},
     )
     bury(database.conn, worker, claim_one(database.conn, worker), failure=evil)
     database.value("select redrive.note_v1(%s, 'ada', %s)", job, "\x1b[31mnote")
-    plain = re.compile(r"\x1b\[[0-9;]*m|[\t\r\n]")  # what the command itself colours with
+    plain = re.compile(
+        r"\x1b\[[0-9;]*m|[\t\r\n]"
+    )  # what the command itself colours with
     for arguments in (("dlq", "ls"), ("dlq", "show", str(job)), ("dlq", "groups")):
         terminal = Terminal(database.url, *arguments)
         code = terminal.end()
@@ -156,7 +175,9 @@ def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
         assert "\x1b[31m" not in terminal.shown
 
 
-def test_a_campaign_is_watched_in_a_line(database: Database, letters: list[int]) -> None:
+def test_a_campaign_is_watched_in_a_line(
+    database: Database, letters: list[int]
+) -> None:
     """U7: what came of it so far, how fast, and how long it still takes."""
     made = campaigns.plan(database.conn, Filter(), actor="ada").plan
     assert made is not None
@@ -172,10 +193,14 @@ def test_a_campaign_is_watched_in_a_line(database: Database, letters: list[int])
     assert terminal.end() == 0
 
 
-def test_dead_letters_of_others_come_in_after_the_answer(database: Database, tmp_path: Path):
+def test_dead_letters_of_others_come_in_after_the_answer(
+    database: Database, tmp_path: Path
+):
     """They are read twice: what was shown is what comes."""
     file = tmp_path / "dead.jsonl"
-    file.write_text('{"kind": "a", "payload": {"n": 1}}\n{"kind": "a", "payload": {"n": 2}}\n')
+    file.write_text(
+        '{"kind": "a", "payload": {"n": 1}}\n{"kind": "a", "payload": {"n": 2}}\n'
+    )
     terminal = Terminal(database.url, "dlq", "import", str(file), "--source", "sqs")
     terminal.wait_for(r"Import 2 dead letters\? Type '2' to go on: ")
 

@@ -67,7 +67,9 @@ def test_the_first_screen_of_the_readme_is_what_happens(
     """All of it is real, on a Postgres of its own: some six seconds."""
     page = (ROOT / "README.md").read_text()
     block = re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
-    install, first, after = re.split(r"^\$ (?=redrive quickstart|make)", block, flags=re.MULTILINE)
+    install, first, after = re.split(
+        r"^\$ (?=redrive quickstart|make)", block, flags=re.MULTILINE
+    )
     monkeypatch.chdir(tmp_path)
     assert install.startswith("$ pip install 'redrive[embedded]'")
     written, make = first.splitlines(), after.splitlines()
@@ -76,7 +78,9 @@ def test_the_first_screen_of_the_readme_is_what_happens(
     assert capsys.readouterr().out.splitlines() == written[1:]
 
     # no redrive there
-    happened = said_by(shlex.split(make[0]), tmp_path, PATH="/usr/bin:/bin", COLUMNS="80")
+    happened = said_by(
+        shlex.split(make[0]), tmp_path, PATH="/usr/bin:/bin", COLUMNS="80"
+    )
     assert missing("\n".join(make[1:]), happened) == []
 
 
@@ -99,7 +103,9 @@ def test_the_first_minutes_are_those_of_the_tutorial() -> None:
     page = iter(first_minutes.PAGE.read_text().splitlines())
     typed = [f"$ {shown}".splitlines()[0] for shown, _ in first_minutes.commands()]
 
-    assert [each for each in typed if not any(line.startswith(each) for line in page)] == []
+    assert [
+        each for each in typed if not any(line.startswith(each) for line in page)
+    ] == []
 
 
 def test_it_keeps_what_is_there_unless_told(
@@ -146,7 +152,10 @@ def test_another_machine_makes_an_environment_of_the_same_version(
         text=True,
         check=True,
     ).stdout
-    assert ".venv/bin/python -m pip install --quiet --requirement requirements.txt" in planned
+    assert (
+        ".venv/bin/python -m pip install --quiet --requirement requirements.txt"
+        in planned
+    )
     needed = (tmp_path / "orders" / "requirements.txt").read_text()
     assert f"redrive[embedded]=={version('redrive')}\n" in needed
 

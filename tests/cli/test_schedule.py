@@ -29,11 +29,17 @@ def test_ls_tells_what_comes_next_and_who_declares_it(
     listed = redrive("schedule", "ls", "--json").json
 
     assert listed.keys() == LISTED
-    assert (listed["name"], listed["kind"], listed["cron"], listed["tz"], listed["catch_up"]) == (
-        *("report.daily", "report", "0 7 * * *", "UTC", "one"),
-    )
+    assert (
+        listed["name"],
+        listed["kind"],
+        listed["cron"],
+        listed["tz"],
+        listed["catch_up"],
+    ) == (*("report.daily", "report", "0 7 * * *", "UTC", "one"),)
     assert (listed["state"], listed["versions"]) == ("active", ["1"])
-    assert datetime.fromisoformat(listed["next_at"]) == datetime(2030, 1, 1, 7, tzinfo=UTC)
+    assert datetime.fromisoformat(listed["next_at"]) == datetime(
+        2030, 1, 1, 7, tzinfo=UTC
+    )
     store.retire(database.conn, worker)
 
     shown = redrive("schedule", "ls", COLUMNS="120").out
@@ -67,12 +73,17 @@ def test_pause_resume_and_now_are_on_record(
     said = ("report.daily", "--why", "stocktaking", "--yes", "--json")
     assert redrive("schedule", "pause", *said).json == {"matched": 1, "paused": 1}
     listed = redrive("schedule", "ls", "--json").json
-    assert (listed["state"], listed["paused_by"], listed["paused_why"], listed["next_at"]) == (
-        *("paused", "tester", "stocktaking", None),
-    )
+    assert (
+        listed["state"],
+        listed["paused_by"],
+        listed["paused_why"],
+        listed["next_at"],
+    ) == (*("paused", "tester", "stocktaking", None),)
     job = database.value("select coalesce(max(id), 0) + 1 from redrive.jobs")
     assert redrive("schedule", "now", *said).json == {"matched": 1, "jobs": [job]}
-    assert "report.daily: paused by tester: stocktaking" in redrive("schedule", "ls").out
+    assert (
+        "report.daily: paused by tester: stocktaking" in redrive("schedule", "ls").out
+    )
     assert redrive("schedule", "resume", *said).json == {"matched": 1, "resumed": 1}
     assert redrive("schedule", "resume", *said).json == {"matched": 1, "resumed": 0}
 
@@ -98,7 +109,9 @@ def test_the_story_of_a_job_names_its_schedule_and_its_slot(
     slot = datetime(2026, 11, 22, 7, tzinfo=UTC)
     database.rows("update redrive.schedules set next_at = %s", slot)
     (due,) = store.due_schedules(database.conn)
-    (job,) = store.fire_schedule(database.conn, due, [slot], slot + timedelta(days=1)) or []
+    (job,) = (
+        store.fire_schedule(database.conn, due, [slot], slot + timedelta(days=1)) or []
+    )
     told = {"name": "report.daily", "scheduled_for": "2026-11-22T07:00:00Z"}
     text = "enqueued by schedule report.daily for 2026-11-22T07:00:00Z"
 

@@ -61,7 +61,12 @@ def test_help_of_a_command_imports_no_other_command_and_reads_no_settings() -> N
 
     assert "frozen" in imported, "its end costs a sixteenth of the CPU less"
     assert "redrive.cli.jobs.queue" in imported
-    unused = {"redrive.cli.dead_letters.dlq", "redrive.settings", "pydantic", "pydantic_settings"}
+    unused = {
+        "redrive.cli.dead_letters.dlq",
+        "redrive.settings",
+        "pydantic",
+        "pydantic_settings",
+    }
     assert imported & {*unused, *NEVER, "rich"} == set()
 
 
@@ -71,17 +76,37 @@ def test_a_worker_keeps_nothing_that_its_supervisor_does_not_use(
     """Each module stays in memory for as long as the worker runs; a child reads the settings."""
     code = "import redrive\njobs = redrive.Handlers()\njobs.handle('idle')(lambda payload: None)\n"
     (tmp_path / "idle_jobs.py").write_text(code)
-    worker = ["worker", "--until-empty", "--http-port", "0", "--handlers", "idle_jobs:jobs"]
+    worker = [
+        "worker",
+        "--until-empty",
+        "--http-port",
+        "0",
+        "--handlers",
+        "idle_jobs:jobs",
+    ]
     imported = _imported(PROGRAM, *worker, "--database-url", database.url, cwd=tmp_path)
 
     assert {"psycopg", "redrive.worker.supervisor.loop"} <= imported
-    unused = {"cronsim", "cryptography", "difflib", "jsonpatch", "opentelemetry", "packaging"}
+    unused = {
+        "cronsim",
+        "cryptography",
+        "difflib",
+        "jsonpatch",
+        "opentelemetry",
+        "packaging",
+    }
     assert imported & {*unused, "pydantic", "redrive.settings", "rich"} == set()
 
 
 def test_an_exporter_keeps_no_library_that_reads_settings(database: Database) -> None:
     """They took 10 MiB of 47."""
-    command = ["exporter", "--http-port", str(free_port()), "--database-url", database.url]
+    command = [
+        "exporter",
+        "--http-port",
+        str(free_port()),
+        "--database-url",
+        database.url,
+    ]
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *command],
         stdout=subprocess.PIPE,
@@ -130,6 +155,8 @@ def test_all_that_redrive_offers_is_there_when_asked_for() -> None:
     """U13: imported when asked for, under the names that it says it has."""
     found = {name: getattr(redrive, name) for name in redrive.__all__}
 
-    assert found["enqueue"].__name__ == "enqueue"  # a function, not the module of its name
+    assert (
+        found["enqueue"].__name__ == "enqueue"
+    )  # a function, not the module of its name
     assert found["Handlers"].__name__ == "Handlers"
     assert not hasattr(redrive, "nothing")

@@ -18,7 +18,14 @@ from redrive.dry_run import confine
 from redrive.rules.attempts.failure import describe
 from tests.cli import tried
 from tests.cli.conftest import Redrive
-from tests.factories import bury, claim, failure, make_dead_letter, make_job, make_worker
+from tests.factories import (
+    bury,
+    claim,
+    failure,
+    make_dead_letter,
+    make_job,
+    make_worker,
+)
 from tests.postgres import Database
 
 PLAN = ("campaign", "plan", "--handlers", "tests.cli.tried:jobs")
@@ -66,7 +73,9 @@ def test_no_way_out_is_open(
     assert not any(found.values())
 
 
-def test_how_they_end_is_counted_and_nothing_is_kept(redrive: Redrive, database: Database) -> None:
+def test_how_they_end_is_counted_and_nothing_is_kept(
+    redrive: Redrive, database: Database
+) -> None:
     payload = {"currency": "XAU", "token": "s3cr3t-t0ken", "n": 1, "seconds": 1}
     for kind in ("mended", "mended.async", "slow", "slow.async", "crash", "bug"):
         make_dead_letter(database.conn, kind, payload)
@@ -77,7 +86,11 @@ def test_how_they_end_is_counted_and_nothing_is_kept(redrive: Redrive, database:
     found = try_all(redrive)
 
     bug = "ValueError: no such currency: XAU, token=[redacted]"
-    assert (found["returned"], found["stopped_at_call"], found["timed_out"]) == (2, 0, 2)
+    assert (found["returned"], found["stopped_at_call"], found["timed_out"]) == (
+        2,
+        0,
+        2,
+    )
     assert found["failed"] == {bug: 2, "RunnerLost: its process died: exit status 3": 1}
     assert found["again"] == 1
     assert everything(database) == before
@@ -99,8 +112,17 @@ def died_so(database: Database, payload: dict[str, Any]) -> None:
 
 
 def everything(database: Database) -> list[Any]:
-    tables = ("jobs", "dead_letters", "failures", "side_effects", "checkpoints", "audit")
-    return [database.rows(f"select * from redrive.{table} order by 1") for table in tables]
+    tables = (
+        "jobs",
+        "dead_letters",
+        "failures",
+        "side_effects",
+        "checkpoints",
+        "audit",
+    )
+    return [
+        database.rows(f"select * from redrive.{table} order by 1") for table in tables
+    ]
 
 
 def test_it_is_said_what_it_means(redrive: Redrive, database: Database) -> None:
@@ -114,14 +136,22 @@ def test_it_is_said_what_it_means(redrive: Redrive, database: Database) -> None:
     assert "what comes after an outgoing call nobody knows" in said
 
 
-def test_of_each_group_the_oldest_then_the_newest(redrive: Redrive, database: Database) -> None:
+def test_of_each_group_the_oldest_then_the_newest(
+    redrive: Redrive, database: Database
+) -> None:
     for n in range(4):
         make_dead_letter(database.conn, "bug", {"currency": f"A{n}", "token": ""})
     other = make_dead_letter(database.conn, "bug", {"currency": "other", "token": ""})
-    database.rows("update redrive.dead_letters set fingerprint = 'b' where id = %s", other)
+    database.rows(
+        "update redrive.dead_letters set fingerprint = 'b' where id = %s", other
+    )
     found = redrive(*PLAN, "--try", "3", "--json").json["tried"]["failed"]
 
-    assert sorted(cause[30:] for cause in found) == ["A0, token=", "A3, token=", "other, token="]
+    assert sorted(cause[30:] for cause in found) == [
+        "A0, token=",
+        "A3, token=",
+        "other, token=",
+    ]
 
 
 def test_what_is_encrypted_is_opened(redrive: Redrive, database: Database) -> None:
@@ -149,10 +179,15 @@ def test_files_stay_and_temporary_ones_are_written(
     assert [cause.partition(":")[0] for cause in found["failed"]] == ["PermissionError"]
 
 
-def test_without_handlers_nothing_is_tried(redrive: Redrive, database: Database) -> None:
+def test_without_handlers_nothing_is_tried(
+    redrive: Redrive, database: Database
+) -> None:
     make_dead_letter(database.conn, "bug")
     refused = redrive("campaign", "plan", "--try", "3")
-    assert (refused.code, "say --handlers MODULE:ATTRIBUTE, too" in refused.err) == (64, True)
+    assert (refused.code, "say --handlers MODULE:ATTRIBUTE, too" in refused.err) == (
+        64,
+        True,
+    )
     assert redrive(*PLAN, "--try", "101").code == 64
     assert "tried" not in redrive(*PLAN, "--json").json
 
@@ -197,7 +232,9 @@ def test_the_other_numbers_of_the_same_calls_end_it(tmp_path: Path) -> None:
 def test_where_the_kernel_refuses_nothing_is_run(tmp_path: Path) -> None:
     """A second listener is refused: whoever is confined cannot confine."""
     ours, theirs = socket.socketpair()
-    program = "from redrive.dry_run.runner import *; ConfinedRunner('tests.cli.tried:jobs')"
+    program = (
+        "from redrive.dry_run.runner import *; ConfinedRunner('tests.cli.tried:jobs')"
+    )
     arguments = [str(theirs.fileno()), str(tmp_path), sys.executable, "-c", program]
     with ours, theirs:
         ran = subprocess.run(
@@ -209,4 +246,7 @@ def test_where_the_kernel_refuses_nothing_is_run(tmp_path: Path) -> None:
             check=False,
         )
 
-    assert "--try: handlers cannot be confined here: the kernel refuses seccomp" in ran.stderr
+    assert (
+        "--try: handlers cannot be confined here: the kernel refuses seccomp"
+        in ran.stderr
+    )

@@ -5,12 +5,18 @@ from tests.factories import make_worker, silence
 from tests.postgres import Database
 
 
-def test_workers_are_listed_with_what_they_do(redrive: Redrive, database: Database) -> None:
+def test_workers_are_listed_with_what_they_do(
+    redrive: Redrive, database: Database
+) -> None:
     """U15: a list of workers was missed."""
     worker = make_worker(database.conn, "host/1", ttl=30)
     database.conn.execute(
         "update redrive.workers set progress = %s, inflight = 2, kinds = %s, queues = %s",
-        ('{"slots": 16, "asked": 1, "running": {}}', ["a.b", "c", "d", "e", "f"], ["mail"]),
+        (
+            '{"slots": 16, "asked": 1, "running": {}}',
+            ["a.b", "c", "d", "e", "f"],
+            ["mail"],
+        ),
     )
     (row,) = redrive("worker", "ls", "--json").lines
     age = row.pop("heartbeat_age_seconds")
@@ -40,17 +46,24 @@ def test_a_worker_that_drains_is_silent_or_lost_is_told_so(
     for name in ("drains", "silent", "lost"):
         make_worker(database.conn, name, ttl=30)
     database.conn.execute(
-        "update redrive.workers set progress = %s where name = 'drains'", ('{"draining": true}',)
+        "update redrive.workers set progress = %s where name = 'drains'",
+        ('{"draining": true}',),
     )
     silent = database.value("select id from redrive.workers where name = 'silent'")
     silence(database.conn, silent, 60)
-    database.conn.execute("update redrive.workers set lost_at = now() where name = 'lost'")
+    database.conn.execute(
+        "update redrive.workers set lost_at = now() where name = 'lost'"
+    )
 
-    rows = {row["name"]: row["state"] for row in redrive("worker", "ls", "--json").lines}
+    rows = {
+        row["name"]: row["state"] for row in redrive("worker", "ls", "--json").lines
+    }
     assert rows == {"drains": "draining", "silent": "silent", "lost": "lost"}
 
 
-def test_without_workers_it_says_so_and_worker_still_wants_handlers(redrive: Redrive) -> None:
+def test_without_workers_it_says_so_and_worker_still_wants_handlers(
+    redrive: Redrive,
+) -> None:
     """8.2: the first line of `worker` stays the worker itself."""
     assert redrive("worker", "ls").out == "no worker\n"
     ran = redrive("worker")

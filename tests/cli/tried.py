@@ -42,7 +42,9 @@ def mended(payload: Payload, job: Job) -> None:
 
 @jobs.handle("mended.async")
 async def mended_async(payload: Payload, job: Job) -> str:
-    await asyncio.gather(asyncio.sleep(0), asyncio.to_thread(job.checkpoint, {"n": payload["n"]}))
+    await asyncio.gather(
+        asyncio.sleep(0), asyncio.to_thread(job.checkpoint, {"n": payload["n"]})
+    )
     return "done"
 
 
@@ -71,7 +73,9 @@ def call_and_say_nothing(payload: Payload) -> None:
 
 @jobs.handle("call.curl")
 def call_by_another_program(payload: Payload) -> None:
-    program = f"import socket; socket.create_connection(('127.0.0.1', {payload['port']}))"
+    program = (
+        f"import socket; socket.create_connection(('127.0.0.1', {payload['port']}))"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kubernetes import HELMS, HERE, ROOT, Release, installed, look, run, unique
+from tests.cluster.kubernetes import (
+    HELMS,
+    HERE,
+    ROOT,
+    Release,
+    installed,
+    look,
+    run,
+    unique,
+)
 
 IS_ASKED_FOR = "CLUSTER_LOAD_IMAGE" in os.environ and "KUBECONFIG" in os.environ
 collect_ignore_glob = [] if IS_ASKED_FOR else ["test_*.py"]
@@ -27,11 +36,15 @@ def images() -> tuple[str, str]:
     """Our image and one derived from it with handlers, tagged by content, both in the cluster."""
     ours = os.environ.get("CLUSTER_IMAGE") or _build(REPOSITORY, ROOT)
     derived = _build(
-        f"{REPOSITORY}-shop", HERE, f"FROM {ours}\nCOPY --chown=0:0 handlers.py /app/shop.py\n"
+        f"{REPOSITORY}-shop",
+        HERE,
+        f"FROM {ours}\nCOPY --chown=0:0 handlers.py /app/shop.py\n",
     )
     # A Postgres that is named may be one that no registry has.
     postgres = (
-        [os.environ["CLUSTER_POSTGRES_IMAGE"]] if "CLUSTER_POSTGRES_IMAGE" in os.environ else []
+        [os.environ["CLUSTER_POSTGRES_IMAGE"]]
+        if "CLUSTER_POSTGRES_IMAGE" in os.environ
+        else []
     )
     for image in (ours, derived, *postgres):
         run(*shlex.split(os.environ["CLUSTER_LOAD_IMAGE"]), image, seconds=300)
@@ -46,7 +59,13 @@ def _build(repository: str, context: Path, dockerfile: str | None = None) -> str
     if dockerfile is not None:
         arguments += ["--file", "-"]
     identity = run(
-        "docker", "build", "--quiet", *arguments, str(context), stdin=dockerfile, seconds=900
+        "docker",
+        "build",
+        "--quiet",
+        *arguments,
+        str(context),
+        stdin=dockerfile,
+        seconds=900,
     ).strip()
     image = f"{repository}:{identity.removeprefix('sha256:')[:12]}"
     run("docker", "tag", identity, image)
@@ -58,7 +77,11 @@ def settings(images: tuple[str, str]) -> list[str]:
     """Options of helm install."""
     ours, derived = images
     repository, _, tag = ours.rpartition(":")
-    chosen = {"image.repository": repository, "image.tag": tag, "workers.hungry.image": derived}
+    chosen = {
+        "image.repository": repository,
+        "image.tag": tag,
+        "workers.hungry.image": derived,
+    }
     if postgres := os.environ.get("CLUSTER_POSTGRES_IMAGE"):
         chosen["postgres.trial.image"] = postgres
     crds = run("kubectl", "get", "crd", "--output", "name")
@@ -69,7 +92,9 @@ def settings(images: tuple[str, str]) -> list[str]:
     }.items():
         if f"{crd}.monitoring.coreos.com" in crds:
             chosen[f"monitoring.{value}.enabled"] = "true"
-    pairs = [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
+    pairs = [
+        part for name, value in chosen.items() for part in ("--set", f"{name}={value}")
+    ]
     return ["--values", str(HERE / "values.yaml"), *pairs]
 
 

@@ -20,7 +20,10 @@ HELMS = shlex.split(os.environ.get("HELM", "helm"))
 
 
 def run(
-    *command: str, stdin: str | None = None, seconds: float = 120, stderr: int = subprocess.PIPE
+    *command: str,
+    stdin: str | None = None,
+    seconds: float = 120,
+    stderr: int = subprocess.PIPE,
 ) -> str:
     """Run a command to its end; what it printed. A failure shows all of it."""
     done = subprocess.run(
@@ -48,7 +51,9 @@ def eventually(
     """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}; at last: {value!r}"
+        assert time.monotonic() < deadline, (
+            f"not within {seconds} s: {what}; at last: {value!r}"
+        )
         time.sleep(every)
     return value
 
@@ -70,7 +75,9 @@ class Release:
     # ------------------------------------------------------------------ the tools
 
     def run_helm(self, *arguments: str, seconds: float = 660) -> str:
-        return run(self.helm, *arguments, "--namespace", self.namespace, seconds=seconds)
+        return run(
+            self.helm, *arguments, "--namespace", self.namespace, seconds=seconds
+        )
 
     def install(self, *settings: str) -> str:
         return self._apply("install", *settings)
@@ -80,7 +87,9 @@ class Release:
 
     def _apply(self, verb: str, *settings: str) -> str:
         waiting = ("--wait", "--timeout", "10m")
-        return self.run_helm(verb, self.name, str(CHART), *self.settings, *settings, *waiting)
+        return self.run_helm(
+            verb, self.name, str(CHART), *self.settings, *settings, *waiting
+        )
 
     def test(self) -> str:
         """Run helm test; what it and its pods printed. Helm hands logs on to stderr."""
@@ -94,13 +103,22 @@ class Release:
             stderr=subprocess.STDOUT,
         )
 
-    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, seconds: float = 120
+    ) -> str:
         return run(
-            "kubectl", "--namespace", self.namespace, *arguments, stdin=stdin, seconds=seconds
+            "kubectl",
+            "--namespace",
+            self.namespace,
+            *arguments,
+            stdin=stdin,
+            seconds=seconds,
         )
 
     def get(self, what: str, *arguments: str) -> list[dict[str, Any]]:
-        return json.loads(self.kubectl("get", what, *arguments, "--output", "json"))["items"]
+        return json.loads(self.kubectl("get", what, *arguments, "--output", "json"))[
+            "items"
+        ]
 
     def pods(self, component: str, *arguments: str) -> list[dict[str, Any]]:
         selector = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
@@ -108,7 +126,11 @@ class Release:
 
     def staying(self, component: str) -> list[dict[str, Any]]:
         """The pods that nobody has asked to go."""
-        return [pod for pod in self.pods(component) if "deletionTimestamp" not in pod["metadata"]]
+        return [
+            pod
+            for pod in self.pods(component)
+            if "deletionTimestamp" not in pod["metadata"]
+        ]
 
     def workers(self, pool: str = "main") -> list[str]:
         """Names of the pool's pods that are ready and are to stay."""
@@ -135,11 +157,14 @@ class Release:
 
     def redrive(self, *arguments: str) -> str:
         """Run a command where the documentation says to: in the exporter's pod."""
-        return self.kubectl("exec", f"deploy/{self.name}-exporter", "--", "redrive", *arguments)
+        return self.kubectl(
+            "exec", f"deploy/{self.name}-exporter", "--", "redrive", *arguments
+        )
 
     def dead_letters(self, *filters: str) -> list[dict[str, Any]]:
         return [
-            json.loads(line) for line in self.redrive("dlq", "ls", "--json", *filters).splitlines()
+            json.loads(line)
+            for line in self.redrive("dlq", "ls", "--json", *filters).splitlines()
         ]
 
     def metrics(self) -> str:
@@ -147,20 +172,24 @@ class Release:
             "from urllib.request import urlopen;"
             " print(urlopen('http://127.0.0.1:9808/metrics', timeout=10).read().decode())"
         )
-        return self.kubectl("exec", f"deploy/{self.name}-exporter", "--", "python3", "-c", code)
+        return self.kubectl(
+            "exec", f"deploy/{self.name}-exporter", "--", "python3", "-c", code
+        )
 
     def job_log(self, job: str) -> str:
         """Wait for a Job to succeed; what the pod printed that did, which need not be its first."""
         ended = eventually(f"job {job} ends", lambda: self._ended(job))
         pods = ("--selector", f"batch.kubernetes.io/job-name={job}")
-        assert ended == "Complete", self.kubectl("logs", *pods, "--prefix", "--tail", "-1")
+        assert ended == "Complete", self.kubectl(
+            "logs", *pods, "--prefix", "--tail", "-1"
+        )
         [pod] = self.get("pods", *pods, "--field-selector", "status.phase=Succeeded")
         return self.kubectl("logs", pod["metadata"]["name"])
 
     def _ended(self, job: str) -> str | None:
-        conditions = json.loads(self.kubectl("get", "job", job, "--output", "json"))["status"].get(
-            "conditions", []
-        )
+        conditions = json.loads(self.kubectl("get", "job", job, "--output", "json"))[
+            "status"
+        ].get("conditions", [])
         ends = [
             c["type"]
             for c in conditions
@@ -282,7 +311,16 @@ def look(release: Release) -> str:
     commands = [
         ("get", "pods,jobs", "--output", "wide"),
         ("get", "events", "--sort-by", ".lastTimestamp"),
-        ("logs", "--selector", ours, "--prefix", "--tail", "30", "--max-log-requests", "50"),
+        (
+            "logs",
+            "--selector",
+            ours,
+            "--prefix",
+            "--tail",
+            "30",
+            "--max-log-requests",
+            "50",
+        ),
     ]
     texts = []
     for command in commands:

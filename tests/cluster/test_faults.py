@@ -30,22 +30,31 @@ def test_a_drained_node_loses_nothing_and_burns_no_attempt(fleet: Release) -> No
         "--ignore-daemonsets",
     )
     with subprocess.Popen(
-        (*command, "--timeout", "300s"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        (*command, "--timeout", "300s"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as drain:
         try:
             eventually(
                 "the first eviction",
-                lambda: old - {pod["metadata"]["name"] for pod in fleet.staying("worker")},
+                lambda: (
+                    old - {pod["metadata"]["name"] for pod in fleet.staying("worker")}
+                ),
             )
         finally:
-            run("kubectl", "uncordon", node)  # the only node, perhaps: the next ones need it
+            run(
+                "kubectl", "uncordon", node
+            )  # the only node, perhaps: the next ones need it
         said, _ = drain.communicate(timeout=320)
 
     assert drain.returncode == 0, said
     ends = fleet.wait_for_ends(jobs)
     eventually("new workers", lambda: len(fleet.workers()) == 2)
     assert old.isdisjoint(fleet.workers()), said
-    assert [row for row in ends if row[0] in held and row[2] == 1] == [], "not given back"
+    assert [row for row in ends if row[0] in held and row[2] == 1] == [], (
+        "not given back"
+    )
     assert [row for row in ends if row[1] != 1] == [], "an attempt was burned"
     assert sorted(row[0] for row in ends) == sorted(jobs), "lost, or ended twice"
     assert fleet.dead_letters() == []
@@ -87,7 +96,11 @@ def test_a_job_that_eats_the_memory_dies_alone(fleet: Release) -> None:
         every=2,
     )
 
-    assert (dead["id"], dead["reason"], dead["category"]) == (glutton, "killed_worker", "lost")
+    assert (dead["id"], dead["reason"], dead["category"]) == (
+        glutton,
+        "killed_worker",
+        "lost",
+    )
     assert len(fleet.ledger([glutton], "start")) == 3
     shown = fleet.redrive("dlq", "show", str(glutton))
     print(shown)

@@ -63,7 +63,9 @@ def test_a_password_is_rotated_and_no_pod_is_restarted(fleet: Release) -> None:
 def test_a_database_is_restored_under_its_workers(fleet: Release) -> None:
     eventually("two workers", lambda: len(fleet.workers()) == 2)
     fleet.wait_for_ends(fleet.enqueue("shop.work", 8))
-    in_postgres(fleet, f"pg_dump --username {OWNER} --format custom --file /tmp/backup redrive")
+    in_postgres(
+        fleet, f"pg_dump --username {OWNER} --format custom --file /tmp/backup redrive"
+    )
     forgotten = fleet.enqueue("shop.work", 20)
     fleet.wait_for_ends(forgotten)
     before = fleet.restarts()
@@ -85,7 +87,9 @@ def test_workers_are_scaled_to_none_and_back(fleet: Release) -> None:
     deployment = f"deploy/{fleet.name}-worker-main"
     fleet.kubectl("scale", deployment, "--replicas", "0")
     # One that is asked to go may claim until it has heard so.
-    eventually("no worker", lambda: fleet.get("pods", "--selector", "redrive/pool=main") == [])
+    eventually(
+        "no worker", lambda: fleet.get("pods", "--selector", "redrive/pool=main") == []
+    )
     jobs = fleet.enqueue("shop.work", 10)
 
     ready = 'redrive_queue_depth{queue="default",state="ready"} 10.0'

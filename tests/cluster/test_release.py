@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.kubernetes import CHART, CONSOLE_TOKEN, ROOT, Release, eventually, run
+from tests.cluster.kubernetes import (
+    CHART,
+    CONSOLE_TOKEN,
+    ROOT,
+    Release,
+    eventually,
+    run,
+)
 
 DOCS = ROOT / "docs" / "kubernetes.md"
 COMPONENTS = {"worker", "exporter", "console", "migrate", "postgres"}
@@ -47,20 +54,29 @@ def redrive_now(release: Release, job: str, kind: str, more: str = "") -> str:
 
 def added(text: str, kind: str) -> float:
     """What /metrics says was dead-lettered of a kind."""
-    pattern = rf'^redrive_dlq_added_total\{{[^}}]*kind="{re.escape(kind)}"[^}}]*\}} (\S+)$'
+    pattern = (
+        rf'^redrive_dlq_added_total\{{[^}}]*kind="{re.escape(kind)}"[^}}]*\}} (\S+)$'
+    )
     return sum(map(float, re.findall(pattern, text, re.MULTILINE)))
 
 
 def objective(text: str, name: str) -> float:
     found = re.search(
-        rf'^redrive_queue_objective\{{[^}}]*objective="{name}"[^}}]*\}} (\S+)$', text, re.MULTILINE
+        rf'^redrive_queue_objective\{{[^}}]*objective="{name}"[^}}]*\}} (\S+)$',
+        text,
+        re.MULTILINE,
     )
     assert found, f"no objective {name} in\n{text}"
     return float(found[1])
 
 
-def test_a_namespace_that_enforces_restricted_accepts_every_pod(release: Release) -> None:
-    ran = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in release.get("pods")}
+def test_a_namespace_that_enforces_restricted_accepts_every_pod(
+    release: Release,
+) -> None:
+    ran = {
+        pod["metadata"]["labels"]["app.kubernetes.io/component"]
+        for pod in release.get("pods")
+    }
     events = [event.get("message", "") for event in release.get("events")]
     refused = [message for message in events if "violates PodSecurity" in message]
 
@@ -74,7 +90,9 @@ def test_no_pod_has_a_token_or_rights(release: Release) -> None:
     assert release.get("roles,rolebindings") == []
 
 
-def test_the_install_waited_for_its_migration_without_a_restart(release: Release) -> None:
+def test_the_install_waited_for_its_migration_without_a_restart(
+    release: Release,
+) -> None:
     restarts = release.restarts()
 
     assert len(restarts) == 5
@@ -82,13 +100,16 @@ def test_the_install_waited_for_its_migration_without_a_restart(release: Release
 
 
 def test_objectives_of_the_values_are_in_the_database(release: Release) -> None:
-    lines = [json.loads(line) for line in release.redrive("objective", "ls", "--json").splitlines()]
+    lines = [
+        json.loads(line)
+        for line in release.redrive("objective", "ls", "--json").splitlines()
+    ]
 
     assert {"queue": "*", "objective": "ready_age_seconds", "value": 120.0} in lines
     # Alone of its action: a purge that fell due since the install may have a line of its own.
-    assert release.sql("select actor, why from redrive.audit where action = 'objective'") == [
-        ["shop-objectives", "values of the chart"]
-    ]
+    assert release.sql(
+        "select actor, why from redrive.audit where action = 'objective'"
+    ) == [["shop-objectives", "values of the chart"]]
 
 
 def test_helm_test_succeeds_and_leaves_nothing(release: Release) -> None:
@@ -112,28 +133,38 @@ def test_handlers_of_a_derived_image_run(release: Release) -> None:
 
 
 def test_the_exporter_s_pod_is_a_place_to_look_from(release: Release) -> None:
-    depths = [json.loads(line) for line in release.redrive("queue", "ls", "--json").splitlines()]
+    depths = [
+        json.loads(line)
+        for line in release.redrive("queue", "ls", "--json").splitlines()
+    ]
 
     assert {"default", "hungry"} <= {depth["queue"] for depth in depths}
 
 
-def test_poison_becomes_dead_letters_that_fire_the_alert(release: Release, tmp_path: Path) -> None:
+def test_poison_becomes_dead_letters_that_fire_the_alert(
+    release: Release, tmp_path: Path
+) -> None:
     release.enqueue("shop.work", count=1)
     known = re.compile(r'^redrive_dlq_added_total\{.*queue="default"', re.MULTILINE)
     before = eventually(
-        "the exporter knows the queue", lambda: known.search(text := release.metrics()) and text
+        "the exporter knows the queue",
+        lambda: known.search(text := release.metrics()) and text,
     )
     release.enqueue("shop.poison", count=30)
     dead = eventually(
         "30 dead letters",
-        lambda: len(found := release.dead_letters("--kind", "shop.poison")) == 30 and found,
+        lambda: (
+            len(found := release.dead_letters("--kind", "shop.poison")) == 30 and found
+        ),
     )
     after = eventually(
         "the exporter counts them",
         lambda: added(text := release.metrics(), "shop.poison") >= 30 and text,
     )
 
-    assert {letter["error_class"].rpartition(".")[2] for letter in dead} == {"TypeError"}
+    assert {letter["error_class"].rpartition(".")[2] for letter in dead} == {
+        "TypeError"
+    }
     assert "price is None" in release.redrive("dlq", "ls")
     grown = added(after, "shop.poison") - added(before, "shop.poison")
     assert grown == 30 > objective(after, "dlq_added_5m")
@@ -144,13 +175,16 @@ def test_poison_becomes_dead_letters_that_fire_the_alert(release: Release, tmp_p
 def fire_with_promtool(before: str, after: str, where: Path) -> None:
     """Give the shipped rules what the exporter said before and after, and see the alert fire."""
     sample = re.compile(
-        r"^(redrive_(?:dlq_added_total|queue_objective|queue_depth)\{.*\}) (\S+)$", re.MULTILINE
+        r"^(redrive_(?:dlq_added_total|queue_objective|queue_depth)\{.*\}) (\S+)$",
+        re.MULTILINE,
     )
     earlier = dict(sample.findall(before))
     series = [
         {
             "series": name.replace("{", '{namespace="n",job="redrive",', 1),
-            "values": f"{earlier[name]}x10 {value}x10" if name in earlier else f"_x10 {value}x10",
+            "values": f"{earlier[name]}x10 {value}x10"
+            if name in earlier
+            else f"_x10 {value}x10",
         }
         for name, value in sample.findall(after)
     ]
@@ -163,18 +197,26 @@ def fire_with_promtool(before: str, after: str, where: Path) -> None:
         "input_series": series,
         "promql_expr_test": [
             {"expr": fires, "eval_time": "4m", "exp_samples": []},
-            {"expr": fires, "eval_time": "8m", "exp_samples": [{"labels": "{}", "value": 1}]},
+            {
+                "expr": fires,
+                "eval_time": "8m",
+                "exp_samples": [{"labels": "{}", "value": 1}],
+            },
         ],
     }
     rules = CHART / "files" / "alerts" / "redrive.rules.yaml"
     file = where / "alert.test.yaml"
     file.write_text(
-        yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "30s", "tests": [case]})
+        yaml.safe_dump(
+            {"rule_files": [str(rules)], "evaluation_interval": "30s", "tests": [case]}
+        )
     )
     run("promtool", "test", "rules", str(file))
 
 
-def test_an_ad_hoc_redrive_job_only_prints_the_plan_unless_told(release: Release) -> None:
+def test_an_ad_hoc_redrive_job_only_prints_the_plan_unless_told(
+    release: Release,
+) -> None:
     text = redrive_now(release, "redrive-look", "shop.poison")
 
     assert "30 open dead letters in 1 group" in text
@@ -185,7 +227,9 @@ def test_an_ad_hoc_redrive_job_only_prints_the_plan_unless_told(release: Release
 def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(
     release: Release, images: tuple[str, str]
 ) -> None:
-    [command] = re.findall(r"^kubectl run .*?(?=^```)", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    [command] = re.findall(
+        r"^kubectl run .*?(?=^```)", DOCS.read_text(), re.MULTILINE | re.DOTALL
+    )
     for written, here in {
         "kubectl ": f"kubectl --namespace {release.namespace} ",
         "redrive:0.1.0": images[0],
@@ -216,7 +260,9 @@ def test_an_ad_hoc_redrive_job_puts_dead_letters_back_to_work(release: Release) 
     ends = release.wait_for_ends(dead)
     assert len(ends) == 30
     assert release.dead_letters("--kind", "shop.poison") == []
-    assert ["redrive-now", "fixed"] in release.sql("select actor, why from redrive.audit")
+    assert ["redrive-now", "fixed"] in release.sql(
+        "select actor, why from redrive.audit"
+    )
 
 
 @contextmanager
@@ -236,20 +282,25 @@ def forwarded(release: Release, what: str) -> Iterator[str]:
             process.kill()
 
 
-@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium: apt-get install chromium")
+@pytest.mark.skipif(
+    not shutil.which("chromium"), reason="no chromium: apt-get install chromium"
+)
 def test_a_redrive_by_clicking_in_the_console(release: Release) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     release.sql("delete from fixed where kind = 'shop.poison'")
     dead = release.enqueue("shop.poison", count=3)
     eventually(
-        "3 dead letters", lambda: len(release.dead_letters("--kind", "shop.poison")) == len(dead)
+        "3 dead letters",
+        lambda: len(release.dead_letters("--kind", "shop.poison")) == len(dead),
     )
     release.sql("insert into fixed values ('shop.poison')")
 
     service = f"service/{release.name}-console"
     with forwarded(release, service) as address, playwright.sync_playwright() as run:
         browser = run.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"], timeout=120_000
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox"],
+            timeout=120_000,
         )
         page = browser.new_context(base_url=address).new_page()
         page.set_default_timeout(120_000)
@@ -274,19 +325,27 @@ def test_the_cron_jobs_purge_and_redrive_by_themselves(release: Release) -> None
     release.sql("delete from fixed where kind = 'shop.poison'")
     [unwanted] = release.enqueue("shop.poison")
     eventually("it is dead", lambda: release.dead_letters("--id", str(unwanted)))
-    release.redrive("dlq", "dismiss", str(unwanted), "--why", "nobody wants it", "--actor", "tests")
+    release.redrive(
+        "dlq", "dismiss", str(unwanted), "--why", "nobody wants it", "--actor", "tests"
+    )
 
     # A run that the database was not up for yet may have failed; the next one comes in a minute.
     release.wait_for_ends(jobs)
     eventually(
         "what was dismissed is purged",
-        lambda: not release.sql(f"select id from redrive.dead_letters where id = {unwanted}"),
+        lambda: (
+            not release.sql(
+                f"select id from redrive.dead_letters where id = {unwanted}"
+            )
+        ),
         seconds=300,
     )
 
 
 @pytest.mark.slow
-def test_an_upgrade_under_load_loses_nothing_and_burns_no_attempt(release: Release) -> None:
+def test_an_upgrade_under_load_loses_nothing_and_burns_no_attempt(
+    release: Release,
+) -> None:
     old = set(release.workers())
     # Four that outlast the drain: given back, and not charged for it.
     held = release.enqueue("shop.held", 4)
@@ -298,7 +357,9 @@ def test_an_upgrade_under_load_loses_nothing_and_burns_no_attempt(release: Relea
 
     ends = release.wait_for_ends(jobs)
     eventually("the old workers are gone", lambda: old.isdisjoint(release.workers()))
-    assert [row for row in ends if row[0] in held and row[2] == 1] == [], "not given back"
+    assert [row for row in ends if row[0] in held and row[2] == 1] == [], (
+        "not given back"
+    )
     assert [row for row in ends if row[1] != 1] == [], "an attempt was burned"
     assert sorted(row[0] for row in ends) == sorted(jobs), "lost, or ended twice"
     assert release.dead_letters() == []
@@ -321,13 +382,21 @@ def test_network_policies_are_accepted(release: Release) -> None:
 def test_uninstall_leaves_nothing(release: Release) -> None:
     release.run_helm("uninstall", release.name, "--wait", "--timeout", "5m")
 
-    eventually("everything of the release is gone", lambda: left(release) == [], every=3)
+    eventually(
+        "everything of the release is gone", lambda: left(release) == [], every=3
+    )
 
 
 def left(release: Release) -> list[str]:
     """Everything in the namespace but what was there before and what the cluster puts there."""
     kinds = run(
-        "kubectl", "api-resources", "--namespaced", "--verbs", "list", "--output", "name"
+        "kubectl",
+        "api-resources",
+        "--namespaced",
+        "--verbs",
+        "list",
+        "--output",
+        "name",
     ).split()
     of_the_cluster = {"events", "events.events.k8s.io", "pods.metrics.k8s.io"}
     text = release.kubectl(

@@ -13,7 +13,9 @@ from tests.cluster.kubernetes import HELMS, Release, eventually, in_namespace, u
 
 pytestmark = pytest.mark.slow
 
-IMAGE = os.environ.get("CLUSTER_POSTGRES_IMAGE", "docker.io/library/postgres:17-bookworm")
+IMAGE = os.environ.get(
+    "CLUSTER_POSTGRES_IMAGE", "docker.io/library/postgres:17-bookworm"
+)
 URL = "postgresql://postgres:of-this-test@db:5432/redrive"
 POSTGRES = """
 apiVersion: v1
@@ -60,7 +62,9 @@ def release(images: tuple[str, str], tmp_path: Path) -> Iterator[Release]:
         "migrations.backoffLimit=0",
         "database.tls.mode=verify-full",
     ]
-    values += [f"database.{login}.url={URL}" for login in ("owner", "worker", "operator")]
+    values += [
+        f"database.{login}.url={URL}" for login in ("owner", "worker", "operator")
+    ]
     authorities = {name: certificate(tmp_path, name) for name in ("ours", "theirs")}
     server = certificate(tmp_path, "db", names="DNS:db", signer=authorities["ours"])
     release = Release(
@@ -77,8 +81,12 @@ def release(images: tuple[str, str], tmp_path: Path) -> Iterator[Release]:
             f"--cert={server}",
             f"--key={server.with_suffix('.key')}",
         )
-        release.kubectl("apply", "--filename", "-", stdin=POSTGRES.replace("IMAGE", IMAGE))
-        release.kubectl("rollout", "status", "deploy/db", "--timeout", "300s", seconds=320)
+        release.kubectl(
+            "apply", "--filename", "-", stdin=POSTGRES.replace("IMAGE", IMAGE)
+        )
+        release.kubectl(
+            "rollout", "status", "deploy/db", "--timeout", "300s", seconds=320
+        )
         # A migration that may fail only once finds the name and the way to it.
         reachable = "until pg_isready --host db; do sleep 1; done"
         release.kubectl("exec", "deploy/db", "--", "sh", "-c", reachable)
@@ -93,12 +101,21 @@ def test_a_database_is_trusted_by_its_authority_only(release: Release) -> None:
     release.install(*trusting("ours"))
 
     release.test()
-    psql = ("exec", "deploy/db", "--", "psql", URL.replace("@db", "@127.0.0.1"), "-qAtc")
+    psql = (
+        "exec",
+        "deploy/db",
+        "--",
+        "psql",
+        URL.replace("@db", "@127.0.0.1"),
+        "-qAtc",
+    )
     encrypted = (
         "select distinct ssl from pg_stat_ssl join pg_stat_activity using (pid)"
         " where application_name ~ '^redrive'"
     )
-    said = eventually("somebody is connected", lambda: release.kubectl(*psql, encrypted))
+    said = eventually(
+        "somebody is connected", lambda: release.kubectl(*psql, encrypted)
+    )
     assert said.split() == ["t"]
 
     with pytest.raises(AssertionError, match="pre-upgrade hooks failed"):

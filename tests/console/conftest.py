@@ -48,15 +48,23 @@ class Site:
 
     def write(self, tokens: dict[str, Role]) -> None:
         """Write the file of tokens."""
-        lines = [f"{digest(f'{name}-token')} {role.word} {name}" for name, role in tokens.items()]
+        lines = [
+            f"{digest(f'{name}-token')} {role.word} {name}"
+            for name, role in tokens.items()
+        ]
         self.file.write_text("\n".join(("# who may come in", "", *lines)) + "\n")
 
     def client(self, peer: str = "203.0.113.7", **headers: str) -> TestClient:
         """Somebody who asks, from an address."""
         client = TestClient(
-            self.app, base_url="https://console.test", client=(peer, 4711), follow_redirects=False
+            self.app,
+            base_url="https://console.test",
+            client=(peer, 4711),
+            follow_redirects=False,
         )
-        client.headers |= {name.replace("_", "-"): value for name, value in headers.items()}
+        client.headers |= {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
         return self._stack.enter_context(client)
 
     def signed_in(self, name: str) -> TestClient:
@@ -73,7 +81,9 @@ class Site:
 
 def logins_of(database: Database, stack: ExitStack, *roles: Role) -> Logins:
     """The logins of a database for all roles, or some."""
-    addresses = {role: Address(login(database, RIGHTS[role])) for role in roles or RIGHTS}
+    addresses = {
+        role: Address(login(database, RIGHTS[role])) for role in roles or RIGHTS
+    }
     logins = Logins(addresses)
     stack.callback(logins.close)
     return logins
@@ -97,7 +107,9 @@ def act(client: TestClient, path: str, **fields: str) -> Any:
     assert page.status_code == 200, page.text
     action = re.search(r'<form class="act" method="post" action="([^"]+)"', page.text)
     assert action, page.text
-    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text))
+    hidden = dict(
+        re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text)
+    )
     return client.post(action[1].replace("&amp;", "&"), data=hidden | fields)
 
 

@@ -75,10 +75,24 @@ def test_nobody_comes_in_without_a_sign_in(site: Site):
 
     for path in PAGES:
         answer = stranger.get(path)
-        assert (answer.status_code, answer.headers["location"].split("?")[0]) == (303, "/sign-in")
-    for path in ("queues", "jobs", "dead-letters", "groups", "breakers", "audit", "jobs/1"):
+        assert (answer.status_code, answer.headers["location"].split("?")[0]) == (
+            303,
+            "/sign-in",
+        )
+    for path in (
+        "queues",
+        "jobs",
+        "dead-letters",
+        "groups",
+        "breakers",
+        "audit",
+        "jobs/1",
+    ):
         answer = stranger.get(f"/api/v1/{path}")
-        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (
+            401,
+            "Bearer",
+        )
 
 
 def test_probes_and_figures_ask_nobody(site: Site):
@@ -100,7 +114,9 @@ def test_who_came_in_and_who_did_not_is_counted(site: Site):
 
     figures = stranger.get("/metrics").text.splitlines()
 
-    counted = [line for line in figures if line.startswith("redrive_console_sign_ins_total")]
+    counted = [
+        line for line in figures if line.startswith("redrive_console_sign_ins_total")
+    ]
     assert sorted(counted) == [
         'redrive_console_sign_ins_total{outcome="accepted"} 2.0',
         'redrive_console_sign_ins_total{outcome="refused"} 2.0',
@@ -149,7 +165,9 @@ def test_a_viewer_changes_nothing_by_any_way(site: Site):
         path = "/edit" if word == "edit" else f"/change/{word}"
         assert page.get(f"{path}?{query}").status_code == 403
         assert page.post(f"{path}?{query}", data=form).status_code == 403
-        asked = program.post(f"/api/v1/{word}?{query}", json={"why": "because", "yes": True})
+        asked = program.post(
+            f"/api/v1/{word}?{query}", json={"why": "because", "yes": True}
+        )
         assert asked.status_code == 403
     assert site.database.value("select count(*) from redrive.audit") == 0
 
@@ -172,7 +190,9 @@ def test_with_api_and_page_bypassed_each_change_is_up_to_the_login_of_the_role(
     """The matrix of roles and changes: what the console forgot to ask, Postgres does not."""
     conn = site.database.conn
     there = {
-        word: make_job(conn, delay=60) if word in {"cancel", "now"} else make_dead_letter(conn)
+        word: make_job(conn, delay=60)
+        if word in {"cancel", "now"}
+        else make_dead_letter(conn)
         for word in QUERIES
     }
     assert plan(conn, Filter(ids=[there["campaign-start"]]), actor="ada").plan == 1
@@ -183,7 +203,9 @@ def test_with_api_and_page_bypassed_each_change_is_up_to_the_login_of_the_role(
     for word, query in QUERIES.items():
         asked = [(n, v if n != "id" else str(there[word])) for n, v in parse_qsl(query)]
         try:
-            changes[word](partial(site.logins.changing, role), Order(asked, "why", "me", more))
+            changes[word](
+                partial(site.logins.changing, role), Order(asked, "why", "me", more)
+            )
         except psycopg.errors.InsufficientPrivilege:
             refused.add(word)
         except (Refused, InvalidJob, psycopg.DatabaseError):  # by a rule: the login may
@@ -222,15 +244,22 @@ def test_a_form_of_another_site_changes_nothing(site: Site):
         assert answer.status_code == 403, headers
 
     own = {"origin": "https://console.test"}
-    assert client.post("/change/pause?queue=default", data=form, headers=own).status_code == 303
+    assert (
+        client.post("/change/pause?queue=default", data=form, headers=own).status_code
+        == 303
+    )
 
 
-def test_a_form_without_its_token_or_with_that_of_somebody_else_changes_nothing(site: Site):
+def test_a_form_without_its_token_or_with_that_of_somebody_else_changes_nothing(
+    site: Site,
+):
     make_job(site.database.conn)
     olaf, anna = site.signed_in("olaf"), site.signed_in("anna")
     again = site.signed_in("olaf")
     for token in ("", "x", csrf(anna), csrf(again)):
-        answer = olaf.post("/change/pause?queue=default", data={"csrf": token, "why": "because"})
+        answer = olaf.post(
+            "/change/pause?queue=default", data={"csrf": token, "why": "because"}
+        )
         assert answer.status_code == 403
     assert site.database.value("select count(*) from redrive.audit") == 0
 
@@ -239,7 +268,9 @@ def test_an_api_call_with_a_cookie_alone_changes_nothing(site: Site):
     make_job(site.database.conn)
     client = site.signed_in("olaf")
 
-    answer = client.post("/api/v1/pause?queue=default", json={"why": "because", "yes": True})
+    answer = client.post(
+        "/api/v1/pause?queue=default", json={"why": "because", "yes": True}
+    )
 
     assert answer.status_code == 403
     assert "bearer token" in answer.json()["error"]
@@ -248,7 +279,9 @@ def test_an_api_call_with_a_cookie_alone_changes_nothing(site: Site):
 def test_other_bodies_than_forms_are_refused(site: Site):
     client = site.signed_in("olaf")
 
-    answer = client.post("/change/pause?queue=default", json={"csrf": csrf(client), "why": "x"})
+    answer = client.post(
+        "/change/pause?queue=default", json={"csrf": csrf(client), "why": "x"}
+    )
 
     assert answer.status_code == 415
 
@@ -286,7 +319,9 @@ def test_a_session_that_somebody_brought_along_is_not_the_one_that_begins(site: 
     assert len({"planted", first, second}) == 3
 
 
-def test_signing_out_ends_it_at_every_replica(site: Site, monkeypatch: pytest.MonkeyPatch):
+def test_signing_out_ends_it_at_every_replica(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+):
     """A copy of the cookie was good until nobody had used it for two hours."""
     monkeypatch.setattr(sessions, "PATIENCE_SECONDS", 60)
     client, other, vera = (site.signed_in(name) for name in ("olaf", "olaf", "vera"))
@@ -301,7 +336,10 @@ def test_signing_out_ends_it_at_every_replica(site: Site, monkeypatch: pytest.Mo
     assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
     assert client.get("/").status_code == copy.get("/").status_code == 303
     assert copy.get("/api/v1/queues").status_code == 401
-    assert copy.post("/change/pause?queue=default", data=form | {"why": "x"}).status_code == 303
+    assert (
+        copy.post("/change/pause?queue=default", data=form | {"why": "x"}).status_code
+        == 303
+    )
     assert other.get("/").status_code == vera.get("/").status_code == 200
     vera.post("/sign-out", data={"csrf": csrf(vera)})
     assert site.database.value("select count(*) from redrive.ended_sessions") == 2
@@ -312,7 +350,9 @@ def test_whoever_signs_out_as_one_too_many_is_told_that_it_is_not_kept(
 ):
     """It said nothing, as after any other sign-out, and a copy of the cookie stayed good."""
     monkeypatch.setattr(sessions, "PATIENCE_SECONDS", 60)
-    site.database.rows("insert into redrive.ended_sessions select generate_series(1, 10000)")
+    site.database.rows(
+        "insert into redrive.ended_sessions select generate_series(1, 10000)"
+    )
     client = site.signed_in("olaf")
 
     answer = client.post("/sign-out", data={"csrf": csrf(client)})
@@ -356,7 +396,9 @@ def test_a_session_ends_with_time(site: Site, monkeypatch: pytest.MonkeyPatch):
 def test_signing_in_leads_nowhere_else(site: Site, onward: str):
     client = site.client(**OWN)
 
-    answer = client.post("/sign-in", params={"next": onward}, data={"token": "olaf-token"})
+    answer = client.post(
+        "/sign-in", params={"next": onward}, data={"token": "olaf-token"}
+    )
 
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
@@ -374,7 +416,9 @@ def test_signing_in_goes_on_where_one_was(site: Site):
 
 
 def test_a_trusted_proxy_says_who_it_is(site: Site):
-    client = site.client(PROXY, x_forwarded_user="ada@example", x_forwarded_groups="all, oncall")
+    client = site.client(
+        PROXY, x_forwarded_user="ada@example", x_forwarded_groups="all, oncall"
+    )
 
     assert "ada@example" in client.get("/").text
 
@@ -400,7 +444,12 @@ def test_a_header_that_is_there_twice_is_refused(site: Site):
 
 @pytest.mark.parametrize(
     ("user", "groups", "status"),
-    [("ada", "guests", 403), ("ada", "", 403), ("ada,bob", "oncall", 403), ("", "oncall", 303)],
+    [
+        ("ada", "guests", 403),
+        ("ada", "", 403),
+        ("ada,bob", "oncall", 403),
+        ("", "oncall", 303),
+    ],
 )
 def test_a_proxy_without_a_name_or_a_role_lets_nobody_in(
     site: Site, user: str, groups: str, status: int
@@ -412,11 +461,18 @@ def test_a_proxy_without_a_name_or_a_role_lets_nobody_in(
 
 def test_what_the_proxy_lets_in_still_needs_our_own_form(site: Site):
     make_job(site.database.conn)
-    client = site.client(PROXY, x_forwarded_user="ada", x_forwarded_groups="oncall", **OWN)
+    client = site.client(
+        PROXY, x_forwarded_user="ada", x_forwarded_groups="oncall", **OWN
+    )
 
-    assert client.post("/change/pause?queue=default", data={"why": "x"}).status_code == 403
+    assert (
+        client.post("/change/pause?queue=default", data={"why": "x"}).status_code == 403
+    )
     assert act(client, "/change/pause?queue=default", why="x").status_code == 303
-    assert site.database.row("select actor, action from redrive.audit") == ("ada", "pause")
+    assert site.database.row("select actor, action from redrive.audit") == (
+        "ada",
+        "pause",
+    )
 
 
 # ---------------------------------------------------------------------- bounds
@@ -444,7 +500,9 @@ def test_one_address_does_not_ask_for_ever(site: Site):
     assert site.client("198.51.100.10").get("/sign-in").status_code == 200
 
 
-def test_one_session_does_not_use_up_what_another_may_ask_from_the_same_address(site: Site):
+def test_one_session_does_not_use_up_what_another_may_ask_from_the_same_address(
+    site: Site,
+):
     """Behind an Ingress all come from there. A cookie that we did not sign is no session."""
     olaf, anna = site.signed_in("olaf"), site.signed_in("anna")
     site.app._window._most = 3
@@ -462,7 +520,14 @@ def test_one_session_does_not_use_up_what_another_may_ask_from_the_same_address(
 
 def test_every_answer_has_its_headers(site: Site):
     client = site.signed_in("olaf")
-    for path in ("/", "/nothing", "/static/console.css", "/api/v1/queues", "/sign-in", "/livez"):
+    for path in (
+        "/",
+        "/nothing",
+        "/static/console.css",
+        "/api/v1/queues",
+        "/sign-in",
+        "/livez",
+    ):
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -476,7 +541,8 @@ def test_every_answer_has_its_headers(site: Site):
 
 
 @pytest.mark.parametrize(
-    "line", ["olaf", "abc operator olaf", f"{'a' * 64} boss olaf", f"{'a' * 64} operator"]
+    "line",
+    ["olaf", "abc operator olaf", f"{'a' * 64} boss olaf", f"{'a' * 64} operator"],
 )
 def test_a_line_that_is_no_token_is_named_and_not_shown(tmp_path: Path, line: str):
     file = tmp_path / "tokens"

@@ -38,7 +38,9 @@ def test_a_limit_is_set_and_removed(site: Site, olaf: TestClient):
     ]
 
 
-@pytest.mark.parametrize(("name", "ends"), [("emals", "; did you mean emails?"), ("somewhere", "")])
+@pytest.mark.parametrize(
+    ("name", "ends"), [("emals", "; did you mean emails?"), ("somewhere", "")]
+)
 def test_a_limit_that_no_handler_has_jobs_for_is_set_and_said(
     site: Site, olaf: TestClient, name: str, ends: str
 ):
@@ -54,11 +56,15 @@ def test_a_limit_that_no_handler_has_jobs_for_is_set_and_said(
     assert sentence in unescape(olaf.get(address).text)
     done = act(olaf, address, concurrency="1", why="x")
     assert unescape(said(olaf, done)) == f"The limit {name} is set. {sentence}"
-    assert sentence not in unescape(olaf.get(address).text), "it is a limit that there is"
+    assert sentence not in unescape(olaf.get(address).text), (
+        "it is a limit that there is"
+    )
 
     act(olaf, f"/change/remove-limit?name={name}", why="x")
     again = [
-        site.bearer("olaf").post(f"/api/v1/set-limit?name={one}", json=asked).json()["warning"]
+        site.bearer("olaf")
+        .post(f"/api/v1/set-limit?name={one}", json=asked)
+        .json()["warning"]
         for one in (name, "emails", "customer:17")
     ]
     assert again == [text, None, None]
@@ -88,7 +94,9 @@ def test_a_schedule_is_paused_resumed_and_run(site: Site, olaf: TestClient):
     assert "/change/pause-schedule?name=report.daily" in olaf.get("/schedules").text
     act(olaf, "/change/pause-schedule?name=report.daily", why="the warehouse moves")
     assert "olaf: the warehouse moves" in olaf.get("/schedules").text
-    assert "is paused already" in olaf.get("/change/pause-schedule?name=report.daily").text
+    assert (
+        "is paused already" in olaf.get("/change/pause-schedule?name=report.daily").text
+    )
     run = act(olaf, "/change/run-schedule?name=report.daily", why="by hand, then")
     act(olaf, "/change/resume-schedule?name=report.daily", why="it has moved")
 

@@ -23,15 +23,26 @@ from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from tests.console.conftest import login
 from tests.console.test_access import PAGES
-from tests.factories import bury, claim, failure, make_dead_letters, make_job, make_worker
+from tests.factories import (
+    bury,
+    claim,
+    failure,
+    make_dead_letters,
+    make_job,
+    make_worker,
+)
 from tests.flow.harness import workers_on
 from tests.postgres import Database
 
 FOUND = shutil.which("chromium") or shutil.which("google-chrome")
 CHROMIUM = os.environ.get("REDRIVE_TEST_CHROMIUM") or FOUND or ""
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here")
-Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe here").Axe
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt-get install chromium")
+Axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="no axe here"
+).Axe
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM, reason="no chromium here: apt-get install chromium"
+)
 
 EVIL = (
     "<script>window.ran = 1</script>",
@@ -47,7 +58,9 @@ PATIENCE = 90_000
 
 
 def launch(run: Any) -> Any:
-    return run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE)
+    return run.chromium.launch(
+        executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE
+    )
 
 
 @pytest.fixture
@@ -56,7 +69,9 @@ def address(database: Database) -> Iterator[str]:
     logins = Logins({Role.OPERATOR: Address(login(database, "redrive_operator"))})
     app: Any = application(Access(everybody=Principal("ada", Role.OPERATOR)), logins)
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", ws="none"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, lifespan="off", log_level="critical", ws="none")
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -96,7 +111,9 @@ def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
         page.locator(".groups a.title").click()
         findings = page.locator(".findings").inner_text()
         page.get_by_role("link", name="Edit…").click()
-        page.get_by_label("JSON Patch").fill('[{"op": "replace", "path": "/number", "value": 7}]')
+        page.get_by_label("JSON Patch").fill(
+            '[{"op": "replace", "path": "/number", "value": 7}]'
+        )
         page.get_by_role("button", name="Show what changes").click()
         diff = page.locator(".diff").first.inner_text()
         page.get_by_label("Why").fill("the partner left it out")
@@ -106,13 +123,17 @@ def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
         page.get_by_role("link", name="Redrive 12…").click()
         page.wait_for_load_state()  # scripts come last
         page.get_by_label("Canaries").fill("3")
-        page.get_by_text("3 go first; where more than 10% of any ten die again").wait_for()
+        page.get_by_text(
+            "3 go first; where more than 10% of any ten die again"
+        ).wait_for()
         page.get_by_label("Why").fill("the numbers are there now")
         page.get_by_role("button", name="Redrive 12 open dead letters").click()
         page.wait_for_url("**/campaigns/1?said=*")
         first = page.locator(".stands .state").inner_text()
         workers()
-        page.locator(".stands .state.done").wait_for()  # as it is told: nobody loads it again
+        page.locator(
+            ".stands .state.done"
+        ).wait_for()  # as it is told: nobody loads it again
 
         assert page.locator(".tally .good dd").inner_text() == "12"
         page.get_by_role("link", name="Audit").click()
@@ -122,7 +143,10 @@ def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
     assert '-  "number": "none"' in diff
     assert edited == "12 payloads edited."
     assert first == "canary"
-    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 0
+    assert (
+        database.value("select count(*) from redrive.dead_letters where state = 'open'")
+        == 0
+    )
     assert "the partner left it out" in said
     assert "the numbers are there now" in said
 
@@ -134,7 +158,13 @@ def test_anybody_can_use_the_pages(database: Database, page: Any):
     database.rows("insert into redrive.breakers (name, state) values ('bank', 'open')")
     database.rows("select redrive.pause_v1('default', 'ada', 'x')")
     made = plan(database.conn, Filter(), actor="ada").plan
-    paths = [*PAGES, "/groups/f1", f"/jobs/{job}", f"/jobs/{live}", f"/campaigns/{made}"]
+    paths = [
+        *PAGES,
+        "/groups/f1",
+        f"/jobs/{job}",
+        f"/jobs/{live}",
+        f"/campaigns/{made}",
+    ]
     paths += ["/change/redrive?group=f1", "/edit?group=f1", f"/edit?id={job}"]
     page.emulate_media(reduced_motion="reduce")  # no colour is on its way to another
     for path in paths:
@@ -147,7 +177,9 @@ def test_anybody_can_use_the_pages(database: Database, page: Any):
         again = page.evaluate("axe.run({runOnly: ['color-contrast']})")
         assert again["violations"] == [], path
         page.emulate_media(color_scheme="light")
-    page.evaluate("document.querySelector('main').innerHTML += '<img src=/static/icon.svg>'")
+    page.evaluate(
+        "document.querySelector('main').innerHTML += '<img src=/static/icon.svg>'"
+    )
     assert faults(page) == ["image-alt"]
 
 
@@ -159,7 +191,10 @@ def faults(page: Any) -> list[str]:
 def test_the_palette_leads_anywhere(database: Database, page: Any):
     (job,) = make_dead_letters(database.conn, 1)
     page.goto("/")
-    for typed, path in ((str(job), f"/jobs/{job}"), ("letters of def", "/dead-letters?queue=*")):
+    for typed, path in (
+        (str(job), f"/jobs/{job}"),
+        ("letters of def", "/dead-letters?queue=*"),
+    ):
         page.keyboard.press("Control+k")
         page.get_by_label("A page, a queue").fill(typed)
         if not typed.isdigit():
@@ -181,7 +216,9 @@ def test_times_are_exact_where_somebody_asks(database: Database, page: Any):
     )
     assert before.endswith("ago")
     assert page.locator(".story time").first.inner_text() == exact
-    assert re.fullmatch(r".+ ago, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", died.get_attribute("title"))
+    assert re.fullmatch(
+        r".+ ago, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", died.get_attribute("title")
+    )
 
 
 def test_keys_lead_through_a_list(database: Database, page: Any):
@@ -205,7 +242,9 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
     conn, worker = database.conn, make_worker(database.conn, EVIL[1])
     for n, evil in enumerate(EVIL):
         fields = {"tenant": evil, "ordering_key": f"{evil}{n}", "idempotency_key": evil}
-        make_job(conn, f"evil.j{n}", {evil: evil}, headers={"traceparent": evil}, **fields)
+        make_job(
+            conn, f"evil.j{n}", {evil: evil}, headers={"traceparent": evil}, **fields
+        )
         (job,) = claim(conn, worker, 10)
         detail = {
             "stack": [{"file": evil, "line": 3, "function": evil}],
@@ -214,12 +253,21 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
             "version": evil,
             "environment": evil,
         }
-        said = {"error_class": evil, "message": evil, "fingerprint": f"{evil}{n}", "detail": detail}
+        said = {
+            "error_class": evil,
+            "message": evil,
+            "fingerprint": f"{evil}{n}",
+            "detail": detail,
+        }
         bury(conn, worker, job, failure=failure(**said))
         conn.execute("select redrive.note_v1(%s, %s, %s)", (job.id, evil, evil))
-        conn.execute("select redrive.assign_v1(%s::bigint[], %s, %s, %s)", ([job.id], *[evil] * 3))
         conn.execute(
-            "select redrive.mute_v1(%s, now() + '1 h', %s, %s)", (f"{evil}{n}", evil, evil)
+            "select redrive.assign_v1(%s::bigint[], %s, %s, %s)",
+            ([job.id], *[evil] * 3),
+        )
+        conn.execute(
+            "select redrive.mute_v1(%s, now() + '1 h', %s, %s)",
+            (f"{evil}{n}", evil, evil),
         )
     for n, evil in enumerate(EVIL):
         make_job(conn, f"evil.j{n}", {"n": n}, tenant=evil, ordering_key=evil)
@@ -233,11 +281,27 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
     assert made
     start(conn, made, Terms(breakers={EVIL[2]: "open"}), actor=EVIL[0], why=EVIL[1])
     pause(conn, made, actor=EVIL[0], why=EVIL[4])
-    paths = [f"/campaigns/{made}", "/campaigns", "/edit?kind=evil.j0", "/edit?kind=evil.j1&limit=1"]
-    paths += ["/", "/groups?closed=yes", "/dead-letters?state=any", "/jobs", "/queues", "/breakers"]
+    paths = [
+        f"/campaigns/{made}",
+        "/campaigns",
+        "/edit?kind=evil.j0",
+        "/edit?kind=evil.j1&limit=1",
+    ]
+    paths += [
+        "/",
+        "/groups?closed=yes",
+        "/dead-letters?state=any",
+        "/jobs",
+        "/queues",
+        "/breakers",
+    ]
     paths += ["/audit", "/change/redrive?kind=evil.j0", "/change/cancel?kind=evil.j1"]
-    paths += [f"/jobs/{job}" for job in database.column("select id from redrive.dead_letters")]
-    paths += [f"/jobs/{job}" for job in database.column("select id from redrive.jobs limit 1")]
+    paths += [
+        f"/jobs/{job}" for job in database.column("select id from redrive.dead_letters")
+    ]
+    paths += [
+        f"/jobs/{job}" for job in database.column("select id from redrive.jobs limit 1")
+    ]
     page.goto("/groups?closed=yes")
     groups = [a.get_attribute("href") for a in page.locator(".groups a.title").all()]
     paths += [*groups, *(path.replace("/groups/", "/explain/") for path in groups)]
@@ -246,7 +310,10 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
         answer = page.goto(path)
         assert answer.status == 200, path
         assert page.evaluate("window.ran") is None, path
-        assert page.locator("main script, main img, main [onload], main [onerror]").count() == 0
+        assert (
+            page.locator("main script, main img, main [onload], main [onerror]").count()
+            == 0
+        )
         assert page.locator('a[href^="javascript"]').count() == 0
 
 
@@ -255,7 +322,15 @@ def test_nothing_is_wider_than_a_phone(database: Database, page: Any, theme: str
     make_dead_letters(database.conn, 5)
     page.set_viewport_size({"width": 360, "height": 740})
     page.emulate_media(color_scheme=theme)
-    for path in ("/", "/groups", "/dead-letters", "/jobs", "/queues", "/audit", "/groups/f1"):
+    for path in (
+        "/",
+        "/groups",
+        "/dead-letters",
+        "/jobs",
+        "/queues",
+        "/audit",
+        "/groups/f1",
+    ):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 

@@ -31,11 +31,15 @@ WRONG = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
 
 def shown(database: Database, *columns: str) -> tuple[object, ...]:
     """What the database keeps of the last campaign."""
-    query = f"select {', '.join(columns)} from redrive.campaigns order by id desc limit 1"
+    query = (
+        f"select {', '.join(columns)} from redrive.campaigns order by id desc limit 1"
+    )
     return database.row(query)  # type: ignore[arg-type, no-any-return]
 
 
-def test_terms_are_kept_and_the_next_page_is_the_campaigns(site: Site, olaf: TestClient):
+def test_terms_are_kept_and_the_next_page_is_the_campaigns(
+    site: Site, olaf: TestClient
+):
     make_dead_letters(site.database.conn, 12)
     terms = {"rate": "4", "canaries": "2", "abort-share": "0.5"}
     terms |= {"when-breaker": "bank:closed", "when-version": ">=1.4"}
@@ -72,28 +76,43 @@ def test_a_bad_term_is_named_and_nothing_is_planned(
 
     answer = act(olaf, "/change/redrive?group=f1", why="x", **{field: value})
 
-    assert (answer.status_code, f"{field} is {value!r}" in answer.text.replace("&#39;", "'")) == (
+    assert (
+        answer.status_code,
+        f"{field} is {value!r}" in answer.text.replace("&#39;", "'"),
+    ) == (
         400,
         True,
     )
     assert site.database.value("select count(*) from redrive.campaigns") == 0
 
 
-def test_what_terms_mean_is_said_while_they_are_typed_and_the_command_has_them(olaf: TestClient):
+def test_what_terms_mean_is_said_while_they_are_typed_and_the_command_has_them(
+    olaf: TestClient,
+):
     def told(word: str, query: str) -> tuple[str, str]:
-        text, _, command = olaf.get(f"/estimate/{word}?{query}").text.partition("<span ")
-        return text, html.unescape(command.partition("<code>")[2].partition("</code>")[0])
+        text, _, command = olaf.get(f"/estimate/{word}?{query}").text.partition(
+            "<span "
+        )
+        return text, html.unescape(
+            command.partition("<code>")[2].partition("</code>")[0]
+        )
 
     usual = "seen=12000&canaries=3&abort-share=0.1"
     text, command = told("redrive", f"group=f1&{usual}&rate=5")
-    assert text.startswith("Takes 40 min at least. 3 go first; where more than 10% of any ten")
+    assert text.startswith(
+        "Takes 40 min at least. 3 go first; where more than 10% of any ten"
+    )
     assert command == "redrive dlq redrive --group f1 --rate 5 --why ..."
-    _, command = told("redrive", "id=17&seen=1&canaries=0&abort-share=0.1&when-version=>=1.4")
+    _, command = told(
+        "redrive", "id=17&seen=1&canaries=0&abort-share=0.1&when-version=>=1.4"
+    )
     start = "redrive campaign start PLAN --when-version '>=1.4' --why ..."
     assert command == f"redrive campaign plan --id 17; {start}"
     _, command = told("campaign-start", f"campaign=9&{usual}&canaries=7&rate=<b>")
     assert command == ""
-    _, command = told("campaign-start", "campaign=9&seen=12000&canaries=7&abort-share=0.1")
+    _, command = told(
+        "campaign-start", "campaign=9&seen=12000&canaries=7&abort-share=0.1"
+    )
     assert command == "redrive campaign start 9 --canaries 7 --why ..."
     assert "rate is" in told("redrive", "id=1&seen=1&rate=<b>")[0]
     assert "<b>" not in told("redrive", "id=1&seen=1&rate=<b>")[0]
@@ -105,7 +124,9 @@ def test_of_very_many_all_are_counted_and_the_oldest_looked_at(
     conn = site.database.conn
     first = make_dead_letters(conn, 3)
     make_dead_letters(conn, 2, kind="mail.send")
-    conn.execute("update redrive.dead_letters set redrives = 5 where id = %s", (first[0],))
+    conn.execute(
+        "update redrive.dead_letters set redrives = 5 where id = %s", (first[0],)
+    )
     for module in (campaigns, change):
         monkeypatch.setattr(module, "MOST", 3)
 
@@ -125,13 +146,18 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
     """Each role has a login of its own, and it is by these that Postgres tells two people."""
     conn = site.database.conn
     make_dead_letters(conn, 3)
-    conn.execute("select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')")
+    conn.execute(
+        "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
+    )
     conn.execute(
         "do $$ begin create role redrive_test_approver login in role redrive_operator;"
         " exception when duplicate_object then end $$"
     )
     other = make_conninfo(site.database.url, user="redrive_test_approver")
-    urls = {Role.OPERATOR: login(site.database, "redrive_operator"), Role.APPROVER: other}
+    urls = {
+        Role.OPERATOR: login(site.database, "redrive_operator"),
+        Role.APPROVER: other,
+    }
     logins = Logins({role: Address(url) for role, url in urls.items()})
     site.app = application(site.access, logins)
     olaf, anna = site.signed_in("olaf"), site.signed_in("anna")
@@ -146,7 +172,11 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
     assert planned.headers["location"].startswith("/campaigns/1?")
     assert "another role than the one that planned it starts it" in alone
     assert started.headers["location"].startswith("/campaigns/1?")
-    assert shown(site.database, "planned_by", "actor", "redriven") == ("olaf", "anna", 3)
+    assert shown(site.database, "planned_by", "actor", "redriven") == (
+        "olaf",
+        "anna",
+        3,
+    )
     logins.close()
 
 
@@ -178,22 +208,26 @@ def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):
     def charge(payload: Invoice) -> None:
         del payload
 
-    good, bad = (make_dead_letter(site.database.conn, payload={"n": n}) for n in (1, "one"))
+    good, bad = (
+        make_dead_letter(site.database.conn, payload={"n": n}) for n in (1, "one")
+    )
     site.app = application(site.access, site.logins, jobs)
     olaf, wrong = site.bearer("olaf"), [{"op": "replace", "path": "/n", "value": "x"}]
 
     edited = olaf.post(f"/api/v1/edit?id={good}", json={"patch": wrong}).json()
     planned = olaf.post("/api/v1/campaign-plan?group=f1", json={"yes": True}).json()
-    started = olaf.post("/api/v1/campaign-start?campaign=1", json={"why": "x", "yes": True})
+    started = olaf.post(
+        "/api/v1/campaign-start?campaign=1", json={"why": "x", "yes": True}
+    )
 
     assert (edited["invalid"], planned["plan"], started.json()["redriven"]) == (1, 1, 1)
     assert site.database.column("select id from redrive.jobs") == [good]
     page = site.signed_in("vera").get("/campaigns/1").text
     assert "invalid: n: int parsing" in page
     assert "Pause…" not in page
-    assert site.database.column("select state from redrive.dead_letters where id = %s", bad) == [
-        "open"
-    ]
+    assert site.database.column(
+        "select state from redrive.dead_letters where id = %s", bad
+    ) == ["open"]
 
 
 class Invoice(BaseModel):
@@ -211,7 +245,9 @@ def test_a_campaign_is_paused_resumed_and_cancelled(site: Site, olaf: TestClient
         seen += shown(site.database, "state")
 
     assert seen == ["paused", "canary", "cancelled"]
-    assert "Campaign 1 is cancelled." in olaf.get("/change/campaign-pause?campaign=1").text
+    assert (
+        "Campaign 1 is cancelled." in olaf.get("/change/campaign-pause?campaign=1").text
+    )
     assert site.database.value("select count(*) from redrive.jobs") == 0
     assert site.database.column("select why from redrive.audit order by id") == [
         "the fix is out",
@@ -257,7 +293,9 @@ def test_a_stream_ends_with_its_time_its_process_or_when_it_may_no_longer(
 
     async def heard() -> int:
         told = 0
-        async for event in here.events("ada's", lambda: News(f"<p>{next(news)}", False)):
+        async for event in here.events(
+            "ada's", lambda: News(f"<p>{next(news)}", False)
+        ):
             told += event.startswith("event: news")
             if told == 2:
                 here.end()
@@ -275,7 +313,9 @@ async def _all(events: AsyncIterator[str]) -> list[str]:
     return [event async for event in events]
 
 
-def test_a_browser_has_so_many_streams_and_all_together_have(monkeypatch: pytest.MonkeyPatch):
+def test_a_browser_has_so_many_streams_and_all_together_have(
+    monkeypatch: pytest.MonkeyPatch,
+):
     here = Streams()
 
     async def open_some() -> list[bool]:
@@ -300,7 +340,9 @@ def test_a_browser_has_so_many_streams_and_all_together_have(monkeypatch: pytest
 
 def test_a_group_is_edited_after_a_look_at_the_diff(site: Site, olaf: TestClient):
     for currency in ("EURO", "EURO", "EUR"):
-        make_dead_letter(site.database.conn, payload={"currency": currency, "token": "s3cret"})
+        make_dead_letter(
+            site.database.conn, payload={"currency": currency, "token": "s3cret"}
+        )
 
     form = _form(olaf.get("/edit?group=f1").text, 'class="act" method="post" action')
     look = olaf.post(form[0], data=form[1] | {"patch": WRONG}).text
@@ -325,13 +367,21 @@ def test_a_group_is_edited_after_a_look_at_the_diff(site: Site, olaf: TestClient
     )
 
 
-def test_one_payload_is_edited_as_it_reads_and_its_secrets_stay(site: Site, olaf: TestClient):
-    job = make_dead_letter(site.database.conn, payload={"lines": [1], "token": "s3cret"})
+def test_one_payload_is_edited_as_it_reads_and_its_secrets_stay(
+    site: Site, olaf: TestClient
+):
+    job = make_dead_letter(
+        site.database.conn, payload={"lines": [1], "token": "s3cret"}
+    )
     page = olaf.get(f"/edit?id={job}").text
     path, hidden = _form(page, 'class="act" method="post" action')
 
-    look = olaf.post(path, data=hidden | {"payload": '{"lines": [1, 2], "token": "[redacted]"}'})
-    lost = olaf.post(path, data=hidden | {"payload": '{"lines": [1], "token": "no [redacted]"}'})
+    look = olaf.post(
+        path, data=hidden | {"payload": '{"lines": [1, 2], "token": "[redacted]"}'}
+    )
+    lost = olaf.post(
+        path, data=hidden | {"payload": '{"lines": [1], "token": "no [redacted]"}'}
+    )
 
     assert "s3cret" not in page
     assert "&#34;lines&#34;: [\n" in page
@@ -360,9 +410,14 @@ def test_the_api_edits_as_the_page_does(site: Site):
 
     shown_first = api.post("/api/v1/edit?group=f1", json={"patch": patch}).json()
     bad = api.post("/api/v1/edit?group=f1", json={"patch": [{"op": "put"}]})
-    done = api.post("/api/v1/edit?group=f1", json={"patch": patch, "why": "x", "yes": True}).json()
+    done = api.post(
+        "/api/v1/edit?group=f1", json={"patch": patch, "why": "x", "yes": True}
+    ).json()
 
     assert (shown_first["done"], shown_first["matched"]) == (False, 1)
     assert '+  "currency": "EUR"' in shown_first["sample"][0]["diff"][-2]
-    assert (bad.status_code, "must be one of add, remove" in bad.json()["error"]) == (400, True)
+    assert (bad.status_code, "must be one of add, remove" in bad.json()["error"]) == (
+        400,
+        True,
+    )
     assert (done["done"], done["edited"], done["invalid"]) == (True, 1, 0)

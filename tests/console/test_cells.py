@@ -33,7 +33,9 @@ OF_ALL = re.compile(r"/|/static/.*|/sign-out|#main|/cells/(us|ap|sa)/([a-z-]+)?"
 @pytest.fixture
 def three(server: Server) -> Iterator[dict[str, Database]]:
     with ExitStack() as stack:
-        yield {name: stack.enter_context(server.database()) for name in ("eu", "us", "ap")}
+        yield {
+            name: stack.enter_context(server.database()) for name in ("eu", "us", "ap")
+        }
 
 
 @pytest.fixture
@@ -83,7 +85,11 @@ def test_pages_of_a_cell_are_about_it_alone(fleet: Site, three: dict[str, Databa
     live = make_job(three["eu"].conn, "mail.send", queue="mail")
     olaf = fleet.signed_in("olaf")
     more = ("/groups/f1", "/explain/f1", "/jobs/1", f"/jobs/{live}", "/edit?id=1")
-    changes = ("/change/redrive?group=f1", "/change/cancel?queue=mail", "/change/pause?queue=mail")
+    changes = (
+        "/change/redrive?group=f1",
+        "/change/cancel?queue=mail",
+        "/change/pause?queue=mail",
+    )
 
     for path in (*PAGES, *more, *changes, "/dead-letters?kind=invoice.charge"):
         page = olaf.get(f"/cells/eu{path}")
@@ -91,7 +97,9 @@ def test_pages_of_a_cell_are_about_it_alone(fleet: Site, three: dict[str, Databa
         assert "<title>" in page.text
         assert " · eu · Redrive</title>" in page.text
         assert " --cell eu</code>" in page.text
-        links = re.findall(r'(?:href|src|action|hx-get|data-events)="([^"]*)"', page.text)
+        links = re.findall(
+            r'(?:href|src|action|hx-get|data-events)="([^"]*)"', page.text
+        )
         strays = {link for link in links if not link.startswith("/cells/eu/")}
         assert not [link for link in strays if not OF_ALL.fullmatch(link)], path
     for path in PAGES:
@@ -99,7 +107,9 @@ def test_pages_of_a_cell_are_about_it_alone(fleet: Site, three: dict[str, Databa
         assert olaf.get(f"/cells/ap{path}").status_code == 403
     assert olaf.get("/cells/eu").status_code == 200
     assert olaf.get("/cells/eu/find?id=7").headers["location"] == "/cells/eu/jobs/7"
-    assert olaf.get("/cells/eu/dead-letters/7").headers["location"] == "/cells/eu/jobs/7"
+    assert (
+        olaf.get("/cells/eu/dead-letters/7").headers["location"] == "/cells/eu/jobs/7"
+    )
 
 
 def test_a_change_goes_where_its_page_says(fleet: Site, three: dict[str, Database]):
@@ -124,16 +134,26 @@ def test_a_change_goes_where_its_page_says(fleet: Site, three: dict[str, Databas
     audits = {name: database.value(query) for name, database in three.items()}
     assert audits == {"eu": "dismiss", "us": "redrive", "ap": None}
     assert olaf.post(path, data={"why": "x"}).status_code == 403, "no form of ours"
-    assert fleet.signed_in("vera").get("/cells/ap/change/redrive?group=f1").status_code == 403
+    assert (
+        fleet.signed_in("vera").get("/cells/ap/change/redrive?group=f1").status_code
+        == 403
+    )
 
 
 def test_an_address_without_a_cell_asks_for_one(fleet: Site):
-    olaf, program, stranger = fleet.signed_in("olaf"), fleet.bearer("olaf"), fleet.client()
+    olaf, program, stranger = (
+        fleet.signed_in("olaf"),
+        fleet.bearer("olaf"),
+        fleet.client(),
+    )
 
     page = olaf.get("/dead-letters?queue=mail&limit=5")
     assert page.status_code == 404
     assert '<a href="/cells/us/dead-letters?queue=mail&amp;limit=5">us</a>' in page.text
-    assert "there is no cell &#39;uk&#39;; there are: eu, us" in olaf.get("/cells/uk/groups").text
+    assert (
+        "there is no cell &#39;uk&#39;; there are: eu, us"
+        in olaf.get("/cells/uk/groups").text
+    )
     unknown = program.get("/cells/uk/api/v1/queues").json()
     assert unknown["error"].startswith("there is no cell 'uk'; there are: eu, us")
     refused = program.get("/api/v1/queues")
@@ -142,7 +162,12 @@ def test_an_address_without_a_cell_asks_for_one(fleet: Site):
         "write /cells/NAME/api/v1/queues, where NAME is one of: eu, us, ap, sa"
         in refused.json()["error"]
     )
-    assert program.post("/api/v1/pause?queue=a", json={"why": "x", "yes": True}).status_code == 404
+    assert (
+        program.post(
+            "/api/v1/pause?queue=a", json={"why": "x", "yes": True}
+        ).status_code
+        == 404
+    )
     schema = program.get("/cells/us/api/v1/openapi.json").json()
     assert schema["servers"] == [{"url": "/cells/us"}]
 
@@ -155,17 +180,25 @@ def test_an_address_without_a_cell_asks_for_one(fleet: Site):
 
 
 def test_a_console_of_one_database_has_no_cells(site: Site):
-    assert site.bearer("olaf").get("/api/v1/cells").json() == {"rows": [], "after": None}
+    assert site.bearer("olaf").get("/api/v1/cells").json() == {
+        "rows": [],
+        "after": None,
+    }
     assert site.signed_in("olaf").get("/cells").headers["location"] == "/"
     assert "--cell" not in site.signed_in("olaf").get("/").text
 
 
-def test_a_database_that_hung_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch):
+def test_a_database_that_hung_is_left_alone_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(connections, "HANGS_SECONDS", -1.0)
     logins = Logins({Role.VIEWER: Address(GONE)})
 
     def refusal() -> str:
-        with pytest.raises(psycopg.OperationalError) as error, logins.reading(Role.VIEWER):
+        with (
+            pytest.raises(psycopg.OperationalError) as error,
+            logins.reading(Role.VIEWER),
+        ):
             pass
         return str(error.value)
 
@@ -177,7 +210,9 @@ def test_a_database_that_hung_is_left_alone_for_a_while(monkeypatch: pytest.Monk
     assert "refused" in refusal()
 
 
-def test_cells_have_logins_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_cells_have_logins_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for name in [name for name in os.environ if name.startswith("REDRIVE_")]:
         monkeypatch.delenv(name)
     file, tokens = tmp_path / "cells.json", tmp_path / "tokens"
@@ -193,11 +228,23 @@ def test_cells_have_logins_of_their_own(tmp_path: Path, monkeypatch: pytest.Monk
 
     eu, us = guarded({"operator": {"url_file": "us", "role": "redrive_operator"}})
     assert (list(eu), list(us)) == ([Role.VIEWER], [Role.OPERATOR])
-    assert (us[Role.OPERATOR].file, us[Role.OPERATOR].role) == (tmp_path / "us", "redrive_operator")
+    assert (us[Role.OPERATOR].file, us[Role.OPERATOR].role) == (
+        tmp_path / "us",
+        "redrive_operator",
+    )
     wrong: list[tuple[dict[str, object], str]] = [
-        ({}, "no role of the console has a login to cell us: give it some in REDRIVE_DATABASES"),
-        ({"viewer": {"url": GONE}}, "no cell of REDRIVE_DATABASES has console.operator"),
-        ({"operator": {}}, "cell us: console.operator must have either url or url_file"),
+        (
+            {},
+            "no role of the console has a login to cell us: give it some in REDRIVE_DATABASES",
+        ),
+        (
+            {"viewer": {"url": GONE}},
+            "no cell of REDRIVE_DATABASES has console.operator",
+        ),
+        (
+            {"operator": {}},
+            "cell us: console.operator must have either url or url_file",
+        ),
         ({"boss": {"url": GONE}}, "1.console.boss"),
         ({"operator": {"url_file": "gone"}}, "cell us: console.operator: url_file is "),
     ]
@@ -206,7 +253,9 @@ def test_cells_have_logins_of_their_own(tmp_path: Path, monkeypatch: pytest.Monk
             guarded(console)
         assert said in str(error.value)
         assert "p4ss" not in str(error.value)
-    with pytest.raises(SettingsError, match="REDRIVE_CONSOLE_OPERATOR_URL is of one database"):
+    with pytest.raises(
+        SettingsError, match="REDRIVE_CONSOLE_OPERATOR_URL is of one database"
+    ):
         guarded({"operator": {"url": GONE}}, console_operator_url=GONE)
 
 
@@ -221,5 +270,8 @@ def test_signing_out_of_all_says_where_it_is_not_known(fleet: Site):
 
     assert COOKIE not in olaf.cookies
     assert "could not record it" in olaf.get(answer.headers["location"]).text
-    assert [copy.get(f"/cells/{cell}/").status_code for cell in ("eu", "us")] == [303, 303]
+    assert [copy.get(f"/cells/{cell}/").status_code for cell in ("eu", "us")] == [
+        303,
+        303,
+    ]
     assert copy.get("/").text.count("You signed out.") == 2

@@ -47,7 +47,9 @@ def test_a_group_is_redriven_after_a_look(site: Site, olaf: TestClient):
     assert "redrive dlq redrive --group f1 --why ..." in page.text
     assert said(olaf, answer) == "30 dead letters redriven by campaign 1."
     assert {state(site, job) for job in made} == {"redriven"}
-    assert site.database.row("select actor, why, matched, redriven from redrive.campaigns") == (
+    assert site.database.row(
+        "select actor, why, matched, redriven from redrive.campaigns"
+    ) == (
         "olaf",
         "the fix is out",
         30,
@@ -65,7 +67,9 @@ def test_a_rate_spreads_them_out(site: Site, olaf: TestClient):
     assert site.database.value("select count(*) from redrive.jobs") < 4
     assert "0.5/s" in olaf.get("/campaigns").text
     make_dead_letters(site.database.conn, 1)
-    assert act(olaf, "/change/redrive?group=f1", why="x", rate="fast").status_code == 400
+    assert (
+        act(olaf, "/change/redrive?group=f1", why="x", rate="fast").status_code == 400
+    )
 
 
 def test_what_would_stay_is_said_before(site: Site, olaf: TestClient):
@@ -125,10 +129,16 @@ def test_two_who_redrive_the_same_at_once_start_one_campaign(
     again = redrive(site.bearer("anna"))
 
     assert sorted(answer.status_code for answer in answers) == [200, 409]
-    (other,) = (answer.json()["error"] for answer in answers if answer.status_code == 409)
-    assert re.fullmatch(r"campaign \d of (olaf|anna) takes the same dead letters.*", other)
+    (other,) = (
+        answer.json()["error"] for answer in answers if answer.status_code == 409
+    )
+    assert re.fullmatch(
+        r"campaign \d of (olaf|anna) takes the same dead letters.*", other
+    )
     assert again.status_code == 409
-    started = site.database.column("select matched from redrive.campaigns where started_at < now()")
+    started = site.database.column(
+        "select matched from redrive.campaigns where started_at < now()"
+    )
     assert started == [len(made)]
 
 
@@ -146,7 +156,10 @@ def test_dismiss_reopen_and_note(site: Site, olaf: TestClient):
 
     act(olaf, f"/change/note?id={job}", why="the order was withdrawn")
     dismissed = act(olaf, f"/change/dismiss?id={job}", why="won't fix")
-    assert (said(olaf, dismissed), state(site, job)) == ("1 dead letter dismissed.", "dismissed")
+    assert (said(olaf, dismissed), state(site, job)) == (
+        "1 dead letter dismissed.",
+        "dismissed",
+    )
     act(olaf, f"/change/reopen?id={job}", why="they want it after all")
 
     assert state(site, job) == "open"
@@ -156,7 +169,9 @@ def test_dismiss_reopen_and_note(site: Site, olaf: TestClient):
 
 def test_cancel_and_run_now(site: Site, olaf: TestClient):
     ready = make_jobs(site.database.conn, 12)
-    later = make_job(site.database.conn, "mail.send", run_at=datetime(2099, 1, 1, tzinfo=UTC))
+    later = make_job(
+        site.database.conn, "mail.send", run_at=datetime(2099, 1, 1, tzinfo=UTC)
+    )
 
     due = act(olaf, f"/change/now?id={later}", why="the bank is back")
     ended = act(olaf, "/change/cancel?kind=invoice.charge", why="the model is wrong")
@@ -170,10 +185,19 @@ def test_cancel_and_run_now(site: Site, olaf: TestClient):
 def test_a_queue_is_paused_and_resumed(site: Site, olaf: TestClient):
     make_job(site.database.conn)
 
-    assert said(olaf, act(olaf, "/change/pause?queue=default", why="x")) == "default is paused."
+    assert (
+        said(olaf, act(olaf, "/change/pause?queue=default", why="x"))
+        == "default is paused."
+    )
     assert "default is paused already." in olaf.get("/change/pause?queue=default").text
-    assert said(olaf, act(olaf, "/change/resume?queue=default", why="y")) == "default is resumed."
-    assert "No job has been in a queue nosuch yet." in olaf.get("/change/pause?queue=nosuch").text
+    assert (
+        said(olaf, act(olaf, "/change/resume?queue=default", why="y"))
+        == "default is resumed."
+    )
+    assert (
+        "No job has been in a queue nosuch yet."
+        in olaf.get("/change/pause?queue=nosuch").text
+    )
     assert [line[1] for line in audit(site)] == ["pause", "resume"]
 
 
@@ -192,7 +216,10 @@ def test_a_group_is_muted_and_unmuted(site: Site, olaf: TestClient):
     make_dead_letters(site.database.conn, 2)
 
     act(olaf, "/change/mute?group=f1", why="the fix is on its way")
-    assert "2 will stay: their group is muted." in olaf.get("/change/redrive?group=f1").text
+    assert (
+        "2 will stay: their group is muted."
+        in olaf.get("/change/redrive?group=f1").text
+    )
     act(olaf, "/change/unmute?group=f1", why="it is out")
 
     assert "will stay" not in olaf.get("/change/redrive?group=f1").text
@@ -220,7 +247,9 @@ def test_nobody_changes_everything_by_leaving_the_filter_out(site: Site):
     for word in ("redrive", "campaign-plan", "dismiss", "cancel", "now", "edit"):
         body = {"why": "x", "yes": True} | ({"patch": patch} if word == "edit" else {})
         answer = api.post(f"/api/v1/{word}", json=body)
-        assert (answer.status_code, "Choose a filter" in answer.text) == (400, True), word
+        assert (answer.status_code, "Choose a filter" in answer.text) == (400, True), (
+            word
+        )
 
     assert (state(site, dead), audit(site)) == ("open", [])
     assert site.database.column("select id from redrive.jobs") == [live]
@@ -237,7 +266,12 @@ def test_the_api_shows_first_and_does_with_yes(site: Site):
     assert (shown["matched"], shown["done"]) == (3, False)
     assert (none.status_code, "why is missing" in none.json()["error"]) == (400, True)
     assert done["done"]
-    assert (done["matched"], done["redriven"], done["blocked"], done["campaign"]) == (3, 3, {}, 1)
+    assert (done["matched"], done["redriven"], done["blocked"], done["campaign"]) == (
+        3,
+        3,
+        {},
+        1,
+    )
     assert api.get("/api/v1/campaigns").json()["rows"][0]["why"] == "x"
 
 
@@ -247,7 +281,9 @@ def test_the_api_shows_first_and_does_with_yes(site: Site):
 def test_a_body_that_is_none_is_refused(site: Site, body: bytes):
     headers = {"content-type": "application/json"}
 
-    answer = site.bearer("olaf").post("/api/v1/redrive?id=1", content=body, headers=headers)
+    answer = site.bearer("olaf").post(
+        "/api/v1/redrive?id=1", content=body, headers=headers
+    )
 
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("the body")
@@ -260,7 +296,9 @@ def test_more_than_one_request_may_change_is_for_the_command_line(
     monkeypatch.setattr("redrive.console.actions.change.MOST", 5)
 
     page = olaf.get("/change/dismiss?group=f1").text
-    asked = site.bearer("olaf").post("/api/v1/dismiss?group=f1", json={"why": "x", "yes": True})
+    asked = site.bearer("olaf").post(
+        "/api/v1/dismiss?group=f1", json={"why": "x", "yes": True}
+    )
 
     assert "More than 5 match." in page
     assert asked.status_code == 409
@@ -284,7 +322,10 @@ def test_many_go_after_their_canaries(site: Site, olaf: TestClient):
     page = olaf.get("/change/redrive?group=f1").text
     done = act(olaf, "/change/redrive?group=f1", why="the fix is out")
 
-    assert "3 go first; where more than 10% of any ten die again, it stops with at most 21" in page
+    assert (
+        "3 go first; where more than 10% of any ten die again, it stops with at most 21"
+        in page
+    )
     assert "117 have their turn later." in said(olaf, done)
     assert site.database.value("select count(*) from redrive.jobs") == 3
 

@@ -41,7 +41,9 @@ def test_it_does_not_start_open():
     """Nobody who forgets to set up a sign-in serves the console to everybody."""
     done = subprocess.run(
         [sys.executable, "-m", "redrive", "console"],
-        env=environment(REDRIVE_CONSOLE_OPERATOR_URL="postgresql://nobody@127.0.0.1:1/x"),
+        env=environment(
+            REDRIVE_CONSOLE_OPERATOR_URL="postgresql://nobody@127.0.0.1:1/x"
+        ),
         capture_output=True,
         text=True,
         timeout=60,
@@ -81,20 +83,28 @@ def test_what_a_provider_needs_is_named(tmp_path: Path):
         }
         return refused(**given | settings)
 
-    assert "REDRIVE_CONSOLE_OIDC_CLIENT_ID is not" in wanting(console_oidc_client_id=None)
+    assert "REDRIVE_CONSOLE_OIDC_CLIENT_ID is not" in wanting(
+        console_oidc_client_id=None
+    )
     assert "REDRIVE_CONSOLE_URL is not set" in wanting(console_url=None)
     assert "REDRIVE_CONSOLE_URL is 'http://a.b'" in wanting(console_url="http://a.b")
     assert "must have no path" in wanting(console_url="https://a.b/redrive/")
-    assert "REDRIVE_CONSOLE_OIDC_ISSUER is 'http" in wanting(console_oidc_issuer="http://a.b")
+    assert "REDRIVE_CONSOLE_OIDC_ISSUER is 'http" in wanting(
+        console_oidc_issuer="http://a.b"
+    )
     assert "must begin with https://" in wanting(console_oidc_issuer="https://[")
     assert "must hold openid" in wanting(console_oidc_scopes="email")
     assert "nobody of the proxy or the provider" in wanting(console_groups="")
     missing = tmp_path / "secret"
-    assert f"SECRET_FILE is {missing}" in wanting(console_oidc_client_secret_file=missing)
+    assert f"SECRET_FILE is {missing}" in wanting(
+        console_oidc_client_secret_file=missing
+    )
 
 
 @contextmanager
-def started(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(
+    *arguments: str, **more: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process, and the address that it prints, once it answers."""
     with subprocess.Popen(
         [sys.executable, "-m", "redrive", "console", *arguments],
@@ -104,7 +114,10 @@ def started(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str
     ) as process:
         try:
             assert process.stderr
-            said = next((found for line in process.stderr if (found := ADDRESS.search(line))), None)
+            said = next(
+                (found for line in process.stderr if (found := ADDRESS.search(line))),
+                None,
+            )
             assert said
             yield process, said[1]
         finally:
@@ -115,13 +128,23 @@ def test_the_demo_is_open_on_this_machine_alone(database: Database):
     settings = {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ACTOR": "ada"}
     with started("--demo", **settings) as (process, address):
         port = int(address.rpartition(":")[2])
-        rebound = httpx2.get(f"{address}/", headers={"host": f"evil.test:{port}"}, timeout=60)
+        rebound = httpx2.get(
+            f"{address}/", headers={"host": f"evil.test:{port}"}, timeout=60
+        )
         page = httpx2.get(f"{address}/", timeout=60)
         campaign = plan(database.conn, Filter(), actor="ada").plan
-        news = httpx2.stream("GET", f"{address}/campaigns/{campaign}/events", timeout=60)
-        others = {i[4][0] for i in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+        news = httpx2.stream(
+            "GET", f"{address}/campaigns/{campaign}/events", timeout=60
+        )
+        others = {
+            i[4][0]
+            for i in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+        }
         for other in others - {"127.0.0.1"}:
-            with pytest.raises(OSError), socket.create_connection((other, port), timeout=5):
+            with (
+                pytest.raises(OSError),
+                socket.create_connection((other, port), timeout=5),
+            ):
                 pass
         with news as stream:
             told = stream.iter_text()
@@ -131,7 +154,11 @@ def test_the_demo_is_open_on_this_machine_alone(database: Database):
         code = process.wait(60)
 
     assert "event: end" not in last
-    assert (page.status_code, "ada" in page.text, rebound.status_code) == (200, True, 421)
+    assert (page.status_code, "ada" in page.text, rebound.status_code) == (
+        200,
+        True,
+        421,
+    )
     assert code == 0
 
 

@@ -9,7 +9,9 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def test_links_are_filled_in():
-    links = Links.read("https://t.example/trace/{trace_id}?o=1", "http://l.example/?q={job_id}")
+    links = Links.read(
+        "https://t.example/trace/{trace_id}?o=1", "http://l.example/?q={job_id}"
+    )
 
     assert links.to_trace(TRACE) == f"https://t.example/trace/{TRACE}?o=1"
     assert links.to_logs(17) == "http://l.example/?q=17"
@@ -17,7 +19,9 @@ def test_links_are_filled_in():
     assert Links().to_logs(17) is None
 
 
-@pytest.mark.parametrize("trace", [None, "", 5, "x" * 32, '"><script>', TRACE + "/", TRACE.upper()])
+@pytest.mark.parametrize(
+    "trace", [None, "", 5, "x" * 32, '"><script>', TRACE + "/", TRACE.upper()]
+)
 def test_what_is_no_trace_leads_nowhere(trace: object):
     assert Links.read("https://t.example/{trace_id}", None).to_trace(trace) is None
 
@@ -37,7 +41,9 @@ def test_what_is_no_trace_leads_nowhere(trace: object):
     ],
 )
 def test_what_is_no_address_is_refused(text: str):
-    with pytest.raises(SettingsError, match="REDRIVE_CONSOLE_TRACE_URL is no address") as error:
+    with pytest.raises(
+        SettingsError, match="REDRIVE_CONSOLE_TRACE_URL is no address"
+    ) as error:
         Links.read(text, None)
 
     assert "https://traces.example/trace/{trace_id}" in str(error.value)

@@ -40,12 +40,25 @@ GROUPS = {"oncall": Role.OPERATOR, "staff": Role.VIEWER}
 @contextmanager
 def provider(*arguments: str) -> Iterator[str]:
     """The process, and its issuer."""
-    people = [f"--user-claims={json.dumps({'sub': sub} | said)}" for sub, said in PEOPLE.items()]
-    command = [sys.executable, "-m", "oidc_provider_mock", "--port=0", *people, *arguments]
+    people = [
+        f"--user-claims={json.dumps({'sub': sub} | said)}"
+        for sub, said in PEOPLE.items()
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "oidc_provider_mock",
+        "--port=0",
+        *people,
+        *arguments,
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr
-            found = (re.search(r"running on (http://[\d.:]+)", line) for line in process.stderr)
+            found = (
+                re.search(r"running on (http://[\d.:]+)", line)
+                for line in process.stderr
+            )
             yield next(match[1] for match in found if match)
         finally:
             process.kill()
@@ -60,12 +73,16 @@ def issuer() -> Iterator[str]:
 class Door(Site):
     """A console with a provider, and people who sign in with it."""
 
-    def __init__(self, database: Database, home: Path, stack: ExitStack, **client: Any) -> None:
+    def __init__(
+        self, database: Database, home: Path, stack: ExitStack, **client: Any
+    ) -> None:
         super().__init__(database, home, stack)
         at = {"client_id": "console", "client_secret": "quiet"} | client
         redirect = "https://console.test/sign-in/callback"
         self.provider = Provider(Client(redirect=redirect, **at), GROUPS)
-        self.access = Access(tokens=Tokens(self.file), provider=self.provider, key="k" * 32)
+        self.access = Access(
+            tokens=Tokens(self.file), provider=self.provider, key="k" * 32
+        )
         self.app = application(self.access, self.logins)
 
     def begun(self, onward: str = "/") -> tuple[TestClient, str]:
@@ -90,7 +107,9 @@ def said_yes(there: str, sub: str) -> str:
 
 def edited(url: str, **values: str) -> str:
     """The address with other parameters."""
-    query = {name: found[0] for name, found in parse_qs(urlsplit(url).query).items()} | values
+    query = {
+        name: found[0] for name, found in parse_qs(urlsplit(url).query).items()
+    } | values
     return f"{url.partition('?')[0]}?{urlencode(query)}"
 
 
@@ -98,7 +117,9 @@ def edited(url: str, **values: str) -> str:
 def opened(database: Database, tmp_path: Path) -> Iterator[Any]:
     """Opens a console whose provider is at an issuer."""
     with ExitStack() as stack:
-        yield lambda issuer, **more: Door(database, tmp_path, stack, issuer=issuer, **more)
+        yield lambda issuer, **more: Door(
+            database, tmp_path, stack, issuer=issuer, **more
+        )
 
 
 @pytest.fixture
@@ -109,7 +130,10 @@ def door(opened: Any, issuer: str) -> Door:
 def test_somebody_signs_in_and_goes_on_where_they_were(door: Door):
     stranger = door.client(**OWN)
     page = stranger.get(stranger.get("/groups?kind=a.b").headers["location"]).text
-    assert 'href="/sign-in/provider?next=/groups%3Fkind%3Da.b">Sign in with 127.0.0.1' in page
+    assert (
+        'href="/sign-in/provider?next=/groups%3Fkind%3Da.b">Sign in with 127.0.0.1'
+        in page
+    )
 
     client, answer = door.enters("ada", "/groups?kind=a.b")
 
@@ -138,7 +162,9 @@ def test_the_highest_role_of_their_groups_is_theirs(door: Door):
         ("two", "must send one name"),
     ],
 )
-def test_whom_the_provider_knows_and_we_do_not_stays_outside(door: Door, sub: str, says: str):
+def test_whom_the_provider_knows_and_we_do_not_stays_outside(
+    door: Door, sub: str, says: str
+):
     client, answer = door.enters(sub)
 
     assert (answer.status_code, says in answer.text) == (403, True)
@@ -152,11 +178,16 @@ def test_the_address_holds_what_only_this_browser_can_answer(door: Door):
 
     asked = parse_qs(urlsplit(there).query)
     kept = door.access.was_pending(client.cookies[PENDING])
-    (sign_in,) = [value["data"] for name, value in kept.items() if name.startswith("_state_")]
+    (sign_in,) = [
+        value["data"] for name, value in kept.items() if name.startswith("_state_")
+    ]
     digest = hashlib.sha256(sign_in["code_verifier"].encode()).digest()
     challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
     assert asked["code_challenge"] == [challenge]
-    assert (asked["code_challenge_method"], asked["response_type"]) == (["S256"], ["code"])
+    assert (asked["code_challenge_method"], asked["response_type"]) == (
+        ["S256"],
+        ["code"],
+    )
     assert asked["nonce"] == [sign_in["nonce"]]
     assert asked["redirect_uri"] == ["https://console.test/sign-in/callback"]
     assert "quiet" not in there
@@ -220,7 +251,11 @@ def test_an_expired_token_is_refused(opened: Any):
 def test_what_the_provider_refuses_is_told_without_its_words(door: Door):
     client, there = door.begun()
     state = parse_qs(urlsplit(there).query)["state"][0]
-    refusal = {"error": "access_denied", "error_description": "call 555", "state": state}
+    refusal = {
+        "error": "access_denied",
+        "error_description": "call 555",
+        "state": state,
+    }
 
     answer = client.get("/sign-in/callback", params=refusal)
 
@@ -241,7 +276,13 @@ def test_a_provider_that_is_another_or_away_lets_nobody_in(opened: Any, issuer: 
 
 @pytest.mark.parametrize(
     "onward",
-    ["https://evil.test/", "//evil.test/", "/\\evil.test/", "", "/groups?kind=" + "a" * 5000],
+    [
+        "https://evil.test/",
+        "//evil.test/",
+        "/\\evil.test/",
+        "",
+        "/groups?kind=" + "a" * 5000,
+    ],
 )
 def test_coming_back_leads_nowhere_else(door: Door, onward: str):
     _, answer = door.enters("ada", onward)
@@ -308,7 +349,9 @@ def test_without_a_provider_its_addresses_lead_nowhere(site: Site):
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt-get install chromium")
-def test_a_browser_a_console_and_a_provider_agree(database: Database, issuer: str, tmp_path: Path):
+def test_a_browser_a_console_and_a_provider_agree(
+    database: Database, issuer: str, tmp_path: Path
+):
     """The whole way: no part of it is ours alone to judge, least of all what becomes of cookies."""
     playwright = pytest.importorskip("playwright.sync_api")
     address = f"http://localhost:{(port := free_port())}"

@@ -29,7 +29,8 @@ from tests.factories import make_dead_letter, make_dead_letters, make_job, make_
 def ids(text: str) -> list[int]:
     """The jobs that the rows of a page link to, in their order."""
     return [
-        int(found) for found in re.findall(r'<td class="c-id[^"]*"><a href="/jobs/(\d+)"', text)
+        int(found)
+        for found in re.findall(r'<td class="c-id[^"]*"><a href="/jobs/(\d+)"', text)
     ]
 
 
@@ -70,7 +71,12 @@ def test_a_job_tells_its_story_and_why(site: Site, olaf: TestClient):
 
     page, other = olaf.get(f"/jobs/{dead}").text, olaf.get(f"/jobs/{waits}").text
 
-    for said in ("no such invoice", "not_retryable", "the bank knows", "app/jobs.py:3 in charge"):
+    for said in (
+        "no such invoice",
+        "not_retryable",
+        "the bank knows",
+        "app/jobs.py:3 in charge",
+    ):
         assert said in page
     assert "hunter2" not in page
     assert "[redacted]" in page
@@ -84,13 +90,17 @@ def test_a_job_tells_its_story_and_why(site: Site, olaf: TestClient):
     assert olaf.get(f"/find?id={dead}").headers["location"] == f"/jobs/{dead}"
 
 
-def test_each_edit_of_a_payload_is_shown_without_its_secrets(site: Site, olaf: TestClient):
+def test_each_edit_of_a_payload_is_shown_without_its_secrets(
+    site: Site, olaf: TestClient
+):
     conn = site.database.conn
     dead = make_dead_letter(conn, payload={"currency": "EURO", "password": "hunter2"})
     for path, value in (("currency", "EUR"), ("password", "hunter3")):
         patch: Patch = [{"op": "replace", "path": f"/{path}", "value": value}]
         seen = edits.preview(edits.find(conn, Filter(ids=(dead,))), patch, Handlers())
-        edits.edit(conn, seen, patch, handlers=Handlers(), why=f"new {path}", actor="ada")
+        edits.edit(
+            conn, seen, patch, handlers=Handlers(), why=f"new {path}", actor="ada"
+        )
 
     page = olaf.get(f"/jobs/{dead}").text
 
@@ -105,7 +115,8 @@ def test_a_failure_leads_to_its_trace_and_a_job_to_its_log_lines(site: Site):
     dead = make_dead_letter(site.database.conn)
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     site.database.rows(
-        "update redrive.failures set detail = detail || %s::jsonb", f'{{"trace_id": "{trace}"}}'
+        "update redrive.failures set detail = detail || %s::jsonb",
+        f'{{"trace_id": "{trace}"}}',
     )
     links = Links("https://t.example/{trace_id}", "https://l.example/?job={job_id}&x=1")
     site.app = application(site.access, site.logins, links=links)
@@ -179,10 +190,19 @@ def test_a_history_of_which_nothing_is_known_is_no_growth(site: Site, olaf: Test
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/dead-letters?foo=1", "there is no filter &#39;foo&#39;; there are: id, kind"),
-        ("/dead-letters?state=opened", "must be one of: open, redriven, resolved, dismissed, any"),
+        (
+            "/dead-letters?foo=1",
+            "there is no filter &#39;foo&#39;; there are: id, kind",
+        ),
+        (
+            "/dead-letters?state=opened",
+            "must be one of: open, redriven, resolved, dismissed, any",
+        ),
         ("/dead-letters?id=x", "it must be a whole number above 0"),
-        ("/dead-letters?since=yesterday", "write 2026-03-01T12:00Z, or 2h for two hours ago"),
+        (
+            "/dead-letters?since=yesterday",
+            "write 2026-03-01T12:00Z, or 2h for two hours ago",
+        ),
         ("/dead-letters?after=x", "take the link of the page before"),
         ("/dead-letters?kind=%00", "no NUL"),
         ("/jobs?category=bgu", "must be one of: transient"),
@@ -192,7 +212,9 @@ def test_a_history_of_which_nothing_is_known_is_no_growth(site: Site, olaf: Test
         ("/audit?who=x", "there are: since, until, actor, login, action"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_what_there_is(olaf: TestClient, path: str, said: str):
+def test_what_cannot_be_read_is_named_with_what_there_is(
+    olaf: TestClient, path: str, said: str
+):
     answer = olaf.get(path)
 
     assert answer.status_code == 400
@@ -224,17 +246,23 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
         "/schedules",
     ],
 )
-def test_the_shell_can_repeat_what_a_page_shows(site: Site, olaf: TestClient, path: str):
+def test_the_shell_can_repeat_what_a_page_shows(
+    site: Site, olaf: TestClient, path: str
+):
     """The command under a page is one that click takes, with the same filter."""
     page = olaf.get(path).text
-    shown = re.search(r'In a shell</span> <span id="command"><code>([^<]+)</code>', page)
+    shown = re.search(
+        r'In a shell</span> <span id="command"><code>([^<]+)</code>', page
+    )
     assert shown
     words = shlex.split(html.unescape(shown[1]))
 
     assert words[0] == "redrive"
     group, arguments = cli, words[1:]
     while hasattr(group, "get_command"):
-        with group.make_context("redrive", [arguments[0], "--help"], resilient_parsing=True) as ctx:
+        with group.make_context(
+            "redrive", [arguments[0], "--help"], resilient_parsing=True
+        ) as ctx:
             group, arguments = group.get_command(ctx, arguments[0]), arguments[1:]
     assert group.make_context("it", arguments)
 
@@ -274,17 +302,51 @@ def test_openapi_tells_every_call_and_filter(site: Site):
     parameters = told["paths"]["/api/v1/dead-letters"]["get"]["parameters"]
     state = next(p for p in parameters if p["name"] == "state")
 
-    assert {p["name"] for p in parameters} == {*map(name_of, Filter.criteria()), "after"}
-    assert state["schema"]["items"]["enum"] == ["open", "redriven", "resolved", "dismissed", "any"]
+    assert {p["name"] for p in parameters} == {
+        *map(name_of, Filter.criteria()),
+        "after",
+    }
+    assert state["schema"]["items"]["enum"] == [
+        "open",
+        "redriven",
+        "resolved",
+        "dismissed",
+        "any",
+    ]
     assert "/api/v1/redrive" in told["paths"]
     assert not any(path.startswith("/change") for path in told["paths"])
 
 
-@pytest.mark.parametrize("path", ["queues", "jobs", "dead-letters", "groups", "breakers", "audit"])
+@pytest.mark.parametrize(
+    "path", ["queues", "jobs", "dead-letters", "groups", "breakers", "audit"]
+)
 def test_odd_queries_are_no_fault_of_ours(site: Site, path: str):
     api = site.bearer("olaf")
-    for name in ("id", "kind", "queue", "state", "since", "until", "limit", "after", "group", "x"):
-        for value in ("", "0", "-1", "9" * 30, "\0", "\ud7ff", "'", "%", "1e400", "x" * 5000, "٣"):
+    for name in (
+        "id",
+        "kind",
+        "queue",
+        "state",
+        "since",
+        "until",
+        "limit",
+        "after",
+        "group",
+        "x",
+    ):
+        for value in (
+            "",
+            "0",
+            "-1",
+            "9" * 30,
+            "\0",
+            "\ud7ff",
+            "'",
+            "%",
+            "1e400",
+            "x" * 5000,
+            "٣",
+        ):
             answer = api.get(f"/api/v1/{path}", params={name: value})
             assert answer.status_code in {200, 400}, (name, value, answer.text)
             assert isinstance(json.loads(answer.text), dict)

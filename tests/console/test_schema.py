@@ -33,7 +33,9 @@ def test_each_call_has_a_name_and_says_what_its_errors_are(site: Site):
     calls = [call for path in described["paths"].values() for call in path.values()]
 
     assert len({call["operationId"] for call in calls}) == len(calls)
-    assert {"list_jobs", "show_dead_letter", *CHANGES} <= {call["operationId"] for call in calls}
+    assert {"list_jobs", "show_dead_letter", *CHANGES} <= {
+        call["operationId"] for call in calls
+    }
     for call in calls:
         assert set(call["responses"]) == {"200", "default"}
         assert call["security"] == [{"HTTPBearer": []}]
@@ -53,7 +55,9 @@ def test_no_call_breaks_it(site: Site):
         asked[operation.label] = statuses(operation, known)
 
     print(json.dumps({label: sorted(codes) for label, codes in asked.items()}))
-    assert all(200 in codes for label, codes in asked.items() if label.endswith("queues"))
+    assert all(
+        200 in codes for label, codes in asked.items() if label.endswith("queues")
+    )
     assert len(asked) > len(CHANGES)
 
 

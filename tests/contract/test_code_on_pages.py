@@ -92,7 +92,9 @@ def test_python(page: str, database: Database, monkeypatch: pytest.MonkeyPatch) 
 
 def looked_up(code: CodeType) -> Iterator[str]:
     """The globals that functions in it use."""
-    yield from (i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL")
+    yield from (
+        i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"
+    )
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from looked_up(inner)
@@ -106,4 +108,6 @@ def test_sql(page: str, database: Database) -> None:
         database.conn.execute("create role your_application")
         for block in pages.blocks("sql"):
             if block.page == page:
-                database.conn.execute(block.text.replace("database app ", f'database "{name}" '))  # type: ignore[arg-type]
+                database.conn.execute(
+                    block.text.replace("database app ", f'database "{name}" ')
+                )  # type: ignore[arg-type]

@@ -39,4 +39,6 @@ def test_the_chart_asks_for_the_kubernetes_that_is_stated() -> None:
 
 
 def test_the_schema_serves_the_release_before() -> None:
-    assert [m.name for m in migrations() if m.version > RELEASED and m.serves > RELEASED] == []
+    assert [
+        m.name for m in migrations() if m.version > RELEASED and m.serves > RELEASED
+    ] == []

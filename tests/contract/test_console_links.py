@@ -35,10 +35,16 @@ def test_the_console_has_the_page_and_its_filters(alert: str):
 
     assert (host, bool(of_cell)) == (HOST, True)
     assert url.path in PATHS
-    assert parse(FILTERS[url.path], query) if query else True  # it refuses what it does not know
+    assert (
+        parse(FILTERS[url.path], query) if query else True
+    )  # it refuses what it does not know
 
 
 def test_an_alert_about_a_queue_leads_to_it():
     about = {name for name, url in ALERTS.items() if "$labels.queue" in url}
 
-    assert {"RedriveDeadLettersGrowingFast", "RedriveQueueStalled", "RedriveRetryStorm"} <= about
+    assert {
+        "RedriveDeadLettersGrowingFast",
+        "RedriveQueueStalled",
+        "RedriveRetryStorm",
+    } <= about

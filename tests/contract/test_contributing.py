@@ -17,7 +17,9 @@ def test_the_test_fails_before_the_change_and_passes_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    test, change = re.findall(r"^ +```diff\n +\+(.*?)^ +```", page, re.MULTILINE | re.DOTALL)
+    test, change = re.findall(
+        r"^ +```diff\n +\+(.*?)^ +```", page, re.MULTILINE | re.DOTALL
+    )
     places = {"Category": Category, "imaplib": imaplib}
     ((error, expected),) = eval(f"[{test}]", places)  # lines of ours
 
@@ -25,7 +27,9 @@ def test_the_test_fails_before_the_change_and_passes_after_it(
         return category_of(evidence_of(error, str(error)))
 
     assert category() == "other"
-    monkeypatch.setattr(categories, "BY_CLASS", BY_CLASS | eval(f"{{{change}}}", places))
+    monkeypatch.setattr(
+        categories, "BY_CLASS", BY_CLASS | eval(f"{{{change}}}", places)
+    )
     assert category() == expected
     assert "test_exceptions_that_people_meet" in page
     assert (

@@ -8,7 +8,13 @@ ROOT = Path(__file__).parents[2]
 
 def test_links_of_all_pages_lead_to_files_and_headings():
     broken: list[str] = []
-    places = ("docs/*.md", "docs/*/*.md", "*.md", "alerts/runbook.md", "examples/*/README.md")
+    places = (
+        "docs/*.md",
+        "docs/*/*.md",
+        "*.md",
+        "alerts/runbook.md",
+        "examples/*/README.md",
+    )
     for page in (page for place in places for page in ROOT.glob(place)):
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             file, _, anchor = target.partition("#")
@@ -31,4 +37,6 @@ def _has(page: Path, anchor: str) -> bool:
     if not anchor:
         return True
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+    return anchor in {
+        re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings
+    }

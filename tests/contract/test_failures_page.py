@@ -18,7 +18,11 @@ BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
 def _blocks(page: str, language: str) -> list[str]:
-    return [text for kind, text in BLOCK.findall((DOCS / page).read_text()) if kind == language]
+    return [
+        text
+        for kind, text in BLOCK.findall((DOCS / page).read_text())
+        if kind == language
+    ]
 
 
 def test_the_example_of_targets_is_one():

@@ -35,7 +35,17 @@ def test_a_line_in_the_documentation_is_one_that_is_written(
     page: str, line: dict[str, Any], caplog: pytest.LogCaptureFixture
 ):
     attempt = line["attempt"]
-    row = (1, line["job"], line["delivery"], attempt, line["kind"], "{}", None, EPOCH, 0.0)
+    row = (
+        1,
+        line["job"],
+        line["delivery"],
+        attempt,
+        line["kind"],
+        "{}",
+        None,
+        EPOCH,
+        0.0,
+    )
     (held,) = held_from(Batch(1, ["default"]), [LaneClaim(1, 1, EPOCH, 1, 1, 1)], [row])
     report = Report(
         line["job"],

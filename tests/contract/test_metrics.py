@@ -36,8 +36,15 @@ PROMISED = {
 @pytest.fixture
 def exported(database: Database) -> dict[str, Metric]:
     """Every family by its name, of a worker, of the database, and of any process."""
-    mine = (family for family in process.collect() if family.name.startswith("redrive_"))
-    families = [*of_a_worker(), *of_the_database(database.url), *of_the_console(), *mine]
+    mine = (
+        family for family in process.collect() if family.name.startswith("redrive_")
+    )
+    families = [
+        *of_a_worker(),
+        *of_the_database(database.url),
+        *of_the_console(),
+        *mine,
+    ]
     found = {family.name: family for family in families}
 
     assert len(found) == len(families), "two families of one name"
@@ -53,7 +60,10 @@ def test_every_metric_that_is_used_is_exported(exported: dict[str, Metric]) -> N
 def test_every_recorded_series_that_is_used_is_recorded() -> None:
     rules = yaml.safe_load((ROOT / "alerts" / "redrive.rules.yaml").read_text())
     names = {
-        rule["record"] for group in rules["groups"] for rule in group["rules"] if "record" in rule
+        rule["record"]
+        for group in rules["groups"]
+        for rule in group["rules"]
+        if "record" in rule
     }
     boards = " ".join(path.read_text() for path in (ROOT / "dashboards").glob("*.json"))
 
@@ -61,7 +71,9 @@ def test_every_recorded_series_that_is_used_is_recorded() -> None:
     assert recorded(boards), "the window of an alert is shown by the alert's own number"
 
 
-def test_every_metric_that_is_exported_is_shown_or_explained(exported: dict[str, Metric]) -> None:
+def test_every_metric_that_is_exported_is_shown_or_explained(
+    exported: dict[str, Metric],
+) -> None:
     where = used()
     for name, family in exported.items():
         assert series(family) & set(where) or name in NOT_SHOWN, (
@@ -80,7 +92,9 @@ def test_every_metric_is_on_a_dashboard(exported: dict[str, Metric]) -> None:
         assert shown - {"alerts"} or name in NOT_SHOWN, name
 
 
-def test_the_metrics_that_are_promised_have_their_labels(exported: dict[str, Metric]) -> None:
+def test_the_metrics_that_are_promised_have_their_labels(
+    exported: dict[str, Metric],
+) -> None:
     assert {name: tuple(exported[name]._labelnames) for name in PROMISED} == PROMISED
 
 
@@ -88,7 +102,9 @@ def test_names_follow_the_conventions(exported: dict[str, Metric]) -> None:
     for name, family in exported.items():
         assert re.fullmatch(r"redrive_[a-z0-9_]+", name)
         assert family.documentation.endswith("."), name
-        assert not {"job", "instance", "id", "tenant", "message"} & set(family._labelnames), name
+        assert not {"job", "instance", "id", "tenant", "message"} & set(
+            family._labelnames
+        ), name
         if family.type == "histogram":
             assert name.endswith("_seconds"), name
 
@@ -97,10 +113,20 @@ def test_the_names_of_opentelemetry_are_its_own_and_ours_are_exported(
     exported: dict[str, Metric],
 ) -> None:
     """O19: no mapping was to be found."""
-    section = (ROOT / "docs" / "observability.md").read_text().split("## Names of OpenTelemetry")[1]
-    table = re.findall(r"^\| `(messaging\.[\w.]+)` \| `(redrive_\w+)` \|", section, re.MULTILINE)
-    theirs = {value for name, value in vars(messaging_metrics).items() if "MESSAGING_" in name}
-    ours = {name for family in exported.values() for name in series(family) | {family.name}}
+    section = (
+        (ROOT / "docs" / "observability.md")
+        .read_text()
+        .split("## Names of OpenTelemetry")[1]
+    )
+    table = re.findall(
+        r"^\| `(messaging\.[\w.]+)` \| `(redrive_\w+)` \|", section, re.MULTILINE
+    )
+    theirs = {
+        value for name, value in vars(messaging_metrics).items() if "MESSAGING_" in name
+    }
+    ours = {
+        name for family in exported.values() for name in series(family) | {family.name}
+    }
 
     assert len(table) == 4
     assert {name for name, _ in table} <= theirs

@@ -35,7 +35,16 @@ pg_dumpall promtool psql r redis-cli redrive sed sha256sum tac tail umask xargs
 """Whose arguments are theirs, or are looked at by `parse`."""
 OF_OTHERS = {"apiVersion", "metric_relabel_configs", "rule_files", "externalRules"}
 """What a YAML file of Kubernetes, Prometheus or Grafana begins with."""
-PLACES = ("alerts/", "bench/", "dashboards/", "docs/", "helm/", "service/", "sql/", "tests/")
+PLACES = (
+    "alerts/",
+    "bench/",
+    "dashboards/",
+    "docs/",
+    "helm/",
+    "service/",
+    "sql/",
+    "tests/",
+)
 NEWEST = "\n## [".join(pages.pages()["CHANGELOG.md"].split("\n## [")[:2])
 """The changelog of older releases names what was there then."""
 PAGES = pages.pages() | {"CHANGELOG.md": NEWEST}
@@ -43,7 +52,8 @@ INLINE = [
     (page, code)
     for page, text in PAGES.items()
     for code in re.findall(
-        r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+        r"`([^`\n]+)`",
+        re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL),
     )
 ]
 
@@ -69,10 +79,17 @@ def parse(arguments: list[str]) -> None:
     """Let click do it."""
     group: click.Command = cli
     context = click.Context(cli, info_name="redrive")
-    while isinstance(group, click.Group) and arguments and not arguments[0].startswith("-"):
+    while (
+        isinstance(group, click.Group)
+        and arguments
+        and not arguments[0].startswith("-")
+    ):
         found = group.get_command(context, arguments[0])
         assert found is not None, f"there is no {arguments[0]}"
-        group, context = found, click.Context(found, parent=context, info_name=arguments.pop(0))
+        group, context = (
+            found,
+            click.Context(found, parent=context, info_name=arguments.pop(0)),
+        )
     group.make_context(context.info_name, arguments, parent=context.parent)
 
 
@@ -96,7 +113,9 @@ def make(block: Block, arguments: list[str]) -> None:
         place = (ROOT / block.page).parent
     makefile = (place / "Makefile").read_text()
     for target in (word for word in arguments if "=" not in word):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{block}: make {target}"
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), (
+            f"{block}: make {target}"
+        )
 
 
 def python(block: Block, arguments: list[str]) -> None:
@@ -119,7 +138,9 @@ def pip(_block: Block, arguments: list[str]) -> None:
 
 
 def pytest_itself(_block: Block, arguments: list[str]) -> None:
-    assert all((ROOT / word).exists() for word in arguments if word.startswith("tests/"))
+    assert all(
+        (ROOT / word).exists() for word in arguments if word.startswith("tests/")
+    )
 
 
 PROGRAMS: dict[str, Callable[[Block, list[str]], None]] = {
@@ -144,7 +165,9 @@ def validate(values: dict[str, Any]) -> None:
 def merged(under: Any, over: Any) -> Any:
     if not (isinstance(under, dict) and isinstance(over, dict)):
         return over
-    return under | {name: merged(under.get(name), value) for name, value in over.items()}
+    return under | {
+        name: merged(under.get(name), value) for name, value in over.items()
+    }
 
 
 def test_what_is_typed_stands_in_a_block_of_a_shell() -> None:
@@ -160,7 +183,9 @@ def test_shells_can_read_it() -> None:
         f"f{n}() {{ :\n{pages.typed(block.shell)}\n}}"
         for n, block in enumerate(pages.blocks(*SHELL))
     )
-    said = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        ["bash", "-n"], input=text, capture_output=True, text=True, check=False
+    )
 
     assert said.stderr == ""
 
@@ -182,7 +207,12 @@ def test_yaml_is_what_its_reader_takes(block: Block, tmp_path: Path) -> None:
 def test_commands_within_text() -> None:
     """Their options too; `a | b` are two of a group."""
     there = dict(commands())
-    options = {name for command in there.values() for each in command.params for name in each.opts}
+    options = {
+        name
+        for command in there.values()
+        for each in command.params
+        for name in each.opts
+    }
     for page, code in INLINE:
         ours = page == "docs/glossary.md" and code.startswith("--")
         assert not ours or code in options, (page, code)
@@ -202,7 +232,9 @@ def fault_of(words: list[str], there: dict[str, click.Command]) -> str | None:
                 return f"{name} has no {missing}"
             name = f"{name} {word.split('|')[-1]}"
         elif word.startswith("--"):
-            options = [o for p in there[name].params for o in (*p.opts, *p.secondary_opts)]
+            options = [
+                o for p in there[name].params for o in (*p.opts, *p.secondary_opts)
+            ]
             if word.partition("=")[0] not in (*options, "--help"):
                 return f"{name} has no {word}"
     return None
@@ -234,7 +266,10 @@ def test_files_within_text() -> None:
     for page, code in INLINE:
         if code.startswith(PLACES):
             name = code.partition(":")[0].split()[0].rstrip("/")
-            assert any(any(at.glob(name)) for at in (ROOT, (ROOT / page).parent)), (page, code)
+            assert any(any(at.glob(name)) for at in (ROOT, (ROOT / page).parent)), (
+                page,
+                code,
+            )
 
 
 def test_names_within_text() -> None:
@@ -245,7 +280,9 @@ def test_names_within_text() -> None:
         for path in (ROOT / place).rglob("*.*")
         if path.suffix not in {".md", ".pyc"}
     )
-    known += "\n".join(re.findall(r"^create role \w+", "\n".join(PAGES.values()), re.MULTILINE))
+    known += "\n".join(
+        re.findall(r"^create role \w+", "\n".join(PAGES.values()), re.MULTILINE)
+    )
     words = {*re.findall(r"\w+", known), *re.findall(r"\w+(?:\.\w+)+", known)}
     for page, code in INLINE:
         for name in re.findall(r"\bredrive_[a-z0-9_]+", code):
@@ -271,5 +308,7 @@ def has(schema: dict[str, Any], path: list[str]) -> bool:
         schema = SCHEMA["definitions"][schema["$ref"].rsplit("/", 1)[1]]
     if not path:
         return True
-    inner = schema.get("properties", {}).get(path[0]) or schema.get("additionalProperties")
+    inner = schema.get("properties", {}).get(path[0]) or schema.get(
+        "additionalProperties"
+    )
     return bool(inner) and (inner is True or has(inner, path[1:]))

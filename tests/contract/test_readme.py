@@ -17,7 +17,9 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
-    (source,) = (text for text in blocks(README, "python") if text.startswith("# app/jobs.py"))
+    (source,) = (
+        text for text in blocks(README, "python") if text.startswith("# app/jobs.py")
+    )
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "jobs.py").write_text(source)
     environment = os.environ | {
@@ -47,7 +49,9 @@ def test_the_handler_runs_as_it_is_written(database, tmp_path: Path):
     database.conn.execute(
         "delete from redrive.jobs where run_at > clock_timestamp() + interval '1 minute'"
     )
-    said = run("worker", "--handlers", "app.jobs:jobs", "--http-port", "0", "--until-empty")
+    said = run(
+        "worker", "--handlers", "app.jobs:jobs", "--http-port", "0", "--until-empty"
+    )
 
     assert "charging 49.90 for invoice 17, key invoice-17, attempt 1" in said
 

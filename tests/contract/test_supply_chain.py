@@ -19,7 +19,11 @@ BY_COMMIT = re.compile(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 
 def test_bases_are_named_by_digest():
     """S21."""
-    bases = [base for base in IMAGE.findall((ROOT / "Dockerfile").read_text()) if "${" not in base]
+    bases = [
+        base
+        for base in IMAGE.findall((ROOT / "Dockerfile").read_text())
+        if "${" not in base
+    ]
 
     assert bases
     assert [base for base in bases if not BY_DIGEST.fullmatch(base)] == []
@@ -34,18 +38,25 @@ def test_actions_are_named_by_commit_and_get_no_more_than_they_need():
         assert used
         assert [action for action in used if not BY_COMMIT.fullmatch(action)] == []
         assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
-        assert text.count("actions/checkout@") == text.count("persist-credentials: false")
+        assert text.count("actions/checkout@") == text.count(
+            "persist-credentials: false"
+        )
 
 
 def test_what_browsers_get_of_others_is_what_was_fetched():
     """htmx as `make vendor` brings it, its licence beside it; nobody has touched either."""
     kept = ROOT / "service" / "redrive" / "console" / "static" / "htmx"
-    digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in kept.iterdir()}
+    digests = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in kept.iterdir()
+    }
 
     assert digests == HTMX
 
 
-RELEASE = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+RELEASE = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())[
+    "jobs"
+]
 MAY_WRITE = {
     "package": {"id-token", "attestations"},
     "registry": {"id-token"},
@@ -59,7 +70,11 @@ MAY_WRITE = {
 def test_a_release_is_published_after_all_tests_and_by_jobs_that_may_do_no_more_than_that():
     """O19: and what is told last is there already."""
     rights = {
-        name: {right for right, level in job.get("permissions", {}).items() if level == "write"}
+        name: {
+            right
+            for right, level in job.get("permissions", {}).items()
+            if level == "write"
+        }
         for name, job in RELEASE.items()
     }
 
@@ -77,20 +92,30 @@ def _before(job: str) -> set[str]:
 
 def test_an_image_is_for_both_processors_and_says_what_it_is_made_of():
     """O19."""
-    steps = {step.get("uses", "").partition("@")[0]: step for step in RELEASE["image"]["steps"]}
+    steps = {
+        step.get("uses", "").partition("@")[0]: step
+        for step in RELEASE["image"]["steps"]
+    }
     asked = steps["docker/build-push-action"]["with"]
 
     assert asked["platforms"] == "linux/amd64,linux/arm64"
     assert (asked["sbom"], asked["provenance"]) == (True, "mode=max")
-    named = set(re.findall(r"^ARG (\w+)=", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    named = set(
+        re.findall(r"^ARG (\w+)=", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    )
     assert set(re.findall(r"^(\w+)=", asked["build-args"], re.MULTILINE)) <= named
 
 
 def test_what_is_pinned_is_kept_up_to_date():
     """S21."""
-    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())[
+        "updates"
+    ]
 
-    assert {update["package-ecosystem"] for update in updates} == {"docker", "github-actions"}
+    assert {update["package-ecosystem"] for update in updates} == {
+        "docker",
+        "github-actions",
+    }
 
 
 def test_there_is_a_policy_with_a_private_way_to_report():
@@ -105,5 +130,7 @@ def test_there_is_a_policy_with_a_private_way_to_report():
     ]
     assert "privately" in policy
     assert [
-        path for path in re.findall(r"\]\(([^)#]+)\)", policy) if not (ROOT / path).exists()
+        path
+        for path in re.findall(r"\]\(([^)#]+)\)", policy)
+        if not (ROOT / path).exists()
     ] == []

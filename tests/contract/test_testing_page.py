@@ -59,7 +59,16 @@ def test_what_the_page_shows_passes(tmp_path: Path):
     (tmp_path / "test_page.py").write_text(APP + "".join(tests))
 
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:randomly",
+            "-p",
+            "no:cacheprovider",
+        ],
         check=False,
         cwd=tmp_path,
         stdout=subprocess.PIPE,

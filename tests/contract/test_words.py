@@ -50,7 +50,15 @@ NOT_USED = {
     "util": "what it does",
     "helper": "what it does",
 }
-NOT_WRITTEN = ("requeue", "reprocess", "sweep", "fleet", "pulse", "bury", "visibility timeout")
+NOT_WRITTEN = (
+    "requeue",
+    "reprocess",
+    "sweep",
+    "fleet",
+    "pulse",
+    "bury",
+    "visibility timeout",
+)
 """What a page does not say either. The others have an everyday meaning, too."""
 
 ALLOWED = {
@@ -132,21 +140,29 @@ def _in_commands() -> Iterator[str]:
 
 def _elsewhere() -> Iterator[str]:
     """Values of the chart, settings, commands, metrics and their labels."""
-    yield from _in_chart(yaml.safe_load((ROOT / "helm" / "redrive" / "values.yaml").read_text()))
+    yield from _in_chart(
+        yaml.safe_load((ROOT / "helm" / "redrive" / "values.yaml").read_text())
+    )
     yield from Settings.model_fields
     yield from _in_commands()
     yield from re.findall(r"\w+", (ROOT / "docs" / "metrics.md").read_text())
 
 
 def _headings(text: str) -> list[str]:
-    return re.findall(r"^#+ (.*)", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return re.findall(
+        r"^#+ (.*)", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE
+    )
 
 
 def written(text: str) -> set[str]:
     """Words of a page that are not used, outside of code."""
     prose = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL).lower()
     words = {stem(word) for word in re.findall(r"[a-z]+", prose)}
-    return {word for word in NOT_WRITTEN if stem(word) in words or (" " in word and word in prose)}
+    return {
+        word
+        for word in NOT_WRITTEN
+        if stem(word) in words or (" " in word and word in prose)
+    }
 
 
 def test_names_in_python():
@@ -171,7 +187,9 @@ def test_every_exception_is_needed():
     for path in (ROOT / "sql").rglob("*.sql"):
         names.update(_in_sql(path.read_text()))
 
-    assert [p for p in ALLOWED if not any(re.fullmatch(p, name) for name in names)] == []
+    assert [
+        p for p in ALLOWED if not any(re.fullmatch(p, name) for name in names)
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
@@ -181,12 +199,12 @@ def test_words_of_a_page(page: Path):
 
 
 def test_a_planted_word_is_found():
-    source = (
-        "class JobReaper:\n    def requeue(self, items): self._fleet = [board for board in items]"
-    )
+    source = "class JobReaper:\n    def requeue(self, items): self._fleet = [board for board in items]"
 
     assert unwanted(_in_python(source)).keys() == {"JobReaper", "requeue", "_fleet"}
-    assert unwanted(_in_sql("with requeued as (select 'a task') -- sweep")).keys() == {"requeued"}
+    assert unwanted(_in_sql("with requeued as (select 'a task') -- sweep")).keys() == {
+        "requeued"
+    }
     assert unwanted(_in_chart({"a": {"drainGrace": 1}})).keys() == {"drainGrace"}
     assert unwanted(_headings("# Replays\n```\n# a task\n```\n")).keys() == {"Replays"}
     assert written("Whole fleets.\n`fleet`") == {"fleet"}

@@ -13,7 +13,8 @@ from tests.programs import missing
 
 ROOT = Path(__file__).parents[2]
 BOARDS = {
-    path.name: json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))
+    path.name: json.loads(path.read_text())
+    for path in sorted((ROOT / "dashboards").glob("*.json"))
 }
 
 SELECTOR = re.compile(
@@ -50,7 +51,9 @@ def other_queries() -> Iterator[Query]:
             yield Query(name, f"annotation {annotation['name']}", annotation["expr"])
         for variable in board["templating"]["list"]:
             if variable["type"] == "query":
-                asked = re.fullmatch(r"label_values\((.+), \w+\)", variable["query"]["query"])
+                asked = re.fullmatch(
+                    r"label_values\((.+), \w+\)", variable["query"]["query"]
+                )
                 assert asked, variable["query"]
                 yield Query(name, f"variable {variable['name']}", asked[1])
 

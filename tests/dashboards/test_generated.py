@@ -17,7 +17,9 @@ from .conftest import BOARDS, ROOT, panels
 
 RULES = [
     rule
-    for group in yaml.safe_load((ROOT / "alerts" / "redrive.rules.yaml").read_text())["groups"]
+    for group in yaml.safe_load((ROOT / "alerts" / "redrive.rules.yaml").read_text())[
+        "groups"
+    ]
     for rule in group["rules"]
     if "alert" in rule
 ]
@@ -42,7 +44,9 @@ def test_grafanas_types_know_every_field(name: str) -> None:
 
 def test_the_cluster_can_be_shown() -> None:
     hidden = [_cluster(json.loads(text or "")) for text in files().values()]
-    shown = [_cluster(json.loads(text or "")) for text in files(show_cluster=True).values()]
+    shown = [
+        _cluster(json.loads(text or "")) for text in files(show_cluster=True).values()
+    ]
 
     assert {variable.get("hide", 0) for variable in hidden} == {2}
     assert {variable.get("hide", 0) for variable in shown} == {0}
@@ -58,7 +62,9 @@ def test_every_panel_has_a_number_and_a_place_of_its_own(name: str) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in board["panels"]:
         place = panel["gridPos"]
-        across, down = (range(place[at], place[at] + place[size]) for at, size in ("xw", "yh"))
+        across, down = (
+            range(place[at], place[at] + place[size]) for at, size in ("xw", "yh")
+        )
         cells = {(x, y) for x in across for y in down}
         assert not cells & taken, panel["title"]
         assert place["x"] + place["w"] <= 24, panel["title"]
@@ -76,10 +82,13 @@ def test_titles_are_told_apart(name: str) -> None:
 
 def test_what_alerts_link_to_exists_and_takes_what_they_pass() -> None:
     boards = {
-        board["uid"]: {v["name"] for v in board["templating"]["list"]} for board in BOARDS.values()
+        board["uid"]: {v["name"] for v in board["templating"]["list"]}
+        for board in BOARDS.values()
     }
     for alert, notes in ALERTS.items():
-        found = re.match(r"https://grafana\.example/d/([\w-]+)\?(.*)", notes["dashboard_url"])
+        found = re.match(
+            r"https://grafana\.example/d/([\w-]+)\?(.*)", notes["dashboard_url"]
+        )
 
         assert found, alert
         assert found[1] in boards, alert
@@ -107,11 +116,17 @@ def test_from_the_page_to_a_panel_to_the_runbook() -> None:
 
 
 def test_the_runbook_names_panels_that_exist() -> None:
-    titles = [panel["title"].lower() for board in BOARDS.values() for panel in panels(board)]
-    boards = {board["title"].removeprefix("Redrive / ").lower() for board in BOARDS.values()}
+    titles = [
+        panel["title"].lower() for board in BOARDS.values() for panel in panels(board)
+    ]
+    boards = {
+        board["title"].removeprefix("Redrive / ").lower() for board in BOARDS.values()
+    }
     for line in RUNBOOK.splitlines():
         if line.startswith("**Look at:**") and "Dashboard" in line:
-            for name in re.findall(r"\*([A-Z][^*]+)\*", line.removeprefix("**Look at:**")):
+            for name in re.findall(
+                r"\*([A-Z][^*]+)\*", line.removeprefix("**Look at:**")
+            ):
                 if name != "Status > Targets":
                     assert name.lower() in boards or any(
                         t.startswith(name.lower()) for t in titles
@@ -138,7 +153,9 @@ def test_thresholds_are_data_drawn_dashed() -> None:
                         if o["matcher"]["options"] == "objective"
                     ]
                     assert any(
-                        p["id"] == "custom.lineStyle" for o in dashed for p in o["properties"]
+                        p["id"] == "custom.lineStyle"
+                        for o in dashed
+                        for p in o["properties"]
                     ), panel["title"]
 
     assert drawn == {

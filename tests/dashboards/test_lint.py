@@ -12,7 +12,17 @@ from tools.metrics_page import of_a_worker, series
 
 from .conftest import BOARDS, SELECTOR, Query, other_queries, panels, queries
 
-UNITS = {"short", "none", "percent", "percentunit", "s", "ops", "cpm", "bytes", "bool_yes_no"}
+UNITS = {
+    "short",
+    "none",
+    "percent",
+    "percentunit",
+    "s",
+    "ops",
+    "cpm",
+    "bytes",
+    "bool_yes_no",
+}
 NEEDS_TARGETS = {"stat", "timeseries", "table", "heatmap"}
 # instance is on the dashboard that shows workers one by one: the others add up over them, and a
 # figure of the database has no instance of its own.
@@ -26,12 +36,16 @@ OF_EACH_PROCESS = {"redrive_stats_up", "ALERTS"}.union(
 )
 
 every_board = pytest.mark.parametrize("name", BOARDS)
-every_query = pytest.mark.parametrize("query", [*queries()], ids=lambda q: f"{q.board}:{q.panel}")
+every_query = pytest.mark.parametrize(
+    "query", [*queries()], ids=lambda q: f"{q.board}:{q.panel}"
+)
 
 
 def variables(name: str) -> dict[str, dict[str, Any]]:
     """By name."""
-    return {variable["name"]: variable for variable in BOARDS[name]["templating"]["list"]}
+    return {
+        variable["name"]: variable for variable in BOARDS[name]["templating"]["list"]
+    }
 
 
 def matchers(found: re.Match[str]) -> set[str]:
@@ -62,7 +76,9 @@ def test_template_datasource_rule(name: str) -> None:
         ("cluster", ".*"),
     ],
 )
-def test_template_job_and_instance_rules(name: str, variable: str, all_value: str) -> None:
+def test_template_job_and_instance_rules(
+    name: str, variable: str, all_value: str
+) -> None:
     """Namespace and cluster may be missing from the series, outside Kubernetes or with one
     Prometheus per cluster.
     """
@@ -81,12 +97,16 @@ def test_template_job_and_instance_rules(name: str, variable: str, all_value: st
 
 @every_board
 def test_template_on_time_change_reload_rule(name: str) -> None:
-    assert {v["refresh"] for v in variables(name).values() if v["type"] == "query"} == {2}
+    assert {v["refresh"] for v in variables(name).values() if v["type"] == "query"} == {
+        2
+    }
 
 
 @every_board
 def test_every_variable_is_used_by_the_dashboard(name: str) -> None:
-    asked = " ".join(q.expression for q in (*queries(name), *other_queries()) if q.board == name)
+    asked = " ".join(
+        q.expression for q in (*queries(name), *other_queries()) if q.board == name
+    )
 
     for variable in set(variables(name)) - {"datasource", "runbook"}:
         assert f"${variable}" in asked, variable
@@ -102,7 +122,9 @@ def test_panel_rules(name: str) -> None:
         if panel["type"] in NEEDS_TARGETS:
             assert panel["datasource"]["uid"] == "${datasource}", title
             assert panel["targets"], title
-            assert {t["datasource"]["uid"] for t in panel["targets"]} == {"${datasource}"}, title
+            assert {t["datasource"]["uid"] for t in panel["targets"]} == {
+                "${datasource}"
+            }, title
             assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, title
 
 
@@ -150,9 +172,9 @@ def test_target_rate_interval_rule(query: Query) -> None:
 def test_target_counter_agg_rule(query: Query) -> None:
     for found in SELECTOR.finditer(query.expression):
         is_counted = bool(found["range"]) and found["call"] in COUNTED
-        assert is_counted == found["metric"].endswith(("_total", "_bucket", "_sum", "_count")), (
-            found[0]
-        )
+        assert is_counted == found["metric"].endswith(
+            ("_total", "_bucket", "_sum", "_count")
+        ), found[0]
 
 
 @every_query
@@ -160,11 +182,13 @@ def test_figures_of_the_database_are_not_added_up_over_the_processes_that_export
     query: Query,
 ) -> None:
     for found in SELECTOR.finditer(query.expression):
-        if found["metric"] not in OF_EACH_PROCESS and not found["metric"].startswith("redrive:"):
+        if found["metric"] not in OF_EACH_PROCESS and not found["metric"].startswith(
+            "redrive:"
+        ):
             before = query.expression[: found.start("metric")]
-            assert re.search(r"\bmax(?: by \([^)]*\))? ?\((?:(?:rate|increase)\()?$", before), (
-                query.expression
-            )
+            assert re.search(
+                r"\bmax(?: by \([^)]*\))? ?\((?:(?:rate|increase)\()?$", before
+            ), query.expression
 
 
 @every_board

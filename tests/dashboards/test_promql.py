@@ -19,7 +19,9 @@ def test_every_query_parses(tool: Callable[[str], str], tmp_path: Path) -> None:
         for number, q in enumerate(found)
     ]
     path = tmp_path / "queries.yaml"
-    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboards", "rules": rules}]}))
+    path.write_text(
+        yaml.safe_dump({"groups": [{"name": "dashboards", "rules": rules}]})
+    )
     done = subprocess.run(
         [tool("promtool"), "check", "rules", path],
         capture_output=True,

@@ -18,7 +18,10 @@ from tools.dashboards.rehearsal import Rehearsal, concrete, rehearsal, wait_for
 
 from .conftest import Query, other_queries, queries
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rehearsal")]  # one scene for all
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("rehearsal"),
+]  # one scene for all
 
 MAY_BE_EMPTY = {
     # A settlement is refused when a worker was silent past its ttl and came back; the series begins
@@ -38,7 +41,10 @@ class Scene(NamedTuple):
 
 def children(pid: int) -> list[int]:
     """The processes a process started."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [
+        int(child)
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +62,16 @@ def scene(
         )
         stage.redrive("exporter", "exporter")
         stage.redrive("worker-1", "worker", "--slots", "4")
-        stage.redrive("worker-2", "worker", "--slots", "4", "--queue", "mail", "--queue", "billing")
+        stage.redrive(
+            "worker-2",
+            "worker",
+            "--slots",
+            "4",
+            "--queue",
+            "mail",
+            "--queue",
+            "billing",
+        )
         stage.observe(program, fast=True)
         for name in ("exporter", "worker-1", "worker-2"):
             stage.wait_ready(name)
@@ -76,14 +91,21 @@ def incident(stage: Rehearsal, database: Database) -> None:
         del stage.ports["command"]
 
     def open_dead_letters() -> int:
-        return database.value("select count(*) from redrive.dead_letters where state = 'open'")
+        return database.value(
+            "select count(*) from redrive.dead_letters where state = 'open'"
+        )
 
     work(20)
-    database.rows("select redrive.pause_v1('archive', 'test', 'no older worker is to take it')")
+    database.rows(
+        "select redrive.pause_v1('archive', 'test', 'no older worker is to take it')"
+    )
     enqueue(database.conn, "nobody.knows", {}, queue="archive")
     # Prometheus sees the counters before they rise
     wait_for(
-        lambda: stage.prometheus.now("sum(redrive_jobs_completed_total) by (instance) >= 41"), 60
+        lambda: stage.prometheus.now(
+            "sum(redrive_jobs_completed_total) by (instance) >= 41"
+        ),
+        60,
     )
     tried = 'sum(redrive_job_attempts_total{outcome="succeeded"}) >= 41'
     wait_for(lambda: stage.prometheus.now(tried), 60)
@@ -91,13 +113,20 @@ def incident(stage: Rehearsal, database: Database) -> None:
     stage.wrong("mail-provider", so=True)
     work(12)
     wait_for(lambda: open_dead_letters() >= 12)
-    wait_for(lambda: stage.prometheus.now("sum(redrive_dlq_added_total) by (instance) >= 12"), 60)
+    wait_for(
+        lambda: stage.prometheus.now(
+            "sum(redrive_dlq_added_total) by (instance) >= 12"
+        ),
+        60,
+    )
     stage.wrong("billing-release", so=False)
     stage.wrong("mail-provider", so=False)
     work(3, poisoned=True)
     wait_for(lambda: open_dead_letters() >= 15)
     which = ("--queue", "billing", "--limit", "13")
-    command("dlq", "redrive", *which, "--why", "the fix is out", "--actor", "ada", "--yes")
+    command(
+        "dlq", "redrive", *which, "--why", "the fix is out", "--actor", "ada", "--yes"
+    )
     command("purge", "--every", "1h", "--yes")
     os.kill(children(stage.processes["worker-1"].pid)[0], signal.SIGKILL)
     database.rows(
@@ -113,14 +142,18 @@ def enqueue_some(database: Database, count: int, *, poisoned: bool = False) -> N
     """So many for two queues, and one for another."""
     for _ in range(count):
         enqueue(database.conn, "mail.welcome", {}, queue="mail")
-        enqueue(database.conn, "invoice.charge", {"poisoned": poisoned}, queue="billing")
+        enqueue(
+            database.conn, "invoice.charge", {"poisoned": poisoned}, queue="billing"
+        )
     enqueue(database.conn, "report.build", {}, queue="reports")
 
 
 def answer(stage: Rehearsal, query: Query) -> list[float]:
     """The values at this moment that are numbers."""
     found = stage.prometheus.now(concrete(query.expression, rate_interval="20s"))
-    return [float(series["value"][1]) for series in found if series["value"][1] != "NaN"]
+    return [
+        float(series["value"][1]) for series in found if series["value"][1] != "NaN"
+    ]
 
 
 def test_every_query_has_an_answer(scene: Scene) -> None:
@@ -128,14 +161,17 @@ def test_every_query_has_an_answer(scene: Scene) -> None:
 
     def ask() -> bool:
         enqueue_some(scene.database, 1)  # a rate is of the last seconds
-        silent.difference_update([query for query in silent if answer(scene.stage, query)])
+        silent.difference_update(
+            [query for query in silent if answer(scene.stage, query)]
+        )
         return {(query.board, query.panel) for query in silent} <= MAY_BE_EMPTY
 
     try:
         wait_for(ask, 60)
     except TimeoutError:
         pytest.fail(
-            "no data: " + "; ".join(f"{q.board}, {q.panel}: {q.expression}" for q in sorted(silent))
+            "no data: "
+            + "; ".join(f"{q.board}, {q.panel}: {q.expression}" for q in sorted(silent))
         )
 
 
@@ -149,9 +185,13 @@ def test_figures_are_true_and_are_not_multiplied_by_the_processes_that_export_th
         return sum(answer(stage, query))
 
     def agree() -> bool:
-        opened = database.value("select count(*) from redrive.dead_letters where state = 'open'")
+        opened = database.value(
+            "select count(*) from redrive.dead_letters where state = 'open'"
+        )
         return (
-            ask("dead-letters.json", "Open") == ask("overview.json", "Dead letters") == opened
+            ask("dead-letters.json", "Open")
+            == ask("overview.json", "Dead letters")
+            == opened
             and ask("overview.json", "Workers") == 2
             and ask("worker.json", "Slots") == 8
         )
@@ -167,7 +207,9 @@ def test_the_alert_of_a_critical_queue_is_marked(scene: Scene) -> None:
     )
 
     def firing() -> set[str]:
-        found = scene.stage.prometheus.now(concrete(mark.expression, queue="(billing|mail)"))
+        found = scene.stage.prometheus.now(
+            concrete(mark.expression, queue="(billing|mail)")
+        )
         return {series["metric"]["alertname"] for series in found}
 
     wait_for(lambda: "RedriveDeadLetterOnCriticalQueue" in firing())

@@ -28,12 +28,16 @@ class Story(NamedTuple):
 
 STORIES = {
     # 60 seen by one exporter, 60 by the next
-    "a rollout of the exporter": Story({"a": "5000+3x20 stale", "b": "_x20 5060+3x20"}, 120),
+    "a rollout of the exporter": Story(
+        {"a": "5000+3x20 stale", "b": "_x20 5060+3x20"}, 120
+    ),
     "a restore of the database": Story({"a": "5000+1x20 4000x20"}, 20),
     "dead letters after a restore": Story({"a": "5000x20 4000+2x20"}, 38),
     "the birth of a kind that is all poison": Story({"a": "_x20 60x20"}, 60),
     "a gap of eight minutes": Story({"a": "5000x10 _x16 5300x14"}, 300),
-    "every second scrape failing": Story({"a": " _ ".join(f"{5000 + n}" for n in range(21))}, 20),
+    "every second scrape failing": Story(
+        {"a": " _ ".join(f"{5000 + n}" for n in range(21))}, 20
+    ),
     "three exporters of one database": Story(dict.fromkeys("abc", "5000+1x40"), 40),
     "nothing at all": Story({"a": "5000x40"}, 0),
 }
@@ -46,7 +50,9 @@ def added(labels: str, pods: Mapping[str, str]) -> dict[str, str]:
         f'redrive_dlq_added_total{{{where}, instance="{pod}", queue="mail", {labels}}}': text
         for pod, text in pods.items()
     }
-    found[f'redrive_queue_depth{{{where}, instance="a", queue="mail", state="ready"}}'] = "0x40"
+    found[
+        f'redrive_queue_depth{{{where}, instance="a", queue="mail", state="ready"}}'
+    ] = "0x40"
     found[f'redrive_stats_timestamp_seconds{{{where}, instance="a"}}'] = "1x40"
     return found
 
@@ -66,7 +72,9 @@ def look(tool: Callable[[str], str], tmp_path: Path) -> Callable[..., float]:
     """Ask a query of a story; its one value."""
 
     def answer(series: Mapping[str, str], expression: str, minute: float = 20) -> float:
-        (value,) = ask(tool("promtool"), tmp_path, series, expression, minute=minute, rules=RULES)
+        (value,) = ask(
+            tool("promtool"), tmp_path, series, expression, minute=minute, rules=RULES
+        )
         return value
 
     return answer
@@ -76,10 +84,14 @@ LABELS = 'kind="welcome", reason="expired"'
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_what_was_added_in_the_range_is_what_died(name: str, look: Callable[..., float]) -> None:
+def test_what_was_added_in_the_range_is_what_died(
+    name: str, look: Callable[..., float]
+) -> None:
     """O9: 120 read 60 after a rollout of the exporter, a restore as growth by the whole total."""
     story = STORIES[name]
-    said = look(added(LABELS, story.pods), panel("dead-letters.json", "Added in this range"))
+    said = look(
+        added(LABELS, story.pods), panel("dead-letters.json", "Added in this range")
+    )
 
     assert said == story.total
 
@@ -129,7 +141,9 @@ def test_counters_of_the_database_are_shown_by_what_was_recorded() -> None:
     """O9: the recorded series were on no panel."""
     asked = " ".join(query.expression for query in queries())
     rules = yaml.safe_load(RULES.read_text())["groups"]
-    recorded = {rule["record"] for group in rules for rule in group["rules"] if "record" in rule}
+    recorded = {
+        rule["record"] for group in rules for rule in group["rules"] if "record" in rule
+    }
     growth = {name for name in recorded if name.endswith(":growth")}
 
     assert len(growth) == 5
@@ -157,12 +171,18 @@ def test_what_is_called_an_objective_is_the_objective(name: str) -> None:
     for each in panels(BOARDS[name]):
         for target in each.get("targets", ()):
             if target.get("legendFormat", "").startswith("objective of"):
-                assert target["expr"].startswith("max by (queue) (redrive_queue_objective{"), target
+                assert target["expr"].startswith(
+                    "max by (queue) (redrive_queue_objective{"
+                ), target
 
 
 def test_memory_is_shown_against_its_limit(look: Callable[..., float]) -> None:
     """O18: the runbook sent its reader to a panel that was not there."""
-    names = ("process_resident_memory", "redrive_runners_resident_memory", "redrive_memory_limit")
+    names = (
+        "process_resident_memory",
+        "redrive_runners_resident_memory",
+        "redrive_memory_limit",
+    )
     worker = '_bytes{namespace="shop", job="redrive", instance="w"}'
     values = ("100x40", "40x40", "512x40")
     series = {name + worker: text for name, text in zip(names, values, strict=True)}

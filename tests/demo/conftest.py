@@ -27,7 +27,9 @@ class Place:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("REDRIVE_")
         }
         self.environment |= {"TMPDIR": str(path), "COLUMNS": "100"}
 

@@ -35,7 +35,9 @@ def test_nothing_is_left_of_a_demo_that_is_stopped_in_the_middle(
     assert place.what_is_left() == []
 
 
-def test_a_second_demo_gets_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_second_demo_gets_a_directory_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     with open_home(None) as first, open_home(None) as second:

@@ -61,9 +61,16 @@ def test_the_bad_release_pages_and_it_resolves(place: Place, programs: None):
     assert said.count("PagerDuty rings") == 1, (
         "old trouble, a restart and an open breaker page nobody"
     )
-    docs = (ROOT / "docs" / "alerting.md").read_text().split("```console\n")[1].split("```")[0]
+    docs = (
+        (ROOT / "docs" / "alerting.md")
+        .read_text()
+        .split("```console\n")[1]
+        .split("```")[0]
+    )
     assert [
-        line for line in without_what_differs(docs) if line not in without_what_differs(said)
+        line
+        for line in without_what_differs(docs)
+        if line not in without_what_differs(said)
     ] == []
     assert "All is well" in said
     assert "\x1b" not in said
@@ -71,8 +78,12 @@ def test_the_bad_release_pages_and_it_resolves(place: Place, programs: None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
-def test_nothing_is_left_of_what_watched(place: Place, programs: None, how: signal.Signals):
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"]
+)
+def test_nothing_is_left_of_what_watched(
+    place: Place, programs: None, how: signal.Signals
+):
     process = place.start("--observe")
     read_until(process, "Prometheus is on")
     watching = [command for command in place.processes() if "--config.file" in command]
@@ -104,16 +115,21 @@ def test_without_the_programs_it_says_what_to_install_and_goes_on(
     assert place.what_is_left() == []
 
 
-def test_a_wheel_and_what_it_is_built_from_have_the_rules_and_the_routes(tmp_path: Path):
+def test_a_wheel_and_what_it_is_built_from_have_the_rules_and_the_routes(
+    tmp_path: Path,
+):
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-d", tmp_path], cwd=ROOT, check=True
+        [sys.executable, "-m", "hatchling", "build", "-d", tmp_path],
+        cwd=ROOT,
+        check=True,
     )
     [wheel], [sdist] = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
 
     with zipfile.ZipFile(wheel) as built, tarfile.open(sdist) as source:
         for name in ("redrive.rules.yaml", "alertmanager.example.yml"):
             assert (
-                built.read(f"redrive/demo/alerts/{name}") == (ROOT / "alerts" / name).read_bytes()
+                built.read(f"redrive/demo/alerts/{name}")
+                == (ROOT / "alerts" / name).read_bytes()
             )
             assert (
                 f"{sdist.name.removesuffix('.tar.gz')}/service/redrive/demo/alerts/{name}"

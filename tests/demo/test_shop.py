@@ -62,4 +62,6 @@ def test_release_1_0_has_the_bug_that_1_1_mends():
 
 
 def test_both_releases_handle_the_same_kinds():
-    assert {h.kind: h.policy for h in handlers.jobs} == {h.kind: h.policy for h in release_1_0.jobs}
+    assert {h.kind: h.policy for h in handlers.jobs} == {
+        h.kind: h.policy for h in release_1_0.jobs
+    }

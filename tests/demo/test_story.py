@@ -22,27 +22,39 @@ def without_what_differs(text: str) -> list[str]:
     text = re.sub(r"[0-9a-f]{16}", "<group>", text).replace("half_open", "open")
     text = re.sub(r"\bnow\b|\bin \d+ s\b|\d+ s ago", "0", text)
     text = re.sub(r"(?<=\S)([ ─])\1+", r"\1", text)
-    return [re.sub(r"\s*\d+", "<n>", line.strip()) for line in text.splitlines() if line.strip()]
+    return [
+        re.sub(r"\s*\d+", "<n>", line.strip())
+        for line in text.splitlines()
+        if line.strip()
+    ]
 
 
 def shown_on_the_page() -> list[str]:
     """Return the lines that docs/demo.md says the demo prints."""
     page = (Path(__file__).parents[2] / "docs" / "demo.md").read_text()
-    shown = "".join(re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
-    shown = shown.replace(" In another terminal:", "").replace("/tmp/redrive-demo", "<n>")
+    shown = "".join(
+        re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    )
+    shown = shown.replace(" In another terminal:", "").replace(
+        "/tmp/redrive-demo", "<n>"
+    )
     return [line for line in without_what_differs(shown) if line != "$ make demo"]
 
 
 def opening(lines: list[str]) -> list[str]:
     """What comes before anybody types."""
-    return lines[: next(n for n, line in enumerate(lines) if "jobs are dead letters" in line)]
+    return lines[
+        : next(n for n, line in enumerate(lines) if "jobs are dead letters" in line)
+    ]
 
 
 def test_once_plays_the_story_to_its_good_end_and_leaves_nothing_behind(place: Place):
     said, _ = place.start("--once").communicate(timeout=SECONDS)
 
     assert "14 jobs are dead letters now, for 3 causes." in said
-    states = [line.split()[1] for line in said.splitlines() if line.startswith(" smtp ")]
+    states = [
+        line.split()[1] for line in said.splitlines() if line.startswith(" smtp ")
+    ]
     assert states in (["open", "closed"], ["half_open", "closed"])
     assert "[redacted]" in said
     assert "tok_" not in said
@@ -50,7 +62,10 @@ def test_once_plays_the_story_to_its_good_end_and_leaves_nothing_behind(place: P
         line
         for line in shown_on_the_page()
         if "in a browser" not in line  # nobody has the time to, while it plays
-        and line not in without_what_differs(said.replace(str(place.path / "redrive-demo"), "<n>"))
+        and line
+        not in without_what_differs(
+            said.replace(str(place.path / "redrive-demo"), "<n>")
+        )
     ] == []
     assert 'payload.till = "lyon"; 0 of ' in said
     assert "1 redriven, campaign 1" in said
@@ -71,11 +86,19 @@ class Running(NamedTuple):
 
     @property
     def source(self) -> str:
-        return next(line.strip() for line in self.said.splitlines() if line.startswith("  source "))
+        return next(
+            line.strip()
+            for line in self.said.splitlines()
+            if line.startswith("  source ")
+        )
 
     @property
     def commands(self) -> list[str]:
-        return [line.strip() for line in self.said.splitlines() if line.startswith("  redrive ")]
+        return [
+            line.strip()
+            for line in self.said.splitlines()
+            if line.startswith("  redrive ")
+        ]
 
     def type(self, command: str) -> subprocess.CompletedProcess[str]:
         """Type a command in another terminal."""
@@ -114,9 +137,13 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
         assert b"redrive_dlq_depth" in answer.read()
 
     # The console shows it in a browser.
-    console = re.search(r"look at it in a browser: (http://127.0.0.1:\d+)", running.said)
+    console = re.search(
+        r"look at it in a browser: (http://127.0.0.1:\d+)", running.said
+    )
     assert console
-    said = without_what_differs(running.said.replace(str(place.path / "redrive-demo"), "<n>"))
+    said = without_what_differs(
+        running.said.replace(str(place.path / "redrive-demo"), "<n>")
+    )
     assert opening(said) == opening(shown_on_the_page())
     with urlopen(f"{console[1]}/groups", timeout=60) as answer:
         assert b"AttributeError" in answer.read()
@@ -130,7 +157,9 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
     # Everything it printed, in its order. The campaign before the fix aborts.
     done = {command: running.type(command) for command in running.commands}
     failed = {command: ended for command, ended in done.items() if ended.returncode}
-    assert list(failed) == ["redrive campaign watch 2"], [e.stderr for e in failed.values()]
+    assert list(failed) == ["redrive campaign watch 2"], [
+        e.stderr for e in failed.values()
+    ]
     assert "3 of 3 died again" in failed["redrive campaign watch 2"].stdout
     assert len(done) >= 17
 

@@ -26,7 +26,9 @@ KEYS = {
 
 
 @pytest.fixture
-def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+def keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Path]]:
     """Write a keyring of these keys and make it this process's own; give its path, for workers."""
     path = tmp_path / "keys"
 

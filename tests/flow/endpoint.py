@@ -23,7 +23,9 @@ SECRETS = (
 """A provider that tells everything when it fails; the last of it was in payload and header."""
 
 LAYERS = 5
-BOMB = functools.reduce(lambda inner, _: gzip.compress(inner), range(LAYERS), bytes(100_000_000))
+BOMB = functools.reduce(
+    lambda inner, _: gzip.compress(inner), range(LAYERS), bytes(100_000_000)
+)
 """A kilobyte that is 100 MB once it is inflated, layer by layer."""
 
 
@@ -43,7 +45,9 @@ class Endpoint:
 
     def of(self, path: str) -> list[tuple[dict[str, str], bytes]]:
         """Headers and body of the requests for a path."""
-        return [(headers, body) for found, headers, body in self.requests if found == path]
+        return [
+            (headers, body) for found, headers, body in self.requests if found == path
+        ]
 
     def close(self) -> None:
         self._server.close()
@@ -55,7 +59,9 @@ class Endpoint:
             except OSError:
                 return
             self.connections += 1
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(connection,), daemon=True
+            ).start()
 
     def _serve(self, connection: socket.socket) -> None:
         # A client that hangs up, or does not like what it sees, is no fault of a test's.
@@ -86,7 +92,9 @@ class Endpoint:
         body = b'{"error": "no", "password": "Zx9-canary-77"}'
         match first:
             case "reset":
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                connection.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
+                )
                 return False
             case "garbage":
                 connection.sendall(b"\x16\x03\x01 this is no HTTP\r\n\r\n")

@@ -130,7 +130,17 @@ def cancel_sync(payload: dict[str, Any], job: Job) -> None:
 def work_report(payload: dict[str, Any], job: Job) -> None:
     """Write down what a handler is told of its job."""
     left = (job.deadline - datetime.now(UTC)).total_seconds()
-    names = ["id", "kind", "queue", "attempt", "deliveries", "key", "redrives", "tenant", "headers"]
+    names = [
+        "id",
+        "kind",
+        "queue",
+        "attempt",
+        "deliveries",
+        "key",
+        "redrives",
+        "tenant",
+        "headers",
+    ]
     told = {name: getattr(job, name) for name in names}
     import json
 
@@ -167,7 +177,9 @@ def work_typed(payload: Invoice, job: Job) -> None:
 # ---------------------------------------------------------------------- failing ones
 
 
-@jobs.handle("fail.until", policy=Policy(max_attempts=10, same_failure_limit=100, **AT_ONCE))
+@jobs.handle(
+    "fail.until", policy=Policy(max_attempts=10, same_failure_limit=100, **AT_ONCE)
+)
 def fail_until(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
     if job.attempt < payload["attempt"]:
@@ -184,7 +196,9 @@ async def fail_always(payload: dict[str, Any], job: Job) -> None:
         raise ConnectionError(f"attempt {job.attempt} of {payload}") from error
 
 
-@jobs.handle("fail.alike", policy=Policy(max_attempts=50, same_failure_limit=3, **AT_ONCE))
+@jobs.handle(
+    "fail.alike", policy=Policy(max_attempts=50, same_failure_limit=3, **AT_ONCE)
+)
 def fail_alike(payload: dict[str, Any], job: Job) -> None:
     raise RuntimeError(f"order {job.id * 7919} is in an odd state")
 
@@ -212,7 +226,9 @@ SIGNALS: dict[str, Any] = {
     "snooze-huge": lambda: Snooze(1e300),
     "snooze-nan": lambda: Snooze(float("nan")),
     "snooze-last": lambda: Snooze(datetime.max.replace(tzinfo=UTC)),
-    "snooze-past-last": lambda: Snooze(datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))),
+    "snooze-past-last": lambda: Snooze(
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))
+    ),
     "snooze-naive": lambda: Snooze(datetime(2030, 1, 1)),  # refused in the handler
     "give-up": lambda: GiveUp("the customer is gone"),
     "cancel": lambda: Cancel("no longer wanted"),
@@ -359,7 +375,9 @@ EXITS: dict[str, Any] = {
     "memory": lambda: _raise(MemoryError("of 8 EiB")),
     "recursion": _recurse,
     "base-exception": lambda: _raise(BaseException("bare")),
-    "group": lambda: _raise(BaseExceptionGroup("two", [KeyboardInterrupt(), ValueError("x")])),
+    "group": lambda: _raise(
+        BaseExceptionGroup("two", [KeyboardInterrupt(), ValueError("x")])
+    ),
     "not-an-exception": lambda: _raise("text"),  # type: ignore[arg-type]
     "os-exit": lambda: os._exit(9),
     "os-exit-zero": lambda: os._exit(0),
@@ -378,7 +396,15 @@ EXITS: dict[str, Any] = {
     "print": _print_much,
     "child": lambda: subprocess.Popen(["sleep", "60"]),
 }
-SURVIVED = {"close-std", "term", "interrupt", "threads", "change-process", "print", "child"}
+SURVIVED = {
+    "close-std",
+    "term",
+    "interrupt",
+    "threads",
+    "change-process",
+    "print",
+    "child",
+}
 KILLERS = {
     "os-exit",
     "os-exit-zero",
@@ -471,7 +497,9 @@ def effect_sync(payload: dict[str, Any], job: Job) -> None:
 
     note("start", job)
     how = payload["how"]
-    conn = psycopg.connect(os.environ["REDRIVE_TEST_URL"], autocommit=how == "autocommit")
+    conn = psycopg.connect(
+        os.environ["REDRIVE_TEST_URL"], autocommit=how == "autocommit"
+    )
     conn.execute(WRITE, (job.id, job.deliveries))
     job.complete(conn)
     if how == "open":

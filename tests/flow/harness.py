@@ -34,7 +34,11 @@ class Entry(NamedTuple):
 
 
 def wait_for(
-    condition: Callable[[], Any], seconds: float = 60, *, every: float = 0.02, what: str = ""
+    condition: Callable[[], Any],
+    seconds: float = 60,
+    *,
+    every: float = 0.02,
+    what: str = "",
 ) -> Any:
     """Poll until `condition` is truthy. Returns what it returned."""
     deadline = time.monotonic() + seconds
@@ -61,7 +65,9 @@ def children(pid: int) -> list[int]:
 def alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and is not reaped does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[
+            0
+        ] not in {"Z", "X"}
     except OSError:
         return False
 
@@ -97,7 +103,9 @@ class Worker:
         self.log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=home)[1])
         environment = {
             **{
-                name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("REDRIVE_")
             },
             "REDRIVE_DATABASE_URL": url,
             "REDRIVE_HANDLERS": handlers,
@@ -214,7 +222,9 @@ class Workers:
         self.home = home
         self.started: list[Worker] = []
 
-    def __call__(self, *arguments: str, url: str | None = None, **options: Any) -> Worker:
+    def __call__(
+        self, *arguments: str, url: str | None = None, **options: Any
+    ) -> Worker:
         worker = Worker(url or self.url, self.home, *arguments, **options)
         self.started.append(worker)
         return worker
@@ -232,7 +242,11 @@ class Workers:
 
     def starts(self, job: int) -> list[Entry]:
         """The starts of one job."""
-        return [entry for entry in self.ledger() if entry.job == job and entry.phase == "start"]
+        return [
+            entry
+            for entry in self.ledger()
+            if entry.job == job and entry.phase == "start"
+        ]
 
     def end(self) -> None:
         """End them all."""
@@ -248,7 +262,14 @@ def read_ledger(home: Path) -> list[Entry]:
             if line.endswith("\n"):
                 phase, job, delivery, attempt, pid, at = line.split()
                 entries.append(
-                    Entry(phase, int(job), int(delivery), int(attempt), int(pid), float(at))
+                    Entry(
+                        phase,
+                        int(job),
+                        int(delivery),
+                        int(attempt),
+                        int(pid),
+                        float(at),
+                    )
                 )
     return sorted(entries, key=lambda entry: entry.at)
 

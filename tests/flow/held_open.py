@@ -280,7 +280,9 @@ def make_objects(database: Database) -> dict[str, Any]:
     """Make what recipes name: jobs, dead letters, campaigns and so on; return their ids."""
     conn, value = database.conn, database.value
     me = value("select redrive.register_v4('me', '1', '1 day', '{*}', null, null)")
-    other = value("select redrive.register_v4('other', '1', '1 day', '{*}', null, null)")
+    other = value(
+        "select redrive.register_v4('other', '1', '1 day', '{*}', null, null)"
+    )
     batch = value('select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')')
     database.rows("select redrive.set_history_v1('default', 7, 'ada', 'why')")
     database.rows(
@@ -295,7 +297,10 @@ def make_objects(database: Database) -> dict[str, Any]:
         {"batch": batch},
     ]
     plain: list[dict[str, Any]] = [{} for _ in range(6)]
-    mine = [make_job(conn, **({"kind": "held.plain"} | options)) for options in special + plain]
+    mine = [
+        make_job(conn, **({"kind": "held.plain"} | options))
+        for options in special + plain
+    ]
     claimed = claim(conn, me)
     assert {job.id for job in claimed} == set(mine)
     make_job(conn, "held.plain", ordering_key="held-order")
@@ -315,9 +320,13 @@ def make_objects(database: Database) -> dict[str, Any]:
         for job in claim(conn, me, lanes=[lane_of(conn, "doomed")])
     ]
     exchange(conn, reports=reports)
-    make_job(conn, "held.plain", {"c": 1}, unique_for=3600, on_conflict="replace", delay=7200)
+    make_job(
+        conn, "held.plain", {"c": 1}, unique_for=3600, on_conflict="replace", delay=7200
+    )
     database.rows("select redrive.declare_schedules_v1(%s, '1', %s)", me, DECLARED)
-    database.rows("update redrive.schedules set next_at = '2026-01-01 UTC' where name = 'held'")
+    database.rows(
+        "update redrive.schedules set next_at = '2026-01-01 UTC' where name = 'held'"
+    )
     database.rows("select redrive.pause_schedule_v1('resting', 'ada', 'why')")
     database.rows("select redrive.pause_v1('resting', 'ada', 'why')")
     plans = [
@@ -335,7 +344,9 @@ def make_objects(database: Database) -> dict[str, Any]:
             plan,
         )
     database.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", plans[2])
-    database.rows("insert into redrive.breakers (name, state) values ('held', 'half_open')")
+    database.rows(
+        "insert into redrive.breakers (name, state) values ('held', 'half_open')"
+    )
     database.rows(
         "insert into redrive.breakers (name, changed_at, window_at)"
         " select 'old', at, at from (select now() - interval '1 year' as at) t"
@@ -370,20 +381,29 @@ def make_work(database: Database, me: int) -> dict[str, Any]:
         bury(conn, me, first[job], failure=failure(fingerprint=f"f{job}"))
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [dismissed])
     assert redrive(conn, [redriven]) == {redriven: None}
-    lost = database.value("select redrive.register_v4('lost', '1', '1 day', '{*}', null, null)")
+    lost = database.value(
+        "select redrive.register_v4('lost', '1', '1 day', '{*}', null, null)"
+    )
     ordinary = make_job(conn, "held.plain", queue="work")
-    assert len(claim(conn, lost, lanes=[lane_of(conn, "work")])) == len([ordinary, redriven])
-    database.rows(
-        "update redrive.workers set lost_at = now(), alone = %s where id = %s", redriven, lost
+    assert len(claim(conn, lost, lanes=[lane_of(conn, "work")])) == len(
+        [ordinary, redriven]
     )
     database.rows(
-        "update redrive.dead_letters set reason = 'killed_worker' where id = %s", forgiven
+        "update redrive.workers set lost_at = now(), alone = %s where id = %s",
+        redriven,
+        lost,
+    )
+    database.rows(
+        "update redrive.dead_letters set reason = 'killed_worker' where id = %s",
+        forgiven,
     )
     database.rows(
         "update redrive.failures set error_class = 'WorkerLost', category = 'lost' where job = %s",
         forgiven,
     )
-    database.rows("select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 3}}')")
+    database.rows(
+        "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 3}}')"
+    )
     assert redrive(conn, [unwanted]) == {unwanted: None}
     database.rows(
         "insert into redrive.cancellations (job, redrives, actor, why)"
@@ -391,7 +411,8 @@ def make_work(database: Database, me: int) -> dict[str, Any]:
         unwanted,
     )
     imported = database.value(
-        "select id from redrive.import_v1('sqs', %s, 'ada', 'why')", json.dumps([IMPORTED])
+        "select id from redrive.import_v1('sqs', %s, 'ada', 'why')",
+        json.dumps([IMPORTED]),
     )
     return made | {"imported": imported}
 
@@ -475,17 +496,25 @@ class World:
             return found
 
         wait_for(
-            lambda: jobs and set(jobs) <= starts().keys() and len(starts().get(retried, ())) == 2,
+            lambda: (
+                jobs
+                and set(jobs) <= starts().keys()
+                and len(starts().get(retried, ())) == 2
+            ),
             what=f"of {jobs} and {retried} started {starts().keys() & {*jobs, retried}}",
         )
         found = starts()
-        assert [len(found[job]) for job in jobs] == [1] * len(jobs), "a job started twice"
+        assert [len(found[job]) for job in jobs] == [1] * len(jobs), (
+            "a job started twice"
+        )
         return max(at - began for job in jobs for at in found[job])
 
     def enqueue_rivals(self) -> None:
         """Enqueue jobs that want what is held. They may wait."""
         conn = self.database.conn
-        enqueue(conn, "held.limited", {"key": "a"}, delay=0.1)  # else it is parked at once
+        enqueue(
+            conn, "held.limited", {"key": "a"}, delay=0.1
+        )  # else it is parked at once
         enqueue(conn, "held.plain", ordering_key="held-order")
         enqueue(conn, "held.plain", queue="held")
         enqueue(conn, "held.dependent")
@@ -497,7 +526,9 @@ class World:
             " unnest(pg_blocking_pids(a.pid)) as w(pid) join pg_stat_activity b on b.pid = w.pid"
             " where a.wait_event_type = 'Lock'"
         )
-        return {(waits[:300], holds[:120]) for waits, holds in self.database.rows(found)}
+        return {
+            (waits[:300], holds[:120]) for waits, holds in self.database.rows(found)
+        }
 
     def beats(self) -> None:
         """Wait until the heartbeat of the running worker was heard."""
@@ -537,7 +568,10 @@ def together(world: World) -> Iterator[set[str]]:
         session = world.database.session(idle_in_transaction_session_timeout="10min")
         with session.conn.transaction(force_rollback=True):
             for name in sorted(left):
-                with contextlib.suppress(psycopg.DatabaseError), session.conn.transaction():
+                with (
+                    contextlib.suppress(psycopg.DatabaseError),
+                    session.conn.transaction(),
+                ):
                     session.conn.execute(RECIPES[name], world.objects)
                     held.add(name)
             assert held, f"these calls are refused: {left}"
@@ -581,7 +615,9 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--hold", type=float, default=30.0, help="seconds")
     hold = options.parse_args().hold
-    print("| function | held, s | longest wait of other jobs, s | it has locked rows of |")
+    print(
+        "| function | held, s | longest wait of other jobs, s | it has locked rows of |"
+    )
     print("|---|---:|---:|---|")
     with (
         embedded(18) as server,
@@ -592,8 +628,13 @@ def main() -> int:
         world = World(database, workers)
         world.prepare()
         for holds, longest in measured(world, hold):
-            for name, tables in [(one.name, one.tables) for one in holds] or [("(nothing)", [])]:
-                print(f"| {name} | {hold:g} | {longest:.2f} | {', '.join(tables)} |", flush=True)
+            for name, tables in [(one.name, one.tables) for one in holds] or [
+                ("(nothing)", [])
+            ]:
+                print(
+                    f"| {name} | {hold:g} | {longest:.2f} | {', '.join(tables)} |",
+                    flush=True,
+                )
     return 0
 
 

@@ -97,9 +97,15 @@ def leak(payload: Card) -> None:
 
 @jobs.handle("leak.declared", secret=["patient"], policy=Policy(max_attempts=1))
 def leak_declared(payload: dict[str, Any], job: Job) -> None:
-    job.side_effect("told the provider", patient=payload["patient"], password=payload["password"])
+    job.side_effect(
+        "told the provider", patient=payload["patient"], password=payload["password"]
+    )
     raise ExceptionGroup(
-        "two", [ValueError(payload["patient"]), OSError(f"login with {payload['password']} failed")]
+        "two",
+        [
+            ValueError(payload["patient"]),
+            OSError(f"login with {payload['password']} failed"),
+        ],
     )
 
 
@@ -111,7 +117,9 @@ def leak_signal(payload: dict[str, Any]) -> None:
 
 @jobs.handle("leak.environment", policy=Policy(max_attempts=1))
 def leak_environment(payload: dict[str, Any], job: Job) -> None:
-    raise RuntimeError(f"{os.environ['LEAK_TOKEN']} and {job.headers['x-api-key']} are refused")
+    raise RuntimeError(
+        f"{os.environ['LEAK_TOKEN']} and {job.headers['x-api-key']} are refused"
+    )
 
 
 # ---------------------------------------------------------------------- evidence
@@ -132,7 +140,10 @@ def _upgrade_2(old: dict[str, Any]) -> dict[str, Any]:
 
 
 @jobs.handle(
-    "versioned", version=3, upgrade={1: _upgrade_1, 2: _upgrade_2}, policy=Policy(max_attempts=1)
+    "versioned",
+    version=3,
+    upgrade={1: _upgrade_1, 2: _upgrade_2},
+    policy=Policy(max_attempts=1),
 )
 def versioned(payload: dict[str, Any], job: Job) -> None:
     (HOME / f"cents-{job.id}").write_text(str(payload["cents"]))
@@ -144,7 +155,9 @@ def expired(payload: dict[str, Any], job: Job) -> None:
 
 
 @jobs.handle(
-    "die.late", on_expired=expired, policy=Policy(max_attempts=9, backoff=60, backoff_cap=60)
+    "die.late",
+    on_expired=expired,
+    policy=Policy(max_attempts=9, backoff=60, backoff_cap=60),
 )
 def late(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
@@ -164,7 +177,8 @@ def once(payload: dict[str, Any], job: Job) -> None:
     with psycopg.connect(os.environ["REDRIVE_TEST_URL"]) as conn:
         if idempotent(conn, f"effect-{payload['n']}"):
             conn.execute(
-                "insert into effects (job, delivery) values (%s, %s)", (job.id, job.deliveries)
+                "insert into effects (job, delivery) values (%s, %s)",
+                (job.id, job.deliveries),
             )
             if job.attempt == 1 and payload["n"] % 2:
                 raise ConnectionError("before the commit")

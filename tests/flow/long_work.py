@@ -26,7 +26,9 @@ def long_sync(payload: dict[str, Any], job: Job) -> None:
     begin = (job.last_checkpoint or {"page": 0})["page"]
     note(f"from-{begin}", job)
     for page in range(begin + 1, 4):
-        job.progress(page / 3, f"page {page} of 3 of {payload.get('secret_text', 'it')}")
+        job.progress(
+            page / 3, f"page {page} of 3 of {payload.get('secret_text', 'it')}"
+        )
         job.checkpoint({"page": page, "password": "hunter2hunter2"})
         note(f"page-{page}", job)
         if payload.get("fail_at") == page and job.attempt == 1 and not job.redrives:

@@ -34,8 +34,13 @@ def reasons(session: Session) -> dict[int, str]:
 
 def letters(session: Session) -> dict[int, tuple[str, str, str]]:
     """(reason, error_class, message) of each dead letter."""
-    rows = session.rows("select id, reason, error_class, message from redrive.dead_letters")
-    return {job: (reason, error_class, message) for job, reason, error_class, message in rows}
+    rows = session.rows(
+        "select id, reason, error_class, message from redrive.dead_letters"
+    )
+    return {
+        job: (reason, error_class, message)
+        for job, reason, error_class, message in rows
+    }
 
 
 def failures(session: Session, job: int) -> list[tuple[Any, ...]]:
@@ -60,10 +65,13 @@ def live(session: Session) -> int:
 def row(session: Session, job: int) -> dict[str, Any]:
     """A live job's row, or {}."""
     return session.value(
-        "select coalesce((select to_jsonb(j) from redrive.jobs j where j.id = %s), '{}')", job
+        "select coalesce((select to_jsonb(j) from redrive.jobs j where j.id = %s), '{}')",
+        job,
     )
 
 
 def counted(session: Session) -> dict[str, int]:
     """Every counter, added up by event."""
-    return dict(session.rows("select event, sum(n)::bigint from redrive.totals group by event"))  # type: ignore[arg-type]
+    return dict(
+        session.rows("select event, sum(n)::bigint from redrive.totals group by event")
+    )  # type: ignore[arg-type]

@@ -36,7 +36,9 @@ class Proxy:
     def __init__(self, url: str) -> None:
         self._target = _address(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = make_conninfo(url, host="127.0.0.1", port=self._listener.getsockname()[1])
+        self.url = make_conninfo(
+            url, host="127.0.0.1", port=self._listener.getsockname()[1]
+        )
         self.swallow = False
         self.refuse = False
         self.cut_after: tuple[bytes, ...] = ()
@@ -119,7 +121,9 @@ class Proxy:
         """What it asks for, in words also where it was prepared before."""
         prepared = self._clients[client]
         prepared |= dict(_PREPARED.findall(data))
-        return data + b"".join(prepared.get(name, b"") for name in _EXECUTED.findall(data))
+        return data + b"".join(
+            prepared.get(name, b"") for name in _EXECUTED.findall(data)
+        )
 
     def _is_last(self) -> bool:
         if not self.cut_in:

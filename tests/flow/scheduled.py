@@ -32,5 +32,7 @@ def tock(payload: dict[str, Any], job: Job) -> None:
     note(job)
 
 
-@rolled_out.every("0 8 * * 1-5", tz="Europe/Berlin", kind="morning_report", queue="reports")
+@rolled_out.every(
+    "0 8 * * 1-5", tz="Europe/Berlin", kind="morning_report", queue="reports"
+)
 def later_report() -> None: ...

@@ -54,7 +54,9 @@ def test_a_payload_nobody_can_read_dies_alone(database: Database, workers: Worke
     worker = workers("--slots", "32")
     wait_for(lambda: look.live(database) == 0)
 
-    died = {name: (look.dead(database, job) or ("it ran",))[:2] for name, job in bad.items()}
+    died = {
+        name: (look.dead(database, job) or ("it ran",))[:2] for name, job in bad.items()
+    }
 
     assert died == dict.fromkeys(bad, ("invalid_payload", "invalid"))
     assert set(look.reasons(database)) == set(bad.values())
@@ -65,7 +67,9 @@ def test_a_payload_nobody_can_read_dies_alone(database: Database, workers: Worke
     assert look.counted(database)["claimed"] == len(bad) + len(good) + len(odd), (
         "nothing was stranded or tried again"
     )
-    assert "1" * 100 not in str(database.rows("select message, detail from redrive.failures"))
+    assert "1" * 100 not in str(
+        database.rows("select message, detail from redrive.failures")
+    )
 
 
 HEADERS = {
@@ -89,13 +93,17 @@ def test_headers_of_any_shape_harm_neither_the_worker_nor_other_jobs(
     wait_for(lambda: database.value("select count(*) from redrive.workers"))
     look.claims_whatever_comes(database)
     unknown = database.value(
-        "select redrive.enqueue('nobody.knows', headers => %s::text::jsonb)", HEADERS["5000 digits"]
+        "select redrive.enqueue('nobody.knows', headers => %s::text::jsonb)",
+        HEADERS["5000 digits"],
     )
     good = [enqueue(database.conn, "work.sync") for _ in range(5)]
-    wait_for(lambda: look.live(database) == 1, 30, what="a job with odd headers is stuck")
+    wait_for(
+        lambda: look.live(database) == 1, 30, what="a job with odd headers is stuck"
+    )
     wait_for(
         lambda: database.value(
-            "select run_at > now() + interval '3 s' from redrive.jobs where id = %s", unknown
+            "select run_at > now() + interval '3 s' from redrive.jobs where id = %s",
+            unknown,
         )
     )
 
@@ -104,4 +112,6 @@ def test_headers_of_any_shape_harm_neither_the_worker_nor_other_jobs(
     assert [len(workers.starts(job)) for job in good] == [1] * 5
     assert set(look.reasons(database).values()) == {"invalid_payload"}
     assert look.dead(database, odd["5000 digits"])
-    assert workers.starts(odd["nested 900 deep"]) or look.dead(database, odd["nested 900 deep"])
+    assert workers.starts(odd["nested 900 deep"]) or look.dead(
+        database, odd["nested 900 deep"]
+    )

@@ -19,7 +19,8 @@ REPORT: Any = {"kind": "work.report"}
 def reports(home: Path) -> list[dict[str, Any]]:
     """What each callback was told of its batch."""
     return [
-        json.loads(path.read_text())["headers"]["batch"] for path in sorted(home.glob("report-*"))
+        json.loads(path.read_text())["headers"]["batch"]
+        for path in sorted(home.glob("report-*"))
     ]
 
 
@@ -34,9 +35,12 @@ def test_a_killed_worker_and_a_dead_letter_cost_no_callback(
     worker = workers(**TTL).wait_ready()
     batch = open_batch(database.conn, on_success=REPORT, on_end=REPORT)
     held = [
-        enqueue(database.conn, "work.until-file", {"file": "go"}, batch=batch) for _ in range(3)
+        enqueue(database.conn, "work.until-file", {"file": "go"}, batch=batch)
+        for _ in range(3)
     ]
-    doomed = enqueue(database.conn, "fail.until", {"attempt": 2}, batch=batch, max_attempts=1)
+    doomed = enqueue(
+        database.conn, "fail.until", {"attempt": 2}, batch=batch, max_attempts=1
+    )
     close_batch(database.conn, batch)
     wait_for(lambda: all(workers.starts(job) for job in (*held, doomed)))
     for pid in (*worker.runners, worker.pid):
@@ -93,7 +97,9 @@ def test_a_debounced_job_whose_worker_is_killed_runs_with_what_came_last(
         debounce(n, delay=1)
     for pid in (*worker.runners, worker.pid):
         os.kill(pid, signal.SIGKILL)
-    assert database.column("select (payload ->> 'n')::int from redrive.jobs order by id") == [1, 3]
+    assert database.column(
+        "select (payload ->> 'n')::int from redrive.jobs order by id"
+    ) == [1, 3]
     (tmp_path / "go").touch()
     workers(**TTL).wait_ready()
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)

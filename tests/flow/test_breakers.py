@@ -52,14 +52,22 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(
     enqueue_many(database.conn, [{"kind": "mail.send"} for _ in range(JOBS)])
     wait_for(lambda: _state(database) == "open")
     for worker in workers.started:
-        given_back = partial(worker.metric, "redrive_jobs_released_total", reason="breaker mail")
+        given_back = partial(
+            worker.metric, "redrive_jobs_released_total", reason="breaker mail"
+        )
         wait_for(given_back, what="a worker has not heard of it")
     heard_at = time.monotonic()
     others = [enqueue(database.conn, "other.work") for _ in range(50)]
     wait_for(lambda: len(_phases(workers, "start")) >= len(others))
     wait_for(
         lambda: (
-            (database.value("select opened from redrive.breakers where name = 'mail'") or 0) >= 3
+            (
+                database.value(
+                    "select opened from redrive.breakers where name = 'mail'"
+                )
+                or 0
+            )
+            >= 3
         ),
         30,
     )
@@ -73,7 +81,11 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(
     # those in flight have ended by then
     calls = [entry for entry in down if entry.at > heard_at + 0.5]
     (workers.home / "mail-is-down").unlink()
-    wait_for(lambda: look.live(database) == 0, 30, what="not all completed after the recovery")
+    wait_for(
+        lambda: look.live(database) == 0,
+        30,
+        what="not all completed after the recovery",
+    )
     attempts = Counter(entry.attempt for entry in _phases(workers, "up"))
 
     assert held == JOBS
@@ -100,7 +112,9 @@ def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is
     assert look.counted(database)["released"] >= 1
 
 
-def test_a_window_closes_behind_an_open_breaker_all_the_same(database: Database, workers: Workers):
+def test_a_window_closes_behind_an_open_breaker_all_the_same(
+    database: Database, workers: Workers
+):
     _start(workers, 1)
     wait_for(lambda: _state(database) == "closed")
     done = ("--why", "maintenance", "--yes", "--database-url", database.url)
@@ -113,7 +127,9 @@ def test_a_window_closes_behind_an_open_breaker_all_the_same(database: Database,
     assert not _phases(workers, "up")
 
 
-def test_a_prober_that_is_killed_does_not_leave_the_breaker_half_open(database, workers):
+def test_a_prober_that_is_killed_does_not_leave_the_breaker_half_open(
+    database, workers
+):
     (workers.home / "mail-is-down").touch()
     _start(workers, 1)
     for _ in range(12):
@@ -122,7 +138,9 @@ def test_a_prober_that_is_killed_does_not_leave_the_breaker_half_open(database, 
     (workers.home / "mail-is-down").unlink()
 
     wait_for((workers.home / "killed").exists, 60, what="nobody probed")
-    wait_for(lambda: look.live(database) == 0, 60, what="stuck behind a probe that died")
+    wait_for(
+        lambda: look.live(database) == 0, 60, what="stuck behind a probe that died"
+    )
 
     assert _state(database) == "closed"
     assert look.reasons(database) == {}
@@ -178,7 +196,9 @@ def test_an_operator_holds_a_breaker_open_and_lets_it_go(
 
     assert calls == 0
     assert "their status page" in shown
-    assert database.rows("select actor, action, why from redrive.audit order by at") == [
+    assert database.rows(
+        "select actor, action, why from redrive.audit order by at"
+    ) == [
         ("ada", "force breaker", "their status page"),
         ("ada", "reset breaker", "they are back"),
     ]
@@ -191,4 +211,7 @@ def test_an_included_registry_keeps_its_breakers_as_they_are_set():
 
     ours.include(theirs)
 
-    assert ours.breakers == {"mail": Breaker(threshold=2, cooldown=0.5), "dns": Breaker()}
+    assert ours.breakers == {
+        "mail": Breaker(threshold=2, cooldown=0.5),
+        "dns": Breaker(),
+    }

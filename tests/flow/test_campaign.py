@@ -44,7 +44,9 @@ def test_a_campaign_goes_on_though_its_starter_and_a_worker_are_killed(
     assert {job for job in ids if workers.starts(job)} == set(ids)
 
 
-def test_workers_alone_stop_what_dies_again(database: Database, workers: Workers) -> None:
+def test_workers_alone_stop_what_dies_again(
+    database: Database, workers: Workers
+) -> None:
     make_dead_letters(database.conn, 30, kind="fail.bug")
     workers(**TTL).wait_ready()
     made = campaigns.plan(database.conn, Filter(), actor="ada")
@@ -53,7 +55,10 @@ def test_workers_alone_stop_what_dies_again(database: Database, workers: Workers
     wait_for(lambda: database.value("select state from redrive.campaigns") == "aborted")
 
     assert database.row("select redriven, dead_again from redrive.campaigns") == (3, 3)
-    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 30
+    assert (
+        database.value("select count(*) from redrive.dead_letters where state = 'open'")
+        == 30
+    )
 
 
 def test_c28_workers_carry_a_campaign_through_of_which_few_die_again(
@@ -66,7 +71,9 @@ def test_c28_workers_carry_a_campaign_through_of_which_few_die_again(
     workers(**TTL).wait_ready()
     made = campaigns.plan(database.conn, Filter(), actor="ada")
     assert made.plan is not None
-    campaigns.start(database.conn, made.plan, Terms(canaries=0), actor="ada", why="fixed")
+    campaigns.start(
+        database.conn, made.plan, Terms(canaries=0), actor="ada", why="fixed"
+    )
     over = "select state in ('aborted', 'done') from redrive.campaigns"
     wait_for(lambda: database.value(over), 120)
 
@@ -102,12 +109,19 @@ def test_c37_no_second_has_more_than_the_rate_after_the_pauses_of_a_worker(
         worker.signal(signal.SIGCONT)
     wait_for(lambda: database.value("select state from redrive.campaigns") == "done")
 
-    due = [at.timestamp() for at in database.column("select due from public.turns order by due")]
+    due = [
+        at.timestamp()
+        for at in database.column("select due from public.turns order by due")
+    ]
     assert len(due) == 400
     assert max(bisect_left(due, at + 0.99) - n for n, at in enumerate(due)) <= 50
 
 
-def test_a_handler_that_wants_two_people_gets_them(database: Database, workers: Workers) -> None:
+def test_a_handler_that_wants_two_people_gets_them(
+    database: Database, workers: Workers
+) -> None:
     workers(**TTL).wait_ready()
 
-    wait_for(lambda: database.column("select kind from redrive.approvals") == ["work.two"])
+    wait_for(
+        lambda: database.column("select kind from redrive.approvals") == ["work.two"]
+    )

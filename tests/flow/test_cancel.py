@@ -74,7 +74,9 @@ def test_a_handler_that_does_not_is_killed_and_its_neighbour_runs_again(
     wait_for(ended(database, neighbour))
 
     assert outcome(database.conn, job) == "cancelled"
-    assert [e.attempt for e in workers.starts(neighbour)] == [1, 1], "its attempt was refunded"
+    assert [e.attempt for e in workers.starts(neighbour)] == [1, 1], (
+        "its attempt was refunded"
+    )
     assert len(workers.starts(job)) == 1
     assert outcome(database.conn, neighbour) == "succeeded"
     assert worker.process.poll() is None
@@ -115,7 +117,11 @@ def test_jobs_of_a_killed_worker_that_were_to_be_cancelled_do_not_run_again(
 
     outcomes = [outcome(database.conn, job) for job in jobs]
     assert outcomes[2:] == ["succeeded", "succeeded"]
-    assert [e.phase for e in workers.ledger()].count("end") == outcomes.count("succeeded")
+    assert [e.phase for e in workers.ledger()].count("end") == outcomes.count(
+        "succeeded"
+    )
     ended_well = {e.job for e in workers.ledger() if e.phase == "end"}
-    assert ended_well == {job for job, o in zip(jobs, outcomes, strict=True) if o == "succeeded"}
+    assert ended_well == {
+        job for job, o in zip(jobs, outcomes, strict=True) if o == "succeeded"
+    }
     assert database.value("select count(*) from redrive.dead_letters") == 0

@@ -28,17 +28,22 @@ def test_an_attempt_that_outlives_its_timeout_is_ended_however_it_hangs(
     after = enqueue(database.conn, "work.sync")
     wait_for(lambda: workers.starts(after))
 
-    assert {kind: look.dead(database, job)[:3] for kind, job in hanging.items()} == dict.fromkeys(
-        HANGING, ("attempts_exhausted", "lost", "DeadlineExceeded")
-    )
+    assert {
+        kind: look.dead(database, job)[:3] for kind, job in hanging.items()
+    } == dict.fromkeys(HANGING, ("attempts_exhausted", "lost", "DeadlineExceeded"))
     # Each started once: a runner killed for one that hangs gives the others back.
-    assert [look.dead(database, job).attempts for job in hanging.values()] == [1] * len(HANGING)
+    assert [look.dead(database, job).attempts for job in hanging.values()] == [1] * len(
+        HANGING
+    )
     assert worker.process.poll() is None
 
 
-def test_neighbours_of_a_hanging_job_are_not_charged_for_it(database: Database, workers: Workers):
+def test_neighbours_of_a_hanging_job_are_not_charged_for_it(
+    database: Database, workers: Workers
+):
     innocent = [
-        enqueue(database.conn, "work.sync", {"seconds": 2}, max_attempts=2) for _ in range(3)
+        enqueue(database.conn, "work.sync", {"seconds": 2}, max_attempts=2)
+        for _ in range(3)
     ]
     guilty = enqueue(database.conn, "hang.sync")
     workers("--slots", "4")

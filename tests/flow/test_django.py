@@ -49,7 +49,9 @@ def test_a_rollback_takes_jobs_along(connections: Any, database: Database):
         kept = enqueue(connection, "page.send", {"n": 1})
         with transaction.atomic():
             enqueue(connection, "page.send")
-            enqueue_many(connection, [{"kind": "page.send"}, {"kind": "page.send", "delay": 5}])
+            enqueue_many(
+                connection, [{"kind": "page.send"}, {"kind": "page.send", "delay": 5}]
+            )
             assert len(enqueued(connection)) == 4
             transaction.set_rollback(True)
         assert enqueued(database.conn) == []
@@ -65,7 +67,9 @@ def test_a_transaction_that_a_handler_left_open_is_rolled_back_from_another_thre
 
     def handle() -> None:
         connections["default"].set_autocommit(False)
-        with pytest.raises(StaleClaim):  # nobody has claimed it: what is open is the point
+        with pytest.raises(
+            StaleClaim
+        ):  # nobody has claimed it: what is open is the point
             job.complete(ConnectionProxy(connections, "default"))
 
     with ThreadPoolExecutor(1) as threads:
@@ -98,5 +102,7 @@ def test_a_database_that_is_no_postgres_is_refused(
 
     sqlite = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3"}})
     monkeypatch.setattr(of_the_app, "connections", sqlite)
-    with pytest.raises(ImproperlyConfigured, match=r"'default'.* is sqlite; let REDRIVE_DATABASE"):
+    with pytest.raises(
+        ImproperlyConfigured, match=r"'default'.* is sqlite; let REDRIVE_DATABASE"
+    ):
         of_the_app.conninfo()

@@ -34,7 +34,8 @@ def run(database: Database, capsys: Any) -> Callable[..., Any]:
 def stored(database: Database) -> str:
     """All that could hold something of a payload."""
     return "".join(
-        str(database.rows(f"select to_jsonb(t) from redrive.{table} t")) for table in TABLES
+        str(database.rows(f"select to_jsonb(t) from redrive.{table} t"))
+        for table in TABLES
     )  # type: ignore[arg-type]
 
 
@@ -74,17 +75,24 @@ def test_what_is_encrypted_stays_encrypted_and_runs(
 
     assert run(*edit)["edited"] == 1
     assert CANARY not in stored(database)
-    assert database.value("select patch from redrive.edits") == [{"op": "add", "path": "/said"}]
+    assert database.value("select patch from redrive.edits") == [
+        {"op": "add", "path": "/said"}
+    ]
     original = run("dlq", "show", str(job), "--original", "--json")
     assert original["payload"] == {"fail": CANARY, "n": 0.1}
-    assert run("dlq", "show", str(job), "--json")["payload"]["said"] == f"{CANARY}-edited"
+    assert (
+        run("dlq", "show", str(job), "--json")["payload"]["said"] == f"{CANARY}-edited"
+    )
 
     keys("new", "old")
     left = {row.pop("key"): row for row in run("reencrypt", "--json")["left"]}
     assert "old" not in left or not any(left["old"].values())
     assert (left["new"]["edits"], left["new"]["dead_letters"]) == (1, 1)
     path = keys("new")
-    assert run("dlq", "show", str(job), "--original", "--json")["payload"] == original["payload"]
+    assert (
+        run("dlq", "show", str(job), "--original", "--json")["payload"]
+        == original["payload"]
+    )
 
     run("dlq", "redrive", str(job), *ACT)
     worker = workers.run(redrive_encryption_keys_file=path)
@@ -111,7 +119,10 @@ def test_what_was_in_the_clear_is_encrypted_when_it_is_edited(
 
     run("reencrypt", "--json")
     assert CANARY not in stored(database)
-    assert database.column("select patch #> '{0,value}' from redrive.edits") == [None, None]
+    assert database.column("select patch #> '{0,value}' from redrive.edits") == [
+        None,
+        None,
+    ]
     for one in (job, other):
         shown = run("dlq", "show", str(one), "--original", "--json")["payload"]
         assert shown == {"number": CANARY}

@@ -38,7 +38,8 @@ def checked(capsys: Any, database: Database) -> str:
 def stored(database: Database) -> str:
     """All that could hold something of a job."""
     return "".join(
-        str(database.rows(f"select to_jsonb(t) from redrive.{table} t")) for table in TABLES
+        str(database.rows(f"select to_jsonb(t) from redrive.{table} t"))
+        for table in TABLES
     )  # type: ignore[arg-type]
 
 
@@ -52,23 +53,43 @@ def test_handlers_read_what_the_database_cannot(
     database: Database, workers: Workers, keys: Keys, capsys: Any
 ):
     path = keys("new")
-    payload = {"said": CANARY, "amount": 0.1, "n": 2**60, "empty": {}, "text": "é\U0001f600\\"}
+    payload = {
+        "said": CANARY,
+        "amount": 0.1,
+        "n": 2**60,
+        "empty": {},
+        "text": "é\U0001f600\\",
+    }
     sealed = [
         enqueue(database.conn, "work.report", payload, headers={"mine": 1}),
-        int(run(capsys, database, "enqueue", "work.report", json.dumps(payload), "--key", "k")),
+        int(
+            run(
+                capsys,
+                database,
+                "enqueue",
+                "work.report",
+                json.dumps(payload),
+                "--key",
+                "k",
+            )
+        ),
     ]
     enqueue_many(database.conn, [{"kind": "work.report", "payload": payload}] * 2)
     enqueue_many(
-        database.conn, [{"kind": "work.report", "payload": payload, "priority": 3, "tenant": "t"}]
+        database.conn,
+        [{"kind": "work.report", "payload": payload, "priority": 3, "tenant": "t"}],
     )
     sealed = sorted({*sealed, *database.column("select id from redrive.jobs")})
     assert CANARY not in stored(database)
-    plain = database.value("select redrive.enqueue('work.report', %s)", json.dumps(payload))
+    plain = database.value(
+        "select redrive.enqueue('work.report', %s)", json.dumps(payload)
+    )
 
     worker = workers.run(redrive_encryption_keys_file=path)
 
     reports = {
-        job: json.loads((workers.home / f"report-{job}").read_text()) for job in (*sealed, plain)
+        job: json.loads((workers.home / f"report-{job}").read_text())
+        for job in (*sealed, plain)
     }
     assert len(reports) == 6
     assert [report["payload"] for report in reports.values()] == [payload] * 6
@@ -76,7 +97,9 @@ def test_handlers_read_what_the_database_cannot(
     assert CANARY not in worker.log.read_text()
 
 
-def test_the_largest_payload_still_fits(database: Database, workers: Workers, keys: Keys):
+def test_the_largest_payload_still_fits(
+    database: Database, workers: Workers, keys: Keys
+):
     path = keys("new")
     enqueue(database.conn, "work.sync", {"x": "x" * (262_144 - 8)})
 
@@ -120,12 +143,16 @@ def test_what_cannot_be_read_dies_once_and_works_again_when_its_key_is_back(
 
     dead = broken if has_key else [whole, other, *broken]
     assert look.reasons(database) == dict.fromkeys(dead, "undecryptable")
-    assert database.column("select deliveries from redrive.dead_letters") == [1] * len(dead)
+    assert database.column("select deliveries from redrive.dead_letters") == [1] * len(
+        dead
+    )
     assert CANARY not in worker.log.read_text()
     assert len({e.job for e in workers.ledger()}) == 5 - len(dead)
     keys("new")
     shown = run(capsys, database, "dlq", "show", str(cut))
-    assert '{"$redrive": "encrypted with key old, which is not configured here"}' in shown
+    assert (
+        '{"$redrive": "encrypted with key old, which is not configured here"}' in shown
+    )
     if has_key:
         return
     keys("new", "old")
@@ -161,7 +188,9 @@ def test_a_keyring_that_is_no_good_stops_everybody_before_anything_is_stored(
         enqueue(database.conn, "work.sync", {})
     assert main(["enqueue", "work.sync", "--database-url", database.url]) == 64
     assert main(["reencrypt", "--database-url", database.url]) == 64
-    assert "bad  encryption   REDRIVE_ENCRYPTION_KEYS_FILE is" in checked(capsys, database)
+    assert "bad  encryption   REDRIVE_ENCRYPTION_KEYS_FILE is" in checked(
+        capsys, database
+    )
     worker = workers(redrive_encryption_keys_file=path)
     assert worker.wait() == 64
     assert "AAAA" not in worker.log.read_text()
@@ -172,7 +201,9 @@ def test_what_was_in_the_clear_is_encrypted_afterwards(
     database: Database, workers: Workers, keys: Keys, capsys: Any
 ):
     job = enqueue(
-        database.conn, "leak.declared", {"patient": "A. L.", "password": "x", "note": CANARY}
+        database.conn,
+        "leak.declared",
+        {"patient": "A. L.", "password": "x", "note": CANARY},
     )
     waiting = enqueue(database.conn, "work.report", {"note": CANARY})
     database.rows("select redrive.pause_v1('default', 'me', 'why')")
@@ -194,12 +225,16 @@ def test_what_was_in_the_clear_is_encrypted_afterwards(
         for word in (CANARY, "A. L.", "told the provider", "sub-exceptions")
         if word in stored(database)
     ] == []
-    assert database.rows("select action, n, why from redrive.audit where action = 'reencrypt'") == [
-        ("reencrypt", 4, "rotation")
-    ]
+    assert database.rows(
+        "select action, n, why from redrive.audit where action = 'reencrypt'"
+    ) == [("reencrypt", 4, "rotation")]
     shown = run(capsys, database, "dlq", "show", str(job))
-    listed = run(capsys, database, "dlq", "ls", "--json") + run(capsys, database, "dlq", "groups")
-    assert all(word in shown for word in (CANARY, "told the provider", "sub-exceptions"))
+    listed = run(capsys, database, "dlq", "ls", "--json") + run(
+        capsys, database, "dlq", "groups"
+    )
+    assert all(
+        word in shown for word in (CANARY, "told the provider", "sub-exceptions")
+    )
     assert listed.count("sub-exceptions") == 2
     assert json.loads(run(capsys, database, "reencrypt", "--json"))["rewritten"] == 0
     workers.run("--queue", "other", redrive_encryption_keys_file=path)
@@ -217,12 +252,16 @@ def test_what_was_said_of_one_delivery_is_not_shown_as_anothers(
     workers.run(redrive_encryption_keys_file=path)
     ring = configured()
     assert ring is not None
-    failures = database.rows("select deliveries, detail from redrive.failures order by 1")
+    failures = database.rows(
+        "select deliveries, detail from redrive.failures order by 1"
+    )
     for delivery, detail in failures:  # as the release before sealed them
         record = json.dumps(ring.open_record(detail, "failure", job, delivery)).encode()
         old = json.dumps(detail | ring.seal(record, "failure", str(job)))
         database.rows(
-            "update redrive.failures set detail = %s where deliveries = %s", old, delivery
+            "update redrive.failures set detail = %s where deliveries = %s",
+            old,
+            delivery,
         )
     said = [f"attempt {n} of" for n in (1, 2, 3)]
     before = run(capsys, database, "dlq", "show", str(job))
@@ -234,14 +273,22 @@ def test_what_was_said_of_one_delivery_is_not_shown_as_anothers(
         " where f.deliveries + o.deliveries = 3"
     )
 
-    shown = json.loads(run(capsys, database, "dlq", "show", str(job), "--json"))["failures"]
+    shown = json.loads(run(capsys, database, "dlq", "show", str(job), "--json"))[
+        "failures"
+    ]
     unreadable = json.loads(run(capsys, database, "reencrypt", "--json"))
 
     assert all(text in before for text in said)
     assert all(text in bound for text in said)
     assert (rotated["rewritten"], again["rewritten"]) == (3, 0)
-    assert database.column("select n from redrive.audit where action = 'reencrypt'") == [3, 0, 2]
-    assert ["was moved" in failure["message"] for failure in shown] == [True, True, False]
+    assert database.column(
+        "select n from redrive.audit where action = 'reencrypt'"
+    ) == [3, 0, 2]
+    assert ["was moved" in failure["message"] for failure in shown] == [
+        True,
+        True,
+        False,
+    ]
     assert (unreadable["rewritten"], unreadable["unreadable"]) == (0, 2)
 
 
@@ -251,15 +298,24 @@ def test_keys_are_rotated_under_load_and_nothing_becomes_unreadable(
     path = keys("old")
     for _ in range(3):
         enqueue_many(
-            database.conn, [{"kind": "work.payload-only", "payload": {"n": n}} for n in range(500)]
+            database.conn,
+            [{"kind": "work.payload-only", "payload": {"n": n}} for n in range(500)],
         )
         enqueue_many(
-            database.conn, [{"kind": "fail.until", "payload": {"attempt": 3}} for n in range(50)]
+            database.conn,
+            [{"kind": "fail.until", "payload": {"attempt": 3}} for n in range(50)],
         )
-        enqueue_many(database.conn, [{"kind": "fail.bug", "payload": {"n": 1}} for n in range(50)])
+        enqueue_many(
+            database.conn,
+            [{"kind": "fail.bug", "payload": {"n": 1}} for n in range(50)],
+        )
     path = keys("new", "old")
-    enqueue(database.conn, "work.until-file", {"file": "rotated"})  # runs through all of it
-    running = [workers(redrive_encryption_keys_file=path).wait_ready() for _ in range(2)]
+    enqueue(
+        database.conn, "work.until-file", {"file": "rotated"}
+    )  # runs through all of it
+    running = [
+        workers(redrive_encryption_keys_file=path).wait_ready() for _ in range(2)
+    ]
 
     rotating = (
         sys.executable,
@@ -272,13 +328,21 @@ def test_keys_are_rotated_under_load_and_nothing_becomes_unreadable(
     )
     rounds: list[dict[str, Any]] = []
     while not rounds or sum(
-        n for row in rounds[-1]["left"] if row["key"] == "old" for n in list(row.values())[1:]
+        n
+        for row in rounds[-1]["left"]
+        if row["key"] == "old"
+        for n in list(row.values())[1:]
     ):
         enqueue_many(
-            database.conn, [{"kind": "work.payload-only", "payload": {"n": n}} for n in range(500)]
+            database.conn,
+            [{"kind": "work.payload-only", "payload": {"n": n}} for n in range(500)],
         )
         rounds.append(
-            json.loads(subprocess.run(rotating, check=True, capture_output=True, text=True).stdout)
+            json.loads(
+                subprocess.run(
+                    rotating, check=True, capture_output=True, text=True
+                ).stdout
+            )
         )
         assert len(rounds) < 20
     (workers.home / "rotated").touch()
@@ -298,7 +362,18 @@ def test_keys_are_rotated_under_load_and_nothing_becomes_unreadable(
         capsys, database, "dlq", "groups"
     )
     at_once = ("--canaries", "0")  # no worker is up
-    run(capsys, database, "dlq", "redrive", "--kind", "fail.bug", *at_once, "--yes", "--why", "k")
+    run(
+        capsys,
+        database,
+        "dlq",
+        "redrive",
+        "--kind",
+        "fail.bug",
+        *at_once,
+        "--yes",
+        "--why",
+        "k",
+    )
     workers.run(redrive_encryption_keys_file=workers.home / "keys")
     assert set(look.reasons(database).values()) == {"not_retryable"}
 
@@ -306,4 +381,6 @@ def test_keys_are_rotated_under_load_and_nothing_becomes_unreadable(
 def test_check_says_with_which_key(database: Database, keys: Keys, capsys: Any):
     assert "ok   encryption   off" in checked(capsys, database)
     keys("new", "old")
-    assert "ok   encryption   on, with key new; old can decrypt" in checked(capsys, database)
+    assert "ok   encryption   on, with key new; old can decrypt" in checked(
+        capsys, database
+    )

@@ -13,7 +13,9 @@ from tests.postgres import Database
 
 
 @pytest.mark.parametrize("kind", ["work.sync", "work.async", "work.returns-coroutine"])
-def test_a_job_runs_once_and_leaves_nothing_behind(database: Database, workers: Workers, kind: str):
+def test_a_job_runs_once_and_leaves_nothing_behind(
+    database: Database, workers: Workers, kind: str
+):
     job = enqueue(database.conn, kind, {"n": 1})
 
     workers.run()
@@ -24,7 +26,9 @@ def test_a_job_runs_once_and_leaves_nothing_behind(database: Database, workers: 
     assert look.counted(database) == {"enqueued": 1, "claimed": 1, "completed": 1}
 
 
-def test_a_handler_is_told_everything_about_its_job(database: Database, workers: Workers):
+def test_a_handler_is_told_everything_about_its_job(
+    database: Database, workers: Workers
+):
     keyed = enqueue(
         database.conn,
         "work.report",
@@ -41,7 +45,10 @@ def test_a_handler_is_told_everything_about_its_job(database: Database, workers:
         plain,
     )
     workers.run()
-    told = {job: json.loads((workers.home / f"report-{job}").read_text()) for job in (keyed, plain)}
+    told = {
+        job: json.loads((workers.home / f"report-{job}").read_text())
+        for job in (keyed, plain)
+    }
 
     assert 290 < told[keyed].pop("left") <= 300
     assert told[keyed] == {
@@ -73,12 +80,23 @@ def test_a_failing_job_is_tried_again_until_it_succeeds_and_its_failures_go_with
     assert [e.attempt for e in workers.starts(job)] == [1, 2, 3, 4]
     assert [e.delivery for e in workers.starts(job)] == [1, 2, 3, 4]
     assert look.failures(database, job) == []
-    assert look.counted(database) == {"enqueued": 1, "claimed": 4, "retried": 3, "completed": 1}
+    assert look.counted(database) == {
+        "enqueued": 1,
+        "claimed": 4,
+        "retried": 3,
+        "completed": 1,
+    }
 
 
-def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(database, workers):
+def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
+    database, workers
+):
     job = enqueue(
-        database.conn, "fail.always", {"n": 7}, tenant="acme", headers={"traceparent": "00-2"}
+        database.conn,
+        "fail.always",
+        {"n": 7},
+        tenant="acme",
+        headers={"traceparent": "00-2"},
     )
 
     workers.run(redrive_version="1.4.2")
@@ -89,7 +107,13 @@ def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
     )
 
     assert look.dead(database, job) == look.Dead(
-        "attempts_exhausted", "transient", "ConnectionError", "attempt 3 of {'n': 7}", 3, 3, 0
+        "attempts_exhausted",
+        "transient",
+        "ConnectionError",
+        "attempt 3 of {'n': 7}",
+        3,
+        3,
+        0,
     )
     assert [f[:3] for f in look.failures(database, job)] == [
         (n, n, "ConnectionError") for n in (1, 2, 3)
@@ -98,7 +122,8 @@ def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
     assert [cause["error_class"] for cause in causes] == ["KeyError"]
     assert version == "1.4.2"
     assert database.row(
-        "select payload, tenant, headers, state from redrive.dead_letters where id = %s", job
+        "select payload, tenant, headers, state from redrive.dead_letters where id = %s",
+        job,
     ) == (
         {"n": 7},
         "acme",
@@ -111,7 +136,10 @@ def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
 def test_jobs_that_fail_at_once_are_fetched_ahead_like_any_other(
     database: Database, workers: Workers
 ):
-    enqueue_many(database.conn, [{"kind": "fail.always", "max_attempts": 1} for _ in range(6_000)])
+    enqueue_many(
+        database.conn,
+        [{"kind": "fail.always", "max_attempts": 1} for _ in range(6_000)],
+    )
 
     worker = workers()  # of 4 slots: one look at a time would be 1,500 claims
     wait_for(lambda: look.live(database) == 0)
@@ -120,7 +148,9 @@ def test_jobs_that_fail_at_once_are_fetched_ahead_like_any_other(
     assert worker.metric("redrive_claims_total", result="hit") < 750
 
 
-def test_bugs_and_the_same_failure_again_and_again_end_the_retries_early(database, workers):
+def test_bugs_and_the_same_failure_again_and_again_end_the_retries_early(
+    database, workers
+):
     bug = enqueue(database.conn, "fail.bug", {"n": 1})
     alike = enqueue(database.conn, "fail.alike")
 
@@ -143,10 +173,13 @@ def test_every_signal_ends_its_attempt_as_it_says(database: Database, workers: W
     wait_for(
         lambda: not holders(database.conn) and look.live(database) == 0,
         what="some signal was never settled: "
-        + repr(database.rows("select payload ->> 'signal', deliveries from redrive.jobs")),
+        + repr(
+            database.rows("select payload ->> 'signal', deliveries from redrive.jobs")
+        ),
     )
     runs = {
-        name: [(e.delivery, e.attempt) for e in workers.starts(job)] for name, job in ids.items()
+        name: [(e.delivery, e.attempt) for e in workers.starts(job)]
+        for name, job in ids.items()
     }
     retried = {name: found for name, found in runs.items() if name.startswith("retry")}
 
@@ -182,7 +215,8 @@ def test_c35_a_wait_without_end_is_a_failure_of_its_handler(
         "snooze-past-last": "Snooze(until=9999-12-31 23:59:59.999999-12:00)",
     }
     ids = {
-        name: enqueue(database.conn, "signal", {"signal": name, "always": True}) for name in refused
+        name: enqueue(database.conn, "signal", {"signal": name, "always": True})
+        for name in refused
     }
 
     workers.run()
@@ -190,7 +224,11 @@ def test_c35_a_wait_without_end_is_a_failure_of_its_handler(
     rule = "must be at most 366 days from now; to end the job, raise GiveUp or Cancel"
     for name, argument in refused.items():
         reason, category, error, message = look.dead(database, ids[name])[:4]
-        assert (reason, category, error) == ("attempts_exhausted", "other", "ValueError"), name
+        assert (reason, category, error) == (
+            "attempts_exhausted",
+            "other",
+            "ValueError",
+        ), name
         assert message == f"{argument}: {rule}"
 
 
@@ -256,7 +294,8 @@ def test_a_kind_nobody_here_knows_is_given_back_and_never_buried(
 
     wait_for(
         lambda: database.value(
-            "select run_at > now() + interval '3 s' from redrive.jobs where id = %s", unknown
+            "select run_at > now() + interval '3 s' from redrive.jobs where id = %s",
+            unknown,
         )
     )
     wait_for(lambda: look.live(database) == 1)
@@ -265,7 +304,9 @@ def test_a_kind_nobody_here_knows_is_given_back_and_never_buried(
     assert len(workers.starts(known)) == 1
 
 
-def test_max_attempts_of_the_job_goes_before_the_policy(database: Database, workers: Workers):
+def test_max_attempts_of_the_job_goes_before_the_policy(
+    database: Database, workers: Workers
+):
     fewer = enqueue(database.conn, "fail.always", max_attempts=1)
     more = enqueue(database.conn, "fail.always", max_attempts=5)
 
@@ -281,7 +322,9 @@ def test_a_redriven_job_starts_again_at_its_first_attempt_and_resolves_its_dead_
 
     job = enqueue(database.conn, "fail.until", {"attempt": 2}, max_attempts=1)
     workers.run()
-    database.conn.execute("update redrive.dead_letters set payload = '{\"attempt\": 1}'")
+    database.conn.execute(
+        "update redrive.dead_letters set payload = '{\"attempt\": 1}'"
+    )
     redrive(database.conn, [job])
     workers.run()
 

@@ -16,7 +16,9 @@ from tests.sql.test_database_settings import SETTINGS
 KEYS = f"k1 {base64.b64encode(b'Zx9-canary' * 4)[:43].decode()}="
 
 
-def test_a_handler_gets_neither_the_database_nor_the_keys(database: Database, workers: Workers):
+def test_a_handler_gets_neither_the_database_nor_the_keys(
+    database: Database, workers: Workers
+):
     """S21: it inherited the database's URL and the keyring, and so did whatever it started."""
     own = {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ENCRYPTION_KEYS": KEYS}
     subprocess.run(
@@ -25,16 +27,22 @@ def test_a_handler_gets_neither_the_database_nor_the_keys(database: Database, wo
         check=True,
         capture_output=True,
     )
-    assert database.value("select payload::text from redrive.jobs").startswith('{"$redrive"')
+    assert database.value("select payload::text from redrive.jobs").startswith(
+        '{"$redrive"'
+    )
 
-    workers.run(redrive_encryption_keys=KEYS, pgpassword="Zx9-canary", stripe_key="sk_1")
+    workers.run(
+        redrive_encryption_keys=KEYS, pgpassword="Zx9-canary", stripe_key="sk_1"
+    )
 
     environment, status, said = json.loads((workers.home / "environment").read_text())
     assert not {"REDRIVE_DATABASE_URL", "PGPASSWORD"} & environment.keys()
     assert environment["STRIPE_KEY"] == "sk_1"
     assert KEYS not in environment.values()
     assert "Zx9-canary" not in json.dumps(environment)
-    assert (status, "REDRIVE_ENCRYPTION_KEYS" in said) == (64, True), "stored in the clear"
+    assert (status, "REDRIVE_ENCRYPTION_KEYS" in said) == (64, True), (
+        "stored in the clear"
+    )
 
 
 def test_c35_a_worker_goes_on_whatever_the_database_sets_for_its_sessions(

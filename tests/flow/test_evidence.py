@@ -38,7 +38,14 @@ def _dump(database: Database, tmp_path: Path) -> str:
     version = database.conn.info.server_version // 10_000
     server = EmbeddedPostgres(tmp_path / "none", version, programs=programs(version))
     program = server.program("pg_dump")
-    command = [program, "--data-only", "--inserts", "--column-inserts", "--dbname", database.url]
+    command = [
+        program,
+        "--data-only",
+        "--inserts",
+        "--column-inserts",
+        "--dbname",
+        database.url,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -94,10 +101,14 @@ def test_no_secret_is_found_outside_the_payloads(
             {"holder": "Ada L.", "code": f"{CANARY}-a", "nickname": "bearer-of-99"},
         ),
         enqueue(
-            database.conn, "leak.typed", {"holder": 7, "code": [f"{CANARY}-c"], "nickname": "x"}
+            database.conn,
+            "leak.typed",
+            {"holder": 7, "code": [f"{CANARY}-c"], "nickname": "x"},
         ),
         enqueue(
-            database.conn, "leak.declared", {"patient": f"{CANARY}-d", "password": f"{CANARY}-e"}
+            database.conn,
+            "leak.declared",
+            {"patient": f"{CANARY}-d", "password": f"{CANARY}-e"},
         ),
         enqueue(database.conn, "to.secrets", {"token": f"{CANARY}-n"}),
         enqueue(database.conn, "leak.environment", headers={"x-api-key": HEADER}),
@@ -118,7 +129,9 @@ def test_no_secret_is_found_outside_the_payloads(
             "headers": {"X-Api-Key": f"{CANARY}-r"},
         }
         targets.write_text(
-            json.dumps({"allowed_hosts": ["127.0.0.1"], "targets": {"to.secrets": target}})
+            json.dumps(
+                {"allowed_hosts": ["127.0.0.1"], "targets": {"to.secrets": target}}
+            )
         )
         worker = workers(
             "--until-empty",
@@ -135,7 +148,11 @@ def test_no_secret_is_found_outside_the_payloads(
             time.sleep(0.05)
         collector.wait_for(lambda c: len(c.of("process default")) == 9)
     rows = [line for line in _dump(database, tmp_path).splitlines() if CANARY in line]
-    outside = [line for line in rows if not line.startswith("INSERT INTO redrive.dead_letters ")]
+    outside = [
+        line
+        for line in rows
+        if not line.startswith("INSERT INTO redrive.dead_letters ")
+    ]
     elsewhere = database.value(
         "select count(*) from redrive.dead_letters d"
         " where strpos((to_jsonb(d) - 'payload' - 'headers')::text, %s) > 0",
@@ -151,7 +168,9 @@ def test_no_secret_is_found_outside_the_payloads(
 
     assert len(look.reasons(database)) == 7
     if encrypted:
-        assert [word for word in (CANARY, *SPOKEN) if word in _dump(database, tmp_path)] == []
+        assert [
+            word for word in (CANARY, *SPOKEN) if word in _dump(database, tmp_path)
+        ] == []
         assert all(word in shown for word in SPOKEN), "the key is at hand"
     else:
         assert len(rows) == 6, "the payloads themselves are in clear here"
@@ -203,13 +222,18 @@ def test_an_older_payload_is_upgraded_step_by_step(
     assert (workers.home / f"cents-{job}").read_text() == "300"
 
 
-def test_a_payload_newer_than_the_handler_waits_for_the_rollout_to_end(database, workers):
+def test_a_payload_newer_than_the_handler_waits_for_the_rollout_to_end(
+    database, workers
+):
     job = enqueue(database.conn, "versioned", {"new": 1}, version=4)
     workers(handlers=HANDLERS)
 
     row = wait_for(
         lambda: (
-            (r := look.row(database, job)) and r["deliveries"] == 1 and r["worker"] is None and r
+            (r := look.row(database, job))
+            and r["deliveries"] == 1
+            and r["worker"] is None
+            and r
         )
     )
 
@@ -228,7 +252,11 @@ def test_a_payload_that_cannot_be_upgraded_is_invalid(
     assert found is not None or (workers.home / f"cents-{job}").exists()
     if not upgrade:
         assert found is not None
-        assert (found.reason, found.category, found.attempts) == ("invalid_payload", "invalid", 1)
+        assert (found.reason, found.category, found.attempts) == (
+            "invalid_payload",
+            "invalid",
+            1,
+        )
 
 
 def test_a_failed_upgrade_says_which_version_the_payload_had(
@@ -244,7 +272,9 @@ def test_a_failed_upgrade_says_which_version_the_payload_had(
     assert main(["dlq", "show", str(job), "--database-url", database.url]) == 0
 
     assert "payload version 1" in capsys.readouterr().out
-    told = {e["payload_version"] for e in worker.events() if e["event"] == "dead-lettered"}
+    told = {
+        e["payload_version"] for e in worker.events() if e["event"] == "dead-lettered"
+    }
     assert told == {1, 2}
 
 
@@ -263,7 +293,9 @@ def test_hooks_of_the_application_cannot_hurt_a_job(database, workers):
     assert not [e for e in worker.events() if "Traceback" in json.dumps(e)]
 
 
-def test_policies_are_simulated_against_the_failures_on_record(database, workers, capsys):
+def test_policies_are_simulated_against_the_failures_on_record(
+    database, workers, capsys
+):
     for _ in range(3):
         enqueue(database.conn, "charge", {"n": 1})
     enqueue(database.conn, "die.bug")
@@ -292,7 +324,11 @@ def test_policies_are_simulated_against_the_failures_on_record(database, workers
     assert same[-1] == "4 failures judged again, none would be treated differently"
     assert lenient[-1].endswith("3 would be treated differently")
     change = json.loads(simulate("tests.flow.lenient:jobs", "--json")[0])
-    assert (change["count"], change["error_class"], change["now"]) == (3, "RuntimeError", "retry")
+    assert (change["count"], change["error_class"], change["now"]) == (
+        3,
+        "RuntimeError",
+        "retry",
+    )
 
 
 def test_nothing_is_simulated_to_change_where_no_code_has(
@@ -307,7 +343,11 @@ def test_nothing_is_simulated_to_change_where_no_code_has(
     command = ["--database-url", database.url]
     assert main(["dlq", "redrive", str(again), "--why", "x", "--yes", *command]) == 0
     workers.run(handlers=handlers)
-    assert sorted(look.reasons(database).values()) == ["expired", "invalid_payload", "same_failure"]
+    assert sorted(look.reasons(database).values()) == [
+        "expired",
+        "invalid_payload",
+        "same_failure",
+    ]
     capsys.readouterr()
 
     assert main(["policy", "simulate", "--handlers", handlers, *command]) == 0

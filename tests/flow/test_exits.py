@@ -22,7 +22,9 @@ def test_whatever_a_handler_raises_is_a_failure_of_its_job_only(
     database: Database, workers: Workers, kind: str
 ):
     ids = {way: enqueue(database.conn, kind, {"way": way}) for way in RAISING}
-    innocent = [enqueue(database.conn, "work.async", {"seconds": 0.01}) for _ in range(20)]
+    innocent = [
+        enqueue(database.conn, "work.async", {"seconds": 0.01}) for _ in range(20)
+    ]
 
     worker = workers()
     wait_for(lambda: look.live(database) == 0)
@@ -68,9 +70,9 @@ def test_a_job_that_ends_its_process_is_recorded_whichever_way_it_does(
     worker = workers("--slots", "1")
     wait_for(lambda: len(look.reasons(database)) == len(ids), 90)
 
-    assert {way: look.dead(database, job)[:3] for way, job in ids.items()} == dict.fromkeys(
-        ids, ("attempts_exhausted", "lost", "RunnerLost")
-    )
+    assert {
+        way: look.dead(database, job)[:3] for way, job in ids.items()
+    } == dict.fromkeys(ids, ("attempts_exhausted", "lost", "RunnerLost"))
     assert [len(workers.starts(job)) for job in ids.values()] == [1] * len(ids)
     assert worker.process.poll() is None
     assert "signal SIGSEGV" in look.dead(database, ids["segfault"]).message
@@ -80,7 +82,9 @@ def test_a_job_that_kills_its_process_is_buried_after_three_and_its_neighbours_a
     database, workers
 ):
     poison = [enqueue(database.conn, "exit.poison") for _ in range(3)]
-    innocent = [enqueue(database.conn, "work.async", {"seconds": 0.02}) for _ in range(150)]
+    innocent = [
+        enqueue(database.conn, "work.async", {"seconds": 0.02}) for _ in range(150)
+    ]
     workers("--slots", "8", "--runners", "2")
     wait_for(lambda: look.live(database) == 0, 60)
 
@@ -102,7 +106,8 @@ def test_a_handler_that_cancels_its_own_task_harms_no_other_job(
 ):
     odd = enqueue(database.conn, "exit.cancels-itself")
     innocent = [
-        enqueue(database.conn, "work.async", {"seconds": 0.3}, max_attempts=1) for _ in range(3)
+        enqueue(database.conn, "work.async", {"seconds": 0.3}, max_attempts=1)
+        for _ in range(3)
     ]
     worker = workers()
     wait_for(lambda: look.live(database) == 0)
@@ -123,7 +128,9 @@ def test_a_runner_with_tasks_that_refuse_to_end_is_ended_all_the_same(
     assert (status, took < 20) == (0, True)
 
 
-def test_a_runner_dies_seen_although_a_child_of_a_handler_holds_its_descriptors(database, workers):
+def test_a_runner_dies_seen_although_a_child_of_a_handler_holds_its_descriptors(
+    database, workers
+):
     enqueue(database.conn, "exit.orphan")
     worker = workers().wait_ready()
     wait_for(lambda: look.live(database) == 0)
@@ -162,7 +169,9 @@ def test_a_job_that_runs_out_of_memory_dies_with_the_evidence(
     database: Database, tmp_path: Path, small_cgroup: Path
 ):
     job = enqueue(database.conn, "exit.balloon")
-    innocent = [enqueue(database.conn, "work.async", {"seconds": 0.01}) for _ in range(20)]
+    innocent = [
+        enqueue(database.conn, "work.async", {"seconds": 0.01}) for _ in range(20)
+    ]
     confined = ("sh", "-c", f'echo $$ > {small_cgroup}/cgroup.procs && exec "$@"', "sh")
     with workers_on(database.url, tmp_path) as workers:
         worker = workers(under=confined)
@@ -173,7 +182,8 @@ def test_a_job_that_runs_out_of_memory_dies_with_the_evidence(
     assert look.dead(database, job)[:3] == ("killed_worker", "lost", "RunnerLost")
     assert "out of memory" in look.dead(database, job).message
     record = database.rows(
-        "select detail from redrive.failures where job = %s order by at desc limit 1", job
+        "select detail from redrive.failures where job = %s order by at desc limit 1",
+        job,
     )[0][0]
     assert record["exit"] == "signal SIGKILL"
     assert record["oom_kills"] == 1

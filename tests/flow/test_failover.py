@@ -62,7 +62,9 @@ class Producer(threading.Thread):
         key = next(keys)
         while not self._stopping.wait(0.02):
             with suppress(psycopg.Error), self._link.use(bound=5) as conn:
-                job = enqueue(conn, "work.async", {"seconds": 0.05}, idempotency_key=key)
+                job = enqueue(
+                    conn, "work.async", {"seconds": 0.05}, idempotency_key=key
+                )
                 self.acknowledged.append(job)
                 key = next(keys)
         self._link.close()
@@ -99,10 +101,16 @@ def test_a_failover_and_back_lose_nothing_and_leave_nothing_stuck(
         producer.stop()
         with closing(Session(connect(pair.url, name="test"))) as session:
             wait_for(lambda: look.live(session) == 0, what="a job is stuck")
-            wait_for(lambda: Counter(links(session)) >= Counter(LINKS), what="a link is missing")
+            wait_for(
+                lambda: Counter(links(session)) >= Counter(LINKS),
+                what="a link is missing",
+            )
             began = session.value("select clock_timestamp()")
             heard = "select count(*) = 2 from redrive.workers where seen_at > %s"
-            wait_for(lambda: session.value(heard, began), what="a heartbeat did not come back")
+            wait_for(
+                lambda: session.value(heard, began),
+                what="a heartbeat did not come back",
+            )
             dead = look.reasons(session)
         ends = {entry.job for entry in workers.ledger() if entry.phase == "end"}
         exits = [worker.stop()[0] for worker in both]
@@ -124,7 +132,11 @@ def links(session: Session) -> list[str]:
 def test_commands_and_exporter_find_the_new_primary(pair: Replicas, tmp_path: Path):
     enqueue_once(pair)
     port = free_port()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("REDRIVE_")
+    }
     env |= {"REDRIVE_DATABASE_URL": pair.url}
 
     def redrive(*arguments: str) -> list[str]:
@@ -137,7 +149,9 @@ def test_commands_and_exporter_find_the_new_primary(pair: Replicas, tmp_path: Pa
 
     def ready_jobs() -> float | None:
         with suppress(OSError):
-            page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30)
+            page = urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/metrics", timeout=30
+            )
             for line in page.read().decode().splitlines():
                 if line.startswith("redrive_queue_depth{") and 'state="ready"' in line:
                     return float(line.rpartition(" ")[2])
@@ -145,7 +159,9 @@ def test_commands_and_exporter_find_the_new_primary(pair: Replicas, tmp_path: Pa
 
     with (
         (tmp_path / "log").open("wb") as log,
-        subprocess.Popen(redrive("exporter", "--http-port", str(port)), env=env, stderr=log) as own,
+        subprocess.Popen(
+            redrive("exporter", "--http-port", str(port)), env=env, stderr=log
+        ) as own,
     ):
         try:
             wait_for(lambda: ready_jobs() == 1)
@@ -155,7 +171,10 @@ def test_commands_and_exporter_find_the_new_primary(pair: Replicas, tmp_path: Pa
             pair.promote()
             last = list_queues()
             enqueue_once(pair)
-            wait_for(lambda: ready_jobs() == 2, what="the exporter did not find the new primary")
+            wait_for(
+                lambda: ready_jobs() == 2,
+                what="the exporter did not find the new primary",
+            )
         finally:
             own.terminate()
 
@@ -201,7 +220,9 @@ def test_a_failover_that_lost_commits_accepts_no_strangers_settlement(
     assert epoch == [(True,)], "claims of the time that was lost could come again"
 
 
-def test_a_job_whose_id_comes_again_has_a_key_of_its_own(loose_pair: Replicas, tmp_path: Path):
+def test_a_job_whose_id_comes_again_has_a_key_of_its_own(
+    loose_pair: Replicas, tmp_path: Path
+):
     """C17: whoever deduplicates by `Job.key` must not take the second for the first."""
     pair = loose_pair
     pair.cut_stream()

@@ -37,7 +37,9 @@ def test_terminated_connections_are_opened_again_and_nothing_runs_twice(
     cuts = 0
     for n in range(5):
         wait_for(lambda n=n: look.live(database) <= 130 - 25 * n)
-        cuts += wait_for(lambda: terminate(database))  # also where it has yet to come back
+        cuts += wait_for(
+            lambda: terminate(database)
+        )  # also where it has yet to come back
     wait_for(lambda: look.live(database) == 0)
     ends = [entry.job for entry in workers.ledger() if entry.phase == "end"]
 
@@ -50,7 +52,9 @@ def test_terminated_connections_are_opened_again_and_nothing_runs_twice(
 
 
 @pytest.mark.parametrize("words", [SETTLING, CLAIMING], ids=["settlement", "claim"])
-def test_a_lost_answer_loses_no_job_and_strands_none(database: Database, workers: Workers, words):
+def test_a_lost_answer_loses_no_job_and_strands_none(
+    database: Database, workers: Workers, words
+):
     jobs = [enqueue(database.conn, "work.async", {"seconds": 0.02}) for _ in range(120)]
     with proxy_for(database.url) as proxy:
         worker = workers("--slots", "8", url=proxy.url)
@@ -60,7 +64,9 @@ def test_a_lost_answer_loses_no_job_and_strands_none(database: Database, workers
             # the others may all have ended by now
             jobs.append(enqueue(database.conn, "work.async", {"seconds": 0.02}))
             wait_for(lambda: not proxy.cut_after)
-        wait_for(lambda: look.live(database) == 0, what="a job was stranded by a lost answer")
+        wait_for(
+            lambda: look.live(database) == 0, what="a job was stranded by a lost answer"
+        )
         wait_for(lambda: database.value("select count(*) from redrive.workers") == 1)
         assert worker.process.poll() is None
 
@@ -70,13 +76,19 @@ def test_a_lost_answer_loses_no_job_and_strands_none(database: Database, workers
     assert look.counted(database)["completed"] == len(jobs)
 
 
-def test_a_database_that_turns_read_only_is_waited_for(database: Database, workers: Workers):
+def test_a_database_that_turns_read_only_is_waited_for(
+    database: Database, workers: Workers
+):
     worker = workers().wait_ready()
     name = database.value("select quote_ident(current_database())")
-    database.conn.execute(f"alter database {name} set default_transaction_read_only = on")
+    database.conn.execute(
+        f"alter database {name} set default_transaction_read_only = on"
+    )
     terminate(database)
     wait_for(lambda: worker.metric("redrive_db_errors_total", sqlstate="25006") > 0)
-    database.conn.execute(f"alter database {name} set default_transaction_read_only = off")
+    database.conn.execute(
+        f"alter database {name} set default_transaction_read_only = off"
+    )
     job = enqueue(database.conn, "work.sync")
     wait_for(lambda: workers.starts(job), 30)
 
@@ -107,7 +119,9 @@ def test_c36_an_outage_longer_than_the_ttl_suspends_what_runs_and_nothing_starts
 
     assert look.reasons(database) == {}
     assert [len(workers.starts(job)) for job in (slow, quick)] == [1, 1]
-    assert {e["event"] for e in worker.events()}.isdisjoint({"retried", "declared lost"})
+    assert {e["event"] for e in worker.events()}.isdisjoint(
+        {"retried", "declared lost"}
+    )
 
 
 def test_c36_a_job_that_others_have_taken_meanwhile_ends_without_running_on(
@@ -175,11 +189,15 @@ def test_a_listener_wakes_an_idle_worker(database: Database, workers: Workers):
     wait_for(is_heard, every=0.2)  # it may be ready before it listens
     wait_for(lambda: look.live(database) == 0)
     time.sleep(2.5)  # now it polls no more
-    job = enqueue(database.connect(), "work.sync")  # a session tells of its own now and then
+    job = enqueue(
+        database.connect(), "work.sync"
+    )  # a session tells of its own now and then
     wait_for(lambda: workers.starts(job))
 
 
-def test_a_worker_started_before_its_database_waits_for_it(database: Database, workers: Workers):
+def test_a_worker_started_before_its_database_waits_for_it(
+    database: Database, workers: Workers
+):
     job = enqueue(database.conn, "work.sync")
     with proxy_for(database.url) as proxy:
         proxy.refuse = True
@@ -235,7 +253,9 @@ def test_links_of_a_process_come_back_together(database: Database):
     assert lost.retry_at == 0
 
 
-def test_a_server_that_accepts_and_says_nothing_more_does_not_hold_a_call(database: Database):
+def test_a_server_that_accepts_and_says_nothing_more_does_not_hold_a_call(
+    database: Database,
+):
     with proxy_for(database.url) as proxy:
         link = Link(proxy.url, "test")
         Watchdog(link).start()

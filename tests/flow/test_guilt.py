@@ -22,11 +22,16 @@ LOSSES = 3
 """max_losses of the handlers here."""
 
 
-def _run_and_restart(database: Database, workers: Workers, *arguments: str, most: int) -> int:
+def _run_and_restart(
+    database: Database, workers: Workers, *arguments: str, most: int
+) -> int:
     """Start a worker again whenever it was killed, until no job is left. Returns the kills."""
     for kills in range(most + 1):
         worker = workers(*arguments, redrive_heartbeat_ttl=2)
-        wait_for(lambda w=worker: w.process.poll() is not None or look.live(database) == 0, 90)
+        wait_for(
+            lambda w=worker: w.process.poll() is not None or look.live(database) == 0,
+            90,
+        )
         if worker.process.poll() is None:
             return kills
         worker.wait()
@@ -50,10 +55,13 @@ def test_a_job_that_kills_its_pod_is_found_in_four_kills_and_no_neighbour_is_har
     assert {e.job for e in workers.ledger() if e.phase == "end"} == set(innocent)
 
 
-def test_a_job_with_one_attempt_does_not_die_of_its_neighbour(database: Database, workers: Workers):
+def test_a_job_with_one_attempt_does_not_die_of_its_neighbour(
+    database: Database, workers: Workers
+):
     """C3: max_attempts=1 jobs died with the runner that a neighbour had killed."""
     innocent = [
-        enqueue(database.conn, "work.until-file", {"file": "go"}, max_attempts=1) for _ in range(3)
+        enqueue(database.conn, "work.until-file", {"file": "go"}, max_attempts=1)
+        for _ in range(3)
     ]
     worker = workers("--slots", "4").wait_ready()
     wait_for(lambda: len(workers.ledger()) == len(innocent))
@@ -73,17 +81,23 @@ def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
     """C3: +1 loss for every job held, prefetched ones too."""
     enqueue_many(database.conn, [{"kind": "work.payload-only"} for _ in range(20_000)])
     slow = 200
-    enqueue_many(database.conn, [{"kind": "work.until-file", "payload": {"file": "go"}}] * slow)
+    enqueue_many(
+        database.conn, [{"kind": "work.until-file", "payload": {"file": "go"}}] * slow
+    )
     worker = workers("--slots", "4", redrive_heartbeat_ttl=3).wait_ready()
     wait_for(lambda: look.live(database) <= slow)
     (by_now,) = database.row("select clock_timestamp()")
-    wait_for(lambda: database.value("select min(seen_at) from redrive.workers") > by_now)
+    wait_for(
+        lambda: database.value("select min(seen_at) from redrive.workers") > by_now
+    )
     os.kill(worker.pid, signal.SIGKILL)
     ours = (
         "select count(*) from pg_stat_activity"
         " where datname = current_database() and application_name like 'redrive%'"
     )
-    wait_for(lambda: not database.value(ours))  # what it had sent is committed, or never will be
+    wait_for(
+        lambda: not database.value(ours)
+    )  # what it had sent is committed, or never will be
     held = len(holders(database.conn))
     assert held > 8, "nothing was fetched ahead"
     (workers.home / "go").touch()
@@ -93,13 +107,17 @@ def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
     charged = database.value("select count(distinct job) from redrive.failures")
     wait_for(lambda: look.live(database) == 0)
 
-    assert charged == 8, "the four that ran, and the four that may have followed unreported"
+    assert charged == 8, (
+        "the four that ran, and the four that may have followed unreported"
+    )
     assert look.reasons(database) == {}
 
 
 def test_suspects_take_no_slot_of_others(database: Database, workers: Workers):
     """C4: 292 of 300 instant jobs still waited after 30 s, behind 40 jobs with two losses."""
-    suspects = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(40)]
+    suspects = [
+        enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(40)
+    ]
     database.conn.execute("update redrive.jobs set losses = 2")
     instant = [enqueue(database.conn, "work.sync") for _ in range(300)]
     worker = workers("--slots", "16").wait_ready()
@@ -139,8 +157,12 @@ def test_a_worker_that_was_only_stopped_takes_back_what_that_cost_its_jobs(
 
 @pytest.mark.parametrize("had_ended", [False, True])
 def test_a_runner_is_blameless_only_if_it_lived_when_it_was_given_up(had_ended: bool):
-    process = subprocess.Popen(["sleep", "0" if had_ended else "60"], start_new_session=True)
-    runner = RunnerProcess(process, Channel(socket.socket()), SharedState(1), False, 0.0)
+    process = subprocess.Popen(
+        ["sleep", "0" if had_ended else "60"], start_new_session=True
+    )
+    runner = RunnerProcess(
+        process, Channel(socket.socket()), SharedState(1), False, 0.0
+    )
     if had_ended:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     for _ in range(2):

@@ -17,18 +17,32 @@ def test_a_deploy_heals_what_it_mended_and_loses_three_canaries_of_the_rest(
     """Though a worker is killed while it heals."""
     enqueue_many(
         database.conn,
-        [{"kind": kind, "payload": {"n": n}} for n in range(EACH) for kind in ("bill", "ship")],
+        [
+            {"kind": kind, "payload": {"n": n}}
+            for n in range(EACH)
+            for kind in ("bill", "ship")
+        ],
     )
-    old = workers(handlers="tests.flow.healed:broken", redrive_version="a0b1c2", **QUICK)
+    old = workers(
+        handlers="tests.flow.healed:broken", redrive_version="a0b1c2", **QUICK
+    )
     open_ones = "select count(*) from redrive.dead_letters where state = 'open'"
     wait_for(lambda: database.value(open_ones) == 2 * EACH)
     # the deploy rolls: while a worker of the old version lives, nothing is tried
-    workers(handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK).wait_ready()
+    workers(
+        handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK
+    ).wait_ready()
     assert database.value("select count(*) from redrive.campaigns") == 0
-    killed = workers(handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK)
+    killed = workers(
+        handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK
+    )
     killed.wait_ready()
     old.stop()
-    wait_for(lambda: database.value("select count(*) from redrive.campaigns where redriven > 0"))
+    wait_for(
+        lambda: database.value(
+            "select count(*) from redrive.campaigns where redriven > 0"
+        )
+    )
     os.kill(killed.pid, signal.SIGKILL)
     over = (
         "select count(*) from redrive.campaigns where ended_at is not null"

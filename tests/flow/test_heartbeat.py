@@ -20,9 +20,13 @@ WAITING = (
 )
 
 
-def test_a_chore_that_hangs_delays_no_beat_and_no_claim(database: Database, workers: Workers):
+def test_a_chore_that_hangs_delays_no_beat_and_no_claim(
+    database: Database, workers: Workers
+):
     """C2: the beat waited behind a chore, and the worker declared itself lost."""
-    running = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(3)]
+    running = [
+        enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(3)
+    ]
     worker = workers(redrive_heartbeat_ttl=2).wait_ready()
     wait_for(lambda: len(workers.ledger()) == 3)
     blocker = database.session()
@@ -41,7 +45,9 @@ def test_a_chore_that_hangs_delays_no_beat_and_no_claim(database: Database, work
     assert not [e for e in worker.events() if e["event"] == "declared lost"]
 
 
-def test_a_deadline_is_kept_while_the_database_says_nothing(database: Database, workers: Workers):
+def test_a_deadline_is_kept_while_the_database_says_nothing(
+    database: Database, workers: Workers
+):
     """C18: the loop sat in a call for up to 15 s, and so long a hanging attempt went on."""
     with proxy_for(database.url) as proxy:
         workers(url=proxy.url, redrive_heartbeat_ttl=60).wait_ready()
@@ -55,7 +61,9 @@ def test_a_deadline_is_kept_while_the_database_says_nothing(database: Database, 
 
 
 def test_a_chore_that_fails_is_counted_and_named_until_it_succeeds(
-    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
     """C1: the log said it at debug, and nothing else did."""
     monkeypatch.setattr(maintenance, "PUT_OFF_SECONDS", 0.1)
@@ -82,7 +90,9 @@ def test_a_chore_that_fails_is_counted_and_named_until_it_succeeds(
     wait_for(lambda: chores.link.is_closed)
 
     assert named.startswith("sample has failed for 30")
-    assert {chore for chore, count in failures(telemetry).items() if count} == {"sample"}
+    assert {chore for chore, count in failures(telemetry).items() if count} == {
+        "sample"
+    }
     assert caplog.records[0].levelname == "WARNING"
     assert caplog.records[0].__dict__["chore"] == "sample"
     assert caplog.records[0].__dict__["sqlstate"] == "55P03"

@@ -92,7 +92,9 @@ def exposed(request: pytest.FixtureRequest) -> Iterator[Exposed]:
 def crowd() -> Iterator[contextlib.ExitStack]:
     """Connections of a thousand clients, in a process that may have so many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 3 * CLIENTS), hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (min(max(soft, 3 * CLIENTS), hard), hard)
+    )
     with contextlib.ExitStack() as stack:
         yield stack
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -128,7 +130,9 @@ def test_a_worker_works_on_while_slow_clients_hold_more_than_it_may_have(
     for _ in range(DESCRIPTORS // 50 + 2):
         for _ in range(50):
             address = ("127.0.0.1", worker.port)
-            strangers.append(crowd.enter_context(socket.create_connection(address, timeout=20)))
+            strangers.append(
+                crowd.enter_context(socket.create_connection(address, timeout=20))
+            )
         _drip(strangers)
 
     def is_done_while_they_drip() -> bool:
@@ -139,7 +143,9 @@ def test_a_worker_works_on_while_slow_clients_hold_more_than_it_may_have(
     enqueue(database.conn, "work.sync")
 
     wait_for(is_done_while_they_drip, 30, every=0.5)
-    assert _descriptors(worker.pid) < DESCRIPTORS - 100, "there is room for new runners and links"
+    assert _descriptors(worker.pid) < DESCRIPTORS - 100, (
+        "there is room for new runners and links"
+    )
     assert worker.get("/livez") == (200, "loop: ok\n")
     assert worker.get("/metrics")[0] == 200
 
@@ -182,7 +188,9 @@ def test_requests_that_are_none_are_refused_and_nothing_else(exposed: Exposed):
     assert b"HTTP/1.1 405 " in exposed.answer(
         b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
     )
-    assert b"HTTP/1.1 404 " in exposed.answer(b"GET /jobs?id=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b"HTTP/1.1 404 " in exposed.answer(
+        b"GET /jobs?id=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+    )
     assert exposed.answer(LIVE + LIVE).count(b"HTTP/1.1 ") == 1
     assert b"HTTP/1.1 500 " in exposed.answer(LIVE.replace(b"livez", b"readyz"))
     assert exposed.answer(LIVE.replace(b"GET", b"HEAD")).endswith(b"\r\n\r\n")

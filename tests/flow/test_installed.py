@@ -56,7 +56,9 @@ def test_two_bugs_of_an_installed_application_are_two_groups(
     path = os.pathsep.join((str(installed), os.environ.get("PYTHONPATH", "")))
     workers.run(handlers="acme_billing.jobs:jobs", pythonpath=path)
 
-    groups = database.column("select count(*)::int from redrive.dead_letters group by fingerprint")
+    groups = database.column(
+        "select count(*)::int from redrive.dead_letters group by fingerprint"
+    )
     own = database.column(
         "select distinct s ->> 'function'"
         " from redrive.failures f, jsonb_array_elements(f.detail -> 'stack') s"
@@ -88,7 +90,11 @@ def test_fingerprints_of_others_are_what_they_were() -> None:
     """U4: those of applications in directories of their own, and of libraries' frames alone."""
     assert _failed(*IN_PLACE) == "ecf1621c2526db35"
     assert _failed(*IN_PLACE, own=frozenset({"client"})) == "ecf1621c2526db35"
-    assert _failed(*LIBRARY) == _failed(*LIBRARY, own=frozenset({"shop"})) == "618dfac43f063e65"
+    assert (
+        _failed(*LIBRARY)
+        == _failed(*LIBRARY, own=frozenset({"shop"}))
+        == "618dfac43f063e65"
+    )
     assert _failed(*LIBRARY, own=frozenset({"client"})) != "618dfac43f063e65"
 
 

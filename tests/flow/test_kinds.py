@@ -16,11 +16,15 @@ DELIVERED = "select coalesce(sum(deliveries), 0)::int from redrive.jobs where ki
 
 
 def registered(database: Database) -> list[tuple[list[str], list[str] | None]]:
-    return database.rows("select kinds, queues from redrive.workers order by started_at")  # type: ignore[return-value]
+    return database.rows(
+        "select kinds, queues from redrive.workers order by started_at"
+    )  # type: ignore[return-value]
 
 
 def warnings(worker: Worker) -> list[dict[str, Any]]:
-    return [e for e in worker.events() if e["event"] == "no live worker handles this kind"]
+    return [
+        e for e in worker.events() if e["event"] == "no live worker handles this kind"
+    ]
 
 
 def test_a_worker_says_which_kinds_it_handles_and_which_queues_it_serves(
@@ -36,7 +40,9 @@ def test_a_worker_says_which_kinds_it_handles_and_which_queues_it_serves(
     os.kill(worker.runners[0], signal.SIGKILL)
 
     wait_for(lambda: workers.starts(job))
-    wait_for(lambda: registered(database) == [(["other.work", "new.work"], ["default"])])
+    wait_for(
+        lambda: registered(database) == [(["other.work", "new.work"], ["default"])]
+    )
 
 
 def test_a_kind_that_nobody_handles_is_warned_of_once_a_minute_by_one_worker(
@@ -49,15 +55,19 @@ def test_a_kind_that_nobody_handles_is_warned_of_once_a_minute_by_one_worker(
         both = [workers(handlers=OTHERS), workers(handlers=OTHERS)]
         wait_for(lambda: len(registered(database)) == 2)
         make_jobs(database.conn, 3, "nobody.knows")
-        database.rows("update redrive.chores set ran_at = '-infinity' where name = 'unhandled'")
+        database.rows(
+            "update redrive.chores set ran_at = '-infinity' where name = 'unhandled'"
+        )
     told = wait_for(lambda: [line for worker in both for line in warnings(worker)])
 
-    assert [(line["level"], line["queue"], line["kind"], line["jobs"]) for line in told] == [
-        ("warning", "default", "nobody.knows", 3)
-    ]
+    assert [
+        (line["level"], line["queue"], line["kind"], line["jobs"]) for line in told
+    ] == [("warning", "default", "nobody.knows", 3)]
     assert told[0]["handled"] == ["other.work"]
     assert "declare a handler in the registry" in told[0]["fix"]
-    assert not database.value("select redrive.take_chore_v1('unhandled', interval '50 seconds')")
+    assert not database.value(
+        "select redrive.take_chore_v1('unhandled', interval '50 seconds')"
+    )
 
 
 def test_jobs_that_nobody_handles_cost_nothing_while_good_ones_run(
@@ -72,7 +82,9 @@ def test_jobs_that_nobody_handles_cost_nothing_while_good_ones_run(
     wait_for(lambda: look.live(database) == 20_000)
 
     assert database.value(DELIVERED) == 0
-    assert [entry.delivery for entry in workers.ledger() if entry.phase == "start"] == [1] * 20
+    assert [entry.delivery for entry in workers.ledger() if entry.phase == "start"] == [
+        1
+    ] * 20
     assert totals(database.conn).get("released", 0) == 0
     assert worker.metric("redrive_jobs_released_total") == 0
 
@@ -107,21 +119,33 @@ def test_jobs_that_nobody_is_to_run_any_more_can_be_cancelled(
     assert totals(database.conn)["cancelled"] == 5
 
 
-def test_a_queue_that_nobody_knows_is_warned_of_once(database: Database, workers: Workers) -> None:
+def test_a_queue_that_nobody_knows_is_warned_of_once(
+    database: Database, workers: Workers
+) -> None:
     """It was worked on without a word; what a handler names is none, nor what has had a job."""
     enqueue(database.conn, "work.sync", queue="payments")
-    queues = [name for queue in ("default", "payments", "paymnts") for name in ("--queue", queue)]
+    queues = [
+        name
+        for queue in ("default", "payments", "paymnts")
+        for name in ("--queue", queue)
+    ]
     worker = workers(*queues).wait_ready()
     os.kill(worker.runners[0], signal.SIGKILL)
-    wait_for(lambda: len([e for e in worker.events() if e["event"] == "runner ready"]) == 2)
+    wait_for(
+        lambda: len([e for e in worker.events() if e["event"] == "runner ready"]) == 2
+    )
 
-    told = [e for e in worker.events() if e["event"] == "no job has been in this queue yet"]
+    told = [
+        e for e in worker.events() if e["event"] == "no job has been in this queue yet"
+    ]
     assert [(e["level"], e["queue"], e["meant"]) for e in told] == [
         ("warning", "paymnts", "payments")
     ]
 
 
-def test_in_a_database_without_queues_none_is_a_slip(database: Database, workers: Workers) -> None:
+def test_in_a_database_without_queues_none_is_a_slip(
+    database: Database, workers: Workers
+) -> None:
     worker = workers("--queue", "paymnts").wait_ready()
 
     assert all("queue yet" not in e["event"] for e in worker.events())

@@ -49,7 +49,9 @@ def test_a_link_without_work_lends_its_connection(pair: Pair):
     assert [timeout(link) for link in (*pair, *pair)] == ["9s", "4s", "9s", "4s"]
 
 
-def test_a_link_at_work_keeps_its_connection(pair: Pair, monkeypatch: pytest.MonkeyPatch):
+def test_a_link_at_work_keeps_its_connection(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+):
     pair.host.keep()
     own = pid(pair.guest)
     assert pid(pair.guest) == own != pid(pair.host)
@@ -65,7 +67,9 @@ def test_what_is_in_use_is_not_lent(pair: Pair):
         assert pid(pair.guest) != conn.info.backend_pid
 
 
-def test_nobody_waits_for_a_guest_that_hangs(pair: Pair, monkeypatch: pytest.MonkeyPatch):
+def test_nobody_waits_for_a_guest_that_hangs(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+):
     """C2: it keeps what it has, as its own."""
     lent = pid(pair.host)
     with pair.guest.use() as conn:
@@ -115,7 +119,9 @@ def test_a_connection_that_is_lost_while_it_is_lent_is_lost_to_both(
         with pair.guest.use() as conn:
             if is_replaced:
                 pid(pair.host)
-            database.rows("select pg_terminate_backend(%s, 60000)", conn.info.backend_pid)
+            database.rows(
+                "select pg_terminate_backend(%s, 60000)", conn.info.backend_pid
+            )
             conn.execute("select 1")
 
     with pytest.raises(psycopg.OperationalError):

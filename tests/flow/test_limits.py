@@ -14,9 +14,14 @@ HANDLERS = "tests.flow.limited:jobs"
 
 
 def set_limit(
-    database: Database, name: str, concurrency: int | None = None, rate: float | None = None
+    database: Database,
+    name: str,
+    concurrency: int | None = None,
+    rate: float | None = None,
 ) -> None:
-    database.rows("select redrive.set_limit_v1(%s, %s, %s, 'ada', 'why')", name, concurrency, rate)
+    database.rows(
+        "select redrive.set_limit_v1(%s, %s, %s, 'ada', 'why')", name, concurrency, rate
+    )
 
 
 def at_once(entries: Iterable[Entry]) -> int:

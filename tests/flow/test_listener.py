@@ -8,7 +8,9 @@ from redrive.worker.supervisor.upkeep.listener import REST_SECONDS, Listener
 from tests.postgres import Database
 
 
-@pytest.mark.parametrize("payload", ["x", "1e9", "-1 or so", "²", "٣", "9" * 7_000, " 1"])
+@pytest.mark.parametrize(
+    "payload", ["x", "1e9", "-1 or so", "²", "٣", "9" * 7_000, " 1"]
+)
 def test_what_is_not_a_number_is_nothing(database: Database, payload: str) -> None:
     """S16: `notify redrive, 'x'` by anybody ended the heartbeat of every worker."""
     listener, conn = Listener(["mail"]), database.connect()

@@ -137,7 +137,11 @@ def test_of_many_progresses_the_last_one_is_shown(
     """A hundred thousand in a row: what is passed on is one a second."""
     workers(**LONG).wait_ready()
     job = enqueue(database.conn, "long.fast", {"times": 100_000})
-    wait_for(lambda: ((show(database.conn, job) or {})["progress"] or {}).get("text") == "last")
+    wait_for(
+        lambda: (
+            ((show(database.conn, job) or {})["progress"] or {}).get("text") == "last"
+        )
+    )
     shown = (show(database.conn, job) or {})["progress"]
     (tmp_path / "go").touch()
     wait_for(is_over(database, job))
@@ -149,10 +153,14 @@ def test_of_many_progresses_the_last_one_is_shown(
 # Results
 
 
-def test_what_a_handler_returns_is_for_whoever_waits(database: Database, workers: Workers) -> None:
+def test_what_a_handler_returns_is_for_whoever_waits(
+    database: Database, workers: Workers
+) -> None:
     """Any JSON and models; nothing for what returns None, and for how long the handler says."""
     values: list[Any] = [{"a": [1, None]}, "text", 0, False, [], 1.5, None]
-    ids = [enqueue(database.conn, "returns.value", {"value": value}) for value in values]
+    ids = [
+        enqueue(database.conn, "returns.value", {"value": value}) for value in values
+    ]
     model = enqueue(database.conn, "returns.model")
     none = enqueue(database.conn, "returns.nothing-kept")
     workers.run(**LONG)
@@ -160,7 +168,10 @@ def test_what_a_handler_returns_is_for_whoever_waits(database: Database, workers
     *kept, nothing = [wait(database.conn, job, 0) for job in ids]
     assert kept == [Ended("succeeded", value) for value in values[:-1]]
     assert nothing == Ended("unknown")
-    assert wait(database.conn, model, 0).result == {"lines": 3, "token": "not for your eyes"}
+    assert wait(database.conn, model, 0).result == {
+        "lines": 3,
+        "token": "not for your eyes",
+    }
     assert wait(database.conn, none, 0) == Ended("unknown")
     assert database.rows(
         "select job, round(extract(epoch from keep_until - now()) / 3600) from redrive.results"
@@ -173,7 +184,10 @@ def test_c29_who_waits_from_before_its_end_knows_that_a_job_has_succeeded(
 ) -> None:
     """It returns nothing, and nothing is left of it: whoever comes later cannot know."""
     job = enqueue(database.conn, "returns.value", {"value": None})
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(database.url, autocommit=True) as conn:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(database.url, autocommit=True) as conn,
+    ):
         waiting = pool.submit(wait, conn, job, 60)
         looked = "select count(*) from pg_stat_activity where query like '%redrive.outcome_v2%'"
         wait_for(lambda: database.value(looked) > 1)
@@ -214,7 +228,9 @@ def test_one_waits_on_an_async_connection_while_others_work(
     workers(**LONG).wait_ready()
 
     async def waiting() -> Ended:
-        async with await psycopg.AsyncConnection.connect(database.url, autocommit=True) as conn:
+        async with await psycopg.AsyncConnection.connect(
+            database.url, autocommit=True
+        ) as conn:
             job = await enqueue(conn, "returns.value", {"value": 5})
             return await wait(conn, job, 60)
 
@@ -231,7 +247,9 @@ def test_with_keys_nothing_of_it_is_in_the_clear(
     path = str(keys("new"))
     workers(redrive_encryption_keys_file=path, **LONG).wait_ready()
     job = enqueue(database.conn, "long.sync", {"fail_at": 1, "wait_at": 2})
-    returning = enqueue(database.conn, "returns.value", {"value": "result-in-the-clear"})
+    returning = enqueue(
+        database.conn, "returns.value", {"value": "result-in-the-clear"}
+    )
     wait_for(lambda: "page-2" in phases(workers, job))
     wait_for(lambda: (show(database.conn, job) or {})["progress"])
     wait_for(is_over(database, returning))
@@ -247,7 +265,9 @@ def test_with_keys_nothing_of_it_is_in_the_clear(
     wait_for(is_over(database, job))
 
     assert stored.count("$redrive") == 3
-    assert not any(text in stored for text in ("page", "hunter2", "result-in-the-clear"))
+    assert not any(
+        text in stored for text in ("page", "hunter2", "result-in-the-clear")
+    )
     assert shown["checkpoint"]["data"]["page"] == 2
     assert shown["progress"]["text"].startswith("page ")
     assert phases(workers, job) == ["from-0", "page-1", "from-1", "page-2", "page-3"]

@@ -86,16 +86,22 @@ class Histories(RuleBasedStateMachine):
         )
         self.jobs: dict[int, Known] = {}
         self.succeeded: dict[str, int] = {}
-        self.claims: list[tuple[int, Claimed]] = []  # every claim ever made, stale ones too
+        self.claims: list[
+            tuple[int, Claimed]
+        ] = []  # every claim ever made, stale ones too
         self.tally = Tally()
         self.workers: list[int] = []
-        self.before: set[str] = set()  # where an older job of a key keeps the others waiting
+        self.before: set[str] = (
+            set()
+        )  # where an older job of a key keeps the others waiting
 
     @initialize(holds=st.booleans())
     def start(self, holds: bool) -> None:
         self.workers = [self._worker(n) for n in range(2)]
         self.before = {"waiting", "held", "dead"} if holds else {"waiting", "held"}
-        said = store.Registration("holding", "test", 1e6, ["work"], None, holds=["work"])
+        said = store.Registration(
+            "holding", "test", 1e6, ["work"], None, holds=["work"]
+        )
         if holds:
             store.register(self.conn, said)
         self.campaign = make_campaign(self.conn)
@@ -109,7 +115,9 @@ class Histories(RuleBasedStateMachine):
     # ------------------------------------------------------------------ producers
 
     @rule(key=KEYS, order=ORDERS, max_attempts=st.sampled_from([None, 1, 3]))
-    def enqueue(self, key: str | None, order: str | None, max_attempts: int | None) -> None:
+    def enqueue(
+        self, key: str | None, order: str | None, max_attempts: int | None
+    ) -> None:
         report = enqueue_reporting(
             self.conn,
             "work",
@@ -119,7 +127,11 @@ class Histories(RuleBasedStateMachine):
             max_attempts=max_attempts,
         )
         holder = next(
-            (j for j, k in self.jobs.items() if k.key == key and k.where in {"waiting", "held"}),
+            (
+                j
+                for j, k in self.jobs.items()
+                if k.key == key and k.where in {"waiting", "held"}
+            ),
             None,
         )
         if key is not None and key in self.succeeded:
@@ -129,7 +141,11 @@ class Histories(RuleBasedStateMachine):
                 self.succeeded[key],
             )
         elif key is not None and holder is not None:
-            assert (report.created, report.outcome, report.id) == (False, "live", holder)
+            assert (report.created, report.outcome, report.id) == (
+                False,
+                "live",
+                holder,
+            )
         else:
             assert report.created
             assert report.id not in self.jobs
@@ -146,12 +162,16 @@ class Histories(RuleBasedStateMachine):
         for row in rows:
             known = self.jobs[row.id]
             assert known.where == "waiting", "claimed while somebody has it"
-            assert row.deliveries == known.deliveries + 1, "deliveries must rise by one, for ever"
+            assert row.deliveries == known.deliveries + 1, (
+                "deliveries must rise by one, for ever"
+            )
             assert row.attempt == known.attempt + 1
             assert not [
                 j
                 for j, k in self.jobs.items()
-                if j < row.id and k.order == known.order is not None and k.where in self.before
+                if j < row.id
+                and k.order == known.order is not None
+                and k.where in self.before
             ], "overtook a job of its ordering key"
             known.where, known.worker = "held", worker
             known.deliveries, known.attempt = row.deliveries, row.attempt
@@ -165,15 +185,20 @@ class Histories(RuleBasedStateMachine):
         superseded = [
             (worker, row)
             for worker, row in self.claims
-            if self.jobs[row.id].worker == worker and self.jobs[row.id].deliveries > row.deliveries
+            if self.jobs[row.id].worker == worker
+            and self.jobs[row.id].deliveries > row.deliveries
         ]
-        pool = superseded if superseded and data.draw(st.booleans()) else self.claims[-12:]
+        pool = (
+            superseded if superseded and data.draw(st.booleans()) else self.claims[-12:]
+        )
         return data.draw(st.sampled_from(pool))
 
     def _is_current(self, worker: int, row: Claimed) -> bool:
         known = self.jobs[row.id]
         return (
-            known.where == "held" and known.worker == worker and known.deliveries == row.deliveries
+            known.where == "held"
+            and known.worker == worker
+            and known.deliveries == row.deliveries
         )
 
     @precondition(lambda self: self.claims)
@@ -185,7 +210,9 @@ class Histories(RuleBasedStateMachine):
         is_current = self._is_current(worker, row)
         if own:
             with self.conn.transaction():
-                found = self.conn.execute(COMPLETE, (worker, row.id, row.deliveries)).fetchone()
+                found = self.conn.execute(
+                    COMPLETE, (worker, row.id, row.deliveries)
+                ).fetchone()
             settled = bool(found and found[0])
         else:
             answer = exchange(self.conn, [(row.id, row.deliveries, row.claim, worker)])
@@ -213,7 +240,9 @@ class Histories(RuleBasedStateMachine):
         loss=st.integers(0, 1),
         delay=st.sampled_from([0.0, 0.0, 3600.0]),
     )
-    def settle(self, data: Any, outcome: str, refund: bool, loss: int, delay: float) -> None:
+    def settle(
+        self, data: Any, outcome: str, refund: bool, loss: int, delay: float
+    ) -> None:
         worker, row = self._some_claim(data)
         is_current = self._is_current(worker, row)
         report = Report(
@@ -256,10 +285,18 @@ class Histories(RuleBasedStateMachine):
     @rule(n=st.integers(0, 1))
     def retire(self, n: int) -> None:
         retired = store.retire(self.conn, self.workers[n])
-        mine = [k for k in self.jobs.values() if k.where == "held" and k.worker == self.workers[n]]
+        mine = [
+            k
+            for k in self.jobs.values()
+            if k.where == "held" and k.worker == self.workers[n]
+        ]
         assert retired == (len(mine), True)
         for known in mine:
-            known.where, known.worker, known.attempt = "waiting", None, max(0, known.attempt - 1)
+            known.where, known.worker, known.attempt = (
+                "waiting",
+                None,
+                max(0, known.attempt - 1),
+            )
         self.tally.add("released", len(mine))
         self.workers[n] = self._worker(n)
 
@@ -267,7 +304,11 @@ class Histories(RuleBasedStateMachine):
     def lose(self, n: int, alone: bool) -> None:
         """A worker falls silent for longer than its ttl, and somebody rescues."""
         worker = self.workers[n]
-        mine = {j: k for j, k in self.jobs.items() if k.where == "held" and k.worker == worker}
+        mine = {
+            j: k
+            for j, k in self.jobs.items()
+            if k.where == "held" and k.worker == worker
+        }
         spent = {min(mine)} if mine and alone else set()
         for job in spent:
             store.run_alone(self.conn, worker, job)
@@ -276,7 +317,11 @@ class Histories(RuleBasedStateMachine):
         assert lost == 1
         assert (rescued, buried) == (len(mine) - len(spent), len(spent))
         for job, known in mine.items():
-            known.worker, known.losses, known.failures = None, known.losses + 1, known.failures + 1
+            known.worker, known.losses, known.failures = (
+                None,
+                known.losses + 1,
+                known.failures + 1,
+            )
             known.where = "dead" if job in spent else "waiting"
             known.attempt -= job not in spent
             known.settled_dead = "killed_worker" if job in spent else ""
@@ -305,11 +350,15 @@ class Histories(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ operators
 
-    @precondition(lambda self: any(k.where in {"dead", "gone"} for k in self.jobs.values()))
+    @precondition(
+        lambda self: any(k.where in {"dead", "gone"} for k in self.jobs.values())
+    )
     @rule(data=st.data())
     def redrive(self, data: Any) -> None:
         ids = sorted(self.jobs)
-        chosen = data.draw(st.lists(st.sampled_from(ids), min_size=1, max_size=4, unique=True))
+        chosen = data.draw(
+            st.lists(st.sampled_from(ids), min_size=1, max_size=4, unique=True)
+        )
         rows = self.conn.execute(
             "select id, blocked from redrive.redrive_v1(%s::bigint[], %s, null, 0, %s)",
             (chosen, self.campaign, MAX_REDRIVES),
@@ -332,7 +381,12 @@ class Histories(RuleBasedStateMachine):
                 assert blocked == "conflict"
             else:
                 assert blocked is None
-                known.where, known.attempt, known.losses, known.worker = "waiting", 0, 0, None
+                known.where, known.attempt, known.losses, known.worker = (
+                    "waiting",
+                    0,
+                    0,
+                    None,
+                )
                 known.redrives += 1
                 self.tally.add("redriven")
                 continue
@@ -343,7 +397,9 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data())
     def purge(self, data: Any) -> None:
         job = data.draw(
-            st.sampled_from(sorted(j for j, k in self.jobs.items() if k.where == "dead"))
+            st.sampled_from(
+                sorted(j for j, k in self.jobs.items() if k.where == "dead")
+            )
         )
         known = self.jobs[job]
         purged = self.database.value(
@@ -378,9 +434,9 @@ class Histories(RuleBasedStateMachine):
         }
 
         assert not live.keys() & dead.keys(), "in two places"
-        assert live.keys() == {j for j, k in self.jobs.items() if k.where in {"waiting", "held"}}, (
-            "lost or revived"
-        )
+        assert live.keys() == {
+            j for j, k in self.jobs.items() if k.where in {"waiting", "held"}
+        }, "lost or revived"
         assert dead.keys() == {j for j, k in self.jobs.items() if k.where == "dead"}
         for job, (worker, deliveries, attempt, losses, redrives) in live.items():
             known = self.jobs[job]
@@ -401,7 +457,11 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def a_dead_letter_has_all_its_failures(self) -> None:
-        counts = dict(self.database.rows("select job, count(*) from redrive.failures group by job"))
+        counts = dict(
+            self.database.rows(
+                "select job, count(*) from redrive.failures group by job"
+            )
+        )
         for job, known in self.jobs.items():
             if known.where in {"dead", "waiting", "held"}:
                 assert counts.get(job, 0) == known.failures, f"job {job}"
@@ -409,9 +469,17 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def what_may_run_is_not_parked(self) -> None:
         store.unpark(self.conn)
-        parked = set(self.database.column("select id from redrive.jobs where run_at = 'infinity'"))
+        parked = set(
+            self.database.column(
+                "select id from redrive.jobs where run_at = 'infinity'"
+            )
+        )
         for order in ("o1", "o2"):
-            mine = [j for j, k in self.jobs.items() if k.order == order and k.where in self.before]
+            mine = [
+                j
+                for j, k in self.jobs.items()
+                if k.order == order and k.where in self.before
+            ]
             head = min(mine, default=0)
             if all(self.jobs[j].where != "held" for j in mine):
                 assert head not in parked
@@ -433,7 +501,15 @@ class Histories(RuleBasedStateMachine):
             "cancelled", 0
         ) - n("dead", 0)
         assert held == n("claimed", 0) - sum(
-            n(e, 0) for e in ("completed", "cancelled", "retried", "released", "rescued", "dead")
+            n(e, 0)
+            for e in (
+                "completed",
+                "cancelled",
+                "retried",
+                "released",
+                "rescued",
+                "dead",
+            )
         )
         assert open_dead == n("dead", 0) - n("redriven", 0) - n("purged", 0)
 

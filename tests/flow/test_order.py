@@ -20,7 +20,9 @@ def test_jobs_of_one_ordering_key_run_one_after_another_in_order(
     for n in range(8):
         for key in keys:
             kind, payload = (
-                ("fail.until", {"attempt": 2}) if n % 3 == 1 else ("work.sync", {"seconds": 0.02})
+                ("fail.until", {"attempt": 2})
+                if n % 3 == 1
+                else ("work.sync", {"seconds": 0.02})
             )
             ids[key].append(enqueue(database.conn, kind, payload, ordering_key=key))
     for _ in range(2):
@@ -36,12 +38,16 @@ def test_jobs_of_one_ordering_key_run_one_after_another_in_order(
         # between the first start of a job and its end nothing else of its key starts
         for job in ids[key]:
             first = next(i for i, e in enumerate(mine) if e.job == job)
-            last = next(i for i, e in enumerate(mine) if e.job == job and e.phase == "end")
+            last = next(
+                i for i, e in enumerate(mine) if e.job == job and e.phase == "end"
+            )
             assert {e.job for e in mine[first : last + 1]} == {job}
     assert look.reasons(database) == {}
 
 
-def test_a_worker_with_no_job_waits_for_its_turn_in_a_lane(database: Database, workers: Workers):
+def test_a_worker_with_no_job_waits_for_its_turn_in_a_lane(
+    database: Database, workers: Workers
+):
     """The server knows whom it waits for, and lets it go on."""
     enqueue(database.conn, "work.sync")
     workers("--slots", "2", "--runners", "1")
@@ -66,7 +72,8 @@ def test_an_ordering_key_keeps_its_order_when_its_runner_is_killed(
     database: Database, workers: Workers
 ):
     ids = [
-        enqueue(database.conn, "work.sync", {"seconds": 0.15}, ordering_key="k") for _ in range(12)
+        enqueue(database.conn, "work.sync", {"seconds": 0.15}, ordering_key="k")
+        for _ in range(12)
     ]
     worker = workers("--slots", "4", "--runners", "2").wait_ready()
     for n in (1, 4, 7):
@@ -82,7 +89,9 @@ def test_an_ordering_key_keeps_its_order_when_its_runner_is_killed(
     assert look.reasons(database) == {}
 
 
-def test_a_key_whose_head_died_goes_on_with_the_next(database: Database, workers: Workers):
+def test_a_key_whose_head_died_goes_on_with_the_next(
+    database: Database, workers: Workers
+):
     first = enqueue(database.conn, "fail.bug", ordering_key="k")
     second = enqueue(database.conn, "work.sync", ordering_key="k")
     workers.run()
@@ -90,7 +99,9 @@ def test_a_key_whose_head_died_goes_on_with_the_next(database: Database, workers
     assert (list(look.reasons(database)), len(workers.starts(second))) == ([first], 1)
 
 
-def test_a_key_whose_head_died_waits_for_its_redrive(database: Database, workers: Workers):
+def test_a_key_whose_head_died_waits_for_its_redrive(
+    database: Database, workers: Workers
+):
     """U14: with `on_death="hold"`, whoever had the job when it died, and whoever was killed."""
     keys = ["a", "b", "c"]
     ids = {
@@ -101,7 +112,9 @@ def test_a_key_whose_head_died_waits_for_its_redrive(database: Database, workers
         for key in keys
     }
     heads = [jobs[0] for jobs in ids.values()]
-    loser, _ = (workers("--slots", "2", redrive_heartbeat_ttl=2).wait_ready() for _ in range(2))
+    loser, _ = (
+        workers("--slots", "2", redrive_heartbeat_ttl=2).wait_ready() for _ in range(2)
+    )
     wait_for(workers.ledger)
     loser.end()
     wait_for(lambda: look.reasons(database).keys() == set(heads))
@@ -132,7 +145,9 @@ def test_what_is_urgent_runs_first(database: Database, workers: Workers):
     assert ranks == sorted(ranks)
 
 
-def test_a_paused_queue_is_left_alone_until_it_is_resumed(database: Database, workers: Workers):
+def test_a_paused_queue_is_left_alone_until_it_is_resumed(
+    database: Database, workers: Workers
+):
     database.value("select redrive.pause_v1('mail', 'ada', 'the provider is down')")
     paused = enqueue(database.conn, "work.sync", queue="mail")
     other = enqueue(database.conn, "work.sync")
@@ -144,7 +159,9 @@ def test_a_paused_queue_is_left_alone_until_it_is_resumed(database: Database, wo
     wait_for(lambda: workers.starts(paused))
 
 
-def test_a_worker_serves_only_the_queues_it_was_given(database: Database, workers: Workers):
+def test_a_worker_serves_only_the_queues_it_was_given(
+    database: Database, workers: Workers
+):
     mine = [enqueue(database.conn, "work.sync", queue=queue) for queue in ("a", "b")]
     other = enqueue(database.conn, "work.sync", queue="c")
     workers.run("--queue", "a", "--queue", "b")
@@ -152,13 +169,19 @@ def test_a_worker_serves_only_the_queues_it_was_given(database: Database, worker
     assert [len(workers.starts(job)) for job in (*mine, other)] == [1, 1, 0]
 
 
-def test_a_key_runs_once_however_often_it_is_enqueued(database: Database, workers: Workers):
+def test_a_key_runs_once_however_often_it_is_enqueued(
+    database: Database, workers: Workers
+):
     first = enqueue_reporting(database.conn, "work.sync", idempotency_key="k")
     while_live = enqueue_reporting(database.conn, "work.sync", idempotency_key="k")
     workers.run()
     after = enqueue_reporting(database.conn, "work.sync", idempotency_key="k")
     workers.run()
 
-    assert (while_live.id, while_live.created, while_live.outcome) == (first.id, False, "live")
+    assert (while_live.id, while_live.created, while_live.outcome) == (
+        first.id,
+        False,
+        "live",
+    )
     assert (after.id, after.created, after.outcome) == (first.id, False, "succeeded")
     assert len(workers.ledger()) == 2

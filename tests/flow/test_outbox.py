@@ -21,7 +21,9 @@ from tests.flow.harness import ROOT, Workers, wait_for
 from tests.postgres import Database
 
 BLOCKS = re.findall(
-    r"^```(\w+)\n(.*?)^```", (ROOT / "docs" / "outbox.md").read_text(), re.DOTALL | re.MULTILINE
+    r"^```(\w+)\n(.*?)^```",
+    (ROOT / "docs" / "outbox.md").read_text(),
+    re.DOTALL | re.MULTILINE,
 )
 
 ASKED, BOOKED, NOTING, COMPLETING, COMMITTING, COMMITTED = range(1, 7)
@@ -62,7 +64,9 @@ class Provider:
                 pass
 
             def do_POST(self) -> None:
-                order = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["order"]
+                order = json.loads(
+                    self.rfile.read(int(self.headers["Content-Length"]))
+                )["order"]
                 key = self.headers["Idempotency-Key"]
                 provider.calls.append(order)
                 is_held = not provider.is_open.is_set()
@@ -171,7 +175,9 @@ def test_a_job_exists_exactly_when_its_order_does(
     before, after = 1, 2
     for number in (before, after):
         _hold(shop, PLACED, number)
-    producers = {number: _place(shop, workers.home, number) for number in (before, after)}
+    producers = {
+        number: _place(shop, workers.home, number) for number in (before, after)
+    }
     wait_for(lambda: _waiting(shop) == {(PLACED, before), (PLACED, after)})
     for producer in producers.values():
         producer.send_signal(signal.SIGSTOP)

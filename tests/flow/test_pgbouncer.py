@@ -40,7 +40,9 @@ def pool(
         missing("pgbouncer", "Debian: apt-get install pgbouncer")
     target = conninfo_to_dict(database.url)
     port = free_port()
-    home = Path("/tmp") / f"redrive-pgbouncer-{os.getpid()}-{port}"  # its user must get there
+    home = (
+        Path("/tmp") / f"redrive-pgbouncer-{os.getpid()}-{port}"
+    )  # its user must get there
     home.mkdir(mode=0o755)
     (home / "users.txt").write_text('"postgres" ""\n')
     (home / "pgbouncer.ini").write_text(
@@ -48,7 +50,8 @@ def pool(
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
         f"unix_socket_dir =\nauth_type = any\npidfile = {home}/pid\n"
         "pool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 100\n"
-        "ignore_startup_parameters = extra_float_digits\n" + "\n".join(settings).format(home=home)
+        "ignore_startup_parameters = extra_float_digits\n"
+        + "\n".join(settings).format(home=home)
     )
     for file in files:
         shutil.copy(file, home)
@@ -94,7 +97,10 @@ def test_two_workers_share_three_connections_and_do_everything(
     failing = enqueue(database.conn, "fail.always")
     retried = enqueue(database.conn, "fail.until", {"attempt": 3})
     keyed = [enqueue(database.conn, "work.sync", ordering_key="k") for _ in range(5)]
-    both = [workers("--slots", "4", url=pooled_url, redrive_heartbeat_ttl=3) for _ in range(2)]
+    both = [
+        workers("--slots", "4", url=pooled_url, redrive_heartbeat_ttl=3)
+        for _ in range(2)
+    ]
     wait_for(lambda: look.live(database) == 0)
     began = database.value("select clock_timestamp()")
     # heartbeats and chores go through the same pool
@@ -108,7 +114,9 @@ def test_two_workers_share_three_connections_and_do_everything(
     stopped = [worker.stop() for worker in both]
 
     assert [len(workers.starts(job)) for job in (*jobs, *keyed)] == [1] * 155
-    assert [e.job for e in workers.ledger() if e.phase == "end" and e.job in keyed] == keyed
+    assert [
+        e.job for e in workers.ledger() if e.phase == "end" and e.job in keyed
+    ] == keyed
     assert len(workers.starts(retried)) == 3
     assert list(look.reasons(database)) == [failing]
     assert [status for status, _ in stopped] == [0, 0]
@@ -139,7 +147,9 @@ def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
 
     def produce(_: int) -> Counter[str]:
         found: Counter[str] = Counter()
-        with psycopg.connect(pooled_url, prepare_threshold=None, autocommit=True) as conn:
+        with psycopg.connect(
+            pooled_url, prepare_threshold=None, autocommit=True
+        ) as conn:
             while not stopping.is_set():
                 with conn.transaction():
                     found["transactions"] += 1
@@ -149,7 +159,10 @@ def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
                     found.update(name for (name,) in conn.execute(FOREIGN))
         return found
 
-    both = [workers("--slots", "4", url=pooled_url, redrive_heartbeat_ttl=3) for _ in range(2)]
+    both = [
+        workers("--slots", "4", url=pooled_url, redrive_heartbeat_ttl=3)
+        for _ in range(2)
+    ]
     with ThreadPoolExecutor(3) as pool:
         producers = [pool.submit(produce, n) for n in range(3)]
         # both have registered, beaten and done their chores meanwhile
@@ -163,7 +176,10 @@ def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
         )
         command = [sys.executable, "-m", "redrive", "queue", "ls"]
         subprocess.run(
-            command, env=os.environ | {"REDRIVE_DATABASE_URL": pooled_url}, check=True, timeout=60
+            command,
+            env=os.environ | {"REDRIVE_DATABASE_URL": pooled_url},
+            check=True,
+            timeout=60,
         )
         stopping.set()
         found = sum((producer.result(30) for producer in producers), Counter[str]())
@@ -186,7 +202,9 @@ def test_completing_in_a_transaction_of_ones_own_works_through_the_pool(
     assert look.reasons(database) == {}
 
 
-def test_a_server_is_trusted_by_its_authority_and_its_name(database: Database, tmp_path: Path):
+def test_a_server_is_trusted_by_its_authority_and_its_name(
+    database: Database, tmp_path: Path
+):
     ours, theirs = (certificate(tmp_path, name) for name in ("ours", "theirs"))
     server = certificate(tmp_path, "server", names="IP:127.0.0.1", signer=ours)
     tls = (
@@ -195,7 +213,10 @@ def test_a_server_is_trusted_by_its_authority_and_its_name(database: Database, t
         "client_tls_key_file = {home}/server.key",
     )
     with pool(
-        database, tmp_path / "pgbouncer.log", *tls, files=(server, server.with_suffix(".key"))
+        database,
+        tmp_path / "pgbouncer.log",
+        *tls,
+        files=(server, server.with_suffix(".key")),
     ) as url:
         by_name = make_conninfo(url, host="db.example", hostaddr="127.0.0.1")
         ends = [
@@ -217,7 +238,10 @@ def test_a_server_without_tls_is_refused_where_it_has_to_be_verified(
 ):
     code, said = look_at(pooled_url, certificate(tmp_path, "ours"))
 
-    assert (code, "server does not support SSL, but SSL was required" in said) == (69, True)
+    assert (code, "server does not support SSL, but SSL was required" in said) == (
+        69,
+        True,
+    )
 
 
 def look_at(url: str, authority: Path) -> tuple[int, str]:

@@ -83,7 +83,9 @@ def check_everything(database: Database, ids: dict[str, int]) -> None:
     assert dead == {ids["dies"]: "open", ids["returns"]: "resolved"}
 
 
-def test_c27_a_publication_of_all_tables_stops_nothing(source: Database, tmp_path: Path) -> None:
+def test_c27_a_publication_of_all_tables_stops_nothing(
+    source: Database, tmp_path: Path
+) -> None:
     """C27: the first settlement ended the worker: 55000, side_effects has no replica identity."""
     with workers_on(source.url, tmp_path) as workers:
         ids = live_through_everything(source, workers)
@@ -98,7 +100,9 @@ def rows_of(database: Database) -> dict[str, list[Any]]:
     """Every row of every table that is replicated."""
     return {
         table: database.column(
-            sql.SQL("select t::text from redrive.{} t order by 1").format(sql.Identifier(table))  # type: ignore[arg-type]
+            sql.SQL("select t::text from redrive.{} t order by 1").format(
+                sql.Identifier(table)
+            )  # type: ignore[arg-type]
         )
         for table in database.column(EVERY_TABLE)
     }
@@ -131,7 +135,9 @@ def test_c27_a_subscriber_has_every_row_and_goes_on_after_the_switch(
             workers_on(source.url, tmp_path) as workers,
         ):
             # By hand: within one cluster `create subscription` would wait for itself.
-            source.rows("select pg_create_logical_replication_slot('green', 'pgoutput')")
+            source.rows(
+                "select pg_create_logical_replication_slot('green', 'pgoutput')"
+            )
             target.conn.execute(
                 sql.SQL(
                     "create subscription green connection {} publication everything"
@@ -153,5 +159,8 @@ def test_c27_a_subscriber_has_every_row_and_goes_on_after_the_switch(
             assert moved > max(ids.values())
             assert again == ids["succeeds"], "the key has succeeded before the switch"
             assert redrive(target.conn, [ids["dies"]]) == {ids["dies"]: None}
-            assert [job for job in (moved, again) if workers.starts(job)] == [moved, again]
+            assert [job for job in (moved, again) if workers.starts(job)] == [
+                moved,
+                again,
+            ]
         source.rows("select pg_drop_replication_slot('green')")

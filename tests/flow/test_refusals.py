@@ -42,7 +42,10 @@ def others_complete(database: Database, worker: Worker, others: list[int]) -> No
 @pytest.mark.parametrize(
     ("added", "said"),
     [
-        (CHECK, "CheckViolation (23514), by constraint short_keys of table redrive.completions"),
+        (
+            CHECK,
+            "CheckViolation (23514), by constraint short_keys of table redrive.completions",
+        ),
         (TRIGGER, "RaiseException (P0001), in public.refuse()"),
     ],
     ids=["a constraint", "a trigger"],
@@ -53,9 +56,15 @@ def test_a_job_whose_completion_is_refused_dies_of_that_alone(
     database.conn.execute(added)
     others = [enqueue(database.conn, "work.sync") for _ in range(20)]
     refused = enqueue(
-        database.conn, "work.sync", {"at_once": True}, idempotency_key=KEY, max_attempts=1
+        database.conn,
+        "work.sync",
+        {"at_once": True},
+        idempotency_key=KEY,
+        max_attempts=1,
     )
-    others += [enqueue(database.conn, "work.sync", idempotency_key=f"k{n}") for n in range(20)]
+    others += [
+        enqueue(database.conn, "work.sync", idempotency_key=f"k{n}") for n in range(20)
+    ]
     worker = workers("--slots", "4")
     others_complete(database, worker, others)
     wait_for(lambda: look.dead(database, refused))
@@ -108,7 +117,9 @@ def test_c27_an_error_that_may_pass_holds_up_the_job_that_meets_it_and_no_other(
     """Such an error ended the worker, and each that came after it."""
     database.conn.execute(PREREQUISITE)
     held_up = enqueue(database.conn, "work.sync", idempotency_key=KEY)
-    others = [enqueue(database.conn, "work.sync", idempotency_key=f"k{n}") for n in range(40)]
+    others = [
+        enqueue(database.conn, "work.sync", idempotency_key=f"k{n}") for n in range(40)
+    ]
     worker = workers("--slots", "4")
     others_complete(database, worker, others)
     assert look.live(database) == 1
@@ -124,7 +135,10 @@ def test_c27_a_worker_outlives_a_database_that_can_settle_nothing_and_then_claim
 ):
     database.conn.execute(PREREQUISITE)
     worker = workers("--slots", "4")
-    jobs = [enqueue(database.conn, "work.sync", idempotency_key=f"{KEY}-{n}") for n in range(20)]
+    jobs = [
+        enqueue(database.conn, "work.sync", idempotency_key=f"{KEY}-{n}")
+        for n in range(20)
+    ]
     wait_for(lambda: worker.metric("redrive_db_errors_total", operation="settle") > 2)
     assert look.live(database) == len(jobs)
     database.rows("alter table redrive.lanes rename to gone")

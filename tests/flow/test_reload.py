@@ -109,7 +109,11 @@ def test_broken_code_is_shown_once_and_what_ran_goes_on_until_the_next_change(
     assert (workers.home / "a").read_text() == "the first"
     assert (workers.home / "b").read_text() == "the mended version"
     text = worker.log.read_text()
-    assert text.count("SyntaxError: '(' was never closed") == len(events(worker, said)) == 1
+    assert (
+        text.count("SyntaxError: '(' was never closed")
+        == len(events(worker, said))
+        == 1
+    )
     assert f'File "{file}", line 1' in text
     assert worker.stop()[0] == 0
 
@@ -133,7 +137,9 @@ def test_a_runner_that_is_killed_while_the_code_is_broken_leaves_its_job_to_the_
     wait_for((workers.home / "a").exists)
 
     assert (workers.home / "a").read_text() == "the mended version"
-    assert len(events(worker, said)) == 2, "one try for the runner that died, and no loop"
+    assert len(events(worker, said)) == 2, (
+        "one try for the runner that died, and no loop"
+    )
     assert worker.stop()[0] == 0
     assert database.rows("select id from redrive.jobs") == []
 
@@ -172,7 +178,9 @@ def test_what_is_saved_before_the_watch_is_up_has_changed(
 
 
 def test_without_the_library_it_says_what_to_install(
-    database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     command = ["worker", "--reload", "--handlers", "x:y", "--http-port", "0"]

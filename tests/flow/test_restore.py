@@ -24,18 +24,24 @@ class Backup:
         self._server = server
         self._url = url
         self._file = home / "dump"
-        self._programs = EmbeddedPostgres(home, server.version, programs=programs(server.version))
+        self._programs = EmbeddedPostgres(
+            home, server.version, programs=programs(server.version)
+        )
         self.name = str(conninfo_to_dict(url)["dbname"])
         self._run("pg_dump", "--format=custom", f"--file={self._file}", url)
 
     def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run([self._programs.program(program), *arguments], check=True, timeout=60)
+        subprocess.run(
+            [self._programs.program(program), *arguments], check=True, timeout=60
+        )
 
     def restore(self) -> None:
         """Put the database as it was in the place of the one that there is."""
         fresh, old = f"{self.name}_new", f"{self.name}_old"
         self._server.admin("create database {}", fresh)
-        self._run("pg_restore", f"--dbname={self._server.url_of(fresh)}", str(self._file))
+        self._run(
+            "pg_restore", f"--dbname={self._server.url_of(fresh)}", str(self._file)
+        )
         self._server.admin("alter database {} allow_connections false", self.name)
         with closing(Session(connect(self._server.url))) as session:
             session.rows(
@@ -66,7 +72,9 @@ def test_workers_go_on_with_a_database_that_was_restored(
     wait_for(lambda: look.live(database) == 1)
     backup = Backup(backed_up, database.url, tmp_path)
 
-    forgotten = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(2)]
+    forgotten = [
+        enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(2)
+    ]
     wait_for(lambda: all(workers.starts(job) for job in forgotten))
     done = [enqueue(database.conn, "work.sync") for _ in range(40)]
     wait_for(lambda: look.live(database) == 3)
@@ -79,15 +87,23 @@ def test_workers_go_on_with_a_database_that_was_restored(
         wait_for(lambda: look.live(session) == 0, what="a job is stuck")
         for worker in both:
             worker.wait_ready()
-        present = "select count(*) = 2 and bool_and(lost_at is null) from redrive.workers"
+        present = (
+            "select count(*) = 2 and bool_and(lost_at is null) from redrive.workers"
+        )
         wait_for(lambda: session.value(present), what="an identity is left behind")
         dead, counted = look.reasons(session), look.counted(session)
     ledger = workers.ledger()
 
-    assert set(again) & {*done, *forgotten}, "ids did not come again: nothing was tried here"
+    assert set(again) & {*done, *forgotten}, (
+        "ids did not come again: nothing was tried here"
+    )
     assert dead == {}
     assert counted["completed"] == 1 + len(waiting) + len(again)
     for job in again:
-        starts = [e for e in ledger if e.job == job and e.phase == "start" and e.at > restored_at]
+        starts = [
+            e
+            for e in ledger
+            if e.job == job and e.phase == "start" and e.at > restored_at
+        ]
         assert len(starts) == 1, job
     assert [worker.stop()[0] for worker in both] == [0, 0]

@@ -44,7 +44,9 @@ class Login:
     def change(self, password: str) -> None:
         """Change the password in the database."""
         self.database.conn.execute(
-            sql.SQL("alter role {} password {}").format(sql.Identifier(self.name), password)
+            sql.SQL("alter role {} password {}").format(
+                sql.Identifier(self.name), password
+            )
         )
 
     def mount_url(self, password: str) -> None:
@@ -72,7 +74,9 @@ def login(server: Server, server_name: str, tmp_path: Path) -> Iterator[Login]:
         rules = Path(database.value("show hba_file"))
         before = rules.read_text()
         rules.write_text(f"host all {name} 127.0.0.1/32 scram-sha-256\n{before}")
-        server.admin("create role {} login in role redrive_worker, redrive_operator", name)
+        server.admin(
+            "create role {} login in role redrive_worker, redrive_operator", name
+        )
         (tmp_path / "mount").mkdir()
         login = Login(server, database, tmp_path / "mount", name)
         login.file.symlink_to("..data/url")
@@ -93,7 +97,9 @@ def workers(login: Login, tmp_path: Path) -> Iterator[Workers]:
 
 
 def readable_by_the_file(workers: Workers, login: Login):
-    return workers(redrive_database_url="", redrive_database_url_file=login.file).wait_ready()
+    return workers(
+        redrive_database_url="", redrive_database_url_file=login.file
+    ).wait_ready()
 
 
 def test_a_password_is_rotated_and_jobs_go_on(login: Login, workers: Workers):
@@ -106,8 +112,12 @@ def test_a_password_is_rotated_and_jobs_go_on(login: Login, workers: Workers):
     assert login.cut()
     job = enqueue(login.database.conn, "work.sync")
     # A kubelet takes a minute to bring the new file: until then the worker stays, and says why.
-    status, body = wait_for(lambda: _unready(worker), what="nothing was said of the login")
-    said = wait_for(lambda: [e for e in worker.events() if e.get("sqlstate") == "28P01"])[-1]
+    status, body = wait_for(
+        lambda: _unready(worker), what="nothing was said of the login"
+    )
+    said = wait_for(
+        lambda: [e for e in worker.events() if e.get("sqlstate") == "28P01"]
+    )[-1]
     assert not workers.starts(job)
     assert worker.process.poll() is None
 
@@ -130,7 +140,9 @@ def _unready(worker):
     return (status, body) if "login" in body else None
 
 
-def test_every_connection_of_a_process_takes_the_new_password(login: Login, workers: Workers):
+def test_every_connection_of_a_process_takes_the_new_password(
+    login: Login, workers: Workers
+):
     """O7: claims, heartbeat with its listening, chores and figures each have a link."""
     worker = readable_by_the_file(workers, login)
     exporter_port = free_port()
@@ -149,10 +161,17 @@ def test_every_connection_of_a_process_takes_the_new_password(login: Login, work
         "select array_agg(distinct application_name order by application_name)"
         " from pg_stat_activity where usename = %s"
     )
-    links = ["redrive heartbeat", "redrive maintenance", "redrive stats", "redrive worker"]
+    links = [
+        "redrive heartbeat",
+        "redrive maintenance",
+        "redrive stats",
+        "redrive worker",
+    ]
 
     def opened() -> bool:
-        enqueue(login.database.conn, "work.sync")  # without work the chores' is the claims'
+        enqueue(
+            login.database.conn, "work.sync"
+        )  # without work the chores' is the claims'
         worker.get("/metrics")
         return login.database.value(names, login.name) == links
 
@@ -162,13 +181,18 @@ def test_every_connection_of_a_process_takes_the_new_password(login: Login, work
     )
     try:
         wait_for(opened)
-        wait_for(lambda: login.database.value(count, login.name) == 2, what="no exporter")
+        wait_for(
+            lambda: login.database.value(count, login.name) == 2, what="no exporter"
+        )
         login.change("second")
         login.mount_url("second")
         login.cut()
 
         wait_for(opened)
-        wait_for(lambda: login.database.value(count, login.name) == 2, what="the exporter's is old")
+        wait_for(
+            lambda: login.database.value(count, login.name) == 2,
+            what="the exporter's is old",
+        )
         assert exporter.poll() is None
     finally:
         exporter.terminate()
@@ -195,13 +219,17 @@ def test_a_refused_login_is_tried_ever_more_rarely_and_a_new_one_at_once(
 
     login.mount_url("second")
     job = enqueue(login.database.conn, "work.sync")
-    wait_for(lambda: workers.starts(job), seconds=25, what="the new password was not tried")
+    wait_for(
+        lambda: workers.starts(job), seconds=25, what="the new password was not tried"
+    )
     worker.wait_ready()
     # After 0, 1, 3, 7 and 15 s; more if all links try before the first has an answer.
     assert tried <= 10, f"{tried} in {time.monotonic() - began:.0f} s"
 
 
-def test_a_login_that_is_mended_in_the_database_is_found_out(login: Login, workers: Workers):
+def test_a_login_that_is_mended_in_the_database_is_found_out(
+    login: Login, workers: Workers
+):
     """O27: the backoff ends although the file never changed."""
     worker = readable_by_the_file(workers, login)
     login.change("second")
@@ -214,7 +242,9 @@ def test_a_login_that_is_mended_in_the_database_is_found_out(login: Login, worke
     worker.wait_ready()
 
 
-@pytest.mark.parametrize("content", [None, "", "nonsense"], ids=["gone", "empty", "no URL"])
+@pytest.mark.parametrize(
+    "content", [None, "", "nonsense"], ids=["gone", "empty", "no URL"]
+)
 def test_a_file_that_is_unreadable_for_a_while_is_tried_again(
     database: Database, tmp_path: Path, content: str | None
 ):

@@ -26,12 +26,18 @@ EVERYTHING = """
      union all select to_jsonb(r) from redrive.reservoirs r) as x(r)"""
 
 
-def sampled(database: Database, kind: str = "work.payload-only") -> list[dict[str, Any]]:
-    return database.column("select facts from redrive.reservoir_samples where kind = %s", kind)
+def sampled(
+    database: Database, kind: str = "work.payload-only"
+) -> list[dict[str, Any]]:
+    return database.column(
+        "select facts from redrive.reservoir_samples where kind = %s", kind
+    )
 
 
 def enqueue_one(database: Database, kind: str = "work.payload-only") -> int:
-    return enqueue(database.conn, kind, PAYLOAD, tenant=CANARY, headers={"source": CANARY})
+    return enqueue(
+        database.conn, kind, PAYLOAD, tenant=CANARY, headers={"source": CANARY}
+    )
 
 
 def test_what_is_kept_tells_no_content(
@@ -47,12 +53,17 @@ def test_what_is_kept_tells_no_content(
     assert CANARY not in worker.log.read_text()
     assert set(facts) == {
         *("version", "node", "pod", "queue", "tenant", "header.source"),
-        *(f"payload.{name}" for name in ("currency", "password", "memo", "list[]", "amount")),
+        *(
+            f"payload.{name}"
+            for name in ("currency", "password", "memo", "list[]", "amount")
+        ),
     }
     assert (facts["version"], facts["node"]) == ("1.5.0", "node-7")
     assert (facts["payload.amount"], facts["payload.list[]"]) == (17, 1)
     assert facts["payload.password"] == facts["payload.memo"] == "?secret"
-    assert facts["payload.currency"] == facts["tenant"] == facts["header.source"] != CANARY
+    assert (
+        facts["payload.currency"] == facts["tenant"] == facts["header.source"] != CANARY
+    )
 
 
 def test_a_second_of_many_is_kept_and_neither_of_a_kind_that_is_not_to_be(
@@ -113,5 +124,7 @@ def test_a_worker_that_is_killed_loses_samples_and_no_job(
     wait_for(lambda: database.value("select not exists (select from redrive.jobs)"))
     wait_for(lambda: sampled(database, "work.sync"))
 
-    assert {entry.job for entry in workers.ledger() if entry.phase == "end"} == set(done)
+    assert {entry.job for entry in workers.ledger() if entry.phase == "end"} == set(
+        done
+    )
     assert database.value("select count(*) from redrive.dead_letters") == 0

@@ -66,7 +66,9 @@ def wrong_clock(clock: Path, seconds: int) -> dict[str, object]:
     if COMPILER is None:
         return {}
     library = clock.with_suffix(".so")
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-O2", "-o", library, CLOCK], check=True)
+    subprocess.run(
+        [COMPILER, "-shared", "-fPIC", "-O2", "-o", library, CLOCK], check=True
+    )
     step(clock, seconds)
     return {"ld_preload": library, "chaos_clock": clock}
 
@@ -101,12 +103,16 @@ def test_each_slot_is_one_job_whatever_dies_and_whatever_clocks_say(
             (until,) = conn.execute("select clock_timestamp()").fetchone() or (None,)
         assert until is not None
         first, last = min(ran(tmp_path)), until.replace(microsecond=0)
-        expected = {first + n * SECOND for n in range(round((last - first) / SECOND) + 1)}
+        expected = {
+            first + n * SECOND for n in range(round((last - first) / SECOND) + 1)
+        }
         # one of a worker that was killed has to be rescued
         wait_for(lambda: expected <= ran(tmp_path).keys(), what="some are missing")
         found = ran(tmp_path)
 
-    assert {s: jobs for s, jobs in found.items() if len(jobs) > 1} == {}, "none came twice"
+    assert {s: jobs for s, jobs in found.items() if len(jobs) > 1} == {}, (
+        "none came twice"
+    )
     assert abs(until.timestamp() - time.time()) < 60
     # nobody went by a clock that was ahead
     assert max(found) < until + timedelta(minutes=5)
@@ -144,8 +150,14 @@ def test_a_rollout_takes_a_schedule_away_when_the_last_old_worker_has_gone(
     wait_for(lambda: state("tick", "state") == "undeclared")
     fired = "select n from redrive.totals where kind = 'tick' and event = 'enqueued'"
     before = database.value(fired)
-    wait_for(lambda: not database.value("select count(*) from redrive.jobs where kind = 'tick'"))
-    assert database.value(fired) == before, "what was enqueued has run, and nothing was added"
+    wait_for(
+        lambda: (
+            not database.value("select count(*) from redrive.jobs where kind = 'tick'")
+        )
+    )
+    assert database.value(fired) == before, (
+        "what was enqueued has run, and nothing was added"
+    )
 
 
 def at_eight(database: Database) -> bool:
@@ -198,16 +210,25 @@ def test_c30_a_clock_of_the_database_that_was_ahead_silences_nothing(
         start(handlers=APPLICATION, **QUICK)
         wait_for(lambda: ran(tmp_path), 60)
         step(clock, 86_400)
-        assert found(off, datetime.now(UTC)) > timedelta(hours=23), "the clock was not stepped"
+        assert found(off, datetime.now(UTC)) > timedelta(hours=23), (
+            "the clock was not stepped"
+        )
         wait_for(lambda: next_slot() > datetime.now(UTC) + timedelta(hours=23), 60)
         found("select redrive.stats_v1('1 min')")
         found("select redrive.sample_v1()::text")
         step(clock, 0)
         back = datetime.now(UTC)
-        wait_for(lambda: any(back < slot < back + timedelta(hours=1) for slot in ran(tmp_path)), 60)
+        wait_for(
+            lambda: any(
+                back < slot < back + timedelta(hours=1) for slot in ran(tmp_path)
+            ),
+            60,
+        )
 
         taken_at = found("select (redrive.stats_v1('1 min') ->> 'taken_at')::float8")
         assert taken_at < time.time() + 60
         found("select redrive.sample_v1()::text")
         assert found("select max(minute) from redrive.samples") < datetime.now(UTC)
-    assert all(len(jobs) == 1 for jobs in ran(tmp_path).values()), "a slot was fired twice"
+    assert all(len(jobs) == 1 for jobs in ran(tmp_path).values()), (
+        "a slot was fired twice"
+    )

@@ -39,7 +39,8 @@ def is_unready(worker: Worker) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("table", "says"), [("claims", "somebody has locked a table"), ("lanes", "jobs are due")]
+    ("table", "says"),
+    [("claims", "somebody has locked a table"), ("lanes", "jobs are due")],
 )
 def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
     database: Database, workers: Workers, other: Connection, table: str, says: str
@@ -105,7 +106,9 @@ def broken(database: Database, workers: Workers) -> Worker:
 
 @pytest.mark.parametrize("situation", [idle, paused, full, limited, broken])
 def test_a_worker_that_has_nothing_to_claim_stays_ready(
-    database: Database, workers: Workers, situation: Callable[[Database, Workers], Worker]
+    database: Database,
+    workers: Workers,
+    situation: Callable[[Database, Workers], Worker],
 ) -> None:
     """Its exchange does not grow old: again and again it is younger than a moment before."""
     worker = situation(database, workers)

@@ -28,7 +28,8 @@ def test_running_jobs_finish_and_waiting_ones_are_given_back_at_once(
     database: Database, workers: Workers
 ):
     enqueue_many(
-        database.conn, [{"kind": "work.sync", "payload": {"seconds": 1}} for _ in range(30)]
+        database.conn,
+        [{"kind": "work.sync", "payload": {"seconds": 1}} for _ in range(30)],
     )
     worker = workers("--slots", "4", redrive_drain_timeout=20)
     running(workers, 4)
@@ -39,7 +40,9 @@ def test_running_jobs_finish_and_waiting_ones_are_given_back_at_once(
     assert took < 20
     assert look.counted(database)["completed"] == len(started)
     assert look.live(database) == 30 - len(started)
-    assert database.rows("select distinct worker, attempt from redrive.jobs") == [(None, 0)]
+    assert database.rows("select distinct worker, attempt from redrive.jobs") == [
+        (None, 0)
+    ]
     assert database.value("select count(*) from redrive.workers") == 0
 
 
@@ -54,12 +57,19 @@ def test_a_job_slower_than_the_grace_is_released_with_its_attempt(
 
     assert status == 0
     assert 1 <= took < 1 + MARGIN
-    assert (row["attempt"], row["deliveries"], row["losses"], row["worker"]) == (0, 1, 0, None)
+    assert (row["attempt"], row["deliveries"], row["losses"], row["worker"]) == (
+        0,
+        1,
+        0,
+        None,
+    )
     assert database.value("select run_at <= clock_timestamp() from redrive.jobs")
     assert look.failures(database, job) == []
 
 
-def test_a_second_signal_gives_everything_back_at_once(database: Database, workers: Workers):
+def test_a_second_signal_gives_everything_back_at_once(
+    database: Database, workers: Workers
+):
     job = enqueue(database.conn, "work.until-file", {"file": "go"})
     worker = workers(redrive_drain_timeout=60)
     running(workers)
@@ -71,7 +81,9 @@ def test_a_second_signal_gives_everything_back_at_once(database: Database, worke
     assert look.row(database, job)["attempt"] == 0
 
 
-def test_a_worker_with_nothing_to_do_stops_at_once(database: Database, workers: Workers):
+def test_a_worker_with_nothing_to_do_stops_at_once(
+    database: Database, workers: Workers
+):
     worker = workers().wait_ready()
     status, took = worker.stop()
 
@@ -147,7 +159,9 @@ def test_a_worker_that_ended_by_force_is_rescued_and_its_job_runs_again(
     wait_for(lambda: look.live(database) == 0, 30)
     starts = workers.starts(job)
 
-    assert [(e.delivery, e.attempt) for e in starts] == [(1, 1), (2, 1)], "and has its attempt back"
+    assert [(e.delivery, e.attempt) for e in starts] == [(1, 1), (2, 1)], (
+        "and has its attempt back"
+    )
     assert look.counted(database)["rescued"] == 1
 
 
@@ -168,17 +182,26 @@ def test_until_empty_waits_for_retries_and_what_is_due_soon_but_not_for_what_is_
     database, workers
 ):
     soon = enqueue(
-        database.conn, "work.sync", run_at=database.value("select now() + interval '2 s'")
+        database.conn,
+        "work.sync",
+        run_at=database.value("select now() + interval '2 s'"),
     )
     far = enqueue(
-        database.conn, "work.sync", run_at=database.value("select now() + interval '1 h'")
+        database.conn,
+        "work.sync",
+        run_at=database.value("select now() + interval '1 h'"),
     )
     failing = enqueue(database.conn, "fail.until", {"attempt": 3})
     elsewhere = enqueue(database.conn, "work.sync", queue="other")
 
     workers.run("--queue", "default")
 
-    assert [len(workers.starts(job)) for job in (soon, far, failing, elsewhere)] == [1, 0, 3, 0]
+    assert [len(workers.starts(job)) for job in (soon, far, failing, elsewhere)] == [
+        1,
+        0,
+        3,
+        0,
+    ]
 
 
 def test_handlers_that_cannot_be_loaded_end_the_worker_with_one_line(
@@ -193,7 +216,11 @@ def test_handlers_that_cannot_be_loaded_end_the_worker_with_one_line(
     ):
         worker = workers(handlers=handlers)
         status = worker.wait()
-        lines = [line for line in worker.log.read_text().splitlines() if "REDRIVE_HANDLERS" in line]
+        lines = [
+            line
+            for line in worker.log.read_text().splitlines()
+            if "REDRIVE_HANDLERS" in line
+        ]
 
         assert status == 64
         assert len(lines) == 1

@@ -40,7 +40,10 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(
     )
     wait_for(lambda: worker.metric("redrive_dlq_depth", queue="mail") == 1)
     wait_for(
-        lambda: worker.metric("redrive_jobs_inflight", queue="mail", kind="work.until-file") == 1
+        lambda: (
+            worker.metric("redrive_jobs_inflight", queue="mail", kind="work.until-file")
+            == 1
+        )
     )
     text = worker.get("/metrics")[1]
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
@@ -48,19 +51,36 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(
     assert [name for name in THE_CARD if name not in named] == []
     assert (
         worker.metric(
-            "redrive_job_retries_total", queue="mail", kind="fail.always", reason="transient"
+            "redrive_job_retries_total",
+            queue="mail",
+            kind="fail.always",
+            reason="transient",
         )
         == 2
     )
-    assert worker.metric("redrive_dlq_depth", queue="mail", reason="attempts_exhausted") == 1
+    assert (
+        worker.metric("redrive_dlq_depth", queue="mail", reason="attempts_exhausted")
+        == 1
+    )
     assert (
         worker.metric(
-            "redrive_dlq_added_total", queue="mail", kind="fail.always", reason="attempts_exhausted"
+            "redrive_dlq_added_total",
+            queue="mail",
+            kind="fail.always",
+            reason="attempts_exhausted",
         )
         == 1
     )
-    wait_for(lambda: 'redrive_dlq_added_per_minute{queue="mail"} 1.0' in worker.get("/metrics")[1])
-    assert worker.metric("redrive_job_attempts_total", kind="fail.always", outcome="dead") == 1
+    wait_for(
+        lambda: (
+            'redrive_dlq_added_per_minute{queue="mail"} 1.0'
+            in worker.get("/metrics")[1]
+        )
+    )
+    assert (
+        worker.metric("redrive_job_attempts_total", kind="fail.always", outcome="dead")
+        == 1
+    )
     assert "attempt 3 of" not in text, "no message of a failure"
 
 
@@ -73,19 +93,27 @@ def test_a_worker_leaves_the_figures_of_the_database_to_the_exporter(
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
 
     assert "redrive_job_attempts_total" in named
-    assert [name for name in named if "stats" in name or "_dlq_" in name or "_pg_" in name] == []
+    assert [
+        name for name in named if "stats" in name or "_dlq_" in name or "_pg_" in name
+    ] == []
     assert "redrive_queue_depth" not in named
     assert (
-        database.column("select pid from pg_stat_activity where application_name = 'redrive stats'")
+        database.column(
+            "select pid from pg_stat_activity where application_name = 'redrive stats'"
+        )
         == []
     )
     assert worker.metric("redrive_build_info") == 1
     assert worker.metric("process_resident_memory_bytes") > 1_000_000
     runners = worker.metric("redrive_runners_resident_memory_bytes")
-    assert runners == pytest.approx(sum(memory_kib(p, "Rss") for p in worker.runners) * 1024, 0.2)
+    assert runners == pytest.approx(
+        sum(memory_kib(p, "Rss") for p in worker.runners) * 1024, 0.2
+    )
 
 
-def test_probes_say_what_is_wrong_and_the_rest_is_not_found(database: Database, workers: Workers):
+def test_probes_say_what_is_wrong_and_the_rest_is_not_found(
+    database: Database, workers: Workers
+):
     worker = workers().wait_ready()
     request = urllib.request.Request(
         f"http://127.0.0.1:{worker.port}/metrics", method="POST", data=b"x"
@@ -96,7 +124,12 @@ def test_probes_say_what_is_wrong_and_the_rest_is_not_found(database: Database, 
 
     assert worker.get("/livez") == (200, "loop: ok\n")
     assert worker.get("/readyz")[0] == 200
-    assert worker.get("/")[0] == worker.get("/metrics/")[0] == worker.get("/jobs?x=1")[0] == 404
+    assert (
+        worker.get("/")[0]
+        == worker.get("/metrics/")[0]
+        == worker.get("/jobs?x=1")[0]
+        == 404
+    )
     assert refused.value.code == 405
 
     worker.signal(signal.SIGSTOP)
@@ -124,12 +157,16 @@ def test_log_lines_are_json_and_hold_the_failures_of_attempts_but_no_secret(
     database: Database, workers: Workers
 ):
     """U1: class and message of each failed attempt, and what comes next; redacted."""
-    job = enqueue(database.conn, "fail.always", {"password": "hunter2"}, headers={"x": "canary-7"})
+    job = enqueue(
+        database.conn, "fail.always", {"password": "hunter2"}, headers={"x": "canary-7"}
+    )
     worker = workers.run(redrive_log_level="debug")
     text = worker.log.read_text()
     lines = [json.loads(line) for line in text.splitlines()]
 
-    assert {"time", "level", "logger", "event"} <= set.intersection(*(set(line) for line in lines))
+    assert {"time", "level", "logger", "event"} <= set.intersection(
+        *(set(line) for line in lines)
+    )
     assert {"claimed", "retried", "dead-lettered"} <= {line["event"] for line in lines}
     assert "hunter2" not in text
     assert "canary-7" not in text
@@ -147,7 +184,9 @@ def test_log_lines_are_json_and_hold_the_failures_of_attempts_but_no_secret(
     assert failed[2]["reason"] == "attempts_exhausted"
 
 
-def test_in_the_console_a_failed_attempt_shows_its_traceback(database: Database, workers: Workers):
+def test_in_the_console_a_failed_attempt_shows_its_traceback(
+    database: Database, workers: Workers
+):
     """U1: what a developer looks for; no colours where stderr is no terminal."""
     job = enqueue(database.conn, "fail.always", {"password": "hunter2"}, max_attempts=1)
     text = workers.run(redrive_log_format="console").log.read_text()
@@ -180,7 +219,9 @@ def test_where_failures_are_encrypted_the_log_has_neither_message_nor_traceback(
 
 
 @pytest.mark.slow
-def test_an_idle_worker_costs_almost_nothing(database: Database, workers: Workers, record_property):
+def test_an_idle_worker_costs_almost_nothing(
+    database: Database, workers: Workers, record_property
+):
     worker = workers().wait_ready()
     does_chores = (
         "select exists (select from pg_stat_activity where datname = current_database()"
@@ -188,22 +229,33 @@ def test_an_idle_worker_costs_almost_nothing(database: Database, workers: Worker
     )
     wait_for(lambda: database.value(does_chores), what="nothing was lent")
     settled = time.monotonic()
-    wait_for(lambda: time.monotonic() - settled > 6, 10)  # the poll interval grows with idleness
+    wait_for(
+        lambda: time.monotonic() - settled > 6, 10
+    )  # the poll interval grows with idleness
     pids = [worker.pid, *worker.runners]
     before, began = sum(map(cpu_seconds, pids)), time.monotonic()
     wait_for(lambda: time.monotonic() - began > 10, 15)
     share = (sum(map(cpu_seconds, pids)) - before) / (time.monotonic() - began)
-    memory = {field: sum(memory_kib(pid, field) for pid in pids) / 1024 for field in ("Pss", "Rss")}
+    memory = {
+        field: sum(memory_kib(pid, field) for pid in pids) / 1024
+        for field in ("Pss", "Rss")
+    }
     record_property("idle_cpu_percent", round(share * 100, 2))
-    record_property("idle_memory_mib", {name: round(value, 1) for name, value in memory.items()})
-    print(f"idle: {share:.2%} of a core, {memory['Pss']:.0f} MiB PSS, {memory['Rss']:.0f} MiB RSS")
+    record_property(
+        "idle_memory_mib", {name: round(value, 1) for name, value in memory.items()}
+    )
+    print(
+        f"idle: {share:.2%} of a core, {memory['Pss']:.0f} MiB PSS, {memory['Rss']:.0f} MiB RSS"
+    )
 
     assert len(pids) == 2
     assert share <= 0.02, "a busy loop?"
     assert memory["Pss"] <= 75  # 55 to 61 here: less where others run the same Python
 
 
-def test_a_worker_whose_suspects_wait_does_not_spin(database: Database, workers: Workers):
+def test_a_worker_whose_suspects_wait_does_not_spin(
+    database: Database, workers: Workers
+):
     """Suspects run one at a time; while they wait nothing is claimed, and the loop must sleep and
     not turn.
     """

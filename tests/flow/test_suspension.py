@@ -29,9 +29,13 @@ def proxy(database: Database) -> Iterator[Proxy]:
         yield started
 
 
-def suspended(workers: Workers, proxy: Proxy, job: int, **env: object) -> tuple[Worker, int]:
+def suspended(
+    workers: Workers, proxy: Proxy, job: int, **env: object
+) -> tuple[Worker, int]:
     """Start a worker, silence it while it runs a job, return it and its stopped runner."""
-    worker = workers(url=proxy.url, redrive_heartbeat_ttl=TTL, redrive_drain_timeout=3, **env)
+    worker = workers(
+        url=proxy.url, redrive_heartbeat_ttl=TTL, redrive_drain_timeout=3, **env
+    )
     (start,) = wait_for(lambda: workers.starts(job))
     proxy.swallow = True
     wait_for(lambda: is_suspended(start.pid))
@@ -63,7 +67,9 @@ def test_c36_a_suspended_runner_dies_with_its_supervisor(
     worker, runner = suspended(workers, proxy, job)
     os.kill(runner, signal.SIGKILL)
     (newborn,) = wait_for(lambda: [pid for pid in worker.runners if pid != runner])
-    wait_for(lambda: Path(f"/proc/{newborn}/cmdline").read_bytes().count(b"redrive.worker"))
+    wait_for(
+        lambda: Path(f"/proc/{newborn}/cmdline").read_bytes().count(b"redrive.worker")
+    )
     worker.signal(signal.SIGKILL)
 
     wait_for(lambda: not alive(newborn))

@@ -81,14 +81,20 @@ def _file(home: Path, served: Endpoint, paths: Any, **common: Any) -> Path:
         for path in paths
     }
     file = home / "targets.yaml"
-    file.write_text(yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": targets}))
+    file.write_text(
+        yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": targets})
+    )
     return file
 
 
-def test_every_answer_has_its_end(database: Database, workers: Workers, served: Endpoint):
+def test_every_answer_has_its_end(
+    database: Database, workers: Workers, served: Endpoint
+):
     jobs = {path: enqueue(database.conn, _kind(path), {"path": path}) for path in ENDS}
 
-    workers.run(handlers="", redrive_targets=_file(workers.home, served, ENDS), redrive_slots=16)
+    workers.run(
+        handlers="", redrive_targets=_file(workers.home, served, ENDS), redrive_slots=16
+    )
 
     dead = {path: look.dead(database, job) for path, job in jobs.items()}
     ends = {
@@ -110,11 +116,16 @@ def test_an_answer_that_drips_ends_with_the_attempt(
     """S7: the deadline is for all of it, however often a little comes."""
     job = enqueue(database.conn, "to.drip", max_attempts=1)
 
-    workers.run(handlers="", redrive_targets=_file(workers.home, served, ["drip"]), seconds=40)
+    workers.run(
+        handlers="", redrive_targets=_file(workers.home, served, ["drip"]), seconds=40
+    )
 
     found = look.dead(database, job)
     assert found is not None
-    assert (found.category, found.message) == ("transient", "127.0.0.1 had not answered after 1 s")
+    assert (found.category, found.message) == (
+        "transient",
+        "127.0.0.1 had not answered after 1 s",
+    )
 
 
 @pytest.mark.parametrize("path", ["after/7", "after-date/9"])
@@ -125,7 +136,10 @@ def test_an_endpoint_is_asked_again_no_sooner_than_it_says(
     workers(handlers="", redrive_targets=_file(workers.home, served, [path]))
 
     wait_for(
-        lambda: look.row(database, job)["streak"] == 1 and look.row(database, job)["worker"] is None
+        lambda: (
+            look.row(database, job)["streak"] == 1
+            and look.row(database, job)["worker"] is None
+        )
     )
     wait = database.value(
         "select extract(epoch from j.run_at - f.at)::float8"
@@ -143,8 +157,17 @@ def test_a_request_says_what_it_is_and_is_signed(
     keys = [f"whsec_{base64.b64encode(os.urandom(32)).decode()}" for _ in range(2)]
     key = workers.home / "key"
     key.write_text("# the next one\n" + "\n".join(keys))
-    file = _file(workers.home, served, ["200"], signing_key_file=str(key), headers={"X-Shop": "1"})
-    jobs = [enqueue(database.conn, "to.200", {"ü": 1}, idempotency_key=f"k.{n}") for n in range(20)]
+    file = _file(
+        workers.home,
+        served,
+        ["200"],
+        signing_key_file=str(key),
+        headers={"X-Shop": "1"},
+    )
+    jobs = [
+        enqueue(database.conn, "to.200", {"ü": 1}, idempotency_key=f"k.{n}")
+        for n in range(20)
+    ]
 
     workers.run(handlers="", redrive_targets=file, redrive_slots=2)
 
@@ -153,7 +176,10 @@ def test_a_request_says_what_it_is_and_is_signed(
     assert served.connections <= 2, "connections are kept"
     for secret in keys:
         assert Webhook(secret).verify(body, headers) == {"ü": 1}
-        for altered in ({"webhook-id": "k%2E99"}, {"webhook-timestamp": str(int(time.time()) + 9)}):
+        for altered in (
+            {"webhook-id": "k%2E99"},
+            {"webhook-timestamp": str(int(time.time()) + 9)},
+        ):
             with pytest.raises(WebhookVerificationError):
                 Webhook(secret).verify(body, headers | altered)
     assert headers["accept-encoding"] == "identity"
@@ -175,13 +201,18 @@ def test_a_request_says_what_it_is_and_is_signed(
 
 
 REFUSED = {
-    "goes to evil.example, which is not among allowed_hosts": {"url": "http://evil.example/x"},
+    "goes to evil.example, which is not among allowed_hosts": {
+        "url": "http://evil.example/x"
+    },
     "holds credentials": {"url": "http://u:p@127.0.0.1/"},
     "must start with http:// or https://": {"url": "file:///etc/passwd"},
     "not among": {"url": "http://127.0.0.1.evil.example/"},
     "timeout": {"url": "http://127.0.0.1/", "timeout": 0},
     "Extra inputs": {"url": "http://127.0.0.1/", "timeuot": 1},
-    "cannot be read": {"url": "http://127.0.0.1/", "signing_key_file": "/nonexistent/key"},
+    "cannot be read": {
+        "url": "http://127.0.0.1/",
+        "signing_key_file": "/nonexistent/key",
+    },
     "holds no key": {"url": "http://127.0.0.1/", "signing_key_file": os.devnull},
     "key or certificate": {"url": "http://127.0.0.1/", "ca_file": "/nonexistent/ca"},
     "is not a URL": {"url": "http://[::1/"},  # S20: it was a traceback
@@ -193,11 +224,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("said", REFUSED)
-def test_a_target_that_is_not_allowed_is_refused_with_one_line(said: str, tmp_path: Path):
+def test_a_target_that_is_not_allowed_is_refused_with_one_line(
+    said: str, tmp_path: Path
+):
     """S11 and S20: an empty key, a bracket left open and others, each with its one line."""
     file = tmp_path / "targets.yaml"
     file.write_text(
-        yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": {"x": REFUSED[said]}})
+        yaml.safe_dump(
+            {"allowed_hosts": ["127.0.0.1"], "targets": {"x": REFUSED[said]}}
+        )
     )
 
     with pytest.raises(SettingsError) as caught:
@@ -213,14 +248,18 @@ def test_a_target_heals_as_a_handler_does_but_not_by_its_prefix(tmp_path: Path):
 
     def loaded(kind: str) -> Handlers:
         target = {"url": "http://127.0.0.1/", "heal": {"max_rate": 20}}
-        file.write_text(yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": {kind: target}}))
+        file.write_text(
+            yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": {kind: target}})
+        )
         register(handlers := Handlers(), load(file), 1)
         return handlers
 
     handler = loaded("x").get("x")
     assert handler
     assert handler.heal == Heal(canaries=3, max_rate=20)
-    with pytest.raises(SettingsError, match=r"targets\.x\.\*\.heal: give each kind that heals"):
+    with pytest.raises(
+        SettingsError, match=r"targets\.x\.\*\.heal: give each kind that heals"
+    ):
         loaded("x.*")
 
 
@@ -230,7 +269,12 @@ def test_a_schedule_of_a_target_is_fired_and_tells_its_slot(
     file = _file(workers.home, served, ["200"])
     content = yaml.safe_load(file.read_text())
     content["schedules"] = [
-        {"kind": "to.200", "cron": "@every 1s", "catch_up": "all", "payload": {"days": 1}}
+        {
+            "kind": "to.200",
+            "cron": "@every 1s",
+            "catch_up": "all",
+            "payload": {"days": 1},
+        }
     ]
     file.write_text(yaml.safe_dump(content))
 
@@ -238,7 +282,8 @@ def test_a_schedule_of_a_target_is_fired_and_tells_its_slot(
     wait_for(lambda: len(served.of("200")) >= 3)
 
     slots = [
-        datetime.fromisoformat(headers["redrive-scheduled-for"]) for headers, _ in served.of("200")
+        datetime.fromisoformat(headers["redrive-scheduled-for"])
+        for headers, _ in served.of("200")
     ]
     assert {body for _, body in served.of("200")} == {b'{"days": 1}'}
     assert len(set(slots)) == len(slots)
@@ -249,8 +294,16 @@ WRONG_SCHEDULES = {
     "schedules.0: the schedule of 'y' needs a handler": {"kind": "y", "cron": "@daily"},
     "schedules.0: '7' is not a cron expression": {"kind": "x", "cron": "7"},
     "schedules.0: tz is 'Moon'": {"kind": "x", "cron": "@daily", "tz": "Moon"},
-    "schedules.0.catch_up: Input should be 'skip'": {"kind": "x", "cron": "7", "catch_up": "no"},
-    "schedules.0.crons: Extra inputs": {"kind": "x", "cron": "@daily", "crons": "@daily"},
+    "schedules.0.catch_up: Input should be 'skip'": {
+        "kind": "x",
+        "cron": "7",
+        "catch_up": "no",
+    },
+    "schedules.0.crons: Extra inputs": {
+        "kind": "x",
+        "cron": "@daily",
+        "crons": "@daily",
+    },
 }
 
 
@@ -287,11 +340,15 @@ def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(
 ):
     file = workers.home / "targets.yaml"
     file.write_text(
-        yaml.safe_dump({"allowed_hosts": [], "targets": {"x": {"url": "http://127.0.0.1/"}}})
+        yaml.safe_dump(
+            {"allowed_hosts": [], "targets": {"x": {"url": "http://127.0.0.1/"}}}
+        )
     )
 
     monkeypatch.setenv("REDRIVE_TARGETS", str(file))
-    status = main(["worker", "--until-empty", "--http-port", "0", "--database-url", database.url])
+    status = main(
+        ["worker", "--until-empty", "--http-port", "0", "--database-url", database.url]
+    )
 
     assert status == 64
     assert "not among allowed_hosts" in capfd.readouterr().err
@@ -305,7 +362,9 @@ def test_until_empty_waits_for_what_a_target_by_prefix_is_for(
     enqueue(database.conn, "to.200", run_at=soon)
     file = workers.home / "targets.yaml"
     targets = {"to.*": {"url": served.url("200")}}
-    file.write_text(yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": targets}))
+    file.write_text(
+        yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": targets})
+    )
 
     workers.run(handlers="", redrive_targets=file)
 
@@ -333,8 +392,13 @@ def test_a_key_that_would_not_protect_is_refused(name: str, tmp_path: Path):
     with pytest.raises(SettingsError) as caught:
         read_keys(key)
 
-    assert "holds no key; a key is whsec_ and the base64 of 24 to 64 bytes" in str(caught.value)
-    assert KEYS[name].removeprefix("whsec_")[:30] not in str(caught.value) or name in HARMLESS
+    assert "holds no key; a key is whsec_ and the base64 of 24 to 64 bytes" in str(
+        caught.value
+    )
+    assert (
+        KEYS[name].removeprefix("whsec_")[:30] not in str(caught.value)
+        or name in HARMLESS
+    )
 
 
 def test_a_signature_is_that_of_the_specification(tmp_path: Path):
@@ -343,7 +407,10 @@ def test_a_signature_is_that_of_the_specification(tmp_path: Path):
     key.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 
     headers = signed(
-        read_keys(key), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+        read_keys(key),
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        1614265330,
+        b'{"test": 2432232314}',
     )
 
     assert headers == {
@@ -367,7 +434,9 @@ def _called(
     job = Job(id=1, kind="x", deadline=datetime.max.replace(tzinfo=UTC))
 
     async def call() -> BaseException | None:
-        (error,) = await asyncio.gather(handler.function("{}", job), return_exceptions=True)
+        (error,) = await asyncio.gather(
+            handler.function("{}", job), return_exceptions=True
+        )
         await handler.function._pool.aclose()
         return error
 
@@ -401,7 +470,9 @@ def test_a_name_that_leads_inwards_is_refused_unless_its_network_is_named(
 ):
     """S7: a name of the list is not enough, whoever answers for it decides where it leads."""
     url = served.url("200").replace("127.0.0.1", "localhost")
-    call = _called(tmp_path, url, allowed_hosts=["LOCALHOST"], allowed_networks=networks)
+    call = _called(
+        tmp_path, url, allowed_hosts=["LOCALHOST"], allowed_networks=networks
+    )
 
     error = call()
 
@@ -423,7 +494,9 @@ def test_a_name_is_looked_at_whenever_it_is_connected_to(
         ),
     )
     url = served.url("reset").replace("127.0.0.1", "shop.example")
-    call = _called(tmp_path, url, allowed_hosts=["shop.example"], allowed_networks=["127.0.0.1/32"])
+    call = _called(
+        tmp_path, url, allowed_hosts=["shop.example"], allowed_networks=["127.0.0.1/32"]
+    )
 
     errors = [type(call()).__name__ for _ in range(2)]
 
@@ -431,17 +504,23 @@ def test_a_name_is_looked_at_whenever_it_is_connected_to(
     assert served.connections == 1
 
 
-@pytest.mark.parametrize(("named", "error"), [("shop.example", None), ("evil.example", "Connect")])
+@pytest.mark.parametrize(
+    ("named", "error"), [("shop.example", None), ("evil.example", "Connect")]
+)
 def test_the_certificate_is_that_of_the_name_and_not_of_the_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, error: str | None
 ):
     """S7: we connect to an address; who answers there has to be the one that was named."""
     resolve = socket.getaddrinfo
     monkeypatch.setattr(
-        socket, "getaddrinfo", lambda _host, *rest, **more: resolve("127.0.0.1", *rest, **more)
+        socket,
+        "getaddrinfo",
+        lambda _host, *rest, **more: resolve("127.0.0.1", *rest, **more),
     )
     authority = certificate(tmp_path, "authority")
-    own = certificate(tmp_path, "own", names=f"DNS:{named},IP:127.0.0.1", signer=authority)
+    own = certificate(
+        tmp_path, "own", names=f"DNS:{named},IP:127.0.0.1", signer=authority
+    )
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(own, own.with_suffix(".key"))
     with endpoint(tls) as served:

@@ -19,7 +19,17 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
-from redrive import Cancel, GiveUp, Handlers, InvalidJob, Job, Policy, Retry, Snooze, enqueue
+from redrive import (
+    Cancel,
+    GiveUp,
+    Handlers,
+    InvalidJob,
+    Job,
+    Policy,
+    Retry,
+    Snooze,
+    enqueue,
+)
 from redrive.testing import (
     Outcome,
     assert_enqueued,
@@ -89,7 +99,9 @@ def test_an_attempt_ends_as_it_would_in_a_worker(
 
 
 def test_the_last_attempt_dies_of_what_the_first_would_retry() -> None:
-    assert run(jobs, "plain", {"end": "outage"}, attempt=5).reason == "attempts_exhausted"
+    assert (
+        run(jobs, "plain", {"end": "outage"}, attempt=5).reason == "attempts_exhausted"
+    )
     assert (
         run(jobs, "plain", {"end": "outage"}, attempt=2, max_attempts=2).reason
         == "attempts_exhausted"
@@ -98,7 +110,8 @@ def test_the_last_attempt_dies_of_what_the_first_would_retry() -> None:
 
 def test_the_payload_type_and_side_effects_are_those_of_the_handler() -> None:
     assert run(jobs, "typed", {"number": 7}) == Outcome(
-        "completed", side_effects=[("charge created", {"number": 7, "token": "[redacted]"})]
+        "completed",
+        side_effects=[("charge created", {"number": 7, "token": "[redacted]"})],
     )
     assert run(jobs, "typed", {"number": "seven"}).reason == "invalid_payload"
 
@@ -111,7 +124,9 @@ def test_a_timeout_is_hard() -> None:
 
 
 def test_what_cannot_be_enqueued_cannot_be_tried_either() -> None:
-    with pytest.raises(InvalidJob, match=r"payload\.a: float is|payload\.a: number must be finite"):
+    with pytest.raises(
+        InvalidJob, match=r"payload\.a: float is|payload\.a: number must be finite"
+    ):
         run(jobs, "plain", {"a": float("nan")})
     with pytest.raises(LookupError, match="no handler is registered for 'other'"):
         run(jobs, "other")
@@ -120,7 +135,9 @@ def test_what_cannot_be_enqueued_cannot_be_tried_either() -> None:
 def test_a_job_is_in_the_queue_of_its_handler():
     """U2."""
     assert run(jobs, "elsewhere").side_effects == [("queue", {"name": "far"})]
-    assert run(jobs, "elsewhere", queue="near").side_effects == [("queue", {"name": "near"})]
+    assert run(jobs, "elsewhere", queue="near").side_effects == [
+        ("queue", {"name": "near"})
+    ]
 
 
 def test_within_an_event_loop_the_async_twin_is_named_and_works(database: Database):
@@ -221,10 +238,14 @@ def test_what_a_handler_rolled_back_is_not_completed(undone: psycopg.Connection[
 def test_what_a_handler_raises_after_it_has_completed_its_job_changes_nothing(
     undone: psycopg.Connection[Any],
 ):
-    assert run(ledger, "book", {"n": 7, "fail": "late"}, conn=undone) == Outcome("completed")
+    assert run(ledger, "book", {"n": 7, "fail": "late"}, conn=undone) == Outcome(
+        "completed"
+    )
 
 
-def test_without_the_connection_no_job_is_there_to_complete(undone: psycopg.Connection[Any]):
+def test_without_the_connection_no_job_is_there_to_complete(
+    undone: psycopg.Connection[Any],
+):
     assert run(ledger, "book", {"n": 7}).error_class == "redrive.errors.StaleClaim"
 
 
@@ -239,8 +260,12 @@ def test_every_connection_will_do(database: Database):
     async def on(conn: Any) -> None:
         using["conn"] = conn
         await enqueue(conn, "book.async", {"n": 2})
-        assert await run_async(ledger, "book.async", {"n": 1}, conn=conn) == Outcome("completed")
-        assert (await assert_enqueued(conn, "receipt", {"n": 1}))["run_at"] <= datetime.now(UTC)
+        assert await run_async(ledger, "book.async", {"n": 1}, conn=conn) == Outcome(
+            "completed"
+        )
+        assert (await assert_enqueued(conn, "receipt", {"n": 1}))[
+            "run_at"
+        ] <= datetime.now(UTC)
         ended = await run_enqueued_async(ledger, conn)
         assert [outcome.outcome for outcome in ended.values()] == ["completed"] * 3
         assert await enqueued(conn) == []
@@ -266,7 +291,9 @@ def test_a_session_on_a_rolled_back_connection(database: Database):
 
     @kept.handle("mark", queue="marks")
     def mark(payload: dict[str, Any], job: Job) -> None:
-        with Session(using["conn"], join_transaction_mode="create_savepoint") as session:
+        with Session(
+            using["conn"], join_transaction_mode="create_savepoint"
+        ) as session:
             session.execute(text("insert into booked values (:n)"), payload)
             job.complete(session)
             session.commit()
@@ -280,7 +307,9 @@ def test_a_session_on_a_rolled_back_connection(database: Database):
         ended = run_enqueued(kept, conn)
         assert list(ended.values()) == [Outcome("completed")]
         assert run(kept, "mark", {"n": 2}, conn=conn) == Outcome("completed")
-        assert conn.execute(text("select n from booked order by n")).scalars().all() == [1, 2]
+        assert conn.execute(
+            text("select n from booked order by n")
+        ).scalars().all() == [1, 2]
         transaction.rollback()
     engine.dispose()
 
@@ -288,7 +317,9 @@ def test_a_session_on_a_rolled_back_connection(database: Database):
 
 
 def test_jobs_of_the_future_run_when_one_looks_ahead(undone: psycopg.Connection[Any]):
-    first = remind.enqueue(undone, {"left": 2}, run_at=datetime.now(UTC) + timedelta(days=1))
+    first = remind.enqueue(
+        undone, {"left": 2}, run_at=datetime.now(UTC) + timedelta(days=1)
+    )
     enqueue(undone, "elsewhere.handled", {})
     parked = [remind.enqueue(undone, {"left": 0}, ordering_key="k") for _ in range(2)]
 
@@ -349,7 +380,9 @@ def test_a_postgres_of_ones_own_does_not_outlive_a_process_that_is_killed():
         "    print(url, flush=True)\n"
         "    time.sleep(600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         url = process.stdout.readline().decode().strip()
         with psycopg.connect(url, autocommit=True) as conn:
@@ -367,7 +400,9 @@ def test_what_was_enqueued_is_seen_in_the_same_transaction(database: Database) -
         enqueue(database.conn, "mail", {"to": "b"})
 
         assert assert_enqueued(database.conn, "mail", {"to": "a"})["queue"] == "slow"
-        assert assert_enqueued(database.conn, "mail", queue="default")["payload"] == {"to": "b"}
+        assert assert_enqueued(database.conn, "mail", queue="default")["payload"] == {
+            "to": "b"
+        }
         assert [job["kind"] for job in enqueued(database.conn)] == ["mail", "mail"]
         with pytest.raises(AssertionError, match="2 jobs of kind 'mail'"):
             assert_enqueued(database.conn, "mail")

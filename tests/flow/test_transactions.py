@@ -33,10 +33,15 @@ def test_what_a_handler_commits_with_its_completion_happens_exactly_once(
         ("effect.sync", "forget"): [2],
         ("effect.sync", "raise"): [1],
     }
-    ids = {(kind, how): enqueue(database.conn, kind, {"how": how}) for kind, how in expected}
+    ids = {
+        (kind, how): enqueue(database.conn, kind, {"how": how})
+        for kind, how in expected
+    }
 
     worker = workers()
-    wait_for(lambda: look.live(database) == 0, what="left: " + repr(look.live(database)))
+    wait_for(
+        lambda: look.live(database) == 0, what="left: " + repr(look.live(database))
+    )
     wait_for(lambda: worker.metric("redrive_jobs_inflight") == 0)
 
     assert {case: effects_of(database, job) for case, job in ids.items()} == expected
@@ -63,23 +68,31 @@ SHORT = {"redrive_drain_timeout": 3, "redrive_heartbeat_ttl": 5}
 SLEEPING = "select count(*) from pg_stat_activity where query like 'select pg_sleep%'"
 
 
-def make_sleepers(database: Database, workers: Workers) -> tuple[list[int], tuple[Worker, Worker]]:
+def make_sleepers(
+    database: Database, workers: Workers
+) -> tuple[list[int], tuple[Worker, Worker]]:
     """Jobs whose runners are killed while their transactions sleep on the server."""
     pair = workers(**SHORT), workers(**SHORT)
     jobs = [enqueue(database.conn, "effect.asleep", {"seconds": 600}) for _ in range(8)]
     wait_for(lambda: len(workers.starts(jobs[-1])))
-    wait_for(lambda: all(worker.metric("redrive_runner_deaths_total") for worker in pair))
+    wait_for(
+        lambda: all(worker.metric("redrive_runner_deaths_total") for worker in pair)
+    )
     return jobs, pair
 
 
-def test_c26_what_a_killed_runner_left_open_is_ended(database: Database, workers: Workers):
+def test_c26_what_a_killed_runner_left_open_is_ended(
+    database: Database, workers: Workers
+):
     """Its own job need not wait for it either."""
     jobs, _ = make_sleepers(database, workers)
     wait_for(lambda: look.live(database) == 0)
 
     assert database.value(SLEEPING) == 0
     assert look.reasons(database) == {}
-    assert [[e.delivery for e in workers.starts(job)] for job in jobs] == [[1, 2]] * len(jobs)
+    assert [[e.delivery for e in workers.starts(job)] for job in jobs] == [
+        [1, 2]
+    ] * len(jobs)
 
 
 def test_c26_what_is_not_ours_to_end_holds_up_its_own_job_alone(
@@ -104,7 +117,9 @@ def test_c26_what_is_not_ours_to_end_holds_up_its_own_job_alone(
     wait_for(lambda: look.live(database) == 0)
     assert look.reasons(database) == {}
     assert [len(workers.starts(job)) for job in quick] == [1] * len(quick)
-    assert [[e.delivery for e in workers.starts(job)] for job in jobs] == [[1, 2]] * len(jobs)
+    assert [[e.delivery for e in workers.starts(job)] for job in jobs] == [
+        [1, 2]
+    ] * len(jobs)
 
 
 @pytest.mark.parametrize("kind", ["effect.sync", "effect.async"])
@@ -121,7 +136,11 @@ def test_a_transaction_left_open_is_rolled_back_and_holds_up_nobody(
     after = enqueue(database.conn, "work.sync")
     wait_for(lambda: workers.starts(after))
 
-    assert look.dead(database, job)[:3] == ("attempts_exhausted", "other", "NotCommitted")
+    assert look.dead(database, job)[:3] == (
+        "attempts_exhausted",
+        "other",
+        "NotCommitted",
+    )
     assert "still open" in look.dead(database, job).message
     assert look.dead(database, raising)[:3] == (
         "attempts_exhausted",
@@ -129,7 +148,9 @@ def test_a_transaction_left_open_is_rolled_back_and_holds_up_nobody(
         "ConnectionError",
     )
     assert (effects_of(database, job), effects_of(database, raising)) == ([], [])
-    assert worker.metric("redrive_job_attempts_total", kind=kind, outcome="succeeded") == 0
+    assert (
+        worker.metric("redrive_job_attempts_total", kind=kind, outcome="succeeded") == 0
+    )
 
 
 def test_a_handler_that_lost_its_claim_is_told_and_its_writes_are_not_committed(
@@ -138,7 +159,9 @@ def test_a_handler_that_lost_its_claim_is_told_and_its_writes_are_not_committed(
     job = enqueue(database.conn, "work.sync")
     worker = make_worker(database.conn, "first")
     first = claim_one(database.conn, worker)
-    database.conn.execute("update redrive.jobs set worker = null, deliveries = deliveries + 1")
+    database.conn.execute(
+        "update redrive.jobs set worker = null, deliveries = deliveries + 1"
+    )
     conn = database.connect()
     held = Job(
         id=job,

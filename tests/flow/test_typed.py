@@ -48,7 +48,9 @@ def send(mail: dict[str, str]) -> str:
 @pytest.fixture
 def stored(database: Database) -> Any:
     def all_of() -> list[tuple[Any, ...]]:
-        return database.rows("select kind, queue, payload, headers from redrive.jobs order by id")
+        return database.rows(
+            "select kind, queue, payload, headers from redrive.jobs order by id"
+        )
 
     return all_of
 
@@ -83,7 +85,9 @@ def test_a_job_goes_to_the_queue_of_its_handler(database: Database, stored: Any)
 
 def test_what_is_stored_is_what_the_handler_reads(database: Database, stored: Any):
     """Aliases and secrets: pydantic leaves out the ones and writes asterisks for the others."""
-    given = Invoice(invoiceNo=17, lines=[Line(sku="a", count=2)], card=SecretStr("tok_4242"))
+    given = Invoice(
+        invoiceNo=17, lines=[Line(sku="a", count=2)], card=SecretStr("tok_4242")
+    )
     charge.enqueue(database.conn, given)
 
     ((_, _, payload, _),) = stored()
@@ -127,7 +131,12 @@ def test_every_connection_takes_it(database: Database, stored: Any):
         charge.enqueue(session, Invoice(invoiceNo=3))
     engine.dispose()
 
-    assert [queue for _, queue, *_ in stored()] == ["payments", "mail", "payments", "payments"]
+    assert [queue for _, queue, *_ in stored()] == [
+        "payments",
+        "mail",
+        "payments",
+        "payments",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +150,10 @@ def test_every_connection_takes_it(database: Database, stored: Any):
         ),
         (None, "payload.invoiceNo: Field required"),
         ([1], "payload: must be an object, not list"),
-        (Invoice.model_construct(number="x"), "payload.invoiceNo: Input should be a valid integer"),
+        (
+            Invoice.model_construct(number="x"),
+            "payload.invoiceNo: Input should be a valid integer",
+        ),
     ],
 )
 def test_a_payload_that_the_handler_could_not_read_is_refused_before_anything_is_sent(
@@ -193,11 +205,15 @@ def test_a_misspelt_option_or_kind_is_named_with_what_was_meant(database: Databa
         charge.enqueue(database.conn, Invoice(invoiceNo=1), idempotencykey="k")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=meant):
         jobs.enqueue(database.conn, "invoice.charge", {}, idempotencykey="k")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"enqueue_many\(\) got an unknown option 'que'"):
+    with pytest.raises(
+        TypeError, match=r"enqueue_many\(\) got an unknown option 'que'"
+    ):
         charge.enqueue_many(database.conn, [], que="a")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="the same idempotency_key; use"):
         charge.enqueue_many(database.conn, [], idempotency_key="k")
-    with pytest.raises(LookupError, match=r"'invoice\.charg'; did you mean 'invoice\.charge'"):
+    with pytest.raises(
+        LookupError, match=r"'invoice\.charg'; did you mean 'invoice\.charge'"
+    ):
         jobs.enqueue(database.conn, "invoice.charg")
     with pytest.raises(InvalidJob, match=r"jobs\[0\]\.kind: is missing"):
         jobs.enqueue_many(database.conn, [{"payload": {}}])  # type: ignore[typeddict-item]
@@ -252,6 +268,8 @@ def test_a_model_with_a_serializer_of_its_own_is_stored_as_that_says(
     @kept.handle("secrets.keep")
     def keep(_: Secrets) -> None: ...
 
-    keep.enqueue(database.conn, Secrets(keys={"a": SecretStr("one")}, raw=(SecretBytes(b"two"),)))
+    keep.enqueue(
+        database.conn, Secrets(keys={"a": SecretStr("one")}, raw=(SecretBytes(b"two"),))
+    )
 
     assert stored()[0][2] == {"keys": {"a": "one"}, "raw": ["two"]}

@@ -27,7 +27,9 @@ from redrive.worker.supervisor.telemetry import OPERATIONS, RELEASES, Telemetry
 KINDS = 100_000
 
 
-def kind(name: str, queue: str = "mail", depends_on: tuple[str, ...] = ()) -> SimpleNamespace:
+def kind(
+    name: str, queue: str = "mail", depends_on: tuple[str, ...] = ()
+) -> SimpleNamespace:
     return SimpleNamespace(kind=name, queue=queue, depends_on=depends_on)
 
 
@@ -38,7 +40,10 @@ def samples(family) -> list:
 def test_a_hundred_thousand_kinds_are_a_bounded_number_of_series():
     counter = Counter("redrive_job_attempts_total", "", ("queue", "kind", "outcome"))
     histogram = Histogram(
-        "redrive_job_duration_seconds", "", ("queue", "kind", "outcome"), DURATION_BUCKETS
+        "redrive_job_duration_seconds",
+        "",
+        ("queue", "kind", "outcome"),
+        DURATION_BUCKETS,
     )
     for n in range(KINDS):
         counter.add(("mail", f"kind{n}", "dead"))
@@ -66,13 +71,22 @@ def test_a_hundred_thousand_queues_too():
 def test_known_kinds_are_shown_at_0_and_leave_room_for_what_happens():
     metrics = Metrics()
     telemetry = Telemetry(metrics, ["mail"])
-    kinds = [kind("welcome", depends_on=("smtp",)), kind("charge", queue="billing"), kind("hook.*")]
+    kinds = [
+        kind("welcome", depends_on=("smtp",)),
+        kind("charge", queue="billing"),
+        kind("hook.*"),
+    ]
 
     telemetry.ready({each.kind: each for each in kinds})
 
-    shown = {(s.labels["kind"], s.labels["outcome"]): s.value for s in samples(metrics.attempts)}
+    shown = {
+        (s.labels["kind"], s.labels["outcome"]): s.value
+        for s in samples(metrics.attempts)
+    }
     outcomes = ("succeeded", "retried", "released", "dead", "cancelled")
-    assert shown == {("welcome", outcome): 0 for outcome in outcomes}, "those of queues it serves"
+    assert shown == {("welcome", outcome): 0 for outcome in outcomes}, (
+        "those of queues it serves"
+    )
     assert {s.labels["reason"] for s in samples(metrics.retries)} >= {
         "transient",
         "throttled",
@@ -94,17 +108,26 @@ def test_every_counter_of_a_worker_is_there_before_anything_happens():
     metrics = Metrics()
     telemetry = Telemetry(metrics, None)
     telemetry.ready({"welcome": kind("welcome", depends_on=("smtp",))})
-    counters = [family for family in vars(metrics).values() if isinstance(family, Counter)]
+    counters = [
+        family for family in vars(metrics).values() if isinstance(family, Counter)
+    ]
 
     assert [counter.name for counter in counters if not samples(counter)] == []
     assert {sample.value for counter in counters for sample in samples(counter)} == {0}
     assert [
-        sample.value for sample in samples(metrics.exchange) if sample.name.endswith("_count")
+        sample.value
+        for sample in samples(metrics.exchange)
+        if sample.name.endswith("_count")
     ] == [0]
-    assert [sample.value for sample in samples(metrics.wait) if sample.name.endswith("_count")] == [
-        0
-    ]
-    assert {s.labels["reason"] for s in samples(metrics.released)} == {*RELEASES, "breaker smtp"}
+    assert [
+        sample.value
+        for sample in samples(metrics.wait)
+        if sample.name.endswith("_count")
+    ] == [0]
+    assert {s.labels["reason"] for s in samples(metrics.released)} == {
+        *RELEASES,
+        "breaker smtp",
+    }
 
 
 @pytest.mark.parametrize(
@@ -112,8 +135,12 @@ def test_every_counter_of_a_worker_is_there_before_anything_happens():
     [(r'Release\("(\w+)"', RELEASES), (r'database_error\("(\w+)"', OPERATIONS)],
     ids=["why jobs are given back", "operations that may fail"],
 )
-def test_what_is_shown_at_0_is_all_that_the_code_says(call: str, known: tuple[str, ...]):
-    source = "".join(path.read_text() for path in Path(redrive.__file__).parent.rglob("*.py"))
+def test_what_is_shown_at_0_is_all_that_the_code_says(
+    call: str, known: tuple[str, ...]
+):
+    source = "".join(
+        path.read_text() for path in Path(redrive.__file__).parent.rglob("*.py")
+    )
     said = set(re.findall(call, source))
 
     assert said
@@ -138,16 +165,28 @@ def test_that_a_worker_is_too_old_for_a_kind_is_said_once_a_minute(caplog):
         ("WARNING", "b", "unknown_kind"),
     ]
     now = time.monotonic()
-    assert [telemetry._is_news("a", now + later) for later in (59, 61, 62)] == [False, True, False]
+    assert [telemetry._is_news("a", now + later) for later in (59, 61, 62)] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_the_longest_timeout_that_a_worker_holds_is_shown_by_queue():
     """O20: a queue of 45-minute jobs was taken for stalled, though their timeout is known."""
     telemetry = Telemetry(Metrics(), "test", None)
     timeouts = {"slow": 3600.0, "quick": 30.0, "unknown": math.inf}
-    inflight = {("q", "slow"): 1, ("q", "quick"): 4, ("mail", "quick"): 1, ("new", "unknown"): 1}
+    inflight = {
+        ("q", "slow"): 1,
+        ("q", "quick"): 4,
+        ("mail", "quick"): 1,
+        ("new", "unknown"): 1,
+    }
 
     telemetry.gauges(inflight, timeouts.__getitem__, 8, is_draining=False)
 
     [family] = telemetry.metrics.timeout.collect()
-    assert {s.labels["queue"]: s.value for s in family.samples} == {"q": 3600, "mail": 30}
+    assert {s.labels["queue"]: s.value for s in family.samples} == {
+        "q": 3600,
+        "mail": 30,
+    }

@@ -31,10 +31,13 @@ READY = 'redrive_queue_depth{cell="%s",queue="mail",state="ready"} %s.0'
 def three(server: Server) -> Iterator[dict[str, Database]]:
     """Cells with one, two and three jobs."""
     with contextlib.ExitStack() as stack:
-        cells = {name: stack.enter_context(server.database()) for name in ("eu", "us", "ap")}
+        cells = {
+            name: stack.enter_context(server.database()) for name in ("eu", "us", "ap")
+        }
         for n, database in enumerate(cells.values(), 1):
             database.rows(
-                "select redrive.enqueue('a', queue => 'mail') from generate_series(1, %s)", n
+                "select redrive.enqueue('a', queue => 'mail') from generate_series(1, %s)",
+                n,
             )
         yield cells
 
@@ -48,23 +51,33 @@ def test_a_cell_that_hangs_is_down_and_the_others_are_shown(
     for stats in readers.values():
         list(stats.collect())
         stats.read_ahead()  # so that what is there is shown at once
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes what connects, and says nothing
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as silent:  # takes what connects, and says nothing
         port = silent.getsockname()[1]
-        readers["sa"] = DatabaseStats(f"postgresql://u:p4ss@127.0.0.1:{port}/x?connect_timeout=60")
+        readers["sa"] = DatabaseStats(
+            f"postgresql://u:p4ss@127.0.0.1:{port}/x?connect_timeout=60"
+        )
         registry.register(CellStats(readers))
         text = generate_latest(registry).decode()
-        assert "cell" in {thread.name for thread in threading.enumerate()}, "it is still waited for"
+        assert "cell" in {thread.name for thread in threading.enumerate()}, (
+            "it is still waited for"
+        )
     for cell in three:
         readers[cell].link.close()
 
     lines = text.splitlines()
-    assert {UP % ("eu", 1), UP % ("us", 1), UP % ("ap", 1), UP % ("sa", 0)} <= set(lines)
+    assert {UP % ("eu", 1), UP % ("us", 1), UP % ("ap", 1), UP % ("sa", 0)} <= set(
+        lines
+    )
     assert {READY % ("eu", 1), READY % ("us", 2), READY % ("ap", 3)} <= set(lines)
     assert [line for line in lines if 'cell="sa"' in line] == [UP % ("sa", 0)]
     assert "p4ss" not in text
     typed = Counter(line.split()[2] for line in lines if line.startswith("# TYPE"))
     assert set(typed.values()) == {1}, "a family of all cells is one"
-    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    samples = [
+        s for family in text_string_to_metric_families(text) for s in family.samples
+    ]
     assert {"cell" in sample.labels for sample in samples} == {True}
 
 
@@ -75,7 +88,9 @@ def test_the_exporter_shows_all_cells_of_its_file(
         "sa": "host=127.0.0.1 port=1"
     }
     path, port = tmp_path / "cells.json", free_port()
-    path.write_text(json.dumps([{"name": name, "url": url} for name, url in cells.items()]))
+    path.write_text(
+        json.dumps([{"name": name, "url": url} for name, url in cells.items()])
+    )
     command = [sys.executable, "-m", "redrive", "exporter", "--http-port", str(port)]
     environment = os.environ | {"REDRIVE_DATABASES": str(path)}
     page = ""
@@ -86,7 +101,9 @@ def test_the_exporter_shows_all_cells_of_its_file(
             page = _get(port, "metrics")
         return all(READY % (cell, n) in page for n, cell in enumerate(three, 1))
 
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as exporter:
+    with subprocess.Popen(
+        command, env=environment, stderr=subprocess.DEVNULL
+    ) as exporter:
         try:
             wait_for(is_read)
             ready = _get(port, "readyz")

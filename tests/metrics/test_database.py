@@ -56,7 +56,11 @@ def shown(stats: DatabaseStats) -> str:
 
 def value(text: str, series: str) -> float | None:
     return next(
-        (float(line.split()[-1]) for line in text.splitlines() if line.startswith(series + " ")),
+        (
+            float(line.split()[-1])
+            for line in text.splitlines()
+            if line.startswith(series + " ")
+        ),
         None,
     )
 
@@ -67,7 +71,9 @@ def again(stats: DatabaseStats) -> str:
     return shown(stats)
 
 
-def test_two_exporters_show_the_same(database: Database, reader, monkeypatch: pytest.MonkeyPatch):
+def test_two_exporters_show_the_same(
+    database: Database, reader, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("redrive.observability.stats.MAX_AGE_SECONDS", 600.0)
     for n in range(700):
         database.rows("select redrive.enqueue(%s, queue => 'mail')", f"kind{n}")
@@ -77,7 +83,9 @@ def test_two_exporters_show_the_same(database: Database, reader, monkeypatch: py
 
     assert first == second
     enqueued = [
-        line for line in first.splitlines() if line.startswith("redrive_jobs_enqueued_total{")
+        line
+        for line in first.splitlines()
+        if line.startswith("redrive_jobs_enqueued_total{")
     ]
     assert len(enqueued) == 501, "500 kinds, and the rest as other"
     assert value(first, 'redrive_jobs_enqueued_total{kind="other",queue="mail"}') == 200
@@ -91,13 +99,20 @@ def test_a_kind_keeps_its_name_when_others_come(database: Database, reader):
         database.rows("select redrive.enqueue(%s, queue => 'mail')", f"kind{n}")
     database.rows("update redrive.snapshots set taken_at = '-infinity'")
 
-    assert value(again(stats), 'redrive_jobs_enqueued_total{kind="zebra",queue="mail"}') == 1
+    assert (
+        value(again(stats), 'redrive_jobs_enqueued_total{kind="zebra",queue="mail"}')
+        == 1
+    )
 
 
 def test_a_hundred_scrapes_at_once_are_one_reading(database: Database, reader):
     began, readers = time.monotonic(), [reader() for _ in range(100)]
-    shown(reader())  # the first snapshot ever: while it is made, others have none to show
-    database.rows("update redrive.snapshots set taken_at = taken_at - interval '3 seconds'")
+    shown(
+        reader()
+    )  # the first snapshot ever: while it is made, others have none to show
+    database.rows(
+        "update redrive.snapshots set taken_at = taken_at - interval '3 seconds'"
+    )
     written = "select n_tup_upd from pg_stat_user_tables where relname = 'snapshots'"
     with ThreadPoolExecutor(20) as threads:
         texts = list(threads.map(shown, readers))
@@ -107,10 +122,14 @@ def test_a_hundred_scrapes_at_once_are_one_reading(database: Database, reader):
     wait_for(lambda: database.value(written) >= 3)
 
     assert sum("redrive_stats_up 1.0" in text for text in texts) == 100
-    assert database.value(written) <= 10 + took, "ours, and one for every two seconds that it took"
+    assert database.value(written) <= 10 + took, (
+        "ours, and one for every two seconds that it took"
+    )
 
 
-def test_a_kind_that_no_live_worker_handles_is_shown_until_one_does(database: Database, reader):
+def test_a_kind_that_no_live_worker_handles_is_shown_until_one_does(
+    database: Database, reader
+):
     """C11"""
     stats = reader()
     series = 'redrive_jobs_unhandled{kind="report",queue="mail"}'
@@ -129,7 +148,9 @@ def test_a_kind_that_no_live_worker_handles_is_shown_until_one_does(database: Da
 
 def test_a_snapshot_of_the_release_before_is_read(database: Database, reader):
     shown(reader())
-    database.rows("update redrive.snapshots set body = body - 'unhandled', taken_at = now()")
+    database.rows(
+        "update redrive.snapshots set body = body - 'unhandled', taken_at = now()"
+    )
 
     assert value(shown(reader()), "redrive_stats_up") == 1
 
@@ -145,7 +166,9 @@ def test_figures_read_ahead_are_shown_without_the_database(database: Database, r
     assert shown(stats) == before
 
     stats.read_ahead()
-    assert value(shown(stats), "redrive_stats_up") == 0, "nothing old is shown once that is known"
+    assert value(shown(stats), "redrive_stats_up") == 0, (
+        "nothing old is shown once that is known"
+    )
 
 
 def test_figures_read_ahead_are_not_shown_for_long(database: Database, reader):
@@ -159,7 +182,9 @@ def test_figures_read_ahead_are_not_shown_for_long(database: Database, reader):
     assert value(again(stats), 'redrive_queue_depth{queue="mail",state="ready"}') == 1
 
 
-def test_nothing_is_read_ahead_when_nobody_has_scraped_for_a_minute(database: Database, reader):
+def test_nothing_is_read_ahead_when_nobody_has_scraped_for_a_minute(
+    database: Database, reader
+):
     stats = reader()
     taken = "select taken_at::text from redrive.snapshots"
     at_first = database.value(taken)
@@ -167,7 +192,9 @@ def test_nothing_is_read_ahead_when_nobody_has_scraped_for_a_minute(database: Da
     assert database.value(taken) == at_first
 
     shown(stats)
-    database.rows("update redrive.snapshots set taken_at = taken_at - interval '1 hour'")
+    database.rows(
+        "update redrive.snapshots set taken_at = taken_at - interval '1 hour'"
+    )
     at_first = database.value(taken)
     stats._wanted_until -= 71
     stats.read_ahead()
@@ -189,7 +216,10 @@ def exporting(database: Database, tmp_path: Path) -> Iterator[int]:
         "--http-port",
         str(port),
     ]
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as exporter:
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(command, stderr=log) as exporter,
+    ):
         try:
             wait_for(lambda: _scrape(port))
             yield port
@@ -200,12 +230,18 @@ def exporting(database: Database, tmp_path: Path) -> Iterator[int]:
 def test_the_exporter_reads_ahead_of_its_scrapes(database: Database, tmp_path: Path):
     with exporting(database, tmp_path):
         before = database.value("select taken_at from redrive.snapshots")
-        wait_for(lambda: database.value("select taken_at from redrive.snapshots") > before)
+        wait_for(
+            lambda: database.value("select taken_at from redrive.snapshots") > before
+        )
 
 
-def test_with_no_worker_up_the_exporter_folds_the_counters(database: Database, tmp_path: Path):
+def test_with_no_worker_up_the_exporter_folds_the_counters(
+    database: Database, tmp_path: Path
+):
     """C8: while workers were scaled to zero, nobody did."""
-    database.rows("select redrive.enqueue('a', queue => 'mail') from generate_series(1, 100)")
+    database.rows(
+        "select redrive.enqueue('a', queue => 'mail') from generate_series(1, 100)"
+    )
     assert database.value("select count(*) from redrive.deltas") == 100
     with exporting(database, tmp_path):
         wait_for(lambda: database.value("select count(*) from redrive.deltas") == 0)
@@ -228,12 +264,23 @@ def test_the_first_ending_of_a_kind_is_an_increase(database: Database, reader):
     text = shown(reader())
 
     assert value(text, 'redrive_jobs_completed_total{kind="welcome",queue="mail"}') == 0
-    assert value(text, 'redrive_dlq_added_total{kind="welcome",queue="mail",reason="expired"}') == 0
+    assert (
+        value(
+            text,
+            'redrive_dlq_added_total{kind="welcome",queue="mail",reason="expired"}',
+        )
+        == 0
+    )
     assert value(text, 'redrive_dlq_removed_total{action="purged",queue="mail"}') == 0
-    assert value(text, 'redrive_redrive_outcomes_total{outcome="dead_again",queue="mail"}') == 0
+    assert (
+        value(text, 'redrive_redrive_outcomes_total{outcome="dead_again",queue="mail"}')
+        == 0
+    )
 
 
-def test_after_a_restore_every_exporter_shows_what_the_database_has(database: Database, reader):
+def test_after_a_restore_every_exporter_shows_what_the_database_has(
+    database: Database, reader
+):
     """O2: held up at 70, the figure hid the next twenty dead letters."""
     stats = reader()
     database.rows(
@@ -267,7 +314,9 @@ def test_a_lost_worker_counts_while_it_holds_jobs(database: Database, reader):
 
 
 @pytest.mark.parametrize("way", ["gone", "hangs"])
-def test_without_the_database_the_block_is_dropped(database: Database, reader, way: str):
+def test_without_the_database_the_block_is_dropped(
+    database: Database, reader, way: str
+):
     stats = reader()
     assert value(shown(stats), "redrive_stats_up") == 1
     [backend] = database.column(
@@ -294,22 +343,36 @@ def test_without_the_database_the_block_is_dropped(database: Database, reader, w
     assert took < 9, "Prometheus waits ten seconds by default"
 
 
-def test_a_chore_that_never_ran_is_shown_only_with_an_interval(database: Database, reader):
+def test_a_chore_that_never_ran_is_shown_only_with_an_interval(
+    database: Database, reader
+):
     database.rows("update redrive.chores set ran_at = '-infinity', every = null")
-    database.rows("update redrive.chores set every = interval '1 day' where name = 'purge'")
+    database.rows(
+        "update redrive.chores set every = interval '1 day' where name = 'purge'"
+    )
 
     text = shown(reader())
 
     assert value(text, 'redrive_maintenance_interval_seconds{task="purge"}') == 86400
-    assert value(text, 'redrive_maintenance_last_success_timestamp_seconds{task="purge"}') == 0
+    assert (
+        value(text, 'redrive_maintenance_last_success_timestamp_seconds{task="purge"}')
+        == 0
+    )
     assert 'task="rescue"' not in text
 
 
 def test_limits_are_shown_without_keys_of_payloads(database: Database, reader):
     """U15: those of one base stand together, however many keys and campaigns have their own."""
     worker = make_limited_worker(database.conn, "emails", "customer:{c}")
-    for name, slots in (("emails", 2), ("customer:*", 9), ("customer:17", 9), ("campaign:1", 1)):
-        database.rows("select redrive.set_limit_v1(%s, %s, null, 'ada', 'why')", name, slots)
+    for name, slots in (
+        ("emails", 2),
+        ("customer:*", 9),
+        ("customer:17", 9),
+        ("campaign:1", 1),
+    ):
+        database.rows(
+            "select redrive.set_limit_v1(%s, %s, null, 'ada', 'why')", name, slots
+        )
     for customer in (17, 17, 18, 18):
         make_job(database.conn, "a.b", {"c": customer})
     claim(database.conn, worker)

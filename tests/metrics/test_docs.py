@@ -15,13 +15,22 @@ def test_every_event_of_the_table_is_a_method():
     names = re.findall(r"^\| (\w+) \|", events(), re.MULTILINE)[1:]
 
     assert names
-    assert [name for name in names if not callable(getattr(telemetry.Telemetry, name, None))] == []
+    assert [
+        name for name in names if not callable(getattr(telemetry.Telemetry, name, None))
+    ] == []
 
 
 def test_log_lines_are_of_the_form_that_is_written():
-    lines = [json.loads(line) for line in DOCS.read_text().splitlines() if line.startswith("{")]
+    lines = [
+        json.loads(line)
+        for line in DOCS.read_text().splitlines()
+        if line.startswith("{")
+    ]
 
-    assert [set(line) >= {"time", "level", "logger", "event", "job", "kind"} for line in lines] == [
+    assert [
+        set(line) >= {"time", "level", "logger", "event", "job", "kind"}
+        for line in lines
+    ] == [
         True,
         True,
     ]

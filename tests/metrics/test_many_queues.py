@@ -20,7 +20,8 @@ from generate_series(1, %s) q, generate_series(1, %s) k, unnest({EVENTS}) e
 on conflict (queue, kind, event, reason) do update set n = redrive.tallies.n + excluded.n
 """
 ADDED = re.compile(
-    r'^redrive_dlq_added_total\{kind="(.*)",queue="(.*)",reason="(.*)"\} (.*)$', re.MULTILINE
+    r'^redrive_dlq_added_total\{kind="(.*)",queue="(.*)",reason="(.*)"\} (.*)$',
+    re.MULTILINE,
 )
 
 
@@ -94,7 +95,9 @@ def test_a_queue_that_is_told_apart_stays_so_when_fuller_ones_come(
     database.rows(FILL, "early-", 990, 1)
     scrape()
     database.rows(FILL, "late-", 500, 1)
-    database.rows("update redrive.tallies set n = n + 1000 where queue ~ 'late' and event ~ 'enq'")
+    database.rows(
+        "update redrive.tallies set n = n + 1000 where queue ~ 'late' and event ~ 'enq'"
+    )
     text = scrape()
 
     assert len([queue for queue in added(text) if queue.startswith("early")]) == 990
@@ -121,7 +124,8 @@ def test_a_queue_that_gets_an_objective_is_told_apart_and_no_counter_jumps(
     assert value(text, 'redrive_dlq_depth{queue="other",reason="expired"}') == 499 * 2
 
     database.rows(
-        "update redrive.tallies set n = n + 5 where queue = %s and event = 'dead'", hidden
+        "update redrive.tallies set n = n + 5 where queue = %s and event = 'dead'",
+        hidden,
     )
     text = scrape()
 
@@ -156,7 +160,10 @@ def test_a_few_queues_show_at_0_what_has_not_happened_and_many_only_what_has(
     text = scrape()
 
     assert len(ADDED.findall(text)) == 501
-    assert value(text, 'redrive_jobs_completed_total{kind="kind1",queue="tenant-501"}') == 1
+    assert (
+        value(text, 'redrive_jobs_completed_total{kind="kind1",queue="tenant-501"}')
+        == 1
+    )
 
 
 def test_every_process_says_what_it_is_and_what_it_takes() -> None:

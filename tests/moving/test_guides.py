@@ -29,12 +29,26 @@ def lines_of(script: str, recorded: str | Path, *arguments: str) -> str:
 
 def asked(database: Database, script: str) -> str:
     """What psql -qAtX prints for a query of the guides."""
-    return "".join(f"{line}\n" for line in database.column((GUIDES / script).read_text()))  # type: ignore[arg-type]
+    return "".join(
+        f"{line}\n" for line in database.column((GUIDES / script).read_text())
+    )  # type: ignore[arg-type]
 
 
-def imported(redrive: Redrive, database: Database, source: str, lines: str) -> list[Any]:
+def imported(
+    redrive: Redrive, database: Database, source: str, lines: str
+) -> list[Any]:
     """Import these lines, twice. Returns what `dlq ls` says of them, the first to die first."""
-    come = ["dlq", "import", "-", "--source", source, "--why", "we move", "--yes", "--json"]
+    come = [
+        "dlq",
+        "import",
+        "-",
+        "--source",
+        source,
+        "--why",
+        "we move",
+        "--yes",
+        "--json",
+    ]
     n = len(lines.splitlines())
     first, second = redrive(*come, stdin=lines), redrive(*come, stdin=lines)
 
@@ -47,7 +61,10 @@ def imported(redrive: Redrive, database: Database, source: str, lines: str) -> l
 def enqueued(redrive: Redrive, database: Database, lines: str) -> list[tuple[Any, ...]]:
     """Enqueue these lines, twice. Returns what waits."""
     n = len(lines.splitlines())
-    assert redrive("enqueue", "-", "--json", stdin=lines).json == {"read": n, "created": n}
+    assert redrive("enqueue", "-", "--json", stdin=lines).json == {
+        "read": n,
+        "created": n,
+    }
     assert redrive("enqueue", "-", "--json", stdin=lines).json["created"] == 0
     return waiting(database)
 
@@ -67,9 +84,9 @@ def test_sidekiq(redrive: Redrive, database: Database):
     assert (charge["kind"], charge["queue"]) == ("billing.charge_job", "critical")
     assert (charge["error_class"], charge["attempts"]) == ("RateMissing", 25)
     assert shown["payload"] == {"args": [17, {"currency": "XAU"}]}
-    assert [f["function"] for f in shown["failures"][0]["detail"]["stack"] if f["own"]] == [
-        "perform"
-    ]
+    assert [
+        f["function"] for f in shown["failures"][0]["detail"]["stack"] if f["own"]
+    ] == ["perform"]
     assert (mail["kind"], mail["error_class"]) == ("mail_job", "Net::ReadTimeout")
     for dump, at in (("sidekiq_queue.txt", False), ("sidekiq_schedule.txt", True)):
         moved = lines_of("sidekiq_lines.py", dump, "waiting")
@@ -103,12 +120,18 @@ def test_celery(redrive: Redrive, database: Database):
 
 def test_sqs(redrive: Redrive, database: Database):
     letters = imported(
-        redrive, database, "orders-dlq", lines_of("sqs_lines.py", "sqs.json", "dead", "sqs.order")
+        redrive,
+        database,
+        "orders-dlq",
+        lines_of("sqs_lines.py", "sqs.json", "dead", "sqs.order"),
     )
     first = redrive("dlq", "ls", "--json", "--kind", "order.charge").json
     shown = redrive("dlq", "show", str(first["id"]), "--json").json
 
-    assert sorted(letter["kind"] for letter in letters) == ["order.charge"] + ["sqs.order"] * 2
+    assert (
+        sorted(letter["kind"] for letter in letters)
+        == ["order.charge"] + ["sqs.order"] * 2
+    )
     assert first["message"] == "received too often from orders"
     assert first["attempts"] == 5
     assert shown["payload"] == {"order": 17, "password": "[redacted]"}
@@ -121,17 +144,22 @@ def test_sqs(redrive: Redrive, database: Database):
 
 
 @pytest.mark.parametrize("system", ["procrastinate", "pgqueuer"])
-def test_a_queue_in_the_same_postgres(redrive: Redrive, database: Database, system: str):
+def test_a_queue_in_the_same_postgres(
+    redrive: Redrive, database: Database, system: str
+):
     database.rows((RECORDED / f"{system}.sql").read_text())  # type: ignore[arg-type]
 
     check_a_queue_in_postgres(redrive, database, system)
 
 
-def check_a_queue_in_postgres(redrive: Redrive, database: Database, system: str) -> None:
+def check_a_queue_in_postgres(
+    redrive: Redrive, database: Database, system: str
+) -> None:
     """Invoices 17 and 18 failed, 19 (priority 3) and 20 (much later) wait: all of them come."""
     letters = imported(redrive, database, system, asked(database, f"{system}_dead.sql"))
     payloads = [
-        redrive("dlq", "show", str(letter["id"]), "--json").json["payload"] for letter in letters
+        redrive("dlq", "show", str(letter["id"]), "--json").json["payload"]
+        for letter in letters
     ]
     move = (GUIDES / f"{system}_waiting.sql").read_text()
     moved = [database.value(move) for _ in "12"]  # type: ignore[arg-type]
@@ -141,7 +169,11 @@ def check_a_queue_in_postgres(redrive: Redrive, database: Database, system: str)
     assert sorted(payload["invoice"] for payload in payloads) == [17, 18]
     assert moved == [2, 0]
     soon, later = waiting(database)
-    assert (soon[0], soon[2:4], soon[5]) == ("shop.charge", ({"invoice": 19}, -3), False)
+    assert (soon[0], soon[2:4], soon[5]) == (
+        "shop.charge",
+        ({"invoice": 19}, -3),
+        False,
+    )
     assert (later[2:4], later[4]) == (({"invoice": 20}, 0), None)
     if system == "procrastinate":
         assert {letter["queue"] for letter in letters} == {"billing"}

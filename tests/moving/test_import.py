@@ -17,7 +17,9 @@ KEYS = f"k1 {base64.b64encode(bytes(32)).decode()}"
 
 
 def lines(*letters: dict[str, Any]) -> str:
-    made = ({"kind": "mail.send", "payload": {"to": n}, **o} for n, o in enumerate(letters))
+    made = (
+        {"kind": "mail.send", "payload": {"to": n}, **o} for n, o in enumerate(letters)
+    )
     return "\n".join(map(json.dumps, made))
 
 
@@ -45,7 +47,9 @@ def test_it_shows_first_what_would_come_in(redrive: Redrive, database: Database)
     assert count(database) == 1
 
 
-def test_a_bad_line_is_named_and_keeps_its_chunk_out(redrive: Redrive, database: Database):
+def test_a_bad_line_is_named_and_keeps_its_chunk_out(
+    redrive: Redrive, database: Database
+):
     good = [{} for _ in range(CHUNK + 7)]
     said = redrive(*IMPORT, *YES, stdin=lines(*good, {"died_at": "once"}))
 
@@ -79,7 +83,10 @@ def test_what_is_no_dead_letter_is_refused(redrive: Redrive, text: str, said: st
 def test_it_says_what_is_missing(redrive: Redrive):
     assert "--why is missing" in redrive(*IMPORT, "--yes", stdin=lines({})).err
     assert "Missing option '--source'" in redrive("dlq", "import", "-").err
-    assert "--source: must have 1 to 255" in redrive("dlq", "import", "-", "--source", "").err
+    assert (
+        "--source: must have 1 to 255"
+        in redrive("dlq", "import", "-", "--source", "").err
+    )
 
 
 def test_what_has_no_id_comes_once_all_the_same(redrive: Redrive, database: Database):
@@ -110,7 +117,9 @@ def test_they_are_found_by_where_they_come_from(redrive: Redrive, database: Data
     assert line["detail"] == {"source": "sidekiq", "ids": [found["id"]]}
 
 
-def test_with_keys_the_database_can_read_nothing_of_them(redrive: Redrive, database: Database):
+def test_with_keys_the_database_can_read_nothing_of_them(
+    redrive: Redrive, database: Database
+):
     letters = lines(
         {"payload": {"to": CANARY}, "message": f"no customer {CANARY}"}
         | {"stack": f'File "/srv/{CANARY}.py", line 3, in send'}
@@ -131,7 +140,9 @@ def test_with_keys_the_database_can_read_nothing_of_them(redrive: Redrive, datab
     assert letter["message"] == f"no customer {CANARY}"
     assert shown["payload"] == {"to": CANARY}
     assert shown["failures"][0]["detail"]["stack"][0]["function"] == "send"
-    again = redrive(*IMPORT, *YES, "--json", stdin=letters, REDRIVE_ENCRYPTION_KEYS=KEYS)
+    again = redrive(
+        *IMPORT, *YES, "--json", stdin=letters, REDRIVE_ENCRYPTION_KEYS=KEYS
+    )
     assert again.json == {"matched": 1, "imported": 0, "skipped": 1}
 
 

@@ -35,7 +35,10 @@ PYTHON = Path(__file__).parents[2] / "build" / "moving" / "bin" / "python"
 def leave_behind(system: str, url: str) -> None:
     """Let the system itself fail jobs, and leave others waiting."""
     subprocess.run(
-        [PYTHON, PEERS / f"{system}_jobs.py", url], check=True, capture_output=True, timeout=120
+        [PYTHON, PEERS / f"{system}_jobs.py", url],
+        check=True,
+        capture_output=True,
+        timeout=120,
     )
 
 
@@ -46,7 +49,9 @@ def redis(tmp_path: Path) -> Iterator[int]:
         pytest.skip("needs redis-server")
     port = free_port()
     options = ["--port", str(port), "--save", "", "--dir", str(tmp_path)]
-    with subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        ["redis-server", *options], stdout=subprocess.DEVNULL
+    ) as server:
         until(lambda: "PONG" in asked_of(port, "ping"))
         yield port
         server.terminate()
@@ -71,17 +76,24 @@ def test_a_queue_in_postgres(redrive: Redrive, database: Database, system: str):
     check_a_queue_in_postgres(redrive, database, system)
 
 
-def test_celery_on_redis(redrive: Redrive, database: Database, redis: int, tmp_path: Path):
+def test_celery_on_redis(
+    redrive: Redrive, database: Database, redis: int, tmp_path: Path
+):
     leave_behind("celery", f"redis://127.0.0.1:{redis}/0")
     results, messages = tmp_path / "results", tmp_path / "messages"
     keys = asked_of(redis, "keys", "celery-task-meta-*").split()
     results.write_text(asked_of(redis, "mget", *keys))
     messages.write_text(asked_of(redis, "lrange", "celery", "0", "-1"))
 
-    letters = imported(redrive, database, "celery", lines_of("celery_lines.py", results, "dead"))
+    letters = imported(
+        redrive, database, "celery", lines_of("celery_lines.py", results, "dead")
+    )
     jobs = enqueued(redrive, database, lines_of("celery_lines.py", messages, "waiting"))
 
-    assert {letter["error_class"] for letter in letters} == {"ValueError", "TimeoutError"}
+    assert {letter["error_class"] for letter in letters} == {
+        "ValueError",
+        "TimeoutError",
+    }
     assert {letter["kind"] for letter in letters} == {"shop.charge"}
     assert sorted(json.dumps(job[2]) for job in jobs) == [
         '{"args": [19], "kwargs": {}}',
@@ -103,11 +115,18 @@ def test_sidekiq(
     monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{redis}/0")
     subprocess.run(["ruby", jobs], check=True, capture_output=True, timeout=60)
     process = ["sidekiq", "-r", jobs, "-q", "critical", "-c", "1"]
-    with subprocess.Popen(process, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sidekiq:
+    with subprocess.Popen(
+        process, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as sidekiq:
         until(lambda: asked_of(redis, "zcard", "dead").strip() == "2")
         sidekiq.terminate()
 
-    follow("sidekiq", database, tmp_path, f'redis-cli() {{ command redis-cli -p {redis} "$@"; }}')
+    follow(
+        "sidekiq",
+        database,
+        tmp_path,
+        f'redis-cli() {{ command redis-cli -p {redis} "$@"; }}',
+    )
 
     letters = redrive("dlq", "ls", "--json").lines
     assert {(letter["kind"], letter["queue"]) for letter in letters} == {
@@ -118,7 +137,9 @@ def test_sidekiq(
         "no rate for XAU of invoice 17",
     ]
     shown = redrive("dlq", "show", str(letters[0]["id"]), "--json").json
-    assert [f["function"] for f in shown["failures"][0]["detail"]["stack"]][-1] == "perform"
+    assert [f["function"] for f in shown["failures"][0]["detail"]["stack"]][
+        -1
+    ] == "perform"
     assert sorted((row[2]["args"], row[1]) for row in waiting(database)) == [
         ([19], "default"),
         ([20], "default"),
@@ -139,14 +160,17 @@ def test_sqs(redrive: Redrive, database: Database, tmp_path: Path):
     done
     """
     server = [PYTHON.with_name("moto_server"), "-p", str(port)]
-    with subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sqs:
+    with subprocess.Popen(
+        server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as sqs:
         until(lambda: listens(port))
         follow("sqs", database, tmp_path, made)
         sqs.terminate()
 
     letters = redrive("dlq", "ls", "--json").lines
     payloads = [
-        redrive("dlq", "show", str(letter["id"]), "--json").json["payload"] for letter in letters
+        redrive("dlq", "show", str(letter["id"]), "--json").json["payload"]
+        for letter in letters
     ]
     assert {letter["kind"] for letter in letters} == {"order.charge"}
     assert sorted(payload["order"] for payload in payloads) == [*range(1, 13)]
@@ -155,7 +179,9 @@ def test_sqs(redrive: Redrive, database: Database, tmp_path: Path):
 def follow(guide: str, database: Database, here: Path, first: str) -> None:
     """Type what the guide shows, beside its script."""
     shutil.copy(GUIDES / f"{guide}_lines.py", here)
-    shown = "".join(b.text for b in pages.blocks("sh") if b.page == f"docs/moving/{guide}.md")
+    shown = "".join(
+        b.text for b in pages.blocks("sh") if b.page == f"docs/moving/{guide}.md"
+    )
     environment = os.environ | {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_DEFAULT_REGION": "eu-central-1",

@@ -63,7 +63,10 @@ def lines(count: int) -> str:
                 **(
                     {"error_class": "ValueError", "message": f"no rate for order {n}"}
                     if is_gold
-                    else {"error_class": "TimeoutError", "message": f"no answer in {n} ms"}
+                    else {
+                        "error_class": "TimeoutError",
+                        "message": f"no answer in {n} ms",
+                    }
                 ),
             }
         )
@@ -89,10 +92,17 @@ def test_dead_letters_of_others_are_grouped_explained_and_redriven(
         "allowed_hosts: [127.0.0.1]\ntargets: {order.charge: {url: 'http://127.0.0.1:"
         f"{shop.server_port}/charge'}}}}"
     )
-    workers(handlers="", redrive_targets=workers.home / "targets.yaml", redrive_slots=16)
+    workers(
+        handlers="", redrive_targets=workers.home / "targets.yaml", redrive_slots=16
+    )
     back = ("--all", "--yes", "--json", "--why", "the rates are there")
     capsys.readouterr()
-    assert main(["dlq", "redrive", *back, "--canaries", "3", "--database-url", database.url]) == 0
+    assert (
+        main(
+            ["dlq", "redrive", *back, "--canaries", "3", "--database-url", database.url]
+        )
+        == 0
+    )
     redriven = json.loads(capsys.readouterr().out)
 
     assert came.json == {"matched": MOVED, "imported": MOVED, "skipped": 0}
@@ -105,8 +115,10 @@ def test_dead_letters_of_others_are_grouped_explained_and_redriven(
     assert (redriven["matched"], redriven["blocked"]) == (MOVED, {})
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0, 120)
     assert sorted(shop.charged) == [*range(MOVED)]
-    assert database.rows("select distinct state, outcome from redrive.dead_letters") == [
-        ("resolved", "succeeded")
-    ]
+    assert database.rows(
+        "select distinct state, outcome from redrive.dead_letters"
+    ) == [("resolved", "succeeded")]
     assert redrive("queue", "ls", "--json").json["dead"] == 0
-    assert redrive(*come, stdin=lines(MOVED)).json["imported"] == 0, "it succeeded since"
+    assert redrive(*come, stdin=lines(MOVED)).json["imported"] == 0, (
+        "it succeeded since"
+    )

@@ -52,7 +52,15 @@ def run(*command: str | Path, **environment: str) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with wheel and sdist, as a release has them."""
     output = tmp_path_factory.mktemp("dist")
-    command = [BUILD / "python", "-m", "tools.package", "--home", HOME, "--output", output]
+    command = [
+        BUILD / "python",
+        "-m",
+        "tools.package",
+        "--home",
+        HOME,
+        "--output",
+        output,
+    ]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return output
 
@@ -88,14 +96,18 @@ def metadata(wheel: Path) -> Message:
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     """Each file byte for byte: code, SQL, the console's pages, what the demo and quickstart use."""
-    there = {name: text for name, text in held(wheel).items() if ".dist-info/" not in name}
+    there = {
+        name: text for name, text in held(wheel).items() if ".dist-info/" not in name
+    }
     expected = ours()
 
     assert there.keys() == expected.keys()
     assert [name for name in there if there[name] != expected[name]] == []
-    assert {"redrive/py.typed", "redrive/sql/roles.sql", "redrive/quickstart/.gitignore"} <= set(
-        there
-    )
+    assert {
+        "redrive/py.typed",
+        "redrive/sql/roles.sql",
+        "redrive/quickstart/.gitignore",
+    } <= set(there)
 
 
 def test_the_sdist_is_enough_to_build_from_and_has_no_tests(built: Path) -> None:
@@ -103,8 +115,16 @@ def test_the_sdist_is_enough_to_build_from_and_has_no_tests(built: Path) -> None
     with tarfile.open(built / f"redrive-{VERSION}.tar.gz") as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
 
-    assert {"LICENSE", "CHANGELOG.md", "README.md", "pyproject.toml", "PKG-INFO"} <= names
-    assert [n for n in names if n.startswith(("tests", "tools", "bench", ".ci", ".github"))] == []
+    assert {
+        "LICENSE",
+        "CHANGELOG.md",
+        "README.md",
+        "pyproject.toml",
+        "PKG-INFO",
+    } <= names
+    assert [
+        n for n in names if n.startswith(("tests", "tools", "bench", ".ci", ".github"))
+    ] == []
 
 
 def test_the_registry_would_take_it(built: Path) -> None:
@@ -132,7 +152,12 @@ def interpreter(python: str) -> Path | None:
     usual = shutil.which(name)
     managed = (Path.home() / ".pyenv" / "versions").glob(f"*/bin/{name}")
     for path in (*([Path(usual)] if usual else []), *managed):
-        if subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode == 0:
+        if (
+            subprocess.run(
+                [path, "-c", ""], check=False, capture_output=True
+            ).returncode
+            == 0
+        ):
             return path
     return None
 
@@ -149,7 +174,15 @@ def alone(request: pytest.FixtureRequest, wheel: Path):
         pytest.skip(f"no Python {request.param} is here")
     with tempfile.TemporaryDirectory(prefix="redrive_tests_") as environment:
         run(UV, "venv", "--quiet", "--clear", "--python", python, environment)
-        run(UV, "pip", "install", "--quiet", "--python", f"{environment}/bin/python", wheel)
+        run(
+            UV,
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            f"{environment}/bin/python",
+            wheel,
+        )
         yield Path(environment, "bin")
 
 

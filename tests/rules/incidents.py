@@ -46,7 +46,9 @@ def draw(chance: random.Random) -> Drawn:
         "amount": round(chance.lognormvariate(4, 1.2), 2),
         "quantity": chance.randrange(1, 12),
         "express": chance.random() < 0.3,
-        "items": [{"sku": f"s{chance.randrange(500)}"} for _ in range(chance.randrange(1, 9))],
+        "items": [
+            {"sku": f"s{chance.randrange(500)}"} for _ in range(chance.randrange(1, 9))
+        ],
         "channel": chance.choice(("web", "app", "shop")),
         "iban": f"{chance.choice(('DE', 'FR', 'XK'))}{chance.randrange(10**12):012}",
         "password": f"p{chance.randrange(10**9)}",
@@ -122,7 +124,9 @@ INCIDENTS = (
         _long_list,
     ),
     Incident(
-        "a node: node-7", lambda job, _: job["place"]["node"] == "node-7", frozenset({"node"})
+        "a node: node-7",
+        lambda job, _: job["place"]["node"] == "node-7",
+        frozenset({"node"}),
     ),
     Incident(
         "a version: 1.5.0",
@@ -141,17 +145,23 @@ INCIDENTS = (
     ),
     Incident(
         "two together: `country` is US and `express`",
-        lambda job, _: job["payload"]["customer"]["country"] == "US" and job["payload"]["express"],
+        lambda job, _: (
+            job["payload"]["customer"]["country"] == "US" and job["payload"]["express"]
+        ),
         frozenset({"payload.customer.country", "payload.express"}),
     ),
     Incident(
         "two together: node-7 and `currency` is USD",
-        lambda job, _: job["place"]["node"] == "node-7" and job["payload"]["currency"] == "USD",
+        lambda job, _: (
+            job["place"]["node"] == "node-7" and job["payload"]["currency"] == "USD"
+        ),
         frozenset({"node", "payload.currency"}),
     ),
     Incident(
         "a value that one in five dies of: `currency` is USD",
-        lambda job, chance: job["payload"]["currency"] == "USD" and chance.random() < 0.2,
+        lambda job, chance: (
+            job["payload"]["currency"] == "USD" and chance.random() < 0.2
+        ),
         frozenset({"payload.currency"}),
     ),
     Incident(
@@ -190,7 +200,9 @@ class Outcome(NamedTuple):
     findings: list[Finding]
 
 
-def stage(incident: Incident, size: int, seed: int) -> tuple[list[Observed], list[Base]]:
+def stage(
+    incident: Incident, size: int, seed: int
+) -> tuple[list[Observed], list[Base]]:
     """The jobs that died, and those that succeeded meanwhile."""
     chance = random.Random(f"{incident.name} {size} {seed}")
     dead: list[Drawn] = []
@@ -205,7 +217,9 @@ def stage(incident: Incident, size: int, seed: int) -> tuple[list[Observed], lis
         if len(dead) >= size and len(succeeded) >= SUCCEEDED:
             break
     by_hour = len({int(job["at"] // DAY) for job in dead}) >= MIN_DAYS
-    mine, others = ([observed(job, by_hour=by_hour) for job in some] for some in (dead, succeeded))
+    mine, others = (
+        [observed(job, by_hour=by_hour) for job in some] for some in (dead, succeeded)
+    )
     return mine, [Base("succeeded", others)]
 
 
@@ -237,7 +251,9 @@ def verdict(incident: Incident, outcome: Outcome) -> str:
     return "later" if is_in else "wrong"
 
 
-def tally(incident: Incident, size: int, seeds: Sequence[int] = range(SEEDS)) -> dict[str, int]:
+def tally(
+    incident: Incident, size: int, seeds: Sequence[int] = range(SEEDS)
+) -> dict[str, int]:
     """How often each verdict was reached."""
     found = dict.fromkeys(("right", "later", "missed", "wrong"), 0)
     for seed in seeds:

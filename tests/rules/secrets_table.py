@@ -19,7 +19,10 @@ KEYS = _read("keys").split()
 
 OTHER_KEYS = _read("other_keys").split()
 
-TEXTS = [line.replace("\\r", "\r").replace("\\n", "\n") for line in _read("texts").splitlines()]
+TEXTS = [
+    line.replace("\\r", "\r").replace("\\n", "\n")
+    for line in _read("texts").splitlines()
+]
 
 _WORD = "aB3dE6gH9jK2mN5pQ8sT1vW4xY7zA0cD" * 4
 _HEX = "0a1b2c3d4e5f60718293a4b5c6d7e8f9" * 4
@@ -28,7 +31,10 @@ _UPPER = "A2B3C4D5E6F7G2H3" * 4
 CREDENTIALS = [
     *(f"gh{kind}_{_WORD[:36]}" for kind in "pousr"),
     f"github_pat_{_WORD[:22]}_{_WORD[:59]}",
-    *(f"gl{kind}-{_WORD[:20]}" for kind in ("pat", "dt", "rt", "cbt", "ptt", "ft", "soat")),
+    *(
+        f"gl{kind}-{_WORD[:20]}"
+        for kind in ("pat", "dt", "rt", "cbt", "ptt", "ft", "soat")
+    ),
     *(f"{kind}{_UPPER[:16]}" for kind in ("AKIA", "ASIA", "ABIA", "ACCA", "A3TX")),
     f"AIza{_WORD[:35]}",
     f"ya29.{_WORD[:60]}",

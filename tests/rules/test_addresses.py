@@ -24,7 +24,9 @@ OUTWARD = """
 def test_an_inward_address_is_allowed_by_its_network_alone(address: str):
     """S7: loopback, link-local, private, shared, metadata, however they are written."""
     assert not is_allowed(address, [])
-    assert not is_allowed(address, [ip_network("203.0.113.0/24"), ip_network("3fff::/20")])
+    assert not is_allowed(
+        address, [ip_network("203.0.113.0/24"), ip_network("3fff::/20")]
+    )
     assert is_allowed(address, [ip_network(address.partition("%")[0])])
 
 

@@ -65,7 +65,9 @@ def handlers(started: list[str]) -> Handlers:
     async def told(payload: dict[str, Any]) -> None:
         started.append("on_expired")
 
-    @jobs.handle("mail", policy=Policy(max_attempts=2), depends_on=["smtp"], on_expired=told)
+    @jobs.handle(
+        "mail", policy=Policy(max_attempts=2), depends_on=["smtp"], on_expired=told
+    )
     async def mail(payload: dict[str, Any]) -> None:
         started.append("mail")
 
@@ -82,9 +84,15 @@ def handlers(started: list[str]) -> Handlers:
         ({"kind": "mail", "extras": EXPIRED}, Reason.EXPIRED),
         ({"kind": "nobody.knows.it", "extras": EXPIRED}, Reason.EXPIRED),
         ({"kind": "mail", "attempt": 3}, Reason.ATTEMPTS_EXHAUSTED),
-        ({"kind": "mail", "payload": '{"$redrive": {"k": "k1"}}'}, Reason.UNDECRYPTABLE),
+        (
+            {"kind": "mail", "payload": '{"$redrive": {"k": "k1"}}'},
+            Reason.UNDECRYPTABLE,
+        ),
         ({"kind": "mail", "payload": "["}, Reason.INVALID_PAYLOAD),
-        ({"kind": "mail", "extras": '{"headers": {"a": 1e999}}'}, Reason.INVALID_PAYLOAD),
+        (
+            {"kind": "mail", "extras": '{"headers": {"a": 1e999}}'},
+            Reason.INVALID_PAYLOAD,
+        ),
     ],
 )
 def test_a_job_that_must_not_start_dies_before_its_handler_runs(
@@ -115,7 +123,9 @@ def test_a_job_for_a_newer_runner_is_given_back(
     assert started == []
 
 
-@pytest.mark.parametrize("job", [{"kind": "nobody.knows.it"}, {"kind": "mail", "extras": NEWER}])
+@pytest.mark.parametrize(
+    "job", [{"kind": "nobody.knows.it"}, {"kind": "mail", "extras": NEWER}]
+)
 def test_it_is_offered_ever_more_rarely(handlers: Handlers, job: dict[str, Any]):
     """C11: about as long as it has waited, and never much more than an hour."""
     delays = []
@@ -181,7 +191,10 @@ def _targets(home: Path, count: int) -> Targets:
         file.write_text(f"# ours\nwhsec_{_key(n)}\n")
         headers = {"Authorization": f"Bearer token-of-{n}", "X-Shop": "the-best-shop"}
         found[f"to.{n}"] = Target(
-            url="http://shop.example", headers=headers, signing_key_file=file, max_attempts=1
+            url="http://shop.example",
+            headers=headers,
+            signing_key_file=file,
+            max_attempts=1,
         )
     return Targets(allowed_hosts=["shop.example"], targets=found)
 
@@ -209,5 +222,7 @@ def test_what_a_runner_was_given_is_in_no_failure(tmp_path: Path, count: int):
         return [text for text in said if text not in settlement.failure.message]
 
     assert hidden("to.one") == said[:4]
-    assert hidden("tell") == said[: 4 if count == 2 else 2], "66 are too many to seek in each"
+    assert hidden("tell") == said[: 4 if count == 2 else 2], (
+        "66 are too many to seek in each"
+    )
     assert _key(1) not in repr(target)

@@ -101,7 +101,9 @@ def test_of_a_set_that_fails_always_only_the_canaries_run() -> None:
     assert tried.seen.said == "3 of 3 died again, more than 10%"
 
 
-@given(st.integers(0, 2**32), st.integers(1, 30), st.sampled_from([None, 0.5, 5.0, 500.0]))
+@given(
+    st.integers(0, 2**32), st.integers(1, 30), st.sampled_from([None, 0.5, 5.0, 500.0])
+)
 def test_what_a_third_of_dies_again_aborts_within_the_number_promised(
     seed: int, canaries: int, rate: float | None
 ) -> None:
@@ -122,12 +124,16 @@ def test_a_share_below_the_limit_goes_through(seed: int) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 100, 2_500, 30_000])
-@pytest.mark.parametrize(("limit", "one_in"), [(0.1, 33), (0.1, 12), (0.01, 200), (0.3, 4)])
+@pytest.mark.parametrize(
+    ("limit", "one_in"), [(0.1, 33), (0.1, 12), (0.01, 200), (0.3, 4)]
+)
 def test_c28_a_share_below_the_limit_goes_through_however_many_end_at_once(
     step: int, limit: float, one_in: int
 ) -> None:
     """3 % of 30,000 died again: it aborted after 1,533, for `the latest hundred` were 1,520."""
-    seen = queue(matched=30_000, abort_share=limit, canaries=0, state=State.RUNNING).seen
+    seen = queue(
+        matched=30_000, abort_share=limit, canaries=0, state=State.RUNNING
+    ).seen
     for ended in range(step, 30_001, step):
         looked = replace(
             seen,
@@ -142,7 +148,9 @@ def test_c28_a_share_below_the_limit_goes_through_however_many_end_at_once(
 
 
 @given(
-    st.integers(0, 2**32), st.sampled_from([0.01, 0.1, 0.3]), st.sampled_from([None, 50.0, 900.0])
+    st.integers(0, 2**32),
+    st.sampled_from([0.01, 0.1, 0.3]),
+    st.sampled_from([None, 50.0, 900.0]),
 )
 def test_c28_what_turns_bad_stops_early_however_many_end_at_once(
     seed: int, limit: float, rate: float | None
@@ -150,7 +158,9 @@ def test_c28_what_turns_bad_stops_early_however_many_end_at_once(
     """Three times the limit die from the 10,000th on: the next look or two notice it."""
     chance = random.Random(seed)
     bad = {n for n in range(10_000, 100_000) if chance.random() < min(1.0, 3 * limit)}
-    tried = queue(lambda n: n in bad, matched=100_000, rate=rate, abort_share=limit, canaries=0)
+    tried = queue(
+        lambda n: n in bad, matched=100_000, rate=rate, abort_share=limit, canaries=0
+    )
 
     assert tried.run() is State.ABORTED
     at_once = IN_FLIGHT if rate is None else rate * 5
@@ -197,7 +207,9 @@ def test_a_healthy_campaign_keeps_its_rate_across_a_pause(rate: float) -> None:
 
 def most_in_a_second(due: list[float]) -> int:
     """The most that are due within any one second."""
-    return max((bisect_left(due, at + 0.999) - n for n, at in enumerate(due)), default=0)
+    return max(
+        (bisect_left(due, at + 0.999) - n for n, at in enumerate(due)), default=0
+    )
 
 
 LATE = st.floats(0.0, 60.0) | st.floats(0.0, 0.5) | st.floats(0.0, 3.0)
@@ -268,7 +280,10 @@ def test_what_does_not_end_stops_the_feed() -> None:
             {"wanted_breakers": {"smtp": "closed"}, "breakers": {"smtp": "open"}},
             "breaker smtp is open, not closed",
         ),
-        ({"wanted_breakers": {"smtp": "closed"}}, "breaker smtp is unknown, not closed"),
+        (
+            {"wanted_breakers": {"smtp": "closed"}},
+            "breaker smtp is unknown, not closed",
+        ),
         ({"breakers": {"smtp": "open"}}, "breaker smtp is open"),
         (
             {"wanted_version": ">=1.4", "versions": ["1.3", "1.4"]},
@@ -300,7 +315,9 @@ def test_it_begins_once_all_holds() -> None:
 
 
 def test_a_breaker_that_opens_meanwhile_aborts_it() -> None:
-    running = queue(state=State.RUNNING, place=500, fed=500, ended=500, breakers={"smtp": "open"})
+    running = queue(
+        state=State.RUNNING, place=500, fed=500, ended=500, breakers={"smtp": "open"}
+    )
 
     assert next_step(running.seen).state is State.ABORTED
     assert next_step(running.seen).said == "breaker smtp is open"
@@ -323,7 +340,9 @@ def test_it_holds_back_while_others_wait_longer_than_when_it_began() -> None:
 
     assert next_step(replace(seen, others_late=14.0)).feed > 0
     assert (held.state, held.feed, held.held_since) == (State.RAMP, 0, 100.0)
-    assert held.said == "a ready job of its queues has waited for 14 s, 4 s when it began"
+    assert (
+        held.said == "a ready job of its queues has waited for 14 s, 4 s when it began"
+    )
     assert next_step(replace(seen, others_late=14.1, canaries=0)).feed > 0
     longer = replace(seen, others_late=20.0, now=130.0, held_since=100.0)
     assert next_step(longer).held_since == 100.0
@@ -356,7 +375,9 @@ def test_what_does_not_go_on_stays_as_it_is(state: State) -> None:
 
 
 def test_it_is_done_when_all_have_ended() -> None:
-    seen = queue(state=State.RUNNING, matched=5, place=5, fed=5, ended=4, in_flight=1).seen
+    seen = queue(
+        state=State.RUNNING, matched=5, place=5, fed=5, ended=4, in_flight=1
+    ).seen
 
     assert next_step(seen).state is State.RAMP
     assert next_step(replace(seen, ended=5, in_flight=0)).state is State.DONE
@@ -370,8 +391,12 @@ def test_a_cancelled_canary_holds_nothing_up() -> None:
 
 
 def test_what_a_chunk_leaves_out_is_still_to_go() -> None:
-    assert Step(State.RUNNING, 700, 10.0).at_most(500, 100.0) == Step(State.RUNNING, 500, 8.0)
-    assert Step(State.RUNNING, 7, 10.0).at_most(500, None) == Step(State.RUNNING, 7, 10.0)
+    assert Step(State.RUNNING, 700, 10.0).at_most(500, 100.0) == Step(
+        State.RUNNING, 500, 8.0
+    )
+    assert Step(State.RUNNING, 7, 10.0).at_most(500, None) == Step(
+        State.RUNNING, 7, 10.0
+    )
 
 
 def test_what_is_no_version_is_not_among_them() -> None:

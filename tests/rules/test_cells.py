@@ -32,14 +32,19 @@ def test_neither_order_nor_another_cell_moves_a_key(key: str, cells: list[str]) 
 
     assert cell_of(key, cells) == before
     assert cell_of(key, {*cells, "sa"}) in {before, "sa"}
-    assert cell_of(key, [name for name in cells if name != "ap"]) == before or before == "ap"
+    assert (
+        cell_of(key, [name for name in cells if name != "ap"]) == before
+        or before == "ap"
+    )
 
 
 def test_a_new_cell_takes_its_share_from_all_others() -> None:
     keys = [f"customer-{n}" for n in range(4000)]
     before = [cell_of(key, CELLS) for key in keys]
     moved = [
-        old for key, old in zip(keys, before, strict=True) if cell_of(key, (*CELLS, "sa")) == "sa"
+        old
+        for key, old in zip(keys, before, strict=True)
+        if cell_of(key, (*CELLS, "sa")) == "sa"
     ]
 
     assert [1233 < before.count(cell) < 1433 for cell in CELLS] == [True] * 3
@@ -64,8 +69,16 @@ def test_a_file_of_cells_is_read(tmp_path: Path) -> None:
         (tmp_path / file).write_text(json.dumps(lines))
         eu, us = read(tmp_path / file)
 
-        assert (eu.name, eu.address.read(), eu.address.role) == ("eu", "host=eu", "redrive_viewer")
-        assert (us.name, us.address.read(), us.address.role) == ("us", lines[1]["url"], None)
+        assert (eu.name, eu.address.read(), eu.address.role) == (
+            "eu",
+            "host=eu",
+            "redrive_viewer",
+        )
+        assert (us.name, us.address.read(), us.address.role) == (
+            "us",
+            lines[1]["url"],
+            None,
+        )
         assert "p4ss" not in repr(us)
 
 
@@ -90,7 +103,10 @@ URL = 'url: "postgresql://u:p4ss@h/d"'
         ),
         (f"- {{name: eu, {URL}}}\n- {{name: eu, {URL}}}", "two cells are named eu"),
         ("- {name: eu}", "cell eu must have either url or url_file"),
-        (f"- {{name: eu, {URL}, url_file: x}}", "cell eu must have either url or url_file"),
+        (
+            f"- {{name: eu, {URL}, url_file: x}}",
+            "cell eu must have either url or url_file",
+        ),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_without_a_url(
@@ -108,7 +124,9 @@ def test_a_file_that_is_wrong_is_refused_without_a_url(
 
 def test_what_a_cell_points_to_is_refused_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "cells.json"
-    path.write_text('[{"name": "eu", "url": "host=h bogus=p4ss"}, {"name": "us", "url_file": "x"}]')
+    path.write_text(
+        '[{"name": "eu", "url": "host=h bogus=p4ss"}, {"name": "us", "url_file": "x"}]'
+    )
     said: list[str] = []
     for cell in ("eu", "us", "ap", None):
         with pytest.raises(SettingsError) as refused:
@@ -120,7 +138,9 @@ def test_what_a_cell_points_to_is_refused_by_its_name(tmp_path: Path) -> None:
         f"REDRIVE_DATABASES: cell us: url_file is {tmp_path / 'x'}; it cannot be"
     )
     assert said[2] == "there is no cell 'ap' in REDRIVE_DATABASES; there are: eu, us"
-    assert said[3].endswith("has several cells; name one by --cell or REDRIVE_CELL: eu, us")
+    assert said[3].endswith(
+        "has several cells; name one by --cell or REDRIVE_CELL: eu, us"
+    )
     assert "p4ss" not in "".join(said)
 
 

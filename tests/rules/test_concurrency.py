@@ -12,7 +12,8 @@ from redrive.rules.scheduling.concurrency import check_templates, of_rate, per_s
 
 
 @pytest.mark.parametrize(
-    "template", ["emails", "customer:{customer_id}", "a:{order.shop}-{tenant}", "a.b_c-d:x"]
+    "template",
+    ["emails", "customer:{customer_id}", "a:{order.shop}-{tenant}", "a.b_c-d:x"],
 )
 def test_a_handler_may_have_such_a_limit(template: str) -> None:
     assert check_templates([template]) == (template,)
@@ -38,7 +39,8 @@ def test_any_other_is_refused_when_it_is_declared(templates: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "jobs"), [("20/1m", 1 / 3), ("100/s", 100.0), ("5/24h", 5 / 86_400), ("0.5/s", 0.5)]
+    ("text", "jobs"),
+    [("20/1m", 1 / 3), ("100/s", 100.0), ("5/24h", 5 / 86_400), ("0.5/s", 0.5)],
 )
 def test_a_rate_is_jobs_in_a_time(text: str, jobs: float) -> None:
     assert per_second(text) == pytest.approx(jobs)

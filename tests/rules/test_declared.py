@@ -17,15 +17,23 @@ from redrive import Handlers
         ({"upgrade": []}, "upgrade must be functions by version"),
         ({"on_expired": "late"}, "on_expired must be a function, not 'late'"),
         ({"on_cancelled": "late"}, "on_cancelled must be a function"),
-        ({"schedule": "@daily"}, "schedule must be a Schedule, or a list of them, not '@daily'"),
+        (
+            {"schedule": "@daily"},
+            "schedule must be a Schedule, or a list of them, not '@daily'",
+        ),
         ({"schedule": ["@daily"]}, "schedule must be a Schedule, or a list of them"),
-        ({"keep_result": "1d"}, "keep_result must be a timedelta or a number of seconds, not '1d'"),
+        (
+            {"keep_result": "1d"},
+            "keep_result must be a timedelta or a number of seconds, not '1d'",
+        ),
         ({"sample": "no"}, "sample must be True or False, not 'no'"),
         ({"heal": True}, "heal must be a Heal, not True"),
         ({"validate": "yes"}, "validate must be a function"),
     ],
 )
-def test_a_value_of_a_wrong_type_is_refused_by_its_field(wrong: dict[str, Any], said: str):
+def test_a_value_of_a_wrong_type_is_refused_by_its_field(
+    wrong: dict[str, Any], said: str
+):
     """A text alone was read by its letters: `secret="password"` hid nothing."""
     with pytest.raises(ValueError) as refused:
         Handlers().handle("mail.send", **wrong)
@@ -34,10 +42,13 @@ def test_a_value_of_a_wrong_type_is_refused_by_its_field(wrong: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"threshold": "5"}, {"window": "10"}, {"cooldown": None}, {"threshold": 0}]
+    "wrong",
+    [{"threshold": "5"}, {"window": "10"}, {"cooldown": None}, {"threshold": 0}],
 )
 def test_a_breaker_of_what_is_no_number_is_refused(wrong: dict[str, Any]):
-    with pytest.raises(ValueError, match=r"breaker\('smtp'\): .* must be numbers above 0"):
+    with pytest.raises(
+        ValueError, match=r"breaker\('smtp'\): .* must be numbers above 0"
+    ):
         Handlers().breaker("smtp", **wrong)
 
 
@@ -53,7 +64,10 @@ def test_two_handlers_of_a_kind_are_named_by_module_and_line():
     with pytest.raises(ValueError, match="has a handler already") as refused:
         jobs.every("@daily", kind="report")(send)
 
-    name, here = test_two_handlers_of_a_kind_are_named_by_module_and_line.__name__, __name__
+    name, here = (
+        test_two_handlers_of_a_kind_are_named_by_module_and_line.__name__,
+        __name__,
+    )
     assert str(refused.value) == (
         f"kind 'report' has a handler already: {here}.{name}.<locals>.report (line {first});"
         f" now comes {here}.{name}.<locals>.send (line {send.__code__.co_firstlineno})"

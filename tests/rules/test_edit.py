@@ -15,7 +15,9 @@ values = st.recursive(
     | st.booleans()
     | st.integers(-(2**70), 2**70)
     | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner)
+    ),
     max_leaves=8,
 )
 payloads = st.dictionaries(st.text(max_size=3), values, max_size=4)
@@ -28,17 +30,35 @@ payloads = st.dictionaries(st.text(max_size=3), values, max_size=4)
         ("{}", 'patch: must be a list of operations, as [{"op": "replace"'),
         ("[]", "patch: must be a list of operations"),
         ("[1]", "patch[0]: must be an object with op and path"),
-        ('[{"op": "set", "path": "/a"}]', "patch[0].op: must be one of add, remove, replace"),
-        ('[{"op": "append", "path": "/a", "value": "x"}]', "patch[0].op: must be one of"),
+        (
+            '[{"op": "set", "path": "/a"}]',
+            "patch[0].op: must be one of add, remove, replace",
+        ),
+        (
+            '[{"op": "append", "path": "/a", "value": "x"}]',
+            "patch[0].op: must be one of",
+        ),
         ('[{"op": ["add"], "path": "/a"}]', "patch[0].op: must be one of"),
         ('[{"op": "add", "path": "/a"}]', "patch[0]: add needs value"),
         ('[{"op": "remove"}]', "patch[0]: remove needs path"),
         ('[{"op": "move", "path": "/a"}]', "patch[0]: move needs from"),
-        ('[{"op": "add", "path": "a", "value": 1}]', "patch[0].path: must be a JSON Pointer"),
-        ('[{"op": "add", "path": 3, "value": 1}]', "patch[0].path: must be a JSON Pointer"),
-        ('[{"op": "copy", "from": "~2", "path": "/a"}]', "patch[0].from: must be a JSON Pointer"),
+        (
+            '[{"op": "add", "path": "a", "value": 1}]',
+            "patch[0].path: must be a JSON Pointer",
+        ),
+        (
+            '[{"op": "add", "path": 3, "value": 1}]',
+            "patch[0].path: must be a JSON Pointer",
+        ),
+        (
+            '[{"op": "copy", "from": "~2", "path": "/a"}]',
+            "patch[0].from: must be a JSON Pointer",
+        ),
         ('[{"op": "add", "path": "/a", "value": NaN}]', "patch: is not valid JSON"),
-        ('[{"op": "add", "path": "/a", "value": "\udc80"}]', "patch: is not valid JSON"),
+        (
+            '[{"op": "add", "path": "/a", "value": "\udc80"}]',
+            "patch: is not valid JSON",
+        ),
         ("[" * 5000, "patch: is not valid JSON"),
         ('["' + "x" * 300_000 + '"]', "patch: at most 262144 bytes"),
     ],
@@ -53,7 +73,10 @@ def test_a_bad_patch_is_refused_by_name(text: str, said: str):
 @pytest.mark.parametrize(
     ("patch", "made"),
     [
-        ('[{"op": "replace", "path": "/b", "value": 2.50}]', PRECISE.replace("1.10", "2.50")),
+        (
+            '[{"op": "replace", "path": "/b", "value": 2.50}]',
+            PRECISE.replace("1.10", "2.50"),
+        ),
         ('[{"op": "test", "path": "/b", "value": 1.1}]', PRECISE),
         ('[{"op": "copy", "from": "/b", "path": "/c"}]', PRECISE[:-1] + ',"c":1.10}'),
     ],
@@ -76,16 +99,22 @@ def test_what_an_edit_does_not_name_keeps_every_digit(patch: str, made: str):
         '{"op": "remove", "path": ""}',
     ],
 )
-def test_where_an_operation_does_not_apply_it_is_named_without_its_value(operation: str):
+def test_where_an_operation_does_not_apply_it_is_named_without_its_value(
+    operation: str,
+):
     payload = {"s": "other", "l": [1]}
-    patch = edit.read_patch(f'[{{"op": "add", "path": "/new", "value": 1}}, {operation}]')
+    patch = edit.read_patch(
+        f'[{{"op": "add", "path": "/new", "value": 1}}, {operation}]'
+    )
     with pytest.raises(edit.NotApplicable) as caught:
         edit.apply(patch, payload)
 
     assert str(caught.value).startswith("operation 1 of the patch does not apply: ")
     assert "canary" not in str(caught.value)
     assert "other" not in str(caught.value)
-    assert payload == {"s": "other", "l": [1]}, "a patch applies as a whole or not at all"
+    assert payload == {"s": "other", "l": [1]}, (
+        "a patch applies as a whole or not at all"
+    )
 
 
 def test_a_patch_makes_the_same_of_each_payload():
@@ -102,9 +131,18 @@ def test_a_patch_makes_the_same_of_each_payload():
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
-        ('[{"op": "replace", "path": "", "value": [1]}]', "payload: must be an object, not list"),
-        ('[{"op": "add", "path": "/a", "value": 1e400}]', "payload: number outside the range"),
-        ('[{"op": "add", "path": "/a", "value": "\\u0000"}]', "payload.a: contains the character"),
+        (
+            '[{"op": "replace", "path": "", "value": [1]}]',
+            "payload: must be an object, not list",
+        ),
+        (
+            '[{"op": "add", "path": "/a", "value": 1e400}]',
+            "payload: number outside the range",
+        ),
+        (
+            '[{"op": "add", "path": "/a", "value": "\\u0000"}]',
+            "payload.a: contains the character",
+        ),
         (
             '[{"op": "add", "path": "/a", "value": ' + "[" * 70 + "]" * 70 + "}]",
             "payload: nested deeper than 64 levels",
@@ -153,7 +191,9 @@ def test_a_secret_that_was_not_shown_stays_what_it_is():
     ],
 )
 def test_what_stands_in_the_place_of_a_secret_is_never_written(typed: dict, where: str):
-    with pytest.raises(InvalidJob, match=f"{where}.*: \\[redacted\\] stands for a value"):
+    with pytest.raises(
+        InvalidJob, match=f"{where}.*: \\[redacted\\] stands for a value"
+    ):
         edit.difference(SHOWN, typed)
 
 

@@ -38,7 +38,9 @@ JSON = st.recursive(
 
 
 @given(plain=st.binary(max_size=300), where=st.lists(st.text(), max_size=4))
-def test_what_is_sealed_opens_with_any_keyring_that_has_its_key(plain: bytes, where: list[str]):
+def test_what_is_sealed_opens_with_any_keyring_that_has_its_key(
+    plain: bytes, where: list[str]
+):
     envelope = json.loads(json.dumps(RING.seal(plain, *where)))
 
     assert RING.open(envelope, *where) == plain
@@ -50,7 +52,9 @@ def test_what_is_sealed_opens_with_any_keyring_that_has_its_key(plain: bytes, wh
 
 @settings(max_examples=40)
 @given(message=st.text(), detail=st.dictionaries(st.text(), JSON))
-def test_a_failure_keeps_only_in_clear_where_it_happened(message: str, detail: dict[str, Any]):
+def test_a_failure_keeps_only_in_clear_where_it_happened(
+    message: str, detail: dict[str, Any]
+):
     known = {"environment": "production", "traceparent": "00-1"}
     record = {
         "error_class": "E",
@@ -65,7 +69,9 @@ def test_a_failure_keeps_only_in_clear_where_it_happened(message: str, detail: d
     assert sealed["message"] == "[encrypted]"
     opened = RING.open_record(sealed["detail"], "failure", 7, 3)
     assert opened["message"] == message
-    assert opened["detail"] == {k: v for k, v in detail.items() if k not in encryption.IN_CLEAR}
+    assert opened["detail"] == {
+        k: v for k, v in detail.items() if k not in encryption.IN_CLEAR
+    }
 
 
 def _sealed() -> tuple[dict[str, Any], dict[str, str]]:
@@ -84,9 +90,18 @@ BROKEN: dict[str, tuple[Any, str]] = {
         lambda e: e[MARK].update(k="k9"),
         "encrypted with key k9, which is not configured here",
     ),
-    "another key": (lambda e: e[MARK].update(k="k2"), "with key k2, but it was changed"),
-    "a key that is no text": (lambda e: e[MARK].update(k=[SECRET]), "in an unknown form"),
-    "a key that is no id": (lambda e: e[MARK].update(k=SECRET * 9), "in an unknown form"),
+    "another key": (
+        lambda e: e[MARK].update(k="k2"),
+        "with key k2, but it was changed",
+    ),
+    "a key that is no text": (
+        lambda e: e[MARK].update(k=[SECRET]),
+        "in an unknown form",
+    ),
+    "a key that is no id": (
+        lambda e: e[MARK].update(k=SECRET * 9),
+        "in an unknown form",
+    ),
     "no key": (lambda e: e[MARK].pop("k"), "in an unknown form"),
     "no nonce": (lambda e: e[MARK].pop("n"), "changed, cut short or moved"),
     "an empty nonce": (lambda e: e[MARK].update(n=""), "changed, cut short or moved"),
@@ -95,14 +110,23 @@ BROKEN: dict[str, tuple[Any, str]] = {
         lambda e: e[MARK].update(c=e[MARK]["c"][:-4]),
         "changed, cut short or moved",
     ),
-    "an empty ciphertext": (lambda e: e[MARK].update(c=""), "changed, cut short or moved"),
-    "a ciphertext that is a number": (lambda e: e[MARK].update(c=7), "changed, cut short or moved"),
+    "an empty ciphertext": (
+        lambda e: e[MARK].update(c=""),
+        "changed, cut short or moved",
+    ),
+    "a ciphertext that is a number": (
+        lambda e: e[MARK].update(c=7),
+        "changed, cut short or moved",
+    ),
     "a ciphertext that is no base64": (
         lambda e: e[MARK].update(c="é!"),
         "changed, cut short or moved",
     ),
     "a list for an envelope": (lambda e: e.update({MARK: [1]}), "in an unknown form"),
-    "a text for an envelope": (lambda e: e.update({MARK: SECRET}), "in an unknown form"),
+    "a text for an envelope": (
+        lambda e: e.update({MARK: SECRET}),
+        "in an unknown form",
+    ),
 }
 
 
@@ -134,7 +158,10 @@ def test_a_payload_opens_in_its_own_job_only():
     envelope, headers = _sealed()
     _, others = _sealed()
 
-    assert open_payload(RING, envelope, CHARGE, headers) == json.dumps({"card": SECRET}).encode()
+    assert (
+        open_payload(RING, envelope, CHARGE, headers)
+        == json.dumps({"card": SECRET}).encode()
+    )
     for whose, found in (
         (CHARGE, others),
         (CHARGE._replace(kind="refund"), headers),
@@ -166,7 +193,9 @@ def test_releases_read_each_others_payloads():
     assert open_payload(RING, old, CHARGE, {MARK: "salt"}) == b"{}"
 
     envelope, headers = RING.seal_payload(b"{}", CHARGE)
-    assert RING.open(envelope, "payload", "charge", headers[MARK]) == b"{}", "as it read them"
+    assert RING.open(envelope, "payload", "charge", headers[MARK]) == b"{}", (
+        "as it read them"
+    )
 
 
 RECORD = {"message": SECRET, "detail": {}}
@@ -195,11 +224,15 @@ def test_releases_read_each_others_records():
     assert RING.open_record(bound, "failure", 7, 3) == RECORD
     with pytest.raises(Undecryptable, match="for another delivery: it was moved"):
         RING.open_record(bound, "failure", 7, 4)
-    assert RECORD.items() <= json.loads(RING.open(bound, "failure", "7")).items(), "as it read them"
+    assert RECORD.items() <= json.loads(RING.open(bound, "failure", "7")).items(), (
+        "as it read them"
+    )
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o777, 0o666])
-def test_a_keyring_that_others_may_read_or_change_is_refused(tmp_path, monkeypatch, mode: int):
+def test_a_keyring_that_others_may_read_or_change_is_refused(
+    tmp_path, monkeypatch, mode: int
+):
     """S10: of a mounted Secret, 0440 and root's, the group may read; all else is a mistake."""
     path = tmp_path / "keys"
     path.write_text(f"k1 {KEY}")
@@ -220,7 +253,16 @@ def test_a_keyring_that_others_may_read_or_change_is_refused(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", SEALED, SEALED + '"k": 1e999}}', SEALED * 5_000, "[]", '{"$redrive": null}']
+    "text",
+    [
+        "",
+        "{",
+        SEALED,
+        SEALED + '"k": 1e999}}',
+        SEALED * 5_000,
+        "[]",
+        '{"$redrive": null}',
+    ],
 )
 def test_a_text_that_is_no_envelope_is_refused_like_one(text: str):
     with pytest.raises(Undecryptable, match="in an unknown form"):
@@ -230,7 +272,10 @@ def test_a_text_that_is_no_envelope_is_refused_like_one(text: str):
 def test_a_keyring_is_read_in_order():
     text = f"# ours\n\n  new {OTHER}  \nold\t{KEY}\n"
 
-    assert list(read_keys(text, "X").items()) == [("new", b"\2" * 32), ("old", b"\1" * 32)]
+    assert list(read_keys(text, "X").items()) == [
+        ("new", b"\2" * 32),
+        ("old", b"\1" * 32),
+    ]
 
 
 REFUSED = {

@@ -15,21 +15,27 @@ from redrive.rules.payloads.escape import escaped, escaped_lines
 
 UNSEEN = "\N{COMBINING GRAPHEME JOINER}\N{HANGUL FILLER}\N{VARIATION SELECTOR-17}\ufe0f\uffa0"
 HOSTILE = (
-    "a\x00\x1b[31m\x7f\x9b2J\u202egnp.exe\u2066\u200b\u2060\ufeff\xad\u2028\U000e0041" + UNSEEN
+    "a\x00\x1b[31m\x7f\x9b2J\u202egnp.exe\u2066\u200b\u2060\ufeff\xad\u2028\U000e0041"
+    + UNSEEN
 )
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def _harmless(text: str) -> bool:
     return not any(
-        unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"} or character in UNSEEN
+        unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+        or character in UNSEEN
         for character in text
     )
 
 
 def test_every_character_of_the_categories_is_spelled_out():
     """S19: of this Python's Unicode; C0, C1, bidirectional, zero-width."""
-    found = [chr(code) for code in range(sys.maxunicode + 1) if not _harmless(escaped(chr(code)))]
+    found = [
+        chr(code)
+        for code in range(sys.maxunicode + 1)
+        if not _harmless(escaped(chr(code)))
+    ]
 
     assert found == []
 
@@ -69,7 +75,9 @@ def test_no_output_passes_them_on(capsys: pytest.CaptureFixture[str]):
         record.exc_info = sys.exc_info()
 
     printed = capsys.readouterr().out
-    logged = [formatter.format(record) for formatter in (JsonFormatter(), ConsoleFormatter())]
+    logged = [
+        formatter.format(record) for formatter in (JsonFormatter(), ConsoleFormatter())
+    ]
 
     assert all(map(_harmless, printed.split("\n")))
     assert all(_harmless(line) for text in logged for line in text.split("\n"))

@@ -20,26 +20,35 @@ from redrive.rules.dead_letters.explain import (
 from redrive.rules.payloads.facts import UNREAD, Mark
 from tests.rules.incidents import INCIDENTS, Incident, run, verdict
 
-KNOWN = [incident for incident in INCIDENTS if not incident.name.startswith("not looked for")]
+KNOWN = [
+    incident for incident in INCIDENTS if not incident.name.startswith("not looked for")
+]
 
 
 @pytest.mark.parametrize("incident", KNOWN, ids=lambda incident: incident.name)
 def test_the_cause_of_an_incident_is_named_first(incident: Incident) -> None:
     """And where there is none, nothing stands out; docs/explain.md has the whole table."""
-    assert [verdict(incident, run(incident, 40, seed)) for seed in (0, 1)] == ["right", "right"]
+    assert [verdict(incident, run(incident, 40, seed)) for seed in (0, 1)] == [
+        "right",
+        "right",
+    ]
 
 
 def jobs(count: int, since: int = 0, **facts: Any) -> list[Observed]:
     """Jobs whose facts are values, or functions of their number."""
     return [
-        Observed({name: f(n) if callable(f) else f for name, f in facts.items()}, float(n))
+        Observed(
+            {name: f(n) if callable(f) else f for name, f in facts.items()}, float(n)
+        )
         for n in range(since, since + count)
     ]
 
 
 def explained(mine: list[Observed], *bases: Base) -> list[tuple[str, Mark, str]]:
     return [
-        (c.field, c.value, c.test) for finding in explain(mine, bases) for c in finding.conditions
+        (c.field, c.value, c.test)
+        for finding in explain(mine, bases)
+        for c in finding.conditions
     ]
 
 
@@ -47,10 +56,17 @@ def test_fisher_agrees_with_the_definition() -> None:
     def exact(n: int, of: int, base_n: int, base_of: int) -> float:
         met, total = n + base_n, of + base_of
         return sum(
-            math.comb(of, k) * math.comb(base_of, met - k) for k in range(n, min(of, met) + 1)
+            math.comb(of, k) * math.comb(base_of, met - k)
+            for k in range(n, min(of, met) + 1)
         ) / math.comb(total, met)
 
-    for table in [(3, 4, 1, 4), (0, 5, 0, 9), (5, 5, 0, 20), (7, 10, 30, 40), (40, 40, 40, 40)]:
+    for table in [
+        (3, 4, 1, 4),
+        (0, 5, 0, 9),
+        (5, 5, 0, 20),
+        (7, 10, 30, 40),
+        (40, 40, 40, 40),
+    ]:
         assert fisher(*table) == pytest.approx(exact(*table), rel=1e-9)
     assert fisher(3, 4, 1, 4) == pytest.approx(17 / 70)  # the lady tasting tea
     assert fisher(2000, 2000, 0, 200) < 1e-100
@@ -58,7 +74,9 @@ def test_fisher_agrees_with_the_definition() -> None:
 
 def test_g_is_the_information_in_the_table() -> None:
     assert g_test(10, 20, 15, 30) == pytest.approx(0.0)
-    assert g_test(10, 10, 0, 10) == pytest.approx(2 * 20 * math.log(2))  # one bit for each job
+    assert g_test(10, 10, 0, 10) == pytest.approx(
+        2 * 20 * math.log(2)
+    )  # one bit for each job
 
 
 def test_few_jobs_are_no_ground_for_anything() -> None:
@@ -113,7 +131,9 @@ def test_a_secret_is_told_apart_by_its_absence_alone() -> None:
 
 def test_two_fields_are_named_where_neither_explains_it_alone() -> None:
     mine = jobs(40, a=1, b=1, c=lambda n: n % 2)
-    others = jobs(200, a=lambda n: n % 2, b=lambda n: n // 2 % 2, c=lambda n: n // 4 % 2)
+    others = jobs(
+        200, a=lambda n: n % 2, b=lambda n: n // 2 % 2, c=lambda n: n // 4 % 2
+    )
     others = [o for o in others if not (o.facts["a"] == 1 and o.facts["b"] == 1)]
 
     (best, *_) = explain(mine, [Base("succeeded", others)])
@@ -143,8 +163,14 @@ def test_values_are_not_mixed_up_with_those_of_other_types() -> None:
         (Condition("a", Test.AT_MOST, 0.5), "have a <= 0.5"),
     ],
 )
-def test_a_finding_is_a_sentence_with_its_counts(condition: Condition, said: str) -> None:
-    finding = shown(Finding((condition,), 312, 312, "succeeded", 0, 200, 1e-9), {"#1": "XAU"})
+def test_a_finding_is_a_sentence_with_its_counts(
+    condition: Condition, said: str
+) -> None:
+    finding = shown(
+        Finding((condition,), 312, 312, "succeeded", 0, 200, 1e-9), {"#1": "XAU"}
+    )
 
     assert sentence(finding) == f"312 of 312 {said}; 0 of 200 that succeeded do"
-    assert finding | {"share": 1.0, "base_share": 0.0, "n": 312, "base_n": 200} == finding
+    assert (
+        finding | {"share": 1.0, "base_share": 0.0, "n": 312, "base_n": 200} == finding
+    )

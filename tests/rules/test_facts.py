@@ -39,7 +39,9 @@ def test_texts_are_digests_that_are_equal_where_the_texts_are() -> None:
         ("Bearer abcdefghijklmnop0123456789", "?secret", "secret"),
     ],
 )
-def test_what_is_not_compared_says_what_it_is(value: Any, mark: Any, type_: str) -> None:
+def test_what_is_not_compared_says_what_it_is(
+    value: Any, mark: Any, type_: str
+) -> None:
     found = of({"a": value})["payload.a"]
     assert (found, type_of(found)) == (mark, type_)
 
@@ -61,7 +63,9 @@ def test_secrets_are_hidden_by_name_declaration_and_value() -> None:
 
 
 def test_lists_are_compared_by_length_and_maps_by_id_not_at_all() -> None:
-    found = of({"items": [{"sku": "s"}] * 3, "by_id": {"c12345": 1, "ann@example.com": 2}})
+    found = of(
+        {"items": [{"sku": "s"}] * 3, "by_id": {"c12345": 1, "ann@example.com": 2}}
+    )
     assert found == {"payload.items[]": 3}
 
 

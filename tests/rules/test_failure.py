@@ -72,7 +72,9 @@ class RaisingProperties(Exception):
 
 
 class OddAnswers(Exception):
-    response = type("R", (), {"status_code": "404", "headers": {"Retry-After": "soon"}})()
+    response = type(
+        "R", (), {"status_code": "404", "headers": {"Retry-After": "soon"}}
+    )()
     sqlstate = 40001
     errors = 7
     status = 10**400
@@ -201,7 +203,10 @@ def test_causes_groups_and_frames_are_bounded_but_there():
     stack = describe(recursion(), "kind")
 
     assert [len(f.detail["causes"]) for f in (deep, wide)] == [MAX_CAUSES, MAX_CAUSES]
-    assert [c["error_class"] for c in around.detail["causes"]] == ["KeyError", "OSError"]
+    assert [c["error_class"] for c in around.detail["causes"]] == [
+        "KeyError",
+        "OSError",
+    ]
     assert 1 <= len(stack.detail["stack"]) <= MAX_FRAMES
 
 
@@ -253,7 +258,9 @@ LEAKS = {
 
 
 @pytest.mark.parametrize("name", LEAKS)
-def test_values_that_drivers_and_validators_put_into_their_text_are_not_recorded(name: str):
+def test_values_that_drivers_and_validators_put_into_their_text_are_not_recorded(
+    name: str,
+):
     error = LEAKS[name]()
     wrapper = RuntimeError("while saving")
     wrapper.__cause__ = error
@@ -275,9 +282,15 @@ def test_locals_and_arguments_are_not_recorded():
 MESSAGES = [
     lambda dice: f"order {dice.randint(1, 10**9)} is in an odd state",
     lambda dice: f"user {uuid.UUID(int=dice.getrandbits(128))} not found",
-    lambda dice: f"cannot reach https://host-{dice.randint(1, 99)}.example/{dice.random()}",
-    lambda dice: f"no such file: '/data/{dice.getrandbits(64):x}/{dice.randint(1, 999)}.csv'",
-    lambda dice: f"object at 0x{dice.getrandbits(48):x} is locked by {dice.getrandbits(32):08x}",
+    lambda dice: (
+        f"cannot reach https://host-{dice.randint(1, 99)}.example/{dice.random()}"
+    ),
+    lambda dice: (
+        f"no such file: '/data/{dice.getrandbits(64):x}/{dice.randint(1, 999)}.csv'"
+    ),
+    lambda dice: (
+        f"object at 0x{dice.getrandbits(48):x} is locked by {dice.getrandbits(32):08x}"
+    ),
 ]
 
 
@@ -319,14 +332,24 @@ def test_normalising_ends_soon_and_twice_is_once(text: str):
 
     assert time.process_time() - began < 0.2
     assert (
-        describe(ValueError(text), "k").fingerprint == describe(ValueError(text), "k").fingerprint
+        describe(ValueError(text), "k").fingerprint
+        == describe(ValueError(text), "k").fingerprint
     )
     assert isinstance(once, str)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["'" * 500, "a" * 500, "/" * 500, "0" * 500, "a@" * 250, "x://" * 125, "-" * 500, "a1" * 250],
+    [
+        "'" * 500,
+        "a" * 500,
+        "/" * 500,
+        "0" * 500,
+        "a@" * 250,
+        "x://" * 125,
+        "-" * 500,
+        "a1" * 250,
+    ],
 )
 def test_normalising_is_not_slow_for_texts_made_to_be(text: str):
     began = time.process_time()
@@ -346,7 +369,11 @@ def test_clean_text_is_bounded_and_free_of_control_characters(text: str, limit: 
 
 def test_a_made_up_failure_is_a_record_too():
     failure = made_up(
-        "RunnerLost", "its process died: signal 9\0", Category.LOST, "kind", exit="signal 9"
+        "RunnerLost",
+        "its process died: signal 9\0",
+        Category.LOST,
+        "kind",
+        exit="signal 9",
     )
 
     assert isinstance(failure, Failure)
@@ -377,8 +404,16 @@ def test_a_number_is_a_number_whatever_its_form(number: str):
     )
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**30), 10**30))
+@given(
+    st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**30), 10**30)
+)
 def test_every_number_that_python_writes_is_one_placeholder(number: float):
     """C21."""
-    for text in (str(number), repr(number), f"{number:,}", f"{number:e}", f"{number:.2f}"):
+    for text in (
+        str(number),
+        repr(number),
+        f"{number:,}",
+        f"{number:e}",
+        f"{number:.2f}",
+    ):
         assert normalise(f"expected {text}, got less") == "expected <n>, got less"

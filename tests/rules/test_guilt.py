@@ -26,7 +26,18 @@ FAILED = (DeadLetter, Retry)
 def _held(attempt: int = 1, deliveries: int = 1, extras: str | None = None) -> Held:
     batch, now = Batch(1, ["default"]), datetime.now(UTC)
     return Held(
-        1, deliveries, attempt, "k", "{}", extras, 1, now, "default", batch, Claim(1, 1, 1), 0.0
+        1,
+        deliveries,
+        attempt,
+        "k",
+        "{}",
+        extras,
+        1,
+        now,
+        "default",
+        batch,
+        Claim(1, 1, 1),
+        0.0,
     )
 
 
@@ -37,9 +48,9 @@ def test_nobody_dies_of_a_process_that_others_were_in(
     """C3: whatever its losses and attempts; max_attempts=1 was dead at once."""
     policy = Policy(max_attempts=most, max_losses=max_losses)
 
-    assert decide_loss(Claimed("k", attempt, losses=losses), LOST, policy, alone=False) == Retry(
-        0.0, LOST, losses=1, refund=True
-    )
+    assert decide_loss(
+        Claimed("k", attempt, losses=losses), LOST, policy, alone=False
+    ) == Retry(0.0, LOST, losses=1, refund=True)
 
 
 @given(attempt=COUNT, losses=st.integers(0, 200), most=COUNT, max_losses=COUNT)
@@ -47,7 +58,9 @@ def test_whoever_was_alone_in_the_process_killed_it(
     attempt: int, losses: int, most: int, max_losses: int
 ):
     policy = Policy(max_attempts=most, max_losses=max_losses)
-    verdict = decide_loss(Claimed("k", attempt, losses=losses), LOST, policy, alone=True)
+    verdict = decide_loss(
+        Claimed("k", attempt, losses=losses), LOST, policy, alone=True
+    )
 
     if losses + 1 >= max_losses:
         assert verdict == DeadLetter(Reason.KILLED_WORKER, LOST, losses=1)
@@ -66,13 +79,15 @@ def test_whoever_was_alone_in_the_process_killed_it(
     ],
     ids=["a neighbour hung", "killed by us", "had ended"],
 )
-def test_an_innocent_of_a_dead_runner_gets_its_last_attempt_back(crash: Crash, was_running: bool):
+def test_an_innocent_of_a_dead_runner_gets_its_last_attempt_back(
+    crash: Crash, was_running: bool
+):
     """C3: one with max_attempts=1 was dead, or a suspect."""
     held = _held(extras='{"max_attempts": 1}')
 
-    assert decide_crash(held, crash, KnownKinds(), {}, was_running=was_running) == Release(
-        "neighbour_killed"
-    )
+    assert decide_crash(
+        held, crash, KnownKinds(), {}, was_running=was_running
+    ) == Release("neighbour_killed")
 
 
 def test_what_a_handler_calls_secret_is_known_of_its_job_whatever_became_of_its_process():
@@ -83,10 +98,14 @@ def test_what_a_handler_calls_secret_is_known_of_its_job_whatever_became_of_its_
         decide_crash(_held(), crash, kinds, {}, was_running=True)
         for crash in (Crash(-9, 1, killed_for=frozenset({1})), Crash(-9, running=2))
     ]
-    details = [{"detail": end.failure.detail} for end in found if isinstance(end, FAILED)]
+    details = [
+        {"detail": end.failure.detail} for end in found if isinstance(end, FAILED)
+    ]
 
     assert [declared_secret([one]) for one in details] == [{"memo"}] * 2
-    assert declared_secret([*details, {"detail": {}}]) == {"memo"}, "a lost worker said nothing"
+    assert declared_secret([*details, {"detail": {}}]) == {"memo"}, (
+        "a lost worker said nothing"
+    )
 
 
 @given(after=st.floats(0, 1e6), ahead=st.integers(0, 10**9), jitter=st.floats(0, 1))
@@ -94,12 +113,21 @@ def test_suspects_that_there_is_no_room_for_come_back_in_bounded_time(
     after: float, ahead: int, jitter: float
 ):
     """C4: they were kept, and more than 20 of them ended all claiming."""
-    assert after + 0.5 <= put_off_suspect("suspect", after, ahead, jitter).delay <= after + 450
+    assert (
+        after + 0.5
+        <= put_off_suspect("suspect", after, ahead, jitter).delay
+        <= after + 450
+    )
 
 
 @pytest.mark.parametrize(
     ("deliveries", "refunds", "is_refunded"),
-    [(1, None, True), (60, 3, True), (60, MAX_REFUNDS - 1, True), (21, MAX_REFUNDS, False)],
+    [
+        (1, None, True),
+        (60, 3, True),
+        (60, MAX_REFUNDS - 1, True),
+        (21, MAX_REFUNDS, False),
+    ],
 )
 def test_only_refunds_of_breakers_count_against_a_job(
     deliveries: int, refunds: int | None, is_refunded: bool

@@ -38,8 +38,17 @@ JAVA = """java.lang.IllegalStateException: no such customer
 @pytest.mark.parametrize(
     ("stack", "found"),
     [
-        (PYTHON, [("trace.py", "trace_task", 451, False), ("mail.py", "send", 12, True)]),
-        (RUBY, [("processor.rb", "execute_job", 202, False), ("mail.rb", "send", 12, True)]),
+        (
+            PYTHON,
+            [("trace.py", "trace_task", 451, False), ("mail.py", "send", 12, True)],
+        ),
+        (
+            RUBY,
+            [
+                ("processor.rb", "execute_job", 202, False),
+                ("mail.rb", "send", 12, True),
+            ],
+        ),
         (NODE, [("queue.js", "Consumer.run", 7, False), ("mail.js", "send", 12, True)]),
         (JAVA, [("Mail.java", "com.shop.Mail.send", 12, True)]),
         ("it broke", []),
@@ -66,7 +75,13 @@ def test_what_is_not_told_has_a_default():
 def test_what_is_told_is_kept():
     letter = read(
         LETTER
-        | {"queue": "mail", "reason": "gave_up", "category": "auth", "attempts": 25, "source_id": 7}
+        | {
+            "queue": "mail",
+            "reason": "gave_up",
+            "category": "auth",
+            "attempts": 25,
+            "source_id": 7,
+        }
         | {"died_at": "2026-03-01T12:00Z", "created_at": 1_772_300_000.5}
         | {"headers": {"a": 1}, "stack": PYTHON.splitlines()},
         "sidekiq",
@@ -82,10 +97,16 @@ def test_what_is_told_is_kept():
 
 def test_failures_alike_are_one_group_and_others_are_not():
     def group(**told: Any) -> str:
-        return read(LETTER | {"error_class": "ValueError", **told}, "x").failure.fingerprint
+        return read(
+            LETTER | {"error_class": "ValueError", **told}, "x"
+        ).failure.fingerprint
 
-    alike = {group(message=f"no such customer: {n}", stack=PYTHON) for n in (17, 1 << 40)}
-    moved = group(message="no such customer: 17", stack=PYTHON.replace("releases/42", "43"))
+    alike = {
+        group(message=f"no such customer: {n}", stack=PYTHON) for n in (17, 1 << 40)
+    }
+    moved = group(
+        message="no such customer: 17", stack=PYTHON.replace("releases/42", "43")
+    )
     others = {
         group(message="no such account: 17", stack=PYTHON),
         group(message="no such customer: 17"),
@@ -114,7 +135,10 @@ def test_no_secret_of_it_is_kept():
     secret = "hunter2-and-more"
     letter = read(
         {"kind": "a", "payload": {"password": secret}, "message": f"refused: {secret}"}
-        | {"error_class": f"E{secret}", "stack": f'File "/x/{secret}", line 1, in {secret}'},
+        | {
+            "error_class": f"E{secret}",
+            "stack": f'File "/x/{secret}", line 1, in {secret}',
+        },
         "x",
     )
 
@@ -150,7 +174,9 @@ def test_no_secret_of_it_is_kept():
         ({"source_id": ""}, "source_id", "1 to 255 characters"),
     ],
 )
-def test_what_cannot_be_is_named_with_its_rule(told: dict[str, Any], path: str, rule: str):
+def test_what_cannot_be_is_named_with_its_rule(
+    told: dict[str, Any], path: str, rule: str
+):
     with pytest.raises(InvalidJob) as caught:
         read(LETTER | told, "x")
 

@@ -59,7 +59,9 @@ def _validation_error() -> ValidationError:
 def _answered(status: int, **headers: str) -> httpx.HTTPStatusError:
     request = httpx.Request("POST", "http://shop.example/")
     response = httpx.Response(
-        status, headers={k.replace("_", "-"): v for k, v in headers.items()}, request=request
+        status,
+        headers={k.replace("_", "-"): v for k, v in headers.items()},
+        request=request,
     )
     return httpx.HTTPStatusError(f"{status}", request=request, response=response)
 
@@ -82,14 +84,18 @@ def test_a_class_of_the_table_has_its_category_whatever_inherits_from_it(
     name: str, expected: Category
 ):
     assert category_of(Evidence((name, "builtins.Exception"), "")) is expected
-    assert category_of(Evidence(("app.Its", name, "builtins.Exception"), "")) is expected
+    assert (
+        category_of(Evidence(("app.Its", name, "builtins.Exception"), "")) is expected
+    )
 
 
 @pytest.mark.parametrize(
     ("status", "expected"),
     [*BY_STATUS.items(), *((s, Category.TRANSIENT) for s in range(500, 600))],
 )
-def test_a_status_of_the_table_has_its_category_whatever_the_class(status: int, expected: Category):
+def test_a_status_of_the_table_has_its_category_whatever_the_class(
+    status: int, expected: Category
+):
     assert category_of(Evidence(("builtins.TypeError",), "", status)) is expected
 
 
@@ -158,7 +164,9 @@ def test_sqlstates_that_people_meet(code: str, expected: str):
         (OSError(28, "disk full"), "other"),
         (ExceptionGroup("two", [TypeError(), TimeoutError()]), "other"),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else value,
+    ids=lambda value: (
+        type(value).__name__ if isinstance(value, BaseException) else value
+    ),
 )
 def test_exceptions_that_people_meet(error: BaseException, expected: str):
     assert _category(error) == expected
@@ -175,7 +183,13 @@ def test_exceptions_that_people_meet(error: BaseException, expected: str):
 )
 @pytest.mark.parametrize(
     ("status", "expected"),
-    [(400, "invalid"), (401, "auth"), (404, "missing"), (429, "throttled"), (503, "transient")],
+    [
+        (400, "invalid"),
+        (401, "auth"),
+        (404, "missing"),
+        (429, "throttled"),
+        (503, "transient"),
+    ],
 )
 def test_a_status_is_read_off_the_exceptions_of_the_common_libraries(
     make: Any, status: int, expected: str
@@ -188,7 +202,10 @@ def test_the_sqlstate_of_an_error_that_sqlalchemy_wraps_is_read():
 
     wrapped = OperationalError("select 1", {}, psycopg.errors.SerializationFailure("x"))
 
-    assert (_category(wrapped), evidence_of(wrapped, "").sqlstate) == ("transient", "40001")
+    assert (_category(wrapped), evidence_of(wrapped, "").sqlstate) == (
+        "transient",
+        "40001",
+    )
 
 
 class Hostile(Exception):
@@ -238,7 +255,10 @@ RULE_CASES = [
     (Rule(status={404}, then=Category.AUTH), (Category.TRANSIENT, None)),
     (Rule(sqlstate="40", then=Category.BUG), (Category.BUG, None)),
     (Rule(sqlstate="40002", then=Category.BUG), (Category.TRANSIENT, None)),
-    (Rule(message=r"quota .* exceeded", then=Category.THROTTLED), (Category.THROTTLED, None)),
+    (
+        Rule(message=r"quota .* exceeded", then=Category.THROTTLED),
+        (Category.THROTTLED, None),
+    ),
     (Rule(message="^exceeded", then=Category.THROTTLED), (Category.TRANSIENT, None)),
     (Rule(Refused, status=521, then="give_up"), (Category.TRANSIENT, None)),
     (
@@ -258,7 +278,11 @@ def test_a_rule_holds_when_all_that_it_says_matches(rule: Rule, expected: Any):
 
 
 def test_the_first_rule_that_matches_holds():
-    rules = [Rule(status=1, then="cancel"), Rule(then=Category.AUTH), Rule(then="cancel")]
+    rules = [
+        Rule(status=1, then="cancel"),
+        Rule(then=Category.AUTH),
+        Rule(then="cancel"),
+    ]
     assert judge(NOTHING, rules) == (Category.AUTH, None)
 
 
@@ -319,28 +343,44 @@ def _what(ending: Any) -> str:
 def test_what_follows_from_a_category(
     category: str, attempt: int, verdict: str | None, expected: str
 ):
-    what = _what(decide(Claimed("k", attempt), _failure(category, verdict=verdict), Policy(), 0.5))
+    what = _what(
+        decide(
+            Claimed("k", attempt), _failure(category, verdict=verdict), Policy(), 0.5
+        )
+    )
 
     assert what == expected or (
         expected == "dead" and what in {"not_retryable", "attempts_exhausted"}
     )
 
 
-@pytest.mark.parametrize("category", ["auth", "missing", "bug", "invalid", "other", "transient"])
+@pytest.mark.parametrize(
+    "category", ["auth", "missing", "bug", "invalid", "other", "transient"]
+)
 def test_attempts_can_be_said_for_each_category(category: str):
     policy = Policy(max_attempts=9, attempts={category: 3}, same_failure_limit=99)
 
-    ends = [_what(decide(Claimed("k", n), _failure(category), policy, 0.5)) for n in (1, 2, 3)]
+    ends = [
+        _what(decide(Claimed("k", n), _failure(category), policy, 0.5))
+        for n in (1, 2, 3)
+    ]
 
     assert ends[:2] == ["retry", "retry"]
     assert ends[2] != "retry"
 
 
 def test_backoffs_can_be_said_for_each_category():
-    policy = Policy(backoff=1, backoff_cap=8, backoffs={"throttled": (timedelta(seconds=30), 900)})
+    policy = Policy(
+        backoff=1, backoff_cap=8, backoffs={"throttled": (timedelta(seconds=30), 900)}
+    )
 
     assert [delay(policy, n, 1.0) for n in (1, 2, 3, 4, 5)] == [1, 2, 4, 8, 8]
-    assert [delay(policy, n, 1.0, Category.THROTTLED) for n in (1, 2, 6, 7)] == [30, 60, 900, 900]
+    assert [delay(policy, n, 1.0, Category.THROTTLED) for n in (1, 2, 6, 7)] == [
+        30,
+        60,
+        900,
+        900,
+    ]
 
 
 @given(
@@ -353,7 +393,9 @@ def test_backoffs_can_be_said_for_each_category():
 def test_a_wait_lies_between_0_and_the_cap_at_any_attempt(
     attempt: int, jitter: float, base: float, more: float, category: Category
 ):
-    policy = Policy(backoff=base, backoff_cap=base + more, backoffs={"throttled": (base / 2, base)})
+    policy = Policy(
+        backoff=base, backoff_cap=base + more, backoffs={"throttled": (base / 2, base)}
+    )
     cap = base if category is Category.THROTTLED else base + more
 
     assert 0 <= delay(policy, attempt, jitter, category) <= cap
@@ -379,22 +421,38 @@ def test_the_same_failure_three_times_in_a_row_ends_it():
     def after(streak: int, fingerprint: str) -> str:
         return _what(
             decide(
-                Claimed("k", 3, streak=streak, fingerprint=fingerprint), _failure(), Policy(), 0.5
+                Claimed("k", 3, streak=streak, fingerprint=fingerprint),
+                _failure(),
+                Policy(),
+                0.5,
             )
         )
 
-    assert [after(1, "f"), after(2, "f"), after(2, "g")] == ["retry", "same_failure", "retry"]
+    assert [after(1, "f"), after(2, "f"), after(2, "g")] == [
+        "retry",
+        "same_failure",
+        "retry",
+    ]
 
 
 def test_a_job_whose_window_ends_before_its_next_attempt_has_expired():
     policy = Policy(backoff=10, backoff_cap=10)
 
-    assert _what(decide(Claimed("k", 1, expires_in=4.9), _failure(), policy, 0.5)) == "expired"
-    assert _what(decide(Claimed("k", 1, expires_in=5.1), _failure(), policy, 0.5)) == "retry"
+    assert (
+        _what(decide(Claimed("k", 1, expires_in=4.9), _failure(), policy, 0.5))
+        == "expired"
+    )
+    assert (
+        _what(decide(Claimed("k", 1, expires_in=5.1), _failure(), policy, 0.5))
+        == "retry"
+    )
     assert (
         _what(
             decide(
-                Claimed("k", 1, expires_in=60), _failure("throttled", retry_after=60.0), policy, 0.5
+                Claimed("k", 1, expires_in=60),
+                _failure("throttled", retry_after=60.0),
+                policy,
+                0.5,
             )
         )
         == "expired"
@@ -415,7 +473,10 @@ def test_what_the_other_side_asks_for_is_never_undercut(
 ):
     policy = Policy(max_attempts=2**31 - 1, attempts=dict.fromkeys(Category, 2**32))
     ending = decide(
-        Claimed("k", attempt, 2**32), _failure(category, retry_after=asked), policy, jitter
+        Claimed("k", attempt, 2**32),
+        _failure(category, retry_after=asked),
+        policy,
+        jitter,
     )
 
     assert isinstance(ending, settlement.Retry)
@@ -425,8 +486,12 @@ def test_what_the_other_side_asks_for_is_never_undercut(
 def test_jobs_that_were_throttled_together_come_back_one_by_one():
     """C22: all of them returned in the instant that Retry-After named."""
     failure = _failure(Category.THROTTLED, retry_after=120.0)
-    endings = [decide(Claimed("k", 3), failure, Policy(backoff=4), n / 10) for n in range(10)]
-    delays = [ending.delay for ending in endings if isinstance(ending, settlement.Retry)]
+    endings = [
+        decide(Claimed("k", 3), failure, Policy(backoff=4), n / 10) for n in range(10)
+    ]
+    delays = [
+        ending.delay for ending in endings if isinstance(ending, settlement.Retry)
+    ]
 
     assert delays == [120.0 + 16.0 * n / 10 for n in range(10)]
 
@@ -455,7 +520,8 @@ def test_a_retry_after_is_read_or_ignored(text: str | None, expected: float | No
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
 @pytest.mark.parametrize(
-    "shape", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"]
+    "shape",
+    ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"],
 )
 def test_a_date_of_each_of_the_three_forms_is_read_in_any_zone(
     shape: str, zone: str, monkeypatch: pytest.MonkeyPatch
@@ -465,7 +531,9 @@ def test_a_date_of_each_of_the_three_forms_is_read_in_any_zone(
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        wait = read_retry_after((datetime.now(UTC) + timedelta(seconds=90)).strftime(shape))
+        wait = read_retry_after(
+            (datetime.now(UTC) + timedelta(seconds=90)).strftime(shape)
+        )
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -480,12 +548,18 @@ def test_a_date_of_each_of_the_three_forms_is_read_in_any_zone(
         _answered(429, retry_after="40"),
         _answered(
             503,
-            retry_after=format_datetime(datetime.now(UTC) + timedelta(hours=20), usegmt=True),
+            retry_after=format_datetime(
+                datetime.now(UTC) + timedelta(hours=20), usegmt=True
+            ),
         ),
         type(
             "E",
             (Exception,),
-            {"response": SimpleNamespace(status_code=429, headers={"retry-after": "40"})},
+            {
+                "response": SimpleNamespace(
+                    status_code=429, headers={"retry-after": "40"}
+                )
+            },
         )(),
         type("E", (Exception,), {"status": 429, "headers": {"Retry-After": "40"}})(),
     ],
@@ -525,14 +599,17 @@ def test_a_retry_asked_for_counts_as_an_attempt():
     ) == settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, _failure())
 
 
-@pytest.mark.parametrize(("ahead", "spread"), [(1, 5), (500, 5), (2_000, 20), (1_000_000, 300)])
+@pytest.mark.parametrize(
+    ("ahead", "spread"), [(1, 5), (500, 5), (2_000, 20), (1_000_000, 300)]
+)
 def test_jobs_behind_a_breaker_come_back_when_it_may_close_and_a_hundred_a_second(
     ahead: int, spread: float
 ):
     releases = [put_off("mail", 10.0, 5.0, ahead, jitter) for jitter in (0.0, 0.5, 1.0)]
 
     assert releases == [
-        settlement.Release("breaker mail", 10.0 + spread * jitter) for jitter in (0.0, 0.5, 1.0)
+        settlement.Release("breaker mail", 10.0 + spread * jitter)
+        for jitter in (0.0, 0.5, 1.0)
     ]
     assert put_off("mail", -1.0, 5.0, ahead, 0.0).delay == 0.0
 
@@ -561,22 +638,42 @@ def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"timeout": "30"}, r"timeout='30'\): must be a timedelta or a number of seconds"),
-        ({"timeout": True}, r"timeout=True\): must be a timedelta or a number of seconds"),
+        (
+            {"timeout": "30"},
+            r"timeout='30'\): must be a timedelta or a number of seconds",
+        ),
+        (
+            {"timeout": True},
+            r"timeout=True\): must be a timedelta or a number of seconds",
+        ),
         ({"backoff": "2"}, r"backoff='2'\): must be a timedelta"),
         ({"backoff_cap": None}, r"backoff_cap=None\): must be a timedelta"),
         ({"max_attempts": "5"}, r"max_attempts='5'\): must be a whole number"),
         ({"max_attempts": 2.5}, r"max_attempts=2.5\): must be a whole number"),
         ({"max_losses": None}, r"max_losses=None\): must be a whole number"),
-        ({"same_failure_limit": "3"}, r"same_failure_limit='3'\): must be a whole number"),
+        (
+            {"same_failure_limit": "3"},
+            r"same_failure_limit='3'\): must be a whole number",
+        ),
         ({"rules": Rule(status=500)}, r"rules=Rule\(.*\): must be a list of Rule"),
         ({"rules": ["give_up"]}, r"rules=\['give_up'\]\): must be a list of Rule"),
-        ({"attempts": {"auth": "4"}}, r"attempts=.*: must be whole numbers by category"),
+        (
+            {"attempts": {"auth": "4"}},
+            r"attempts=.*: must be whole numbers by category",
+        ),
         ({"attempts": 4}, r"attempts=4\): must be whole numbers by category"),
-        ({"backoffs": {"throttled": 30}}, r"backoffs=.*: must be \(backoff, backoff_cap\)"),
-        ({"backoffs": {"throttled": ("30", 900)}}, r"backoffs=.*: must be \(backoff, backoff_cap"),
+        (
+            {"backoffs": {"throttled": 30}},
+            r"backoffs=.*: must be \(backoff, backoff_cap\)",
+        ),
+        (
+            {"backoffs": {"throttled": ("30", 900)}},
+            r"backoffs=.*: must be \(backoff, backoff_cap",
+        ),
     ],
 )
-def test_a_value_of_a_wrong_type_is_refused_by_its_field(wrong: dict[str, Any], said: str):
+def test_a_value_of_a_wrong_type_is_refused_by_its_field(
+    wrong: dict[str, Any], said: str
+):
     with pytest.raises(ValueError, match=r"Policy\(" + said):
         Policy(**wrong)

@@ -62,7 +62,11 @@ REFUSED = {
     "65 deep": (nested(65), "payload", "deeper than 64"),
     "100000 deep": (nested(100_000), "payload", "deeper than 64"),
     "too big": ({"a": "x" * MAX_PAYLOAD_BYTES}, "payload", "at most 262144"),
-    "too big in bytes": ({"a": "ü" * (MAX_PAYLOAD_BYTES // 2)}, "payload", "at most 262144"),
+    "too big in bytes": (
+        {"a": "ü" * (MAX_PAYLOAD_BYTES // 2)},
+        "payload",
+        "at most 262144",
+    ),
     "list": ([1], "payload", "must be an object, not list"),
     "text": ("{}", "payload", "must be an object, not str"),
     "number": (7, "payload", "must be an object, not int"),
@@ -93,9 +97,9 @@ def test_what_just_fits_is_taken():
     ]
 
     for payload in taken:
-        assert json.loads(check_job({"kind": "kind", "payload": payload})["payload"]) == json.loads(
-            json.dumps(payload)
-        )
+        assert json.loads(
+            check_job({"kind": "kind", "payload": payload})["payload"]
+        ) == json.loads(json.dumps(payload))
 
 
 FIELDS = {
@@ -128,7 +132,9 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [(f, v) for f, values in FIELDS.items() for v in values], ids=repr
+    ("field", "value"),
+    [(f, v) for f, values in FIELDS.items() for v in values],
+    ids=repr,
 )
 def test_a_field_out_of_its_range_is_refused_by_name(field: str, value: Any):
     with pytest.raises(InvalidJob) as refused:
@@ -157,7 +163,9 @@ def test_a_job_of_a_batch_cannot_be_replaced():
     job = {"kind": "kind", "unique_for": timedelta(hours=1), "unique_by": ("a", "b")}
 
     assert check_job(job | {"batch": 1})["unique_by"] == ["a", "b"]
-    assert check_job(job | {"on_conflict": "replace", "delay": timedelta(0)})["delay"] == 0
+    assert (
+        check_job(job | {"on_conflict": "replace", "delay": timedelta(0)})["delay"] == 0
+    )
     with pytest.raises(InvalidJob, match="on_conflict: a job of a batch"):
         check_job(job | {"on_conflict": "replace", "batch": 1})
 
@@ -165,7 +173,8 @@ def test_a_job_of_a_batch_cannot_be_replaced():
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
     ),
     max_leaves=12,
 )

@@ -42,7 +42,9 @@ def _raise() -> None:
 
 @pytest.fixture
 def raised() -> logging.LogRecord:
-    record = logging.LogRecord("redrive.x", logging.ERROR, "", 0, "a request failed", (), None)
+    record = logging.LogRecord(
+        "redrive.x", logging.ERROR, "", 0, "a request failed", (), None
+    )
     try:
         _raise()
     except RuntimeError:
@@ -58,13 +60,18 @@ def test_no_traceback_has_a_secret_of_a_message_or_of_a_local(
     text = formatter({OTHER}).format(raised)
 
     assert "RuntimeError: no answer to password=[redacted]" in text
-    assert "because OSError: cannot use Connection(password=[redacted]) of [redacted]" in text
+    assert (
+        "because OSError: cannot use Connection(password=[redacted]) of [redacted]"
+        in text
+    )
     assert "in _raise" in text
     assert CANARY not in text
     assert OTHER not in text
 
 
-def test_library_frames_are_dimmed_where_there_are_colours(raised: logging.LogRecord) -> None:
+def test_library_frames_are_dimmed_where_there_are_colours(
+    raised: logging.LogRecord,
+) -> None:
     assert raised.exc_info
     try:
         json.loads("{")
@@ -80,7 +87,9 @@ def test_library_frames_are_dimmed_where_there_are_colours(raised: logging.LogRe
 
 def test_a_message_of_several_lines_cannot_pass_for_lines_of_the_log() -> None:
     record = logging.LogRecord("redrive.x", logging.INFO, "", 0, "retried", (), None)
-    record.failure = describe(ValueError("first\n12:00:00.000 error   forged"), "k").record()
+    record.failure = describe(
+        ValueError("first\n12:00:00.000 error   forged"), "k"
+    ).record()
 
     assert (
         ConsoleFormatter()
@@ -148,7 +157,9 @@ def written() -> Iterator[list[logging.LogRecord]]:
 def failed(job: int, message: str) -> tuple[Held, Report]:
     row = (1, job, 1, 1, "mail.send", "{}", None, EPOCH, 0.0)
     (held,) = held_from(Batch(1, ["default"]), [LaneClaim(1, 1, EPOCH, 1, 1, 1)], [row])
-    record = msgspec.json.encode(describe(ValueError(message), "mail.send").record()).decode()
+    record = msgspec.json.encode(
+        describe(ValueError(message), "mail.send").record()
+    ).decode()
     return held, Report(job, 1, Outcome.RETRY, 2.0, failure=record, reason="other")
 
 
@@ -167,7 +178,9 @@ def test_of_a_storm_the_first_failures_of_each_sort_are_logged_and_the_rest_coun
     written.clear()
     telemetry.say_held_back(float("inf"))
     (told,) = [json.loads(JsonFormatter().format(record)) for record in written]
-    assert {name: told[name] for name in ("event", "kind", "ended", "error_class", "count")} == {
+    assert {
+        name: told[name] for name in ("event", "kind", "ended", "error_class", "count")
+    } == {
         "event": "more like it",
         "kind": "mail.send",
         "ended": "retried",
@@ -202,7 +215,9 @@ def test_the_source_of_a_frame_is_scrubbed_and_may_be_missing(tmp_path: Path) ->
         "def run():\n    raise ValueError('x') if 'password=hunter2-in-code' else 0\n"
     )
     scope: dict[str, object] = {"__name__": "app"}
-    exec(compile(source.read_text(), str(source), "exec"), scope)  # code with a name of its own
+    exec(
+        compile(source.read_text(), str(source), "exec"), scope
+    )  # code with a name of its own
     record = logging.LogRecord("redrive.x", logging.INFO, "", 0, "retried", (), None)
     try:
         scope["run"]()  # type: ignore[operator]

@@ -7,8 +7,12 @@ from redrive.rules.nearest import nearest, nearest_or_all
 KNOWN = {"kind": 1, "queue": 2, "tenant": 3}
 
 
-@pytest.mark.parametrize(("name", "meant"), [("knid", "kind"), ("tenants", "tenant"), ("x", None)])
-def test_the_nearest_of_names_is_the_one_that_is_like_it(name: str, meant: str | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "meant"), [("knid", "kind"), ("tenants", "tenant"), ("x", None)]
+)
+def test_the_nearest_of_names_is_the_one_that_is_like_it(
+    name: str, meant: str | None
+) -> None:
     assert nearest(name, KNOWN) == nearest(name, iter(KNOWN)) == meant
 
 

@@ -34,8 +34,16 @@ from redrive.worker.protocol import (
     report_of,
 )
 from redrive.worker.shared_state import RING, Running, SharedState
-from redrive.worker.supervisor.claiming.lanes import AGING_SHARE, LATE_COMMIT, LaneBook, sweep_pause
-from redrive.worker.supervisor.claiming.settlements import PendingSettlements, SettlementBatch
+from redrive.worker.supervisor.claiming.lanes import (
+    AGING_SHARE,
+    LATE_COMMIT,
+    LaneBook,
+    sweep_pause,
+)
+from redrive.worker.supervisor.claiming.settlements import (
+    PendingSettlements,
+    SettlementBatch,
+)
 from redrive.worker.supervisor.drain import LAST_SECONDS, Drain
 from redrive.worker.supervisor.held import Batch, Held, held_from
 from redrive.worker.supervisor.kinds import KnownKinds
@@ -47,7 +55,11 @@ from redrive.worker.supervisor.polling import (
     TURN_SECONDS,
     Polling,
 )
-from redrive.worker.supervisor.runners.capacity import AHEAD_SECONDS, MOST_AHEAD, Capacity
+from redrive.worker.supervisor.runners.capacity import (
+    AHEAD_SECONDS,
+    MOST_AHEAD,
+    Capacity,
+)
 from redrive.worker.supervisor.runners.dispatch import Dispatch
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.telemetry import Telemetry
@@ -102,12 +114,16 @@ def test_a_completion_has_no_report():
 
 @given(
     st.lists(
-        st.tuples(st.integers(1, 2**62), st.integers(1, 2**31 - 1), st.text(max_size=20)),
+        st.tuples(
+            st.integers(1, 2**62), st.integers(1, 2**31 - 1), st.text(max_size=20)
+        ),
         max_size=20,
     )
 )
 def test_rows_cross_as_they_came(rows: list[tuple[int, int, str]]):
-    sent = [(job, deliveries, 1, "kind", text, None, 1) for job, deliveries, text in rows]
+    sent = [
+        (job, deliveries, 1, "kind", text, None, 1) for job, deliveries, text in rows
+    ]
     back = decode_down(encode_frame(Jobs(5, ["default"], sent)))
 
     assert isinstance(back, Jobs)
@@ -119,7 +135,9 @@ def test_a_channel_delivers_whole_frames_in_order_however_they_are_cut():
     near, far = Channel(ours), Channel(theirs)
     dice, got = random.Random(3), []
     sent = [
-        Unstarted([dice.getrandbits(60) for _ in range(dice.choice([0, 1, 50, 400_000]))])
+        Unstarted(
+            [dice.getrandbits(60) for _ in range(dice.choice([0, 1, 50, 400_000]))]
+        )
         for _ in range(12)
     ]
     for message in sent:
@@ -223,7 +241,9 @@ def test_a_job_never_shows_the_start_of_one_before_it_to_who_looks_while_it_is_w
     shared.close()
 
     assert len(seen) > 1
-    assert [entry for entry in seen if min(entry.deliveries, entry.since_ns) < entry.id] == []
+    assert [
+        entry for entry in seen if min(entry.deliveries, entry.since_ns) < entry.id
+    ] == []
 
 
 def test_large_payloads_are_handed_over_in_parts():
@@ -231,7 +251,9 @@ def test_large_payloads_are_handed_over_in_parts():
     ours, theirs = socket.socketpair()
     near, far = Channel(ours), Channel(theirs)
     jobs = [job(n, payload="x" * 100_000) for n in range(10)]
-    process = RunnerProcess(cast("Any", None), near, cast("Any", None), alone=False, started_at=0.0)
+    process = RunnerProcess(
+        cast("Any", None), near, cast("Any", None), alone=False, started_at=0.0
+    )
     process.hand(jobs)
     process.hand(jobs[:1])
     frames = [cast("Jobs", decode_down(frame)) for frame in _all_of(near, far)]
@@ -258,13 +280,22 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
 # ---------------------------------------------------------------------- capacity
 
 
-def job(number: int = 1, *, worker: int = 1, run_at: datetime = EPOCH, payload: str = "{}") -> Held:
+def job(
+    number: int = 1, *, worker: int = 1, run_at: datetime = EPOCH, payload: str = "{}"
+) -> Held:
     row = (7, number, 1, 1, "kind", payload, None, run_at, 0.0)
-    return held_from(Batch(worker, ["default"]), [LaneClaim(1, 1, run_at, number, 7, 7)], [row])[0]
+    return held_from(
+        Batch(worker, ["default"]), [LaneClaim(1, 1, run_at, number, 7, 7)], [row]
+    )[0]
 
 
 def runner(
-    held: int = 0, *, ready: bool = True, retiring: bool = False, alone: bool = False, pid: int = 1
+    held: int = 0,
+    *,
+    ready: bool = True,
+    retiring: bool = False,
+    alone: bool = False,
+    pid: int = 1,
 ) -> RunnerProcess:
     # no process, no channel, no shared state: capacity asks for none of them
     nothing: Any = SimpleNamespace(pid=pid)
@@ -441,7 +472,9 @@ def test_a_full_claim_means_that_more_is_likely_to_wait():
     ("count", "seconds"),
     [(1, MIN_SECONDS), (50, 0.004), (1_000, SOONEST_SECONDS), (0, MIN_SECONDS)],
 )
-def test_polls_follow_each_other_sooner_where_each_finds_many(count: int, seconds: float):
+def test_polls_follow_each_other_sooner_where_each_finds_many(
+    count: int, seconds: float
+):
     polling = Polling(100.0)
     polling.claimed(count, 2_000, 100.002, chance=0.5)
 
@@ -461,8 +494,12 @@ def test_a_notification_is_a_reason_until_somebody_looks():
     assert polling.due_at() == pytest.approx(150.22), "and it counts as activity"
 
 
-@pytest.mark.parametrize(("others", "rest"), [(0, 0.0), (1, 0.0025), (63, 0.1575), (500, 1.0)])
-def test_one_of_many_that_found_too_little_rests_whatever_it_hears(others: int, rest: float):
+@pytest.mark.parametrize(
+    ("others", "rest"), [(0, 0.0), (1, 0.0025), (63, 0.1575), (500, 1.0)]
+)
+def test_one_of_many_that_found_too_little_rests_whatever_it_hears(
+    others: int, rest: float
+):
     polling = Polling(100.0)
     polling.others = others
     polling.claimed(1, 2, 150.0, chance=0.5)
@@ -512,8 +549,12 @@ def test_a_notification_wakes_nobody_who_is_about_to_look_anyhow():
     assert polling.due_at() == pytest.approx(200.0 + 7 * TURN_SECONDS)
 
 
-@pytest.mark.parametrize(("others", "seconds"), [(0, 0.001), (1, 0.001), (7, 0.007), (63, 0.025)])
-def test_a_lane_that_was_busy_is_tried_again_before_the_rest_is_over(others: int, seconds: float):
+@pytest.mark.parametrize(
+    ("others", "seconds"), [(0, 0.001), (1, 0.001), (7, 0.007), (63, 0.025)]
+)
+def test_a_lane_that_was_busy_is_tried_again_before_the_rest_is_over(
+    others: int, seconds: float
+):
     polling = Polling(100.0)
     polling.others = others
     polling.claimed(0, 2, 150.0, chance=0.5)
@@ -575,7 +616,9 @@ def test_what_may_be_settled_already_is_not_stale_whatever_is_asked_meanwhile():
     pending.done(taken, taken.claims(), set(), set())
 
     (stale,) = telemetry.metrics.stale.collect()
-    assert [sample.value for sample in stale.samples if sample.name.endswith("_total")] == []
+    assert [
+        sample.value for sample in stale.samples if sample.name.endswith("_total")
+    ] == []
 
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -585,7 +628,9 @@ def lane_claim(lane_no: int | None, upto: datetime | None, jobs: int = 5) -> Lan
     return LaneClaim(lane_no, jobs, upto, 2, 7, 7)
 
 
-def served(waiting: dict[Lane, int], claims: int, want: int = 5) -> list[dict[Lane, int]]:
+def served(
+    waiting: dict[Lane, int], claims: int, want: int = 5
+) -> list[dict[Lane, int]]:
     """How many jobs of which lanes each claim takes, of so many that wait in each."""
     book, taken = LaneBook(None), []
     book.replace([(lane, None) for lane in waiting], 0.0, 0.001)
@@ -616,7 +661,9 @@ def test_a_low_priority_gets_one_in_sixteen_claims_of_a_flood():
     later = Lane(5, "a", 0)
     flood = {URGENT: 10**9, A: 10**6, later: 10**6}
     taken = served(flood, 10 * AGING_SHARE)
-    by_lane = {lane: [n for n, claim in enumerate(taken) if lane in claim] for lane in flood}
+    by_lane = {
+        lane: [n for n, claim in enumerate(taken) if lane in claim] for lane in flood
+    }
 
     assert by_lane[A] + by_lane[later] != []
     assert sorted(by_lane[A] + by_lane[later]) == [
@@ -667,7 +714,8 @@ def test_a_scan_goes_on_where_the_lane_has_been_claimed_and_a_sweep_looks_before
 
 
 @pytest.mark.parametrize(
-    ("cost", "pause"), [(0.0005, 0.1), (0.01, 2.0), (0.08, 5.0), (0.25, 5.0), (1.0, 20.0)]
+    ("cost", "pause"),
+    [(0.0005, 0.1), (0.01, 2.0), (0.08, 5.0), (0.25, 5.0), (1.0, 20.0)],
 )
 def test_a_sweep_takes_a_small_share_of_the_time_and_comes_every_five_seconds_if_it_can(
     cost: float, pause: float
@@ -683,7 +731,9 @@ def test_who_got_ready_asks_for_what_would_be_asked_for():
         lambda book: book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001),
         lambda book: book.replace([(A, None), (B, None), (URGENT, None)], 0.1, 0.101),
         lambda book: book.learn(book.request(1, 5, 1.0), [lane_claim(2, NOON)], 0.001),
-        lambda book: book.learn(book.request(1, 5, 1.0), [lane_claim(None, NOON)], 0.001),
+        lambda book: book.learn(
+            book.request(1, 5, 1.0), [lane_claim(None, NOON)], 0.001
+        ),
         lambda book: book.start_over(),
     ]
     for change in changes:
@@ -722,7 +772,9 @@ def test_a_clock_that_goes_back_leaves_no_job_behind_a_place():
     book = LaneBook(None)
     book.replace([(A, None)], 0.0, 0.001)
     book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001)
-    book.learn(book.request(1, 5, 1.0), [lane_claim(None, NOON - timedelta(hours=1))], 0.001)
+    book.learn(
+        book.request(1, 5, 1.0), [lane_claim(None, NOON - timedelta(hours=1))], 0.001
+    )
 
     assert list(book.request(1, 5, 1.0).places) == [START]
 
@@ -771,7 +823,9 @@ def test_lanes_say_when_the_next_job_is_due_and_when_they_are_stale():
     assert book.is_stale(12.8, was_notified=True)
     book.replace([], 20.0, 20.006)
     assert not book.is_stale(21.0, was_notified=True)
-    assert book.is_stale(21.01, was_notified=True), "a new lane waits no longer for a slow network"
+    assert book.is_stale(21.01, was_notified=True), (
+        "a new lane waits no longer for a slow network"
+    )
     book.replace([(A, None)], 20.0, 20.001, others=8)
     assert not book.is_stale(20.15, was_notified=True), "eight others look as often"
     assert book.is_stale(20.17, was_notified=True)
@@ -806,7 +860,9 @@ def test_a_lane_that_is_empty_for_a_moment_is_still_looked_at():
 
     assert (soon, later) == ({A, B}, {B})
     assert book.known == set()
-    assert book.is_stale(12.5, was_notified=False), "whoever knows none may look when it polls"
+    assert book.is_stale(12.5, was_notified=False), (
+        "whoever knows none may look when it polls"
+    )
 
 
 def test_a_report_is_small():

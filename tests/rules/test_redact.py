@@ -40,7 +40,11 @@ from tests.rules.secrets_table import (
 
 def test_a_key_that_sounds_secret_hides_its_value():
     """S9: keys."""
-    shown = [key for key in KEYS if redact({"a": [{key: {"b": CANARY}}]}) != {"a": [{key: HIDDEN}]}]
+    shown = [
+        key
+        for key in KEYS
+        if redact({"a": [{key: {"b": CANARY}}]}) != {"a": [{key: HIDDEN}]}
+    ]
 
     assert shown == []
     assert len(KEYS) > 116
@@ -56,14 +60,19 @@ def test_a_name_and_its_value_side_by_side_are_a_key_too():
     """S9: as Kubernetes and HTTP write them."""
     pair = {"name": "DB_PASSWORD", "value": CANARY}
 
-    assert redact({"env": [pair]}) == {"env": [{"name": "DB_PASSWORD", "value": HIDDEN}]}
+    assert redact({"env": [pair]}) == {
+        "env": [{"name": "DB_PASSWORD", "value": HIDDEN}]
+    }
     assert secret_values({"env": [pair]}) == {CANARY}
 
 
 def test_declared_keys_are_secret_at_any_depth():
-    assert redact({"a": [{"patient": CANARY}]}, {"patient"}) == {"a": [{"patient": HIDDEN}]}
+    assert redact({"a": [{"patient": CANARY}]}, {"patient"}) == {
+        "a": [{"patient": HIDDEN}]
+    }
     assert secret_values(
-        {"a": {"patient": ["1234", {"x": CANARY}, 98765, True, None, "abc"]}}, {"patient"}
+        {"a": {"patient": ["1234", {"x": CANARY}, 98765, True, None, "abc"]}},
+        {"patient"},
     ) == {
         "1234",
         CANARY,
@@ -73,7 +82,12 @@ def test_declared_keys_are_secret_at_any_depth():
 
 def test_text_in_a_payload_is_looked_through_as_well():
     assert CANARY not in json.dumps(
-        redact({"url": f"amqp://u:{CANARY}@h/v", "log": [f"Authorization: Bearer {CANARY}"]})
+        redact(
+            {
+                "url": f"amqp://u:{CANARY}@h/v",
+                "log": [f"Authorization: Bearer {CANARY}"],
+            }
+        )
     )
 
 
@@ -82,14 +96,18 @@ def _shown(shapes: list[str]) -> list[str]:
     return [
         shape
         for shape in shapes
-        if any(piece in scrub(shape.format(CANARY)) for piece in ("Zx9", "canary", "77"))
+        if any(
+            piece in scrub(shape.format(CANARY)) for piece in ("Zx9", "canary", "77")
+        )
     ]
 
 
 def test_credentials_in_text_are_hidden():
     """S9: texts."""
     assert _shown(TEXTS) == []
-    inside = [repr(("no", shape)) for shape in TEXTS]  # as an exception of two arguments says it
+    inside = [
+        repr(("no", shape)) for shape in TEXTS
+    ]  # as an exception of two arguments says it
     assert _shown(inside) == []
     assert len(TEXTS) > 57
 
@@ -98,7 +116,9 @@ def test_letters_that_are_not_what_they_seem_hide_no_name():
     """S9: full-width letters, look-alikes, invisible characters."""
     assert _shown(DISGUISED) == []
     assert scrub("no answer from \uff54\uff4f\uff4b\uff45\uff4e:8080").endswith(":8080")
-    assert redact({"p\u0430ss\u200bw\uff4frd": "x"}) == {"p\u0430ss\u200bw\uff4frd": HIDDEN}
+    assert redact({"p\u0430ss\u200bw\uff4frd": "x"}) == {
+        "p\u0430ss\u200bw\uff4frd": HIDDEN
+    }
 
 
 def test_what_is_a_secret_by_its_looks_is_hidden():
@@ -146,8 +166,12 @@ def test_scrubbing_twice_is_scrubbing_once(shapes: list[str]):
 
 def test_a_cut_answer_keeps_the_deep_redaction():
     """S9: JSON that was cut anywhere, or is none."""
-    secret = {"token": {"of": [{"a": "Zx9-a"}, {"b": ["Zx9-b", "Zx9-c"]}], "c": "Zx9-d"}}
-    whole = json.dumps({"error": "no", "password": "Zx9-e", "with": secret, "pin": "Zx9-f"})
+    secret = {
+        "token": {"of": [{"a": "Zx9-a"}, {"b": ["Zx9-b", "Zx9-c"]}], "c": "Zx9-d"}
+    }
+    whole = json.dumps(
+        {"error": "no", "password": "Zx9-e", "with": secret, "pin": "Zx9-f"}
+    )
 
     for text in (whole, whole.replace('"', "'"), whole.replace("}", ",}")):
         assert [n for n in range(len(text) + 1) if "Zx9" in scrub(text[:n])] == []
@@ -155,7 +179,12 @@ def test_a_cut_answer_keeps_the_deep_redaction():
 
 def test_a_secrets_copy_under_another_key_is_hidden():
     """S9: and so is one in a text beside it."""
-    payload = {"token": CANARY, "again": CANARY, "said": [f"it was {CANARY}!"], "n": 123456}
+    payload = {
+        "token": CANARY,
+        "again": CANARY,
+        "said": [f"it was {CANARY}!"],
+        "n": 123456,
+    }
 
     assert redact(payload, ["n"], secret_values(payload, ["n"])) == {
         "token": HIDDEN,
@@ -193,7 +222,9 @@ def test_what_a_process_knows_is_hidden_where_it_reappears():
         lambda s: repr({"a": s}).encode().decode(),
     ],
 )
-def test_a_secret_of_the_payload_is_found_however_it_is_written(secret: str, write: Any):
+def test_a_secret_of_the_payload_is_found_however_it_is_written(
+    secret: str, write: Any
+):
     assert scrub(f"<{write(secret)}>", {secret}).count(HIDDEN) == 1
 
 
@@ -206,7 +237,9 @@ def test_a_secret_cut_by_a_bound_leaves_no_piece_of_itself():
     secret = "S" + "hibboleth" * 25
     for length in range(7_900, 8_300, 7):
         text = ("password=" + "p" * 300 + " ") * (length // 310)
-        failure = describe(RuntimeError(text.ljust(length, ".") + secret), "k", secrets={secret})
+        failure = describe(
+            RuntimeError(text.ljust(length, ".") + secret), "k", secrets={secret}
+        )
         assert "ibboleth" not in failure.message
 
 
@@ -302,7 +335,9 @@ def _raised(act: Any) -> BaseException:
 
 def test_no_value_comes_out_of_a_validator():
     error = _raised(
-        lambda: Patient.model_validate_json(json.dumps({"number": CANARY, "diagnosis": [CANARY]}))
+        lambda: Patient.model_validate_json(
+            json.dumps({"number": CANARY, "diagnosis": [CANARY]})
+        )
     )
 
     failure = describe(error, "k")
@@ -327,7 +362,9 @@ STATEMENTS = [
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 @pytest.mark.parametrize("through", ["psycopg", "sqlalchemy"])
-def test_no_value_comes_out_of_a_driver(database: Database, statement: Any, through: str):
+def test_no_value_comes_out_of_a_driver(
+    database: Database, statement: Any, through: str
+):
     database.conn.execute(
         "create table t (email text unique, n int, short varchar(3),"
         " positive int check (positive > 0))"
@@ -375,7 +412,10 @@ def test_nor_out_of_psycopg2(database: Database, statement: str, sqlstate: str):
     """S9: its errors say pgcode where psycopg's say sqlstate."""
     database.conn.execute("create table u (email text unique)")
     values = (CANARY,) * statement.count("%s")
-    with contextlib.closing(psycopg2.connect(database.url)) as conn, conn.cursor() as cursor:
+    with (
+        contextlib.closing(psycopg2.connect(database.url)) as conn,
+        conn.cursor() as cursor,
+    ):
         error = _raised(lambda: cursor.execute(statement, values))
 
     failure = describe(error, "k")
@@ -421,7 +461,9 @@ def _charge(n: int, chance: random.Random) -> None:
     some = uuid.UUID(int=chance.getrandbits(128))
     match n % 5:
         case 0:
-            raise ValueError(f"invoice {chance.randrange(10**9)} of customer {some} was not found")
+            raise ValueError(
+                f"invoice {chance.randrange(10**9)} of customer {some} was not found"
+            )
         case 1:
             raise ConnectionError(
                 f"no answer from 10.0.{n % 250}.{n % 99}:{chance.randrange(65536)}"
@@ -442,7 +484,8 @@ def _charge(n: int, chance: random.Random) -> None:
 def test_ten_thousand_errors_are_five_groups():
     chance = random.Random(7)
     errors = [
-        describe(_raised(lambda n=n: _charge(n, chance)), "invoice.charge") for n in range(10_000)
+        describe(_raised(lambda n=n: _charge(n, chance)), "invoice.charge")
+        for n in range(10_000)
     ]
 
     groups = {e.fingerprint: e for e in errors}
@@ -472,7 +515,11 @@ def test_a_fingerprint_does_not_move_with_the_lines():
     def at(line: int) -> str:
         space: dict[str, Any] = {"__name__": "app"}
         exec(
-            compile("\n" * line + "def f():\n  raise ValueError('x')", "/app/jobs.py", "exec"),
+            compile(
+                "\n" * line + "def f():\n  raise ValueError('x')",
+                "/app/jobs.py",
+                "exec",
+            ),
             space,
         )
         return describe(_raised(space["f"]), "k").fingerprint

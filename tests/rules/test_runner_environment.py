@@ -33,7 +33,9 @@ OWN = {"PATH", "LC_ALL", "PYTHONPATH", "OTEL_SERVICE_NAME", "REDRIVE_ENCRYPTION_
         ("REDRIVE_DATABASE_URL", {*OWN, "REDRIVE_DATABASE_URL"}),
     ],
 )
-def test_runners_get_what_is_named_and_no_secret_by_a_pattern(setting: str | None, given: set[str]):
+def test_runners_get_what_is_named_and_no_secret_by_a_pattern(
+    setting: str | None, given: set[str]
+):
     """S21: all of it was inherited."""
     names = load(runner_env=setting).runner_env_names()
 
@@ -42,7 +44,9 @@ def test_runners_get_what_is_named_and_no_secret_by_a_pattern(setting: str | Non
 
 @pytest.mark.parametrize("setting", ["STRIPE KEY", "A=b", "[a-z]", "1X"])
 def test_what_is_no_name_is_refused(setting: str):
-    with pytest.raises(SettingsError, match="REDRIVE_RUNNER_ENV must be names of variables") as no:
+    with pytest.raises(
+        SettingsError, match="REDRIVE_RUNNER_ENV must be names of variables"
+    ) as no:
         load(runner_env=setting).runner_env_names()
 
     assert setting not in str(no.value)

@@ -26,7 +26,9 @@ NOT_OURS = {
 }
 SHORTEST = 18
 """Shorter than that, what a rule allows is none of the tokens that it is made for."""
-PRINTED = st.characters(codec="ascii", exclude_categories=["Cc"], exclude_characters="\\")
+PRINTED = st.characters(
+    codec="ascii", exclude_categories=["Cc"], exclude_characters="\\"
+)
 FIXED = {
     name: plugin
     for name, plugin in get_mapping_from_secret_type_to_class().items()

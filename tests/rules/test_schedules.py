@@ -49,7 +49,9 @@ def _field(low: int, high: int) -> st.SearchStrategy[str]:
 
 
 @settings(max_examples=25)
-@given(minute=_field(0, 59), hour=_field(0, 23), day=_field(1, 28), weekday=_field(0, 6))
+@given(
+    minute=_field(0, 59), hour=_field(0, 23), day=_field(1, 28), weekday=_field(0, 6)
+)
 def test_no_two_runs_are_further_apart(minute: str, hour: str, day: str, weekday: str):
     schedule = f"{minute} {hour} {day} * {weekday}"
     gap = longest_gap(schedule)

@@ -64,7 +64,20 @@ def test_a_number_is_taken_in_its_range_and_refused_outside_of_it(name: str, dat
     assert "\n" not in said
 
 
-WORDS = ["x", "1e9999", "nan", "inf", "-inf", "0x10", "1,5", "١٢", "true", "None", " ", "1;2"]
+WORDS = [
+    "x",
+    "1e9999",
+    "nan",
+    "inf",
+    "-inf",
+    "0x10",
+    "1,5",
+    "١٢",
+    "true",
+    "None",
+    " ",
+    "1;2",
+]
 
 
 @pytest.mark.parametrize("name", RANGES)
@@ -93,7 +106,15 @@ def test_a_choice_is_one_of_its_words(text: str):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "  ", "nonsense", "http://x/y", "postgresql://u:p4ss@h/d?bogus=1", "host=h bogus=1"]
+    "url",
+    [
+        "",
+        "  ",
+        "nonsense",
+        "http://x/y",
+        "postgresql://u:p4ss@h/d?bogus=1",
+        "host=h bogus=1",
+    ],
 )
 def test_a_url_that_is_none_is_refused_without_repeating_it(
     url: str, monkeypatch: pytest.MonkeyPatch
@@ -135,7 +156,9 @@ def test_a_file_that_cannot_be_read_is_named(
 @pytest.mark.parametrize(
     ("text", "names"), [("a", ("a",)), (" a , b ,", ("a", "b")), ("a,a", ("a", "a"))]
 )
-def test_queues_are_a_list(text: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch):
+def test_queues_are_a_list(
+    text: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("REDRIVE_QUEUES", text)
 
     assert load().queue_names() == names
@@ -156,10 +179,16 @@ OF_OPTIONS = ("REDRIVE_REDRIVE_REASON", "REDRIVE_REDRIVE_KIND", "REDRIVE_PURGE_K
     [
         ("REDRIVE_SLOT", "REDRIVE_SLOTS"),
         ("REDRIVE_DATABASE_URI", "REDRIVE_DATABASE_URL"),
-        ("REDRIVE_HTP_PORT", "REDRIVE_HTTP_PORT"),  # the shape of a service link, not its value
+        (
+            "REDRIVE_HTP_PORT",
+            "REDRIVE_HTTP_PORT",
+        ),  # the shape of a service link, not its value
         ("REDRIVE_REDRIVE_REASN", "REDRIVE_REDRIVE_REASON"),
         ("REDRIVE_KIND", "REDRIVE_PURGE_KIND or REDRIVE_REDRIVE_KIND"),
-        ("redrive_redrive_reason", "REDRIVE_REDRIVE_REASON"),  # options keep to their case
+        (
+            "redrive_redrive_reason",
+            "REDRIVE_REDRIVE_REASON",
+        ),  # options keep to their case
         ("REDRIVE_QQQ", None),
     ],
 )
@@ -179,14 +208,18 @@ def test_a_misspelt_variable_is_refused_with_the_nearest(
 
 @pytest.mark.parametrize("name", OF_OPTIONS)
 @pytest.mark.parametrize("value", ["", " "])
-def test_an_option_that_is_empty_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_option_that_is_empty_is_refused(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+):
     """O1: a shell variable that is not set would narrow nothing, in silence."""
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=f"{name} is empty"):
         refuse_unknown(lambda: OF_OPTIONS)
 
 
-def test_what_kubernetes_says_of_services_is_no_setting(monkeypatch: pytest.MonkeyPatch):
+def test_what_kubernetes_says_of_services_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """O1: enableServiceLinks, which is on by default, in the pods of others' charts."""
     links = {
         "REDRIVE_PORT": "tcp://10.0.0.1:9808",
@@ -206,7 +239,9 @@ def test_what_kubernetes_says_of_services_is_no_setting(monkeypatch: pytest.Monk
 
 
 def test_every_setting_says_what_it_is():
-    assert all(len(field.description or "") > 10 for field in Settings.model_fields.values())
+    assert all(
+        len(field.description or "") > 10 for field in Settings.model_fields.values()
+    )
 
 
 def test_yes_or_no_is_said_in_words():

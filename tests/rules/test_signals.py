@@ -74,7 +74,10 @@ def _raised(make: Callable[[str], BaseException], text: str) -> Outcome:
 
 @pytest.mark.parametrize("name", SIGNALS)
 @settings(max_examples=12)
-@given(shape=st.sampled_from(TEXTS + DISGUISED), known=st.sampled_from([SECRET, f"{SECRET}-too"]))
+@given(
+    shape=st.sampled_from(TEXTS + DISGUISED),
+    known=st.sampled_from([SECRET, f"{SECRET}-too"]),
+)
 def test_nothing_that_a_handler_says_holds_a_secret(name: str, shape: str, known: str):
     """S2: every signal, with a secret by its name and one of the payload or the headers."""
     outcome = _raised(SIGNALS[name], f"{shape.format(CANARY)} and {known}")
@@ -101,5 +104,7 @@ def test_the_record_holds_none_in_causes_members_and_places():
 
 def test_what_a_death_does_to_its_key_is_one_of_two():
     """U14: a typo would be the one that was not meant."""
-    with pytest.raises(ValueError, match=r"on_death: must be continue or hold, not 'wait'"):
+    with pytest.raises(
+        ValueError, match=r"on_death: must be continue or hold, not 'wait'"
+    ):
         Handlers().handle("x", on_death="wait")  # type: ignore[arg-type]

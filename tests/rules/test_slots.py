@@ -62,11 +62,17 @@ def test_the_second_of_two_equal_hours_fires_nothing_again():
     """Asked within it, too: a worker that works out the next slot then must not go back."""
     second = datetime(2026, 10, 25, 1, 10, tzinfo=UTC)  # 02:10 for the second time
 
-    assert next_slot("30 2 * * *", BERLIN, second) == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
-    assert next_slot("0 3 * * *", BERLIN, second) == datetime(2026, 10, 25, 2, 0, tzinfo=UTC)
+    assert next_slot("30 2 * * *", BERLIN, second) == datetime(
+        2026, 10, 26, 1, 30, tzinfo=UTC
+    )
+    assert next_slot("0 3 * * *", BERLIN, second) == datetime(
+        2026, 10, 25, 2, 0, tzinfo=UTC
+    )
 
 
-FIELDS = st.sampled_from(["*", "*/2", "*/7", "1", "2", "2,3", "0-3", "30", "0,30", "59"])
+FIELDS = st.sampled_from(
+    ["*", "*/2", "*/7", "1", "2", "2,3", "0-3", "30", "0,30", "59"]
+)
 HOURS = st.sampled_from(["*", "*/2", "*/7", "0", "1", "2", "3", "2,3", "0-3", "23"])
 INSTANTS = st.sampled_from([SPRING, AUTUMN]).flatmap(
     lambda day: st.integers(-90_000, 120_000).map(lambda s: day + timedelta(seconds=s))
@@ -77,7 +83,9 @@ INSTANTS = st.sampled_from([SPRING, AUTUMN]).flatmap(
 @given(
     minute=FIELDS,
     hour=HOURS,
-    tz=st.sampled_from([BERLIN, "UTC", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"]),
+    tz=st.sampled_from(
+        [BERLIN, "UTC", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"]
+    ),
     since=INSTANTS,
     later=st.integers(0, 200_000),
 )
@@ -106,7 +114,11 @@ def ago(**since: float) -> datetime:
 
 @pytest.mark.parametrize("catch_up", ["skip", "one", "all"])
 def test_what_is_a_little_late_is_not_missed(catch_up: str):
-    assert plan("0 12 * * *", "UTC", catch_up, ago(), NOW) == ([ago()], ago(days=-1), False)
+    assert plan("0 12 * * *", "UTC", catch_up, ago(), NOW) == (
+        [ago()],
+        ago(days=-1),
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +129,9 @@ def test_what_is_a_little_late_is_not_missed(catch_up: str):
         ("all", [ago(hours=2, minutes=30), ago(hours=1, minutes=30), ago(minutes=30)]),
     ],
 )
-def test_what_was_missed_is_made_up_for_as_the_schedule_says(catch_up: str, slots: list[datetime]):
+def test_what_was_missed_is_made_up_for_as_the_schedule_says(
+    catch_up: str, slots: list[datetime]
+):
     found = plan("30 * * * *", "UTC", catch_up, ago(hours=2, minutes=30), NOW)
 
     assert found == (slots, ago(minutes=-30), catch_up != "all")
@@ -142,18 +156,29 @@ def test_all_is_bounded_and_says_so(years: float):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"cron": "0 7 * *"}, "'0 7 .* .*' is not a cron expression: it must have 5 fields"),
+        (
+            {"cron": "0 7 * *"},
+            "'0 7 .* .*' is not a cron expression: it must have 5 fields",
+        ),
         ({"cron": "0 7 * * * *"}, "must have 5 fields"),
         ({"cron": "0 25 * * *"}, "is not a cron expression: Bad hour"),
         ({"cron": "0 0 31 2 *"}, "is not a cron expression: Bad day-of-month"),
         ({"cron": "@every 0s"}, "more than once a second"),
-        ({"cron": "0 7 * * *", "tz": "Berlin"}, "tz is 'Berlin'; it must be .* Europe/Berlin"),
+        (
+            {"cron": "0 7 * * *", "tz": "Berlin"},
+            "tz is 'Berlin'; it must be .* Europe/Berlin",
+        ),
         ({"cron": "0 7 * * *", "tz": "Europe"}, "tz is 'Europe'"),
         ({"cron": "0 7 * * *", "tz": "/etc/localtime"}, "tz is '/etc/localtime'"),
-        ({"cron": "0 7 * * *", "catch_up": "none"}, "catch_up is 'none'; .* skip, one, all"),
+        (
+            {"cron": "0 7 * * *", "catch_up": "none"},
+            "catch_up is 'none'; .* skip, one, all",
+        ),
     ],
 )
-def test_a_bad_schedule_is_refused_where_it_is_written(arguments: dict[str, str], message: str):
+def test_a_bad_schedule_is_refused_where_it_is_written(
+    arguments: dict[str, str], message: str
+):
     with pytest.raises(ValueError, match=message):
         Schedule(**arguments)  # type: ignore[arg-type] # what is wrong is tried
 
@@ -175,7 +200,9 @@ def test_a_payload_that_the_handler_does_not_take_is_refused_by_field_without_it
 def test_two_schedules_need_two_names():
     jobs, more = Handlers(), Handlers()
 
-    @jobs.handle("report", schedule=[Schedule("@daily"), Schedule("@weekly", name="weekly")])
+    @jobs.handle(
+        "report", schedule=[Schedule("@daily"), Schedule("@weekly", name="weekly")]
+    )
     @more.handle("other", schedule=Schedule("@daily", name="weekly"))
     def report(payload: dict[str, int]) -> None: ...
 
@@ -216,7 +243,12 @@ def test_every_takes_functions_with_and_without_a_payload():
         seen.extend([payload, job.kind])
 
     slot = {"schedule": "mornings", "scheduled_for": "2026-11-22T06:00:00Z"}
-    for kind, headers in (("nothing", {}), ("defaults", {}), ("report.daily", slot), ("both", {})):
+    for kind, headers in (
+        ("nothing", {}),
+        ("defaults", {}),
+        ("report.daily", slot),
+        ("both", {}),
+    ):
         assert run(jobs, kind, headers=headers).outcome == "completed"
 
     assert seen == ["nothing", 3, datetime(2026, 11, 22, 6, tzinfo=UTC), {}, "both"]
@@ -238,7 +270,9 @@ def test_a_header_of_that_name_that_is_no_time_is_none(text: object):
 def test_a_schedule_can_be_tried_in_a_test():
     jobs, seen = Handlers(), list[object]()
 
-    @jobs.handle("report", schedule=Schedule("0 7 * * 1-5", BERLIN, payload={"days": 1}))
+    @jobs.handle(
+        "report", schedule=Schedule("0 7 * * 1-5", BERLIN, payload={"days": 1})
+    )
     def report(payload: dict[str, int], job: Job) -> None:
         seen.extend([payload, job.scheduled_for])
 

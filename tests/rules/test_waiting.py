@@ -38,7 +38,12 @@ def later(**fields: object) -> Waiting:
 
 
 ANSWERS = [
-    (DUE, HERE, Code.DUE, "due for 2 s; 0 due jobs stand before it in its lane; 1 live worker can"),
+    (
+        DUE,
+        HERE,
+        Code.DUE,
+        "due for 2 s; 0 due jobs stand before it in its lane; 1 live worker can",
+    ),
     (
         replace(DUE, run_at=NOW - timedelta(minutes=3)),
         HERE,
@@ -67,7 +72,9 @@ ANSWERS = [
         "ada paused queue default at 13:00:00 UTC: the bank is down",
     ),
     (
-        replace(DUE, state="blocked", run_at=None, head=Head("K", 3, 17, "retrying", LATER)),
+        replace(
+            DUE, state="blocked", run_at=None, head=Head("K", 3, 17, "retrying", LATER)
+        ),
         HERE,
         Code.BEHIND_KEY,
         "third in line behind ordering key K; the first is job 17, which is retrying until 14:05",
@@ -96,7 +103,12 @@ ANSWERS = [
         Code.BEHIND_KEY,
         "third in line behind ordering key K, held by dead letter 17 (redrive or dismiss it)",
     ),
-    (replace(DUE, state="blocked", run_at=None), HERE, Code.BEHIND_KEY, "first of its ordering"),
+    (
+        replace(DUE, state="blocked", run_at=None),
+        HERE,
+        Code.BEHIND_KEY,
+        "first of its ordering",
+    ),
     (
         replace(DUE, state="blocked", run_at=None, batch=7),
         HERE,
@@ -141,7 +153,10 @@ ANSWERS = [
         DUE,
         Around(
             NOW,
-            workers=[Worker("w1", ["a.b"], ["default"]), Worker("w2", ["mail.send"], ["bulk"])],
+            workers=[
+                Worker("w1", ["a.b"], ["default"]),
+                Worker("w2", ["mail.send"], ["bulk"]),
+            ],
         ),
         Code.NO_WORKER,
         "handles mail.send on queue default; workers for it serve: bulk; workers of this queue",
@@ -160,7 +175,9 @@ ANSWERS = [
     ),
     (
         DUE,
-        Around(NOW, gone=[replace(GONE, kinds=["a.b"])], seen=NOW - timedelta(minutes=4)),
+        Around(
+            NOW, gone=[replace(GONE, kinds=["a.b"])], seen=NOW - timedelta(minutes=4)
+        ),
         Code.NOT_POLLED,
         "no live worker serves queue default; the last worker of any queue was seen 4 min ago",
     ),
@@ -178,7 +195,9 @@ ANSWERS = [
     ),
     (
         DUE,
-        Around(NOW, workers=[replace(ASKING, asked=NOW - timedelta(minutes=6), busy=4)]),
+        Around(
+            NOW, workers=[replace(ASKING, asked=NOW - timedelta(minutes=6), busy=4)]
+        ),
         Code.NOT_POLLED,
         "nobody has polled queue default for 6 min: 1 live worker can run it, 4 of 4 slots busy",
     ),
@@ -210,16 +229,28 @@ def test_a_queue_is_asked_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3600, "1 h"), (86_400, "24 h"), (200_000, "2 days")],
+    [
+        (0, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (3600, "1 h"),
+        (86_400, "24 h"),
+        (200_000, "2 days"),
+    ],
 )
-def test_a_length_of_time_is_said_in_the_unit_that_fits(seconds: float, said: str) -> None:
+def test_a_length_of_time_is_said_in_the_unit_that_fits(
+    seconds: float, said: str
+) -> None:
     assert span(seconds) == said
 
 
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        (Line("emails", 3, 20, 20, None), "limit emails holds 20 of 20; it is the third in line"),
+        (
+            Line("emails", 3, 20, 20, None),
+            "limit emails holds 20 of 20; it is the third in line",
+        ),
         (
             Line("c:7", 1, 0, None, 1 / 3),
             "limit c:7 lets 20/m begin; it is the first in line",

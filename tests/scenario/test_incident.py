@@ -98,12 +98,15 @@ class Scenario:
 def _alert(event: dict[str, Any]) -> str:
     """The alert that an event is about; a resolve says it in its summary only."""
     return (
-        event["payload"].get("class") or re.findall(r"Redrive\w+", event["payload"]["summary"])[0]
+        event["payload"].get("class")
+        or re.findall(r"Redrive\w+", event["payload"]["summary"])[0]
     )
 
 
 @pytest.fixture
-def scenario(database: Database, tool: Callable[[str], str], tmp_path: Path) -> Iterator[Scenario]:
+def scenario(
+    database: Database, tool: Callable[[str], str], tmp_path: Path
+) -> Iterator[Scenario]:
     """Everything up, and a dead letter queue that is large and calm."""
     for program in PACKAGES:
         tool(program)
@@ -150,10 +153,14 @@ def scenario(database: Database, tool: Callable[[str], str], tmp_path: Path) -> 
         yield scenario
 
 
-def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_path: Path) -> None:
+def test_poison_pages_and_resolves_after_the_redrive(
+    scenario: Scenario, tmp_path: Path
+) -> None:
     # Sixty times faster, the seconds until the exporter is first scraped count as minutes without
     # figures.
-    paged = {_alert(event) for event in scenario.pager.events} - {"RedriveMetricsAbsent"}
+    paged = {_alert(event) for event in scenario.pager.events} - {
+        "RedriveMetricsAbsent"
+    }
     assert not paged, "old dead letters page nobody"
 
     scenario.enqueue('"linus"@example.com', POISON)
@@ -168,7 +175,8 @@ def test_poison_pages_and_resolves_after_the_redrive(scenario: Scenario, tmp_pat
         scenario.tell(f"  {link['text']}: {link['href']}")
 
     numbers = re.search(
-        r"([\d.]+) jobs of queue mail were dead-lettered .* objective is at most 20\.", said
+        r"([\d.]+) jobs of queue mail were dead-lettered .* objective is at most 20\.",
+        said,
     )
     assert numbers, said
     assert 20 < float(numbers[1]) <= POISON, (

@@ -38,7 +38,9 @@ def rows_of(database: Database) -> Rows:
     return Counter(database.rows(query))  # type: ignore[arg-type]
 
 
-def changed(database: Database, act: Callable[[], Any]) -> list[tuple[str, dict[str, Any]]]:
+def changed(
+    database: Database, act: Callable[[], Any]
+) -> list[tuple[str, dict[str, Any]]]:
     """Rows that are not as they were, as they were: table and columns."""
     before = rows_of(database)
     act()

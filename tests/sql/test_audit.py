@@ -53,7 +53,11 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "redrive",
         1,
     ),
-    "close_campaign": ("select redrive.close_campaign_v1({campaign}, 0, '{{}}')", "end redrive", 0),
+    "close_campaign": (
+        "select redrive.close_campaign_v1({campaign}, 0, '{{}}')",
+        "end redrive",
+        0,
+    ),
     "purge without a run": (
         "select redrive.purge_v1(%s::bigint[], '{{0}}', '{{open}}')",
         "purge",
@@ -62,8 +66,16 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
     "done_chore": ("select redrive.done_chore_v1('purge', '1 day')", "done", 1),
     "dismiss": ("select redrive.dismiss_v1(%s::bigint[], 'ada', 'why')", "dismiss", 1),
     "edit": (EDIT, "edit", 1),
-    "assign": ("select redrive.assign_v1(%s::bigint[], 'bo', 'ada', 'why')", "assign", 1),
-    "set_history": ("select redrive.set_history_v1('q', 7, 'ada', 'why')", "set history", 1),
+    "assign": (
+        "select redrive.assign_v1(%s::bigint[], 'bo', 'ada', 'why')",
+        "assign",
+        1,
+    ),
+    "set_history": (
+        "select redrive.set_history_v1('q', 7, 'ada', 'why')",
+        "set history",
+        1,
+    ),
     "pause": ("select redrive.pause_v1('q', 'ada', 'why')", "pause", 1),
     "set_lanes": ("select redrive.set_lanes_v1('q', 4, 'ada', 'why')", "set lanes", 1),
     "set_limit": (
@@ -82,7 +94,11 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         1,
     ),
     "resume": ("select redrive.resume_v1('paused', 'ada', 'why')", "resume", 1),
-    "limit_names": ("select redrive.limit_names_v1('queues', 9, 'ada', 'why')", "limit names", 1),
+    "limit_names": (
+        "select redrive.limit_names_v1('queues', 9, 'ada', 'why')",
+        "limit names",
+        1,
+    ),
     "mute": (
         "select redrive.mute_v1((select fingerprint from redrive.grouped), now(), 'ada', 'why')",
         "mute",
@@ -93,7 +109,11 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "force breaker",
         1,
     ),
-    "reveal": ("select * from redrive.reveal_v1((%s::bigint[])[1], 'ada', 'why')", "reveal", 1),
+    "reveal": (
+        "select * from redrive.reveal_v1((%s::bigint[])[1], 'ada', 'why')",
+        "reveal",
+        1,
+    ),
     "note": ("select redrive.note_v1((%s::bigint[])[1], 'ada', 'why')", "note", 1),
     "open_campaign": (
         "select redrive.open_campaign_v1('ada', 'why', '{{}}', null, 3)",
@@ -156,13 +176,21 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         1,
     ),
     "import": (IMPORT, "import", 1),
-    "begin_run": ("select redrive.begin_run_v1('purge', 'ada', 'why', 3, '{{}}')", "purge", 3),
+    "begin_run": (
+        "select redrive.begin_run_v1('purge', 'ada', 'why', 3, '{{}}')",
+        "purge",
+        3,
+    ),
 }
 """By the function's name."""
 
 NO_ACTS = {
     *("enqueue", "enqueue_many", "open_batch", "close_batch"),  # as a producer
-    *("fold_groups", "forget", "stats"),  # as a worker and the exporter: what is due anyway
+    *(
+        "fold_groups",
+        "forget",
+        "stats",
+    ),  # as a worker and the exporter: what is due anyway
     *("hold_run", "end_run"),  # begin and end of what is on record
     *("plan_campaign", "leave_out"),  # a plan changes nothing
     "end_session",  # of their own, of the console
@@ -173,9 +201,13 @@ NO_ACTS = {
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_an_operator_changes_nothing_without_a_line(database: Database, act: str) -> None:
+def test_an_operator_changes_nothing_without_a_line(
+    database: Database, act: str
+) -> None:
     """S3: purge, redrive, close_campaign and done_chore left none."""
-    database.rows("select redrive.dismiss_v1(%s, 'bo', 'why')", [make_dead_letter(database.conn)])
+    database.rows(
+        "select redrive.dismiss_v1(%s, 'bo', 'why')", [make_dead_letter(database.conn)]
+    )
     dead = make_dead_letter(database.conn)
     make_job(database.conn, run_at=datetime.now(UTC) + timedelta(hours=1))
     database.rows("insert into redrive.breakers (name) values ('smtp')")
@@ -187,7 +219,8 @@ def test_an_operator_changes_nothing_without_a_line(database: Database, act: str
     operator = database.session()
     operator.rows("set session authorization redrive_operator")
     plan, going, paused = (
-        operator.value("select redrive.plan_campaign_v1('{}', 5, 'ada') -> 'plan'") for _ in "123"
+        operator.value("select redrive.plan_campaign_v1('{}', 5, 'ada') -> 'plan'")
+        for _ in "123"
     )
     for started in (going, paused):
         operator.rows(START, started)
@@ -197,12 +230,13 @@ def test_an_operator_changes_nothing_without_a_line(database: Database, act: str
         dead = make_dead_letter(database.conn)
     before = database.value("select max(id) from redrive.audit")
     operator.rows(
-        statement.format(**campaigns, paused=paused), *([[dead]] if "%s" in statement else [])
+        statement.format(**campaigns, paused=paused),
+        *([[dead]] if "%s" in statement else []),
     )  # type: ignore[arg-type]
 
-    assert database.rows("select action, n from redrive.audit where id > %s", before) == [
-        (action, n)
-    ]
+    assert database.rows(
+        "select action, n from redrive.audit where id > %s", before
+    ) == [(action, n)]
 
 
 def test_no_act_of_an_operator_is_left_out(database: Database) -> None:
@@ -217,14 +251,18 @@ def test_no_act_of_an_operator_is_left_out(database: Database) -> None:
     assert set(changing) - NO_ACTS == {act.partition(" ")[0] for act in ACTS}
 
 
-def test_a_line_and_its_change_commit_together_or_not_at_all(database: Database) -> None:
+def test_a_line_and_its_change_commit_together_or_not_at_all(
+    database: Database,
+) -> None:
     """S3: the line is part of the function; a detail too long for it undoes the change."""
     ids = make_dead_letters(database.conn, 12_000)
     with pytest.raises(psycopg.Error, match="detail: at most 65536 bytes") as caught:
         database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", ids)
 
     assert caught.value.sqlstate == "RD001"
-    assert database.column("select distinct state from redrive.dead_letters") == ["open"]
+    assert database.column("select distinct state from redrive.dead_letters") == [
+        "open"
+    ]
     assert database.value("select count(*) from redrive.audit") == 0
 
 
@@ -272,12 +310,16 @@ def test_an_operator_may_not(database: Database, statement: LiteralString) -> No
 def test_a_run_is_two_lines_however_many_steps_it_takes(database: Database) -> None:
     """S3: one at its beginning, one with what it changed."""
     ids = make_dead_letters(database.conn, 5)
-    run = database.value("select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{\"a\": 1}')")
+    run = database.value(
+        "select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{\"a\": 1}')"
+    )
     for one in ids[:3]:
         database.rows("select redrive.purge_v2(%s, %s, '{0}', '{open}')", run, [one])
     database.rows("select redrive.end_run_v1(%s)", run)
 
-    assert database.rows("select actor, action, why, n, detail from redrive.audit order by id") == [
+    assert database.rows(
+        "select actor, action, why, n, detail from redrive.audit order by id"
+    ) == [
         ("ada", "purge", "old", 5, {"a": 1}),
         ("ada", "end purge", "old", 3, {"line": run}),
     ]
@@ -290,7 +332,9 @@ def test_a_run_is_its_logins_own_and_ends_once(database: Database) -> None:
     other = database.session()
     other.rows("set session authorization redrive_operator")
     step = "select redrive.purge_v2(%s, %s, '{0}', '{open}')"
-    with pytest.raises(psycopg.Error, match="run: must be a purge that this login began"):
+    with pytest.raises(
+        psycopg.Error, match="run: must be a purge that this login began"
+    ):
         other.rows(step, run, [one])
     other.rows("select redrive.end_run_v1(%s)", run)
     assert database.value("select count(*) from redrive.audit") == 1
@@ -310,7 +354,9 @@ def test_a_run_is_counted_and_ended_alone(database: Database) -> None:
         database.value(begin, action) for action in ("purge", "purge", "reencrypt")
     )
     step: LiteralString = "select redrive.purge_v2(%s, %s, '{0}', '{open}')"
-    with pytest.raises(psycopg.Error, match="run: must be a purge that this login began"):
+    with pytest.raises(
+        psycopg.Error, match="run: must be a purge that this login began"
+    ):
         database.rows(step, sealing, [dead])
     database.rows(step, one, [dead])
     database.rows(step, None, [dead])
@@ -328,7 +374,9 @@ def test_a_campaign_is_its_logins_own_and_ends_once(database: Database) -> None:
     dead = make_dead_letter(database.conn)
     other = database.session()
     other.rows("set session authorization redrive_operator")
-    with pytest.raises(psycopg.Error, match="campaign: must be one that this login began"):
+    with pytest.raises(
+        psycopg.Error, match="campaign: must be one that this login began"
+    ):
         redrive(other.conn, [dead], campaign=campaign)
     other.rows("select redrive.close_campaign_v1(%s, 0, '{}')", campaign)
     assert database.column("select state from redrive.campaigns") == ["running"]
@@ -341,7 +389,9 @@ def test_a_campaign_is_its_logins_own_and_ends_once(database: Database) -> None:
 
 def test_a_run_that_nobody_goes_on_with_says_so(database: Database) -> None:
     database.rows("select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{}')")
-    database.rows("update redrive.runs set n = 3, active_at = now() - interval '25 hours'")
+    database.rows(
+        "update redrive.runs set n = 3, active_at = now() - interval '25 hours'"
+    )
     database.rows("select redrive.forget_v1(100)")
 
     assert database.rows("select actor, action, n from redrive.audit order by id") == [
@@ -360,7 +410,9 @@ def test_a_mark_of_a_scheduled_run_is_on_record_once_a_day(database: Database) -
     other.rows("set session authorization redrive_operator")
     other.rows("select redrive.done_chore_v1('redrive', null)")
 
-    assert database.rows("select db_user, detail ->> 'every' from redrive.audit order by id") == [
+    assert database.rows(
+        "select db_user, detail ->> 'every' from redrive.audit order by id"
+    ) == [
         ("postgres", "00:05:00"),
         ("postgres", "1 year"),
         ("redrive_operator", None),
@@ -388,7 +440,9 @@ def test_only_an_envelope_takes_the_place_of_a_payload(
     job = make_job(database.conn, payload={"amount": 1})
     with pytest.raises(psycopg.Error, match="news: must be envelopes"):
         database.rows(
-            "select redrive." + function + "'jobs', %s, '{0}', '{\"{\\\"amount\\\": 1}\"}',"
+            "select redrive."
+            + function
+            + "'jobs', %s, '{0}', '{\"{\\\"amount\\\": 1}\"}',"
             " array[%s::jsonb], '{salt}')",
             [job],
             new,
@@ -408,26 +462,35 @@ def test_what_a_failure_says_in_the_clear_is_what_it_said(database: Database) ->
     )
     deliveries = database.column("select deliveries from redrive.failures")
     with pytest.raises(psycopg.Error, match="news: must be envelopes"):
-        database.rows(call, [dead], deliveries, old, '{"$redrive": {"k": "new"}, "pod": "b"}')
+        database.rows(
+            call, [dead], deliveries, old, '{"$redrive": {"k": "new"}, "pod": "b"}'
+        )
 
     assert (
-        database.value(call, [dead], deliveries, old, '{"$redrive": {"k": "n"}, "pod": "a"}') == 1
+        database.value(
+            call, [dead], deliveries, old, '{"$redrive": {"k": "n"}, "pod": "a"}'
+        )
+        == 1
     )
 
 
-def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(database: Database) -> None:
+def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(
+    database: Database,
+) -> None:
     """S3: an operator rewrote payloads with 0 lines."""
     job = make_job(database.conn, payload={})
     login = database.session()
     login.rows("set session authorization redrive_encryptor")
-    reencrypt = (
-        "select redrive.reencrypt_v2(%s, 'jobs', %s, '{0}', '{\"{}\"}', array[%s::jsonb], '{s}')"
+    reencrypt = "select redrive.reencrypt_v2(%s, 'jobs', %s, '{0}', '{\"{}\"}', array[%s::jsonb], '{s}')"
+    run = login.value(
+        "select redrive.begin_run_v1('reencrypt', 'ada', 'rotation', 1, '{}')"
     )
-    run = login.value("select redrive.begin_run_v1('reencrypt', 'ada', 'rotation', 1, '{}')")
     assert login.value(reencrypt, run, [job], SEALED) == 1
     login.rows("select redrive.end_run_v1(%s)", run)
 
-    assert database.rows("select db_user, action, n from redrive.audit order by id") == [
+    assert database.rows(
+        "select db_user, action, n from redrive.audit order by id"
+    ) == [
         ("redrive_encryptor", "reencrypt", 1),
         ("redrive_encryptor", "end reencrypt", 1),
     ]
@@ -439,13 +502,22 @@ def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(database: Databa
 # The chain
 
 TAMPERING: dict[str, tuple[LiteralString, str]] = {
-    "an actor": ("update redrive.audit set actor = 'bo' where id = 3", "line 3 is not as it was"),
-    "a login": ("update redrive.audit set db_user = 'bo' where id = 3", "line 3 is not as it was"),
+    "an actor": (
+        "update redrive.audit set actor = 'bo' where id = 3",
+        "line 3 is not as it was",
+    ),
+    "a login": (
+        "update redrive.audit set db_user = 'bo' where id = 3",
+        "line 3 is not as it was",
+    ),
     "an instant": (
         "update redrive.audit set at = at - interval '1 us' where id = 3",
         "line 3 is not as it was",
     ),
-    "a number": ("update redrive.audit set n = 0 where id = 3", "line 3 is not as it was"),
+    "a number": (
+        "update redrive.audit set n = 0 where id = 3",
+        "line 3 is not as it was",
+    ),
     "a detail": (
         'update redrive.audit set detail = \'{"queue": "x"}\' where id = 3',
         "line 3 is not as it was",
@@ -459,8 +531,14 @@ TAMPERING: dict[str, tuple[LiteralString, str]] = {
         ),
         "line 4 is not as it was",
     ),
-    "one is gone": ("delete from redrive.audit where id = 3", "lines 3 to 3 are missing"),
-    "the oldest are gone": ("delete from redrive.audit where id < 3", "lines 1 to 2 are missing"),
+    "one is gone": (
+        "delete from redrive.audit where id = 3",
+        "lines 3 to 3 are missing",
+    ),
+    "the oldest are gone": (
+        "delete from redrive.audit where id < 3",
+        "lines 1 to 2 are missing",
+    ),
     "the newest is gone": (
         "delete from redrive.audit where id = 9",
         "the newest lines are missing",
@@ -487,7 +565,9 @@ TAMPERING: dict[str, tuple[LiteralString, str]] = {
 
 @pytest.mark.parametrize("batch", [1, 100])
 @pytest.mark.parametrize("what", TAMPERING)
-def test_a_change_by_a_superuser_shows(database: Database, what: str, batch: int) -> None:
+def test_a_change_by_a_superuser_shows(
+    database: Database, what: str, batch: int
+) -> None:
     """S3: each line is sealed with the one before it."""
     for _ in range(9):
         database.rows(PAUSE)
@@ -513,7 +593,9 @@ def test_lines_are_numbered_and_sealed_one_after_the_other(database: Database) -
     for done in [session.start(partial(act, session)) for session in sessions]:
         done.result(30)
 
-    assert database.column("select id from redrive.audit order by id") == list(range(1, 81))
+    assert database.column("select id from redrive.audit order by id") == list(
+        range(1, 81)
+    )
     assert fault(database, 7) is None
 
 
@@ -560,7 +642,9 @@ def test_retention_leaves_a_chain_that_can_be_verified(database: Database) -> No
     assert fault(database) == "lines up to 5 are missing"
 
 
-def test_an_open_transaction_that_acted_keeps_no_worker_waiting(database: Database) -> None:
+def test_an_open_transaction_that_acted_keeps_no_worker_waiting(
+    database: Database,
+) -> None:
     """S3: the chores of workers write lines as well, and wait for nobody who holds the chain."""
     operator = database.session()
     operator.rows("begin")
@@ -580,4 +664,8 @@ def test_a_long_log_is_verified_by_the_step(database: Database) -> None:
         steps.append(database.row(VERIFY, place, 100))
         place = steps[-1][0]
 
-    assert steps == [(100, 100, True, None), (200, 100, True, None), (250, 50, False, None)]
+    assert steps == [
+        (100, 100, True, None),
+        (200, 100, True, None),
+        (250, 50, False, None),
+    ]

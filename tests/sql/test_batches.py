@@ -50,7 +50,9 @@ class Batch:
         self.database, self.conn = database, database.conn
         self.worker = make_worker(self.conn)
         self.id = open_batch(self.conn, on_success=SUCCESS, on_end=END)
-        self.jobs = [enqueue(self.conn, "page", {"n": n}, batch=self.id) for n in range(jobs)]
+        self.jobs = [
+            enqueue(self.conn, "page", {"n": n}, batch=self.id) for n in range(jobs)
+        ]
         self.came: list[Claimed] = []
 
     def claimed(self) -> Iterator[Claimed]:
@@ -109,7 +111,10 @@ def test_when_all_have_succeeded_both_callbacks_come_once(batch: Batch) -> None:
     complete(batch.conn, batch.worker, second)
 
     counts = Counts(total=2, succeeded=2)
-    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+    assert sorted(batch.callbacks()) == [
+        ("batch.ended", counts),
+        ("batch.succeeded", counts),
+    ]
     assert batch.callbacks() == []
     assert batch.state() == ("succeeded", True, True)
 
@@ -131,7 +136,9 @@ def test_an_empty_batch_succeeds(database: Database) -> None:
     assert {kind for kind, _ in batch.callbacks()} == {"batch.ended", "batch.succeeded"}
 
 
-def test_a_dead_letter_holds_on_success_until_its_redrive_has_succeeded(batch: Batch) -> None:
+def test_a_dead_letter_holds_on_success_until_its_redrive_has_succeeded(
+    batch: Batch,
+) -> None:
     close_batch(batch.conn, batch.id)
     first, second = batch.claimed()
     complete(batch.conn, batch.worker, first)
@@ -167,7 +174,9 @@ def test_what_is_redriven_before_the_others_end_is_waited_for(batch: Batch) -> N
 
 
 @pytest.mark.parametrize("end", ["purge", "dismiss and purge"])
-def test_a_dead_letter_that_is_purged_holds_nothing_any_more(batch: Batch, end: str) -> None:
+def test_a_dead_letter_that_is_purged_holds_nothing_any_more(
+    batch: Batch, end: str
+) -> None:
     close_batch(batch.conn, batch.id)
     first, second = batch.claimed()
     complete(batch.conn, batch.worker, first)
@@ -176,7 +185,9 @@ def test_a_dead_letter_that_is_purged_holds_nothing_any_more(batch: Batch, end: 
     if end == "dismiss and purge":
         batch.database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [second.id])
         assert batch.callbacks() == []
-    batch.database.rows("select redrive.purge_v1(%s, '{0}', '{open,dismissed}')", [second.id])
+    batch.database.rows(
+        "select redrive.purge_v1(%s, '{0}', '{open,dismissed}')", [second.id]
+    )
 
     assert batch.callbacks() == []
     assert batch.state() == ("ended", True, True)
@@ -193,21 +204,28 @@ def test_the_record_of_a_redrive_may_be_purged(batch: Batch) -> None:
     batch.database.rows("select redrive.purge_v1(%s, '{0}', '{resolved}')", [first.id])
 
     counts = Counts(total=2, succeeded=2)
-    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+    assert sorted(batch.callbacks()) == [
+        ("batch.ended", counts),
+        ("batch.succeeded", counts),
+    ]
 
 
 @pytest.mark.parametrize("how", ["waiting", "running"])
 def test_a_cancelled_job_ends_it_without_success(batch: Batch, how: str) -> None:
     close_batch(batch.conn, batch.id)
     if how == "waiting":
-        batch.database.rows("select redrive.cancel_v1(%s, 'ada', 'why')", batch.jobs[:1])
+        batch.database.rows(
+            "select redrive.cancel_v1(%s, 'ada', 'why')", batch.jobs[:1]
+        )
     for job in batch.claimed():
         if job.id == batch.jobs[0]:
             assert settle(batch.conn, batch.worker, job, "cancel")
         else:
             complete(batch.conn, batch.worker, job)
 
-    assert batch.callbacks() == [("batch.ended", Counts(total=2, succeeded=1, cancelled=1))]
+    assert batch.callbacks() == [
+        ("batch.ended", Counts(total=2, succeeded=1, cancelled=1))
+    ]
     assert batch.state() == ("ended", True, True)
     assert left(batch.database) == []
 
@@ -236,7 +254,10 @@ def test_a_job_of_a_lost_worker_is_waited_for(batch: Batch) -> None:
     complete(batch.conn, batch.worker, *batch.claimed())
 
     counts = Counts(total=2, succeeded=2)
-    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+    assert sorted(batch.callbacks()) == [
+        ("batch.ended", counts),
+        ("batch.succeeded", counts),
+    ]
 
 
 def test_the_last_two_complete_at_once_in_two_sessions(batch: Batch) -> None:
@@ -254,7 +275,10 @@ def test_the_last_two_complete_at_once_in_two_sessions(batch: Batch) -> None:
     other.commit()
 
     counts = Counts(total=2, succeeded=2)
-    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+    assert sorted(batch.callbacks()) == [
+        ("batch.ended", counts),
+        ("batch.succeeded", counts),
+    ]
 
 
 def test_two_that_fold_at_once_call_back_once(batch: Batch) -> None:
@@ -281,7 +305,10 @@ def test_a_job_of_the_batch_may_add_to_it(batch: Batch) -> None:
     complete(batch.conn, batch.worker, *batch.claimed())
 
     counts = Counts(total=3, succeeded=3)
-    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+    assert sorted(batch.callbacks()) == [
+        ("batch.ended", counts),
+        ("batch.succeeded", counts),
+    ]
 
 
 def test_it_is_not_over_while_somebody_adds_to_it(batch: Batch) -> None:
@@ -297,10 +324,15 @@ def test_it_is_not_over_while_somebody_adds_to_it(batch: Batch) -> None:
     complete(batch.conn, batch.worker, *batch.claimed())
 
     counts = Counts(total=3, succeeded=3)
-    assert sorted(batch.callbacks()) == [("batch.ended", counts), ("batch.succeeded", counts)]
+    assert sorted(batch.callbacks()) == [
+        ("batch.ended", counts),
+        ("batch.succeeded", counts),
+    ]
 
 
-@pytest.mark.parametrize("level", list(IsolationLevel)[1:], ids=lambda level: level.name)
+@pytest.mark.parametrize(
+    "level", list(IsolationLevel)[1:], ids=lambda level: level.name
+)
 def test_one_that_is_over_takes_no_more(batch: Batch, level: IsolationLevel) -> None:
     conn = batch.database.connect()
     conn.isolation_level = level
@@ -315,12 +347,16 @@ def test_one_that_is_over_takes_no_more(batch: Batch, level: IsolationLevel) -> 
     if level is not IsolationLevel.READ_COMMITTED:
         assert isinstance(refused.value, errors.SerializationFailure)
         conn.rollback()
-        with pytest.raises(psycopg.DatabaseError, match="none of this number") as refused:
+        with pytest.raises(
+            psycopg.DatabaseError, match="none of this number"
+        ) as refused:
             enqueue(conn, "page", batch=batch.id)
     assert refused.value.sqlstate == "RD001"
 
 
-@pytest.mark.parametrize("level", list(IsolationLevel)[1:], ids=lambda level: level.name)
+@pytest.mark.parametrize(
+    "level", list(IsolationLevel)[1:], ids=lambda level: level.name
+)
 def test_adding_waits_neither_for_closing_nor_for_counting(
     batch: Batch, level: IsolationLevel
 ) -> None:
@@ -423,16 +459,22 @@ def test_c29_a_callback_that_will_not_come_is_on_record_as_cancelled(
     batch: Batch, end: str
 ) -> None:
     """`job wait` said of it that it had succeeded."""
-    on_success, on_end = batch.database.row("select on_success, on_end from redrive.batches")
+    on_success, on_end = batch.database.row(
+        "select on_success, on_end from redrive.batches"
+    )
     if end == "given up":
-        batch.database.rows("update redrive.batches set close_by = now() - interval '1 s'")
+        batch.database.rows(
+            "update redrive.batches set close_by = now() - interval '1 s'"
+        )
     else:
         batch.database.rows("select redrive.cancel_v1(%s, 'ada', 'why')", batch.jobs)
         close_batch(batch.conn, batch.id)
     fold(batch.conn)
 
     over = [on_success, on_end] if end == "given up" else [on_success]
-    assert {job: outcome(batch.conn, job) for job in over} == dict.fromkeys(over, "cancelled")
+    assert {job: outcome(batch.conn, job) for job in over} == dict.fromkeys(
+        over, "cancelled"
+    )
     assert wait(batch.conn, on_success, 0) == Ended("cancelled")
 
 
@@ -474,13 +516,17 @@ def test_c25_a_batch_whose_callback_somebody_holds_comes_later_and_others_come_n
 
 
 @pytest.mark.parametrize(
-    "field", ["run_at", "delay", "expires_in", "idempotency_key", "ordering_key", "unique_for"]
+    "field",
+    ["run_at", "delay", "expires_in", "idempotency_key", "ordering_key", "unique_for"],
 )
 def test_what_a_callback_cannot_have_is_named(database: Database, field: str) -> None:
     job: Any = {"kind": "a"} | ({"delay": 1} if field == "delay" else {})
-    with pytest.raises(psycopg.DatabaseError, match=f"on_end.{field}: is not for a job"):
+    with pytest.raises(
+        psycopg.DatabaseError, match=f"on_end.{field}: is not for a job"
+    ):
         database.rows(
-            "select redrive.open_batch_v1(null, %s::jsonb)", json.dumps(job | {field: "1"})
+            "select redrive.open_batch_v1(null, %s::jsonb)",
+            json.dumps(job | {field: "1"}),
         )
     with pytest.raises(InvalidJob, match=r"on_end\.delay"):
         open_batch(database.conn, on_end={"kind": "a", "delay": 1})
@@ -492,7 +538,9 @@ def test_bulk_belongs_to_a_batch_too(database: Database) -> None:
     close_batch(batch.conn, batch.id)
     complete(batch.conn, batch.worker, *batch.claimed())
 
-    assert {counts for _, counts in batch.callbacks()} == {Counts(total=50, succeeded=50)}
+    assert {counts for _, counts in batch.callbacks()} == {
+        Counts(total=50, succeeded=50)
+    }
 
 
 def test_only_one_row_of_counters_is_left_of_a_batch(batch: Batch) -> None:
@@ -506,14 +554,18 @@ def test_what_has_been_over_for_long_is_forgotten(batch: Batch) -> None:
     close_batch(batch.conn, batch.id)
     complete(batch.conn, batch.worker, *batch.claimed())
     batch.callbacks()
-    batch.database.rows("update redrive.batches set over_at = now() - interval '401 days'")
+    batch.database.rows(
+        "update redrive.batches set over_at = now() - interval '401 days'"
+    )
     store.forget(batch.conn)
 
     assert batch.database.value("select count(*) from redrive.batches") == 0
     assert batch.database.value("select count(*) from redrive.batch_deltas") == 0
 
 
-def test_nothing_is_kept_of_what_ends_after_its_batch_was_forgotten(batch: Batch) -> None:
+def test_nothing_is_kept_of_what_ends_after_its_batch_was_forgotten(
+    batch: Batch,
+) -> None:
     """A row of counters stayed of each batch that had been given up."""
     batch.database.rows("update redrive.batches set close_by = now()")
     fold(batch.conn)
@@ -525,7 +577,9 @@ def test_nothing_is_kept_of_what_ends_after_its_batch_was_forgotten(batch: Batch
     assert batch.database.rows("select * from redrive.batch_deltas") == []
 
 
-def test_one_that_is_pending_keeps_a_worker_that_stops_when_all_is_done(batch: Batch) -> None:
+def test_one_that_is_pending_keeps_a_worker_that_stops_when_all_is_done(
+    batch: Batch,
+) -> None:
     kinds = ["page", "batch.succeeded", "batch.ended"]
     close_batch(batch.conn, batch.id)
     complete(batch.conn, batch.worker, *batch.claimed())
@@ -538,7 +592,9 @@ def test_one_that_is_pending_keeps_a_worker_that_stops_when_all_is_done(batch: B
     assert not store.is_pending(batch.conn, None, kinds, 0)
     still_open = Batch(batch.database, jobs=1)
     complete(batch.conn, still_open.worker, *still_open.claimed())
-    assert not store.is_pending(batch.conn, None, kinds, 0), "an open one ends when it is closed"
+    assert not store.is_pending(batch.conn, None, kinds, 0), (
+        "an open one ends when it is closed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -573,7 +629,10 @@ def test_closing_takes_the_time_that_was_given(database: Database) -> None:
 def test_with_closes_a_batch_unless_an_exception_ends_it(database: Database) -> None:
     """Jobs may be missing then: it waits for them, or is given up."""
     with open_batch(database.conn) as whole:
-        enqueue_many(database.conn, [{"kind": "page", "payload": {"batch": whole}, "batch": whole}])
+        enqueue_many(
+            database.conn,
+            [{"kind": "page", "payload": {"batch": whole}, "batch": whole}],
+        )
     with contextlib.suppress(LookupError), open_batch(database.conn) as half:
         raise LookupError
     with pytest.raises(errors.DivisionByZero), open_batch(database.conn):
@@ -588,7 +647,12 @@ def test_with_closes_a_batch_unless_an_exception_ends_it(database: Database) -> 
 
 def test_every_driver_opens_fills_and_closes_one(database: Database) -> None:
     """SQLAlchemy and asyncpg, besides psycopg; a unique job on the way."""
-    options: Any = {"unique_for": 60, "unique_by": ["n"], "on_conflict": "skip", "delay": 5}
+    options: Any = {
+        "unique_for": 60,
+        "unique_by": ["n"],
+        "on_conflict": "skip",
+        "delay": 5,
+    }
 
     async def by_asyncpg() -> None:
         asyncpg = pytest.importorskip("asyncpg")
@@ -614,7 +678,9 @@ def test_every_driver_opens_fills_and_closes_one(database: Database) -> None:
     asyncio.run(by_asyncpg())
     by_sqlalchemy()
 
-    assert database.column("select sum(total)::int from redrive.batch_deltas group by batch") == [
+    assert database.column(
+        "select sum(total)::int from redrive.batch_deltas group by batch"
+    ) == [
         1,
         1,
     ]

@@ -59,10 +59,15 @@ def test_who_blocks_is_named_every_ten_seconds_and_at_the_end(url: str) -> None:
         assert done.returncode == 78, done.stderr
         assert told["event"] == "waiting for a lock"
         assert told["pid"] == holder.info.backend_pid
-        assert (told["application"], told["state"]) == ("checkout", "idle in transaction")
+        assert (told["application"], told["state"]) == (
+            "checkout",
+            "idle in transaction",
+        )
         assert told["statement"] == "insert into redrive.jobs"
         assert told["transaction_seconds"] >= 10
-        assert last.startswith(f"redrive: gave up after 13 s: pid {told['pid']} (application")
+        assert last.startswith(
+            f"redrive: gave up after 13 s: pid {told['pid']} (application"
+        )
         assert "'checkout', idle in transaction" in last
         assert last.endswith("then run: redrive migrate")
         assert SECRET not in done.stderr
@@ -75,7 +80,9 @@ def test_a_build_of_an_index_that_waits_is_given_up_too(url: str) -> None:
     (migration,) = (m for m in migrations() if m.name == "0041_quarantined_idx")
     with connect(url) as conn, connect(url, application_name="report") as holder:
         migrate(conn)
-        conn.execute("delete from redrive.migrations where version = %s", (migration.version,))
+        conn.execute(
+            "delete from redrive.migrations where version = %s", (migration.version,)
+        )
         with holder.transaction():
             holder.execute("select count(*) from redrive.dead_letters")
             with pytest.raises(SchemaError, match=r"gave up after 2 s: pid .*'report'"):
@@ -101,7 +108,9 @@ def test_autovacuum_gives_way_to_a_migration() -> None:
     ):
         wants_the_jobs(conn)
         conn.execute(slow)
-        conn.execute("insert into redrive.jobs (kind) select 'a' from generate_series(1, 20000)")
+        conn.execute(
+            "insert into redrive.jobs (kind) select 'a' from generate_series(1, 20000)"
+        )
         conn.execute("delete from redrive.jobs where id % 2 = 0")
         wait_for(lambda: ("redrive.jobs",) in conn.execute(running).fetchall())
 
@@ -112,7 +121,10 @@ def test_autovacuum_gives_way_to_a_migration() -> None:
 @pytest.mark.parametrize(
     ("query", "shown"),
     [
-        (f"insert into redrive.jobs (kind) values ('{SECRET}')", "insert into redrive.jobs"),
+        (
+            f"insert into redrive.jobs (kind) values ('{SECRET}')",
+            "insert into redrive.jobs",
+        ),
         (f"UPDATE  only orders SET card = '{SECRET}'", "update orders"),
         (f"delete from orders where card = '{SECRET}'", "delete from orders"),
         (f"select redrive.enqueue('{SECRET}')", "select redrive.enqueue"),

@@ -64,13 +64,17 @@ def test_failures_add_up_within_the_window_and_not_beyond(database: Database):
     assert [_report(database, 1), _report(database, 2)] == ["closed", "open"]
 
 
-def test_an_open_breaker_becomes_half_open_by_itself_and_closes_with_a_success(database: Database):
+def test_an_open_breaker_becomes_half_open_by_itself_and_closes_with_a_success(
+    database: Database,
+):
     _report(database, 5)
     assert _report(database) == "open"
     _age(database)
     assert _report(database) == "half_open"
     assert _report(database, 0, 1) == "closed"
-    assert database.row("select opened, failures, open_until from redrive.breakers") == (0, 0, None)
+    assert database.row(
+        "select opened, failures, open_until from redrive.breakers"
+    ) == (0, 0, None)
 
 
 def test_the_time_it_stays_open_doubles_up_to_sixteen_times(database: Database):
@@ -88,7 +92,9 @@ def test_the_time_it_stays_open_doubles_up_to_sixteen_times(database: Database):
     assert spans == [60, 120, 240, 480, 960, 960, 960]
 
 
-def test_one_worker_of_the_fleet_gets_the_probe_and_its_lease_runs_out(database: Database):
+def test_one_worker_of_the_fleet_gets_the_probe_and_its_lease_runs_out(
+    database: Database,
+):
     workers = [make_worker(database.conn, f"w{n}") for n in range(4)]
     _report(database, 5)
     assert not store.take_probe(database.conn, "mail", workers[0], 30)
@@ -113,11 +119,15 @@ def test_one_worker_of_the_fleet_gets_the_probe_and_its_lease_runs_out(database:
 @pytest.mark.parametrize("state", ["open", "closed", "half_open"])
 def test_a_forced_breaker_heeds_nothing_it_sees(database: Database, state: str):
     _report(database)
-    assert database.value("select redrive.force_breaker_v1('mail', %s, 'ada', 'why')", state)
+    assert database.value(
+        "select redrive.force_breaker_v1('mail', %s, 'ada', 'why')", state
+    )
     assert [_report(database, 50), _report(database, 0, 50)] == [state, state]
     assert not store.take_probe(database.conn, "mail", make_worker(database.conn), 30)
 
-    assert database.value("select redrive.force_breaker_v1('mail', null, 'ada', 'over')")
+    assert database.value(
+        "select redrive.force_breaker_v1('mail', null, 'ada', 'over')"
+    )
     assert _report(database) == "closed"
     assert _report(database, 5) == "open"
     assert database.column("select action from redrive.audit order by at") == [
@@ -131,7 +141,10 @@ def test_nothing_is_written_while_all_is_well(database: Database):
     before = database.value("select xmin::text || ctid::text from redrive.breakers")
     for _ in range(5):
         _report(database, 0, 100)
-    assert database.value("select xmin::text || ctid::text from redrive.breakers") == before
+    assert (
+        database.value("select xmin::text || ctid::text from redrive.breakers")
+        == before
+    )
 
 
 def test_each_breaker_stands_for_itself(database: Database):
@@ -144,11 +157,15 @@ def test_each_breaker_stands_for_itself(database: Database):
     ]
     _report(database, 4)
     _age(database)
-    assert [_report(database, name=name) for name in ("bank", "mail")] == ["half_open"] * 2
+    assert [_report(database, name=name) for name in ("bank", "mail")] == [
+        "half_open"
+    ] * 2
     assert store.take_probe(database.conn, "mail", make_worker(database.conn), 30)
     tried = "select name from redrive.breakers where probe_by is not null"
     assert database.column(tried) == ["mail"]
-    assert database.value("select redrive.force_breaker_v1('bank', 'open', 'ada', 'why')")
+    assert database.value(
+        "select redrive.force_breaker_v1('bank', 'open', 'ada', 'why')"
+    )
 
     assert database.rows(state + " order by name") == [
         ("bank", "open", 0, "ada", False),
@@ -171,7 +188,9 @@ def test_reports_at_once_add_up(database: Database):
 def test_a_failure_seen_while_its_breaker_is_forgotten_is_counted(database: Database):
     """It was lost, and the worker got a breaker without a name."""
     _report(database)
-    database.rows("update redrive.breakers set window_at = '2000-01-01', changed_at = '2000-01-01'")
+    database.rows(
+        "update redrive.breakers set window_at = '2000-01-01', changed_at = '2000-01-01'"
+    )
     forgetter, worker = database.session(), database.session()
     forgetter.rows("begin")
     assert forgetter.value("select redrive.forget_names_v1('90 days', 100)") == 1

@@ -21,7 +21,9 @@ DELTAS = "select batch, total, succeeded, dead from redrive.batch_deltas order b
 
 def make_batches(database: Database, count: int, jobs: int = 1) -> list[int]:
     """Open batches that have jobs and both callbacks. Returns their numbers."""
-    batches = [open_batch(database.conn, on_success=SUCCESS, on_end=END) for _ in range(count)]
+    batches = [
+        open_batch(database.conn, on_success=SUCCESS, on_end=END) for _ in range(count)
+    ]
     for batch in batches:
         for _ in range(jobs):
             enqueue(database.conn, "page", batch=batch)
@@ -46,11 +48,16 @@ def test_a_batch_is_opened_and_closed_alone(database: Database) -> None:
     make_job(database.conn)
     one, _ = make_batches(database, 2)
     opened = touched(
-        database, lambda: open_batch(database.conn, on_success=SUCCESS, on_end=END, close_within=9)
+        database,
+        lambda: open_batch(
+            database.conn, on_success=SUCCESS, on_end=END, close_within=9
+        ),
     )
 
     assert opened == set()
-    assert touched(database, lambda: close_batch(database.conn, one)) == {("batches", one, None)}
+    assert touched(database, lambda: close_batch(database.conn, one)) == {
+        ("batches", one, None)
+    }
     assert not close_batch(database.conn, one)
 
 
@@ -61,9 +68,16 @@ def test_what_a_batch_cannot_be_is_named(database: Database) -> None:
         ("close_within", "0"),
         ("close_within", None),
     ):
-        given = {"on_success": None, "on_end": None, "close_within": "1 h", field: value}
+        given = {
+            "on_success": None,
+            "on_end": None,
+            "close_within": "1 h",
+            field: value,
+        }
         with pytest.raises(psycopg.Error, match=f"^{field}: "):
-            database.rows("select redrive.open_batch_v1(%s, %s, %s::interval)", *given.values())
+            database.rows(
+                "select redrive.open_batch_v1(%s, %s, %s::interval)", *given.values()
+            )
 
 
 def test_a_number_is_that_of_a_batch_which_takes_jobs(database: Database) -> None:
@@ -73,7 +87,8 @@ def test_a_number_is_that_of_a_batch_which_takes_jobs(database: Database) -> Non
     dead, *_ = claim(database.conn, worker, 1)
     bury(database.conn, worker, dead)
     database.rows(
-        "update redrive.batches set over_at = now(), outcome = 'abandoned' where id = %s", given_up
+        "update redrive.batches set over_at = now(), outcome = 'abandoned' where id = %s",
+        given_up,
     )
 
     for batch in (given_up, other + 1):
@@ -83,7 +98,9 @@ def test_a_number_is_that_of_a_batch_which_takes_jobs(database: Database) -> Non
             close_batch(database.conn, batch)
     assert not database.rows("select from redrive.batches where closed_at is not null")
     assert close_batch(database.conn, other)
-    assert not close_batch(database.conn, other), "as before, beside one that was given up"
+    assert not close_batch(database.conn, other), (
+        "as before, beside one that was given up"
+    )
     assert redrive(database.conn, [dead.id]) == {dead.id: None}
 
 
@@ -103,7 +120,10 @@ def test_a_batch_ends_alone_and_is_told_of_once(database: Database) -> None:
     step = of_batches(database, lambda: fold(database, 1))
 
     assert step == {batches[0]}
-    told = [int(notice.payload) for notice in listening.conn.notifies(timeout=60, stop_after=2)]
+    told = [
+        int(notice.payload)
+        for notice in listening.conn.notifies(timeout=60, stop_after=2)
+    ]
     slots = database.column("select redrive.wake_slot_v1(unnest('{a,b}'::text[]))")
     assert sorted(told) == sorted(slots)
     assert list(listening.conn.notifies(timeout=0)) == []
@@ -129,7 +149,8 @@ def test_what_nobody_closes_is_given_up_alone(database: Database) -> None:
     close_batch(database.conn, closed)
     fold(database)
     database.rows(
-        "update redrive.batches set close_by = now() - '1 h'::interval where id <> %s", timely
+        "update redrive.batches set close_by = now() - '1 h'::interval where id <> %s",
+        timely,
     )
     database.rows("update redrive.batches set over_at = now() where id = %s", over)
     looked = []

@@ -54,12 +54,15 @@ def started(conn: Connection, **selects: Any) -> int:
 
 def states(database: Database, campaign: int) -> list[str | None]:
     return database.column(
-        "select state from redrive.campaign_jobs where campaign = %s order by n", campaign
+        "select state from redrive.campaign_jobs where campaign = %s order by n",
+        campaign,
     )
 
 
 @pytest.mark.parametrize("whose", ["the release before", "over"])
-def test_a_campaign_that_is_not_theirs_is_left_alone(database: Database, whose: str) -> None:
+def test_a_campaign_that_is_not_theirs_is_left_alone(
+    database: Database, whose: str
+) -> None:
     """By each verb, beside campaigns that would be; in each state that a verb asks for."""
     make_dead_letters(database.conn, 1)
     one, _, paused = (started(database.conn) for _ in range(3))
@@ -75,7 +78,9 @@ def test_a_campaign_that_is_not_theirs_is_left_alone(database: Database, whose: 
                 database.rows(query, one)
 
         assert touched(database, act) == set(), verb
-    database.rows(change, *(("ada", "done") if whose == "over" else (None, "running")), one)
+    database.rows(
+        change, *(("ada", "done") if whose == "over" else (None, "running")), one
+    )
     for query in (STEP, LOOK):
         assert touched(database, lambda q=query: database.rows(q, one)) == set()
         assert database.value(query, one) is None
@@ -85,7 +90,9 @@ def test_a_campaign_that_is_not_theirs_is_left_alone(database: Database, whose: 
 
 
 @pytest.mark.parametrize("verb", ["cancel", "leave out", "start", "step"])
-def test_of_two_who_change_a_campaign_one_is_first(database: Database, verb: str) -> None:
+def test_of_two_who_change_a_campaign_one_is_first(
+    database: Database, verb: str
+) -> None:
     """The other one sees what became of it, and not what was."""
     make_dead_letters(database.conn, 1)
     one = started(database.conn) if verb == "step" else planned(database.conn)
@@ -116,15 +123,22 @@ def test_campaigns_that_go_on_are_told_from_others(database: Database) -> None:
         ids,
     )
 
-    assert database.column("select redrive.live_campaigns_v1()") == [ids[0], ids[1], ids[4]]
+    assert database.column("select redrive.live_campaigns_v1()") == [
+        ids[0],
+        ids[1],
+        ids[4],
+    ]
 
 
-def test_a_dead_letter_is_in_the_campaign_that_has_yet_to_come_to_it(database: Database) -> None:
+def test_a_dead_letter_is_in_the_campaign_that_has_yet_to_come_to_it(
+    database: Database,
+) -> None:
     conn = database.conn
     a, b = (make_dead_letters(conn, 4, kind=kind) for kind in "ab")
     old, one = planned(conn, kind=("a",)), planned(conn, kind=("a",))
     database.rows(
-        "update redrive.campaigns set planned_login = null, state = 'running' where id = %s", old
+        "update redrive.campaigns set planned_login = null, state = 'running' where id = %s",
+        old,
     )
     database.rows("select redrive.leave_out_v1(%s, '{3}', '{x}')", one)
     start(conn, one, AT_ONCE, actor="ada", why="x")
@@ -132,7 +146,11 @@ def test_a_dead_letter_is_in_the_campaign_that_has_yet_to_come_to_it(database: D
     planned(conn)
     found = "select id, campaign from redrive.in_campaign_v1(%s) order by 1"
 
-    assert database.rows(found, a[1:] + b[:1]) == [(a[1], one), (a[3], one), (b[0], two)]
+    assert database.rows(found, a[1:] + b[:1]) == [
+        (a[1], one),
+        (a[3], one),
+        (b[0], two),
+    ]
 
 
 def test_a_campaign_is_cancelled_beside_another(database: Database) -> None:
@@ -152,7 +170,9 @@ def test_a_campaign_is_cancelled_beside_another(database: Database) -> None:
     others.rows("begin")
     others.rows("select from redrive.lanes where queue = 'b' for update")
     others.rows("select from redrive.dead_letters where id = %s for update", job.id)
-    (taken,) = database.column("select id from redrive.jobs where queue = 'a' and id <> %s", job.id)
+    (taken,) = database.column(
+        "select id from redrive.jobs where queue = 'a' and id <> %s", job.id
+    )
 
     assert cancel(hasty.conn, one, actor="ada", why="x") == 1
     others.rows("commit")
@@ -163,7 +183,9 @@ def test_a_campaign_is_cancelled_beside_another(database: Database) -> None:
     assert len(waits) == 3
 
 
-def test_what_is_taken_back_is_the_last_generation_of_this_campaign(database: Database) -> None:
+def test_what_is_taken_back_is_the_last_generation_of_this_campaign(
+    database: Database,
+) -> None:
     """Not what another one put back since, nor an older death of the same job."""
     conn = database.conn
     ids = [make_past(database, queue) for queue in ("one", "two", "three")]
@@ -178,12 +200,14 @@ def test_what_is_taken_back_is_the_last_generation_of_this_campaign(database: Da
         "update redrive.jobs set deliveries = d.deliveries from redrive.dead_letters d"
         " where d.id = jobs.id and d.redrives = jobs.redrives - 1"
     )
-    database.rows("update redrive.dead_letters set state = 'dismissed' where id = %s", ids[2])
+    database.rows(
+        "update redrive.dead_letters set state = 'dismissed' where id = %s", ids[2]
+    )
 
     assert cancel(conn, campaign, actor="ada", why="x") == 1
-    assert database.rows("select id, redrives from redrive.dead_letters where state = 'open'") == [
-        (ids[1], 1)
-    ]
+    assert database.rows(
+        "select id, redrives from redrive.dead_letters where state = 'open'"
+    ) == [(ids[1], 1)]
     assert database.column("select id from redrive.jobs order by 1") == [ids[0], ids[2]]
 
 
@@ -197,7 +221,9 @@ def test_a_job_whose_dead_letter_is_purged_meanwhile_is_not_taken_back(
     purging, operator = database.session(), database.session()
     purging.rows("begin")
     purging.rows("delete from redrive.dead_letters")
-    taken = operator.start(lambda: cancel(operator.conn, campaign, actor="ada", why="x"))
+    taken = operator.start(
+        lambda: cancel(operator.conn, campaign, actor="ada", why="x")
+    )
     assert database.wait_until_blocked(operator) == [purging.pid]
     purging.rows("commit")
 
@@ -223,31 +249,45 @@ def test_a_step_takes_the_next_alone(database: Database) -> None:
     database.rows(keep_back, None, ids[0])
 
     assert [database.value(step, campaign, n) for n in (1, 2)] == [1, 1]
-    assert states(database, campaign) == ["blocked", "invalid", "redriven", "redriven", None]
+    assert states(database, campaign) == [
+        "blocked",
+        "invalid",
+        "redriven",
+        "redriven",
+        None,
+    ]
     assert database.column("select id from redrive.jobs order by 1") == ids[2:4]
 
 
-def test_what_became_of_a_turn_is_said_of_its_own_dead_letter(database: Database) -> None:
+def test_what_became_of_a_turn_is_said_of_its_own_dead_letter(
+    database: Database,
+) -> None:
     """Beside a plan that holds the same ones in another order."""
     ids = make_dead_letters(database.conn, 3)
     campaign, other = started(database.conn), planned(database.conn)
     turned = "update redrive.campaign_jobs set id = %s - id where campaign = %s"
     database.rows(turned, ids[0] + ids[2], other)
-    database.rows("update redrive.dead_letters set quarantined = true where id = %s", ids[0])
+    database.rows(
+        "update redrive.dead_letters set quarantined = true where id = %s", ids[0]
+    )
     database.rows(STEP, campaign)
 
     assert states(database, campaign) == ["blocked", "redriven", "redriven"]
     assert states(database, other) == [None] * 3
 
 
-def test_what_a_step_passes_over_says_so_in_its_own_generation(database: Database) -> None:
+def test_what_a_step_passes_over_says_so_in_its_own_generation(
+    database: Database,
+) -> None:
     """Beside an earlier one of the same job, and beside others; it says nothing of what is over."""
     conn = database.conn
     ids = [make_past(database, queue) for queue in ("one", "two", "three", "four")]
     campaign = planned(conn, ids=tuple(ids[:3]))
     database.rows("select redrive.leave_out_v1(%s, '{1,2,3}', '{x,x,x}')", campaign)
     start(conn, campaign, AT_ONCE, actor="ada", why="x")
-    database.rows("update redrive.dead_letters set state = 'dismissed' where id = %s", ids[1])
+    database.rows(
+        "update redrive.dead_letters set state = 'dismissed' where id = %s", ids[1]
+    )
     redrive(conn, [ids[2]])
     worker = make_worker(conn)
     bury(conn, worker, claim_one(conn, worker))
@@ -274,7 +314,9 @@ def test_a_step_passes_over_a_thousand_at_most(database: Database) -> None:
     assert database.value("select place from redrive.campaigns") == 1000
 
 
-def test_a_step_waits_for_no_dead_letter_and_keeps_none_locked(database: Database) -> None:
+def test_a_step_waits_for_no_dead_letter_and_keeps_none_locked(
+    database: Database,
+) -> None:
     """Nor for one that it passes over."""
     ids = make_dead_letters(database.conn, 2)
     campaign = planned(database.conn)
@@ -317,7 +359,9 @@ def test_a_look_counts_each_end_once_and_of_its_campaign(database: Database) -> 
             bury(conn, worker, job, failure=failure(category="transient"))
     seen = [database.value(LOOK, one) for _ in range(2)]
 
-    assert [(look["ended"], look["dead"], look["in_flight"]) for look in seen] == [(1, 1, 1)] * 2
+    assert [(look["ended"], look["dead"], look["in_flight"]) for look in seen] == [
+        (1, 1, 1)
+    ] * 2
     assert [look["window_dead"] for look in seen] == [1, 1]
     assert sorted(map(str, states(database, one))) == ["dead_again", "redriven"]
     assert states(database, two) == ["redriven"] * 2
@@ -336,11 +380,15 @@ def test_deaths_are_counted_among_a_hundred_in_a_row(database: Database) -> None
             bury(conn, worker, job, failure=failure(category="transient"))
 
     assert database.value(LOOK, campaign)["window_dead"] == 5
-    assert database.value(LOOK, campaign)["window_dead"] == 5, "the step before was not taken"
+    assert database.value(LOOK, campaign)["window_dead"] == 5, (
+        "the step before was not taken"
+    )
     database.rows("select redrive.pause_campaign_v1(%s, 'ada', 'x')", campaign)
     database.rows("select redrive.resume_campaign_v1(%s, 'ada', 'x')", campaign)
     assert database.value(LOOK, campaign)["window_dead"] == 0
-    database.rows("update redrive.campaign_jobs set state = 'redriven' where n in (1, 101)")
+    database.rows(
+        "update redrive.campaign_jobs set state = 'redriven' where n in (1, 101)"
+    )
     database.rows("update redrive.campaigns set judged_from = 102")
     assert database.value(LOOK, campaign)["window_dead"] == 2
 
@@ -384,8 +432,12 @@ def test_a_campaign_sees_how_late_others_are(database: Database) -> None:
     held = "update redrive.claims set queue = 'default', ids = array[%s::bigint]"
     database.rows(held, claimed)
     database.rows("update redrive.jobs set worker = 1 where id = %s", marked)
-    database.rows("update redrive.jobs set run_at = now() - interval '1 d' where id <> %s", later)
-    database.rows("update redrive.jobs set run_at = now() - interval '1 h' where id = %s", waiting)
+    database.rows(
+        "update redrive.jobs set run_at = now() - interval '1 d' where id <> %s", later
+    )
+    database.rows(
+        "update redrive.jobs set run_at = now() - interval '1 h' where id = %s", waiting
+    )
 
     assert before == 0
     assert 3600 <= database.value(late, campaign) < 80_000
@@ -394,7 +446,9 @@ def test_a_campaign_sees_how_late_others_are(database: Database) -> None:
 # A plan
 
 
-def test_dead_letters_of_a_key_are_ordered_in_their_plan_alone(database: Database) -> None:
+def test_dead_letters_of_a_key_are_ordered_in_their_plan_alone(
+    database: Database,
+) -> None:
     conn = database.conn
     keyed = [make_dead_letter(conn, "a", ordering_key="k") for _ in range(3)]
     plain = make_dead_letters(conn, 3, kind="b")
@@ -424,11 +478,15 @@ def test_a_plan_says_of_its_own_what_they_did(database: Database) -> None:
         other,
     )
     before = planned(conn, kind=("b",))
-    made = plan(conn, Filter(ids=(one, one + 1, 10**6, other), kind=("a",)), actor="ada")
+    made = plan(
+        conn, Filter(ids=(one, one + 1, 10**6, other), kind=("a",)), actor="ada"
+    )
 
     assert (made.acted, made.matched, made.missing) == (1, 2, [other, 10**6])
     assert len(plan(conn, Filter(kind=("a",)), actor=None).sample) == 5
-    assert database.column("select matched from redrive.campaigns where id = %s", before) == [1]
+    assert database.column(
+        "select matched from redrive.campaigns where id = %s", before
+    ) == [1]
 
 
 def test_what_a_dead_letter_holds(database: Database) -> None:
@@ -449,25 +507,38 @@ def test_what_a_dead_letter_holds(database: Database) -> None:
 # Two people
 
 
-def test_a_kind_that_needs_two_keeps_back_no_plan_of_another(database: Database) -> None:
+def test_a_kind_that_needs_two_keeps_back_no_plan_of_another(
+    database: Database,
+) -> None:
     for kind in ("a", "b"):
         make_dead_letters(database.conn, 1, kind=kind)
     database.rows("select redrive.say_approvals_v1('{c}', '{c}')")
     say = "select redrive.say_approvals_v1('{b}', '{b}')"
     database.rows(say)
-    assert touched(database, lambda: database.rows(say)) == set(), "whoever said it first"
+    assert touched(database, lambda: database.rows(say)) == set(), (
+        "whoever said it first"
+    )
 
     assert started(database.conn, kind=("a",))
     with pytest.raises(psycopg.Error, match="approval: b needs two"):
         started(database.conn, kind=("b",))
-    assert database.column("select kind from redrive.approvals order by 1") == ["b", "c"]
+    assert database.column("select kind from redrive.approvals order by 1") == [
+        "b",
+        "c",
+    ]
 
 
-def test_a_plan_shows_of_each_group_one_of_its_own_that_is_open(database: Database) -> None:
+def test_a_plan_shows_of_each_group_one_of_its_own_that_is_open(
+    database: Database,
+) -> None:
     """Beside those of other groups, and an earlier death of the same job."""
     again, one, two = make_dead_letters(database.conn, 3)
     redrive(database.conn, [again])
-    bury(database.conn, worker := make_worker(database.conn), claim_one(database.conn, worker))
+    bury(
+        database.conn,
+        worker := make_worker(database.conn),
+        claim_one(database.conn, worker),
+    )
     database.rows(
         "update redrive.dead_letters set fingerprint = id || '-' || redrives,"
         " message = id || '-' || redrives"
@@ -481,10 +552,14 @@ def test_a_plan_shows_of_each_group_one_of_its_own_that_is_open(database: Databa
 
 def test_a_campaign_is_closed_once_and_alone(database: Database) -> None:
     one, _, planned = (make_campaign(database.conn) for _ in range(3))
-    database.rows("update redrive.campaigns set planned_login = 'ada' where id = %s", planned)
+    database.rows(
+        "update redrive.campaigns set planned_login = 'ada' where id = %s", planned
+    )
     close = "select redrive.close_campaign_v1(%s, 1, '{}')"
 
-    assert touched(database, lambda: database.rows(close, one)) == {("campaigns", one, None)}
+    assert touched(database, lambda: database.rows(close, one)) == {
+        ("campaigns", one, None)
+    }
     assert touched(database, lambda: database.rows(close, one)) == set()
     assert touched(database, lambda: database.rows(close, planned)) == set()
     ended = "select count(*) from redrive.audit where action = 'end redrive'"
@@ -494,7 +569,9 @@ def test_a_campaign_is_closed_once_and_alone(database: Database) -> None:
 def test_no_campaign_stands_in_for_another(database: Database) -> None:
     job_id, campaign = make_past(database, "one"), make_campaign(database.conn)
     planned = make_campaign(database.conn)
-    database.rows("update redrive.campaigns set planned_login = 'ada' where id = %s", planned)
+    database.rows(
+        "update redrive.campaigns set planned_login = 'ada' where id = %s", planned
+    )
     for wrong in (planned, planned + 1):
         with pytest.raises(psycopg.Error, match="campaign: must be one"):
             redrive(database.conn, [job_id], campaign=wrong)
@@ -505,7 +582,9 @@ def test_no_campaign_stands_in_for_another(database: Database) -> None:
     assert database.column(query, [campaign, other]) == [1, 0]
 
 
-def test_campaigns_that_nobody_carries_on_are_interrupted_one_by_one(database: Database) -> None:
+def test_campaigns_that_nobody_carries_on_are_interrupted_one_by_one(
+    database: Database,
+) -> None:
     """And one whose chunk is on its way is waited for by nobody."""
     job_id = make_past(database, "one")
     done, *stale = (make_campaign(database.conn) for _ in range(4))
@@ -545,7 +624,9 @@ def test_a_campaign_goes_its_way_alone(database: Database) -> None:
     said = (one, "ada", "x")
 
     for act in (
-        lambda: database.rows("select redrive.leave_out_v1(%s, '{1}', '{n: missing}')", one),
+        lambda: database.rows(
+            "select redrive.leave_out_v1(%s, '{1}', '{n: missing}')", one
+        ),
         lambda: start(conn, one, AT_ONCE, actor="ada", why="x"),
         lambda: drive(conn, one),
         lambda: database.rows("select redrive.pause_campaign_v1(%s, %s, %s)", *said),
@@ -554,7 +635,9 @@ def test_a_campaign_goes_its_way_alone(database: Database) -> None:
         lambda: database.rows("select redrive.cancel_campaign_v1(%s, %s, %s)", *said),
     ):
         rows = changed(database, act)
-        of_campaigns = [row for table, row in rows if table in {"campaigns", "campaign_jobs"}]
+        of_campaigns = [
+            row for table, row in rows if table in {"campaigns", "campaign_jobs"}
+        ]
         assert {row.get("campaign", row["id"]) for row in of_campaigns} == {one}
         assert {row["kind"] for table, row in rows if table == "dead_letters"} <= {"a"}
 
@@ -572,9 +655,15 @@ def test_a_campaign_looks_at_what_it_depends_on_alone(database: Database) -> Non
         drive(conn, campaign)
     workers = [
         register(conn, Registration("w", version, 30, [kind], None, {kind: [breaker]}))
-        for version, kind, breaker in (("1", "a", "bank"), ("2", "b", "mail"), ("0", "b", "old"))
+        for version, kind, breaker in (
+            ("1", "a", "bank"),
+            ("2", "b", "mail"),
+            ("0", "b", "old"),
+        )
     ]
-    database.rows("update redrive.workers set lost_at = now() where id = %s", workers[2])
+    database.rows(
+        "update redrive.workers set lost_at = now() where id = %s", workers[2]
+    )
     claimed, tried = claim(conn, workers[1], 2)
     settle(conn, workers[1], tried, "retry", failure=failure())
     seen = database.value("select redrive.look_at_campaign_v1(%s)", campaign)

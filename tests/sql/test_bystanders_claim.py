@@ -21,11 +21,15 @@ def test_lanes_are_gone_through_from_a_place(database: Database) -> None:
     for n, place in enumerate(lanes, 1):
         assert database.rows(after, None, *place) == lanes[n:]
         assert database.rows(after, ["c", "b", "a"], *place) == lanes[n:]
-        assert database.rows(after, ["c"], *place) == [lane for lane in lanes[n:] if "c" in lane]
+        assert database.rows(after, ["c"], *place) == [
+            lane for lane in lanes[n:] if "c" in lane
+        ]
     assert database.rows(after, ["a"], "", 0, 0) == lanes[:3]
 
 
-def test_a_claim_of_the_release_before_is_told_of_each_job_once(database: Database) -> None:
+def test_a_claim_of_the_release_before_is_told_of_each_job_once(
+    database: Database,
+) -> None:
     """However many lanes there are, and whoever claims from the first of them."""
     conn, worker = database.conn, make_worker(database.conn)
     busy, free = make_job(conn, queue="a"), make_job(conn, queue="b")
@@ -35,9 +39,7 @@ def test_a_claim_of_the_release_before_is_told_of_each_job_once(database: Databa
     other.rows("commit")
     other.rows("begin")
     other.rows("select from redrive.lanes for update")
-    claim_v1 = (
-        "select id from redrive.claim_v1(%s, '{a,b}', '{0,0}', '{0,0}', '{epoch,epoch}', 9, false)"
-    )
+    claim_v1 = "select id from redrive.claim_v1(%s, '{a,b}', '{0,0}', '{0,0}', '{epoch,epoch}', 9, false)"
 
     assert database.column(claim_v1, worker) == [free]
     other.rows("commit")
@@ -67,12 +69,16 @@ def test_slots_are_taken_from_one_lane_at_a_time(database: Database) -> None:
     ]
 
 
-def test_a_job_behind_a_limit_is_pending_for_its_kind_and_queue(database: Database) -> None:
+def test_a_job_behind_a_limit_is_pending_for_its_kind_and_queue(
+    database: Database,
+) -> None:
     worker = make_limited_worker(database.conn, "emails")
     database.rows("select redrive.set_limit_v1('emails', 1, null, 'ada', 'x')")
     for _ in range(2):
         make_job(database.conn, "a.b")
-    complete(database.conn, make_worker(database.conn), *claim(database.conn, worker)[1:])
+    complete(
+        database.conn, make_worker(database.conn), *claim(database.conn, worker)[1:]
+    )
     database.rows("delete from redrive.jobs where isfinite(run_at)")
     pause = "select redrive.pause_v1(%s, 'ada', 'x')"
 
@@ -93,10 +99,14 @@ def test_a_queue_is_resumed_alone_and_once(database: Database) -> None:
     resume = "select redrive.resume_v1('a', 'ada', 'x')"
 
     assert [database.value(resume), database.value(resume)] == [True, False]
-    assert database.column("select queue from redrive.queues where paused_at is not null") == ["b"]
+    assert database.column(
+        "select queue from redrive.queues where paused_at is not null"
+    ) == ["b"]
 
 
 def test_names_are_limited_alone(database: Database) -> None:
     database.rows("select redrive.limit_names_v1('queues', 7, 'ada', 'x')")
 
-    assert database.column("select what from redrive.name_limits where at_most = 7") == ["queues"]
+    assert database.column(
+        "select what from redrive.name_limits where at_most = 7"
+    ) == ["queues"]

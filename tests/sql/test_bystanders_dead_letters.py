@@ -27,7 +27,10 @@ THE_LAST = {("dead_letters", 1)}
 ALL_OF_IT = {
     *(("dead_letters", n) for n in range(2)),
     *(("edits", n) for n in range(2)),
-    *((table, None) for table in ("checkpoints", "failures", "progress", "side_effects")),
+    *(
+        (table, None)
+        for table in ("checkpoints", "failures", "progress", "side_effects")
+    ),
 }
 """Table and generation."""
 
@@ -40,8 +43,14 @@ ALL_OF_IT = {
         ("select redrive.assign_v1(array[%s], 'ada', 'ada', 'x')", THE_LAST),
         ("select redrive.note_v1(%s, 'ada', 'x')", THE_LAST),
         ("select redrive.reopen_v1(array[%s], 'ada', 'x')", THE_LAST),
-        ("select redrive.purge_v1(array[%s], '{1}', '{open}')", {*THE_LAST, ("edits", 1)}),
-        ("select redrive.purge_v1(array[%s, %s], '{0, 1}', '{open, redriven}')", ALL_OF_IT),
+        (
+            "select redrive.purge_v1(array[%s], '{1}', '{open}')",
+            {*THE_LAST, ("edits", 1)},
+        ),
+        (
+            "select redrive.purge_v1(array[%s, %s], '{0, 1}', '{open, redriven}')",
+            ALL_OF_IT,
+        ),
     ],
     ids=lambda given: found[1] if (found := re.search(r"\.(\w+)", str(given))) else "",
 )
@@ -65,7 +74,11 @@ def test_a_dead_letter_is_acted_on_alone(
 def test_only_a_redriven_dead_letter_learns_what_became_of_it(
     database: Database, outcome: str
 ) -> None:
-    conn, worker, one = database.conn, make_worker(database.conn), make_past(database, "one")
+    conn, worker, one = (
+        database.conn,
+        make_worker(database.conn),
+        make_past(database, "one"),
+    )
     redrive(conn, [one])
     database.rows("update redrive.dead_letters set state = 'dismissed'")
     job = claim_one(conn, worker)
@@ -80,12 +93,18 @@ def test_only_a_redriven_dead_letter_learns_what_became_of_it(
 
 
 def test_a_death_is_that_of_the_last_redrive_alone(database: Database) -> None:
-    conn, worker, one = database.conn, make_worker(database.conn), make_past(database, "one")
+    conn, worker, one = (
+        database.conn,
+        make_worker(database.conn),
+        make_past(database, "one"),
+    )
     redrive(conn, [one])
     database.rows("update redrive.dead_letters set outcome = null")
     bury(conn, worker, claim_one(conn, worker))
 
-    assert database.column("select outcome from redrive.dead_letters order by redrives") == [
+    assert database.column(
+        "select outcome from redrive.dead_letters order by redrives"
+    ) == [
         None,
         "dead_again",
         None,
@@ -105,7 +124,9 @@ def test_a_note_is_of_the_newest_death_of_its_own_job(database: Database) -> Non
     one, _ = make_dead_letter(database.conn), make_past(database, "two")
     note = "select redrive.note_v1(%s, 'ada', 'x')"
 
-    assert touched(database, lambda: database.rows(note, one)) == {("dead_letters", one, 0)}
+    assert touched(database, lambda: database.rows(note, one)) == {
+        ("dead_letters", one, 0)
+    }
 
 
 def test_a_kind_that_needs_two_keeps_back_no_other(database: Database) -> None:
@@ -120,7 +141,12 @@ def test_a_kind_that_needs_two_keeps_back_no_other(database: Database) -> None:
 def test_a_death_repeats_the_one_before_of_its_own_job(database: Database) -> None:
     one, worker = make_dead_letter(database.conn), make_worker(database.conn)
     redrive(database.conn, [one])
-    bury(database.conn, worker, claim_one(database.conn, worker), failure=failure(fingerprint="b"))
+    bury(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        failure=failure(fingerprint="b"),
+    )
     make_dead_letter(database.conn)
     repeats = "select redrive.repeats_v1(%s, %s, %s, 'bug')"
 
@@ -152,4 +178,7 @@ def test_of_dead_letters_only_those_that_a_loss_made_go_back(
     rows = touched(database, lambda: store.forgive(conn, [(one, 1)]))
 
     assert {row for row in rows if row[1] == two} == set()
-    assert database.value("select count(*) from redrive.audit where actor = 'redrive'") == expected
+    assert (
+        database.value("select count(*) from redrive.audit where actor = 'redrive'")
+        == expected
+    )

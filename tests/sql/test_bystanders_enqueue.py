@@ -51,7 +51,11 @@ def test_each_job_of_a_statement_is_judged_by_what_it_has(database: Database) ->
     """
     batch = database.value("select redrive.open_batch_v1(null, null)")
     sealed = json.dumps(
-        {"$redrive": SALT.format(database.value("select extract(epoch from now())::int"))}
+        {
+            "$redrive": SALT.format(
+                database.value("select extract(epoch from now())::int")
+            )
+        }
     )
     insert = (
         "insert into redrive.jobs (kind, redrives, headers, batch) values"
@@ -62,13 +66,17 @@ def test_each_job_of_a_statement_is_judged_by_what_it_has(database: Database) ->
     database.conn.execute(insert, {"sealed": sealed, "batch": batch})
 
     assert database.column("select kind from redrive.names") == ["new"]
-    assert database.rows("select batch, total from redrive.batch_deltas") == [(batch, 1)]
-    assert database.rows("select kind, n from redrive.deltas where event = 'enqueued'") == [
-        ("new", 3)
+    assert database.rows("select batch, total from redrive.batch_deltas") == [
+        (batch, 1)
     ]
+    assert database.rows(
+        "select kind, n from redrive.deltas where event = 'enqueued'"
+    ) == [("new", 3)]
 
 
-def test_what_no_function_has_judged_is_judged_when_it_is_there(database: Database) -> None:
+def test_what_no_function_has_judged_is_judged_when_it_is_there(
+    database: Database,
+) -> None:
     """Each beside one that is as it must be."""
     for column, value in (
         ("expires_at", "1999-01-01"),
@@ -85,9 +93,13 @@ def test_what_no_function_has_judged_is_judged_when_it_is_there(database: Databa
 
 
 def test_a_key_that_no_index_takes_is_refused_by_its_name(database: Database) -> None:
-    key = database.value("select string_agg(md5(n::text), '') from generate_series(1, 300) n")
+    key = database.value(
+        "select string_agg(md5(n::text), '') from generate_series(1, 300) n"
+    )
     for field, how in product(("idempotency_key", "ordering_key"), HOW):
-        with pytest.raises(psycopg.Error, match=f"^{field}: must have 1 to 255 characters"):
+        with pytest.raises(
+            psycopg.Error, match=f"^{field}: must have 1 to 255 characters"
+        ):
             enqueue(database, how, kind="a", **{field: key})
 
 
@@ -137,9 +149,13 @@ def test_who_is_told_of_a_job_was_not_told_long_ago(database: Database) -> None:
     assert list(listening.conn.notifies(timeout=60, stop_after=1))
 
 
-def test_a_name_is_known_by_its_queue_its_kind_and_its_priority(database: Database) -> None:
+def test_a_name_is_known_by_its_queue_its_kind_and_its_priority(
+    database: Database,
+) -> None:
     """Each is brought once; and those that are known are taken where no new one would be."""
-    insert = "insert into redrive.jobs (queue, kind, priority) select q, k, p from (values "
+    insert = (
+        "insert into redrive.jobs (queue, kind, priority) select q, k, p from (values "
+    )
     more = "('q', 'k', 0), ('r', 'k', 0), ('q', 'l', 0), ('q', 'k', 1)) v(q, k, p)"
     database.rows(insert + "('q', 'k', 0)) v(q, k, p)")
     database.rows(insert + more)
@@ -153,7 +169,9 @@ def test_a_name_is_known_by_its_queue_its_kind_and_its_priority(database: Databa
 
 def test_few_new_names_are_those_of_the_transaction(database: Database) -> None:
     """However many there are already, while another one brings some."""
-    database.rows("insert into redrive.names select 'q', 'k' || n, 0 from generate_series(1, 21) n")
+    database.rows(
+        "insert into redrive.names select 'q', 'k' || n, 0 from generate_series(1, 21) n"
+    )
     other = database.session()
     other.rows("begin")
     make_job(other.conn, "a")
@@ -178,7 +196,9 @@ def succeeded(database: Database) -> list[tuple[str, str]]:
 
 
 @ways
-def test_a_key_that_has_succeeded_is_that_of_its_kind(database: Database, how: str) -> None:
+def test_a_key_that_has_succeeded_is_that_of_its_kind(
+    database: Database, how: str
+) -> None:
     """The jobs of others stay, and others have succeeded with it, or without it, before."""
     other = make_job(database.conn, "b")
     database.rows(
@@ -203,7 +223,9 @@ def test_a_key_that_is_taken_is_that_of_its_kind(database: Database) -> None:
 
 
 @ways
-def test_what_a_unique_job_is_later_than_is_forgotten_alone(database: Database, how: str) -> None:
+def test_what_a_unique_job_is_later_than_is_forgotten_alone(
+    database: Database, how: str
+) -> None:
     """Not what succeeded with its key in another kind, nor with another in its own; nor while
     another one has the key.
     """
@@ -234,7 +256,9 @@ def test_what_a_unique_job_is_later_than_is_forgotten_alone(database: Database, 
 def test_of_many_each_is_as_it_ended(database: Database) -> None:
     """One whose key lives though it has succeeded before, too."""
     live = make_job(database.conn, "a", idempotency_key="k")
-    database.rows("insert into redrive.completions (kind, key, job) values ('a', 'k', 1001)")
+    database.rows(
+        "insert into redrive.completions (kind, key, job) values ('a', 'k', 1001)"
+    )
     jobs = [{"kind": "a", "idempotency_key": key} for key in "kl"]
 
     (first, new) = database.rows(MANY, json.dumps(jobs))
@@ -243,14 +267,18 @@ def test_of_many_each_is_as_it_ended(database: Database) -> None:
 
 
 @ways
-def test_who_cannot_see_what_was_done_leaves_what_it_sees(database: Database, how: str) -> None:
+def test_who_cannot_see_what_was_done_leaves_what_it_sees(
+    database: Database, how: str
+) -> None:
     """Under REPEATABLE READ: a key that has succeeded stays so, and whoever completes the job that
     has one waits for nobody.
     """
     worker = make_worker(database.conn)
     make_job(database.conn, **ONE_KEY)
     job = claim_one(database.conn, worker)
-    database.rows("insert into redrive.completions (kind, key, job) values ('a', 'done', 1001)")
+    database.rows(
+        "insert into redrive.completions (kind, key, job) values ('a', 'done', 1001)"
+    )
     producer, hasty = database.session(), database.session(lock_timeout="1ms")
     producer.conn.isolation_level = IsolationLevel.REPEATABLE_READ
     producer.conn.autocommit = False
@@ -315,16 +343,27 @@ def test_a_job_waits_behind_its_own_key_alone(database: Database) -> None:
             dead,
         )
         database.rows(f"update redrive.dead_letters set {changed} where id = %s", dead)  # type: ignore[arg-type]
-    database.rows("insert into redrive.running_keys values ('b', 'k', 1), ('a', 'l', 2)")
+    database.rows(
+        "insert into redrive.running_keys values ('b', 'k', 1), ('a', 'l', 2)"
+    )
     held = "select redrive.is_key_held_v1(%s, %s, 9000)"
     held_keys = [("b", "k"), ("a", "l"), ("a", "k"), ("b", "l")]
-    assert [database.value(held, *key) for key in held_keys] == [True, True, False, False]
+    assert [database.value(held, *key) for key in held_keys] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     insert = (
         "insert into redrive.jobs (id, kind, queue, ordering_key, redrives)"
         " values (%s, 'a', 'a', 'k', 1) returning run_at = 'infinity'"
     )
 
-    assert [database.value(insert, id_) for id_ in (9000, 8000, 8500)] == [False, False, True]
+    assert [database.value(insert, id_) for id_ in (9000, 8000, 8500)] == [
+        False,
+        False,
+        True,
+    ]
     database.rows("insert into redrive.running_keys values ('a', 'k', 9000)")
     assert database.value(insert, 7000), "a younger one runs"
 
@@ -335,7 +374,9 @@ def test_a_job_waits_behind_its_own_key_alone(database: Database) -> None:
 def wish(session: Session, n: int, **job: Any) -> int:
     """Have a job in the place of the one that waits. Returns that one's id."""
     options = {"unique_by": ["c"], "on_conflict": "replace", "delay": 60}
-    return enqueue(session, "enqueue", payload={"c": 7, "n": n}, **UNIQUE | options | job)[0]
+    return enqueue(
+        session, "enqueue", payload={"c": 7, "n": n}, **UNIQUE | options | job
+    )[0]
 
 
 def numbers(database: Database) -> list[tuple[int, int]]:
@@ -350,23 +391,32 @@ def test_a_job_is_replaced_alone(database: Database) -> None:
     conn, worker = database.conn, make_worker(database.conn)
     make_job(conn, "b", queue="q", priority=1)
     claim_one(conn, worker)
-    one, two, other = (wish(database, 1, queue="q", priority=1, tenant=t) for t in "abc")
+    one, two, other = (
+        wish(database, 1, queue="q", priority=1, tenant=t) for t in "abc"
+    )
     make_job(conn, "keyed", idempotency_key="k")
     make_job(conn, queue="r", priority=1)
     database.rows("delete from redrive.lanes")
-    database.rows("insert into redrive.lanes values ('r', 1, 0), ('q', 0, 0), ('q', 1, 1)")
+    database.rows(
+        "insert into redrive.lanes values ('r', 1, 0), ('q', 0, 0), ('q', 1, 1)"
+    )
     foreign = database.session()
     foreign.rows("begin")
     foreign.rows("select from redrive.lanes for update")
     foreign.rows("select from redrive.jobs where id = %s for update", other)
     producer = database.session(lock_timeout="1ms")
     producer.rows("begin")
-    assert [wish(producer, n, queue="q", priority=1, tenant=t) for n, t in ((2, "a"), (3, "b"))]
+    assert [
+        wish(producer, n, queue="q", priority=1, tenant=t)
+        for n, t in ((2, "a"), (3, "b"))
+    ]
     rows = touched(database, lambda: producer.rows("commit"))
 
     assert rows == {("jobs", one, 0), ("jobs", two, 0)}
     assert numbers(database) == [(one, 2), (two, 3), (other, 1)]
-    assert database.rows("select queue, priority, lane from redrive.lanes order by 1, 2, 3") == [
+    assert database.rows(
+        "select queue, priority, lane from redrive.lanes order by 1, 2, 3"
+    ) == [
         ("q", 0, 0),
         ("q", 1, 1),
         ("r", 1, 0),
@@ -400,14 +450,18 @@ def test_what_waits_no_more_is_followed(database: Database, why: str) -> None:
 
     assert [n for id_, n in numbers(database) if id_ != one] == [2]
     assert (one, 1) in numbers(database) or why == "is gone"
-    assert database.value("select idempotency_key from redrive.jobs where id = %s", kept) == "k"
+    assert (
+        database.value("select idempotency_key from redrive.jobs where id = %s", kept)
+        == "k"
+    )
 
 
 def test_what_another_transaction_wants_is_left_to_it(database: Database) -> None:
     one = wish(database, 1)
     database.rows("set session_replication_role = replica")
     database.rows(
-        "insert into redrive.replacements (xact, job, wanted) values ('1', %s, '{}')", one
+        "insert into redrive.replacements (xact, job, wanted) values ('1', %s, '{}')",
+        one,
     )
     database.rows("reset session_replication_role")
     wish(database, 2)

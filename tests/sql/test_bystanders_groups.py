@@ -49,7 +49,9 @@ def test_groups_are_added_up_by_one_of_all(database: Database) -> None:
     assert touched(database, lambda: quick.rows(FOLD)) == set()
 
 
-def test_a_step_adds_up_a_part_of_the_table_from_its_own_place(database: Database) -> None:
+def test_a_step_adds_up_a_part_of_the_table_from_its_own_place(
+    database: Database,
+) -> None:
     """Where other chores have theirs; and where there is nothing it writes nothing."""
     written = "select xmin::text from redrive.chores where name = 'fold_groups'"
     before = database.value(written)
@@ -91,10 +93,14 @@ def runs(database: Database, version: str, *kinds: str, lost: bool = False) -> N
         database.conn, store.Registration("w", version, 30.0, list(kinds), None)
     )
     if lost:
-        database.rows("update redrive.workers set lost_at = now() where id = %s", worker)
+        database.rows(
+            "update redrive.workers set lost_at = now() where id = %s", worker
+        )
 
 
-def heals(database: Database, kind: str, version: str, days: int = 1, **more: Any) -> None:
+def heals(
+    database: Database, kind: str, version: str, days: int = 1, **more: Any
+) -> None:
     """What a version said so many days ago."""
     database.rows(
         "insert into redrive.heals (kind, version, canaries, first_at, ended_at)"
@@ -222,7 +228,13 @@ def test_what_an_older_version_had_to_try_is_over_alone(database: Database) -> N
 
 def test_a_version_that_nobody_runs_is_forgotten_alone(database: Database) -> None:
     """Not before its time, nor one that somebody runs, or that says now what it does."""
-    for version, days in (("old", 91), ("lost", 91), ("young", 10), ("runs", 91), ("now", 91)):
+    for version, days in (
+        ("old", 91),
+        ("lost", 91),
+        ("young", 10),
+        ("runs", 91),
+        ("now", 91),
+    ):
         heals(database, "a", version, days)
     heals(database, "b", "now")
     runs(database, "runs", "a")
@@ -232,7 +244,9 @@ def test_a_version_that_nobody_runs_is_forgotten_alone(database: Database) -> No
     before = database.value(written)
     rows = changed(
         database,
-        lambda: database.rows("select redrive.say_heals_v1('now', %s)", json.dumps(said)),
+        lambda: database.rows(
+            "select redrive.say_heals_v1('now', %s)", json.dumps(said)
+        ),
     )
 
     assert kinds_of(rows) == {("a", "old"), ("a", "lost")}

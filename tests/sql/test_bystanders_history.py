@@ -17,7 +17,9 @@ KEPT: LiteralString = (
 )
 
 
-def test_a_copy_of_what_was_not_ours_to_end_is_dropped_alone(database: Database) -> None:
+def test_a_copy_of_what_was_not_ours_to_end_is_dropped_alone(
+    database: Database,
+) -> None:
     """Of jobs 1 and 2 somebody else ended 2, and copied it, too; another batch copied 3."""
     database.rows(KEPT)
     drop = "select redrive.drop_from_history_v1('{1,2}', '{1}', '2020-01-01Z')"
@@ -30,7 +32,9 @@ def test_the_history_of_a_queue_is_set_alone(database: Database) -> None:
     database.rows("insert into redrive.history_queues values ('a', 1), ('b', 1)")
     for days, queues in ((2, [("a", 2), ("b", 1)]), (None, [("b", 1)])):
         database.rows("select redrive.set_history_v1('a', %s, 'ada', 'x')", days)
-        assert database.rows("select * from redrive.history_queues order by 1") == queues
+        assert (
+            database.rows("select * from redrive.history_queues order by 1") == queues
+        )
 
 
 def test_the_history_turns_alone_and_one_turns_it_at_a_time(database: Database) -> None:
@@ -59,7 +63,10 @@ def test_a_cancelled_job_ends_alone_and_under_its_lock(database: Database) -> No
     """Of a batch: one that its holder cancels, and of it what a worker before says, too late; one
     that is retried; and three that somebody else holds, or another claim, or another delivery.
     """
-    conn, workers = database.conn, [make_worker(database.conn, name) for name in ("w", "v")]
+    conn, workers = (
+        database.conn,
+        [make_worker(database.conn, name) for name in ("w", "v")],
+    )
     database.rows("insert into redrive.history_queues values ('default', 1)")
     make_jobs(conn, 6)
     jobs = claim(conn, workers[0], 5)
@@ -106,10 +113,15 @@ def test_what_is_noted_of_jobs_is_of_these_alone(database: Database) -> None:
     one, held, other = claim(conn, worker)
     handler, hasty = database.session(), database.session(lock_timeout="1ms")
     handler.rows("begin")
-    handler.rows("select from redrive.jobs where id = any (%s) for update", [held.id, other.id])
+    handler.rows(
+        "select from redrive.jobs where id = any (%s) for update", [held.id, other.id]
+    )
     batch = [noted(worker, job) for job in (one, held)]
 
-    for table, keep in (("progress", store.keep_progress), ("checkpoints", store.keep_checkpoints)):
+    for table, keep in (
+        ("progress", store.keep_progress),
+        ("checkpoints", store.keep_checkpoints),
+    ):
         database.rows("update redrive.jobs set noted = false where id = %s", one.id)
         rows = touched(database, lambda keep=keep: keep(hasty.conn, batch))
         assert rows == {("jobs", one.id, 0)}

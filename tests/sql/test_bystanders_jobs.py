@@ -26,7 +26,9 @@ from tests.sql.bystanders import LETTERS, NOTES, make_past, touched
 
 CANCEL = "select id, outcome from redrive.cancel_v1(%s, %s, 'x')"
 CANCELLED = "select redrive.cancelled_v1(array[%s])"
-ON_RECORD = "select detail -> 'ids' from redrive.audit where action = 'end cancel' order by id"
+ON_RECORD = (
+    "select detail -> 'ids' from redrive.audit where action = 'end cancel' order by id"
+)
 ASKED = "select job from redrive.cancellations order by job"
 RUN_NOW = "select redrive.run_now_v1(%s, 'ada', 'x')"
 
@@ -37,7 +39,10 @@ def end_cancellations(session: Session, batch: int = 9) -> Any:
 
 def test_jobs_are_cancelled_beside_others_that_are(database: Database) -> None:
     """A worker is told of its own, whoever asked first stays on record, and nothing is no line."""
-    conn, workers = database.conn, [make_worker(database.conn, name) for name in ("w", "v")]
+    conn, workers = (
+        database.conn,
+        [make_worker(database.conn, name) for name in ("w", "v")],
+    )
     ids = make_jobs(conn, 4)
     claim(conn, workers[0], 2)
     claim(conn, workers[1], 1)
@@ -45,7 +50,10 @@ def test_jobs_are_cancelled_beside_others_that_are(database: Database) -> None:
     audit = "select actor, n, detail -> 'asked' from redrive.audit order by id"
     before = database.rows(audit)
 
-    assert [database.column(CANCELLED, worker) for worker in workers] == [[ids[0]], [ids[2]]]
+    assert [database.column(CANCELLED, worker) for worker in workers] == [
+        [ids[0]],
+        [ids[2]],
+    ]
     assert database.rows(CANCEL, [10**9], "bo") == []
     assert database.rows(audit) == before == [("ada", 2, [ids[0], ids[2]])]
     assert database.rows(CANCEL, ids[:2] + ids[3:], "bo") == [
@@ -129,9 +137,9 @@ def test_a_job_is_cancelled_with_what_is_its_own(database: Database) -> None:
         "limit_waits": [ids[2]],
     }
     after = totals(conn)
-    assert {event: n - before.get(event, 0) for event, n in after.items()} == dict.fromkeys(
-        after, 0
-    ) | {"claimed": 2, "cancelled": 2, "outcome": 1}
+    assert {
+        event: n - before.get(event, 0) for event, n in after.items()
+    } == dict.fromkeys(after, 0) | {"claimed": 2, "cancelled": 2, "outcome": 1}
 
 
 def test_what_waits_is_held_in_its_own_lane_alone(database: Database) -> None:
@@ -207,7 +215,10 @@ def test_the_payload_of_one_is_revealed(database: Database) -> None:
     reveal = "select id, payload -> 'n' from redrive.reveal_v1(%s, 'ada', 'x')"
 
     for ids in (ended, dead, alive):
-        assert [database.rows(reveal, job) for job in ids] == [[(ids[0], 0)], [(ids[1], 1)]]
+        assert [database.rows(reveal, job) for job in ids] == [
+            [(ids[0], 0)],
+            [(ids[1], 1)],
+        ]
     assert database.rows(reveal, 10**9) == []
 
 
@@ -240,12 +251,21 @@ def test_a_walk_finds_each_job_of_a_state_once(database: Database, looks: int) -
     """In lanes that differ in one thing each, and behind some where there is none."""
     conn = database.conn
     held, at = dict[int, int](), dict[str, list[int]]()
-    due = {"running": "now", "ready": "now", "scheduled": "9998-01-01", "blocked": "infinity"}
+    due = {
+        "running": "now",
+        "ready": "now",
+        "scheduled": "9998-01-01",
+        "blocked": "infinity",
+    }
     for lane in (Lane(0, "p", 0), Lane(0, "q", 0), Lane(0, "q", 1), Lane(1, "q", 0)):
         worker = make_worker(conn)
         for state, when in due.items():
-            ids = make_jobs(conn, 3, queue=lane.queue, priority=lane.priority, lane=lane.lane)
-            database.rows("update redrive.jobs set run_at = %s where id = any (%s)", when, ids)
+            ids = make_jobs(
+                conn, 3, queue=lane.queue, priority=lane.priority, lane=lane.lane
+            )
+            database.rows(
+                "update redrive.jobs set run_at = %s where id = any (%s)", when, ids
+            )
             at.setdefault(state, []).extend(ids)
             if state == "running":
                 held |= {job.id: worker for job in claim(conn, worker, 3, lanes=[lane])}
@@ -254,9 +274,17 @@ def test_a_walk_finds_each_job_of_a_state_once(database: Database, looks: int) -
     at["blocked"].append(last)
     database.rows("update redrive.jobs set run_at = 'infinity' where id = %s", last)
 
-    for states in (["running"], ["ready"], ["scheduled"], ["blocked"], ["ready", "running"]):
+    for states in (
+        ["running"],
+        ["ready"],
+        ["scheduled"],
+        ["blocked"],
+        ["ready", "running"],
+    ):
         wanted = {job: held.get(job) for state in states for job in at[state]}
-        assert sorted(walked(database, looks, states=states)) == sorted(wanted.items()), states
+        assert sorted(walked(database, looks, states=states)) == sorted(
+            wanted.items()
+        ), states
     after = "p/0/0/-infinity/0"
     assert walked(database, looks, queues=["v"], after=after) == [(last, None)]
 
@@ -281,7 +309,9 @@ def test_live_jobs_say_who_has_them(database: Database) -> None:
     ids = make_jobs(conn, 3)
     job = claim_one(conn, worker)
 
-    assert database.rows("select id, worker from redrive.live_jobs_v1(%s) order by 1", ids[:2]) == [
+    assert database.rows(
+        "select id, worker from redrive.live_jobs_v1(%s) order by 1", ids[:2]
+    ) == [
         (job.id, worker),
         (ids[1], None),
     ]
@@ -290,9 +320,14 @@ def test_live_jobs_say_who_has_them(database: Database) -> None:
 @pytest.mark.parametrize("verb", ["cancel", "run_now"])
 def test_a_job_that_waits_is_acted_on_alone(database: Database, verb: str) -> None:
     """Beside one of the same key in another queue, whose lane and row somebody has."""
-    conn, (one, two) = database.conn, [make_past(database, queue) for queue in ("one", "two")]
+    conn, (one, two) = (
+        database.conn,
+        [make_past(database, queue) for queue in ("one", "two")],
+    )
     redrive(conn, [one, two])
-    database.rows("update redrive.jobs set noted = true, failed_at = now(), run_at = now() + '1 h'")
+    database.rows(
+        "update redrive.jobs set noted = true, failed_at = now(), run_at = now() + '1 h'"
+    )
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     other.rows("begin")
     other.rows("select from redrive.lanes where queue = 'two' for update")
@@ -316,4 +351,6 @@ def test_only_a_cancellation_that_ended_its_job_was_heeded(database: Database) -
     settle(conn, worker, heeding, "cancel")
     bury(conn, worker, dying)
 
-    assert database.column("select job from redrive.cancellations where is_heeded") == [heeding.id]
+    assert database.column("select job from redrive.cancellations where is_heeded") == [
+        heeding.id
+    ]

@@ -16,7 +16,9 @@ from tests.postgres import Database
 from tests.sql.bystanders import touched
 
 
-def test_a_parked_job_keeps_no_younger_one_of_its_key_waiting(database: Database) -> None:
+def test_a_parked_job_keeps_no_younger_one_of_its_key_waiting(
+    database: Database,
+) -> None:
     """Nobody would wake it as long as the younger one was not claimed."""
     ids = [make_job(database.conn, ordering_key="k") for _ in range(2)]
     parked = "update redrive.jobs set run_at = case id when %s then 'infinity' else now() end"
@@ -26,7 +28,10 @@ def test_a_parked_job_keeps_no_younger_one_of_its_key_waiting(database: Database
 
 
 def test_a_dead_letter_holds_no_older_job_of_its_key(database: Database) -> None:
-    older, younger = make_job(database.conn, ordering_key="k"), make_dead_letter(database.conn)
+    older, younger = (
+        make_job(database.conn, ordering_key="k"),
+        make_dead_letter(database.conn),
+    )
     database.rows(
         "update redrive.dead_letters set holds_key = true, ordering_key = 'k' where id = %s",
         younger,
@@ -70,9 +75,13 @@ def test_a_key_is_woken_alone_and_nobody_is_told_of_nothing(database: Database) 
     assert touched(database, lambda: database.rows(wake)) == set(), "it is held"
     assert list(listening.conn.notifies(timeout=0)) == []
     database.rows("delete from redrive.dead_letters")
-    database.rows("insert into redrive.running_keys values ('a', 'l', 0), ('b', 'k', 0)")
+    database.rows(
+        "insert into redrive.running_keys values ('a', 'l', 0), ('b', 'k', 0)"
+    )
     assert touched(database, lambda: database.rows(wake)) == {("jobs", one, 0)}
-    assert list(listening.conn.notifies(timeout=60, stop_after=1)), "whoever could claim it"
+    assert list(listening.conn.notifies(timeout=60, stop_after=1)), (
+        "whoever could claim it"
+    )
     parked = "select id from redrive.jobs where run_at = 'infinity' order by id"
     assert database.column(parked) == [others[1], others[3], last]
 
@@ -108,7 +117,9 @@ def test_unpark_wakes_a_key_beside_others_that_wait(database: Database) -> None:
     database.rows("update redrive.jobs set worker = 1")
     ran, one, last = (make_job(conn, ordering_key="k", queue="a") for _ in range(3))
     database.rows("delete from redrive.jobs where id = %s", ran)
-    database.rows("insert into redrive.limit_waits values (%s, 'n', 'a', 'b', 0, now())", last)
+    database.rows(
+        "insert into redrive.limit_waits values (%s, 'n', 'a', 'b', 0, now())", last
+    )
     database.rows("update redrive.chores set last_key = '{z,z}' where name <> 'unpark'")
     database.rows("update redrive.chores set last_key = null where name = 'unpark'")
     mark = "update redrive.jobs set worker = %s where id = %s"
@@ -133,7 +144,9 @@ def test_the_next_of_its_own_key_goes_on(database: Database, how: str) -> None:
     else:
         bury(conn, worker, job)
 
-    assert database.column("select id from redrive.jobs where run_at = 'infinity'") == [ids[2]]
+    assert database.column("select id from redrive.jobs where run_at = 'infinity'") == [
+        ids[2]
+    ]
 
 
 @pytest.mark.parametrize("how", ["completes", "buries"])
@@ -148,13 +161,18 @@ def test_the_next_of_a_key_that_something_else_holds_does_not(
     if why == "its worker":
         database.rows("update redrive.jobs set worker = 1 where id = %s", ids[1])
     else:
-        database.rows("update redrive.dead_letters set ordering_key = 'k', holds_key = true")
+        database.rows(
+            "update redrive.dead_letters set ordering_key = 'k', holds_key = true"
+        )
     if how == "completes":
         complete(conn, worker, job)
     else:
         bury(conn, worker, job)
 
-    assert database.column("select id from redrive.jobs where run_at = 'infinity'") == ids[1:]
+    assert (
+        database.column("select id from redrive.jobs where run_at = 'infinity'")
+        == ids[1:]
+    )
 
 
 def test_what_is_parked_no_more_is_not_woken(database: Database) -> None:
@@ -164,7 +182,9 @@ def test_what_is_parked_no_more_is_not_woken(database: Database) -> None:
     database.rows("delete from redrive.jobs where isfinite(run_at)")
     other, waking = database.session(), database.session(lock_timeout="1ms")
     other.rows("begin")
-    other.rows("update redrive.jobs set run_at = now() + interval '1 h' where ordering_key = 'k'")
+    other.rows(
+        "update redrive.jobs set run_at = now() + interval '1 h' where ordering_key = 'k'"
+    )
     assert store.unpark(waking.conn) == 1
     other.rows("commit")
 

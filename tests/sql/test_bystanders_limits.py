@@ -26,7 +26,9 @@ def waiting(database: Database, name: str, **options: Any) -> int:
     """A job that waits behind a name, which has a key. Returns its id."""
     (job_id,) = make_jobs(database.conn, 1, **options)
     database.rows(PARK, [job_id], [name])
-    database.rows("insert into redrive.limit_keys values (%s) on conflict do nothing", name)
+    database.rows(
+        "insert into redrive.limit_keys values (%s) on conflict do nothing", name
+    )
     return job_id
 
 
@@ -34,7 +36,9 @@ def holding(database: Database, table: str, **which: Any) -> None:
     """Let somebody else lock a row until the end of the test."""
     other, ((column, value),) = database.session(), which.items()
     other.rows("begin")
-    assert other.rows(f"select from redrive.{table} where {column} = %s for update", value)  # type: ignore[arg-type]
+    assert other.rows(
+        f"select from redrive.{table} where {column} = %s for update", value
+    )  # type: ignore[arg-type]
 
 
 def hasty(database: Database) -> Session:
@@ -63,7 +67,12 @@ def test_a_worker_declares_the_limits_of_its_own_kinds_and_writes_only_what_is_n
     database.rows("select redrive.declare_limits_v1('{a,b,c}', %s)", said)
     after = database.rows(rows)
 
-    assert [row[:2] for row in after] == [("a", "a"), ("b", "new"), ("d", "d"), ("e", "e")]
+    assert [row[:2] for row in after] == [
+        ("a", "a"),
+        ("b", "new"),
+        ("d", "d"),
+        ("e", "e"),
+    ]
     assert set(before) - set(after) == {before[1], before[2]}
 
 
@@ -72,7 +81,11 @@ def test_a_name_is_added_to_these_jobs_once(database: Database) -> None:
     database.rows("update redrive.jobs set limits = '{n}' where id = %s", ids[1])
     database.rows("select redrive.add_limit_v1(%s, 'n')", ids[:2])
 
-    assert database.column("select limits from redrive.jobs order by id") == [["n"], ["n"], None]
+    assert database.column("select limits from redrive.jobs order by id") == [
+        ["n"],
+        ["n"],
+        None,
+    ]
 
 
 def test_jobs_get_the_names_of_their_own_kind(database: Database) -> None:
@@ -80,9 +93,12 @@ def test_jobs_get_the_names_of_their_own_kind(database: Database) -> None:
     make_limited_worker(database.conn, "emails", kind="a.b")
     make_limited_worker(database.conn, "others", kind="a.bc.d")
     one, named, other, free = (
-        make_jobs(database.conn, 1, kind=kind)[0] for kind in ("a.b", "a.b", "a.b", "a.bc")
+        make_jobs(database.conn, 1, kind=kind)[0]
+        for kind in ("a.b", "a.b", "a.b", "a.bc")
     )
-    database.rows("update redrive.jobs set limits = case id when %s then '{c}'::text[] end", named)
+    database.rows(
+        "update redrive.jobs set limits = case id when %s then '{c}'::text[] end", named
+    )
     holding(database, "jobs", id=free)
     hasty(database).rows("select redrive.resolve_limits_v1(%s)", [one, named, free])
 
@@ -95,8 +111,12 @@ def test_jobs_get_the_names_of_their_own_kind(database: Database) -> None:
 
 
 def test_a_name_has_its_own_limit_or_that_of_its_like(database: Database) -> None:
-    database.rows("insert into redrive.limits values ('a', 1), ('c:*', 2), ('c:2', 3), ('e', 4)")
-    query = "select name, slots from unnest(%s::text[]) name, redrive.limit_room_v1(name)"
+    database.rows(
+        "insert into redrive.limits values ('a', 1), ('c:*', 2), ('c:2', 3), ('e', 4)"
+    )
+    query = (
+        "select name, slots from unnest(%s::text[]) name, redrive.limit_room_v1(name)"
+    )
     slots = {"a": 1, "c:1": 2, "c:2": 3, "c": None, "cc:1": None, "d": None}
 
     assert dict(database.rows(query, list(slots))) == slots
@@ -122,7 +142,8 @@ def test_only_these_jobs_are_parked(database: Database) -> None:
     holding(database, "jobs", id=key)
     holding(database, "jobs", id=before)
     rows = touched(
-        database, lambda: hasty(database).rows(PARK, [one, before, key], ["b", "b", "b"])
+        database,
+        lambda: hasty(database).rows(PARK, [one, before, key], ["b", "b", "b"]),
     )
 
     assert rows == {("jobs", one, 0), ("running_keys", one, None)}
@@ -150,7 +171,9 @@ def test_of_what_is_enqueued_that_waits_at_once_which_is_due_and_finds_no_room(
         later,
     )
     query = "select redrive.park_limited_v1(%s)"
-    rows = touched(database, lambda: database.rows(query, [later, one, two, free, behind]))
+    rows = touched(
+        database, lambda: database.rows(query, [later, one, two, free, behind])
+    )
 
     assert ids_of(rows, "jobs") == {two, behind}
     assert earlier
@@ -162,7 +185,9 @@ def test_a_limit_is_set_and_removed_alone(database: Database) -> None:
     names = ["emails", "emailx", "c:1", "cc:1", "c"]
     running = make_jobs(conn, len(names))
     for name, job in zip(names, running, strict=True):
-        database.rows("update redrive.jobs set limits = array[%s] where id = %s", name, job)
+        database.rows(
+            "update redrive.jobs set limits = array[%s] where id = %s", name, job
+        )
     claim(conn, worker)
     waits = {name: waiting(database, name) for name in names}
     database.rows(
@@ -173,7 +198,10 @@ def test_a_limit_is_set_and_removed_alone(database: Database) -> None:
     database.rows("insert into redrive.limits values ('emailx', 9)")
 
     rows = touched(database, lambda: database.rows(SET, "emails", 9, None))
-    assert rows == {("jobs", waits["emails"], 0), ("limit_waits", waits["emails"], None)}
+    assert rows == {
+        ("jobs", waits["emails"], 0),
+        ("limit_waits", waits["emails"], None),
+    }
     assert database.rows(slots) == [("emails", running[0])]
     rows = touched(database, lambda: database.rows(SET, "c:*", 9, None))
     assert ids_of(rows, "jobs") == {waits["c:1"]}
@@ -188,12 +216,20 @@ def test_the_slots_of_these_jobs_are_freed(database: Database) -> None:
     """Whoever waits for a rate, or behind a name without a limit, has no need of a slot."""
     make_worker(database.conn, ttl=9)
     database.rows("insert into redrive.limits values ('a', 1, null), ('b', null, 1)")
-    database.rows("insert into redrive.limit_slots values ('a', 1), ('b', 1), ('c', 1), ('a', 2)")
+    database.rows(
+        "insert into redrive.limit_slots values ('a', 1), ('b', 1), ('c', 1), ('a', 2)"
+    )
     one, *_ = [waiting(database, name) for name in "aabbcc"]
     database.rows("update redrive.limits set concurrency = 2 where name = 'a'")
-    rows = touched(database, lambda: database.rows("select redrive.free_slots_v1('{1}')"))
+    rows = touched(
+        database, lambda: database.rows("select redrive.free_slots_v1('{1}')")
+    )
 
-    assert rows == {("limit_slots", 1, None), ("jobs", one, 0), ("limit_waits", one, None)}
+    assert rows == {
+        ("limit_slots", 1, None),
+        ("jobs", one, 0),
+        ("limit_waits", one, None),
+    }
     assert database.rows("select * from redrive.limit_slots") == [("a", 2)]
 
 
@@ -228,7 +264,8 @@ def test_slots_are_taken_under_names_that_are_limited_and_no_key_but_theirs_is_l
     database: Database,
 ) -> None:
     database.rows(
-        "insert into redrive.limits values ('a', 2, null), ('r', null, %s), ('z', 9, null)", HOUR
+        "insert into redrive.limits values ('a', 2, null), ('r', null, %s), ('z', 9, null)",
+        HOUR,
     )
     waiters = [waiting(database, name) for name in "az"]
     waiting(database, "r")
@@ -266,13 +303,18 @@ def test_whoever_takes_slots_waits_for_the_key(database: Database) -> None:
     first.rows("commit")
 
     assert waits.result(60) == [three]
-    assert database.column("select name from redrive.limit_keys order by 1") == ["a", "b"]
+    assert database.column("select name from redrive.limit_keys order by 1") == [
+        "a",
+        "b",
+    ]
 
 
 def test_a_job_takes_room_under_each_of_its_names_once(database: Database) -> None:
     """And one that waits under one name takes none under another."""
     database.rows("insert into redrive.limits values ('a', 1), ('b', 2), ('c', 9)")
-    ids = make_named(database, ["a", "b"], ["a", "b", "c"], ["b", "c"], ["b", "c"], ["c"], ["c"])
+    ids = make_named(
+        database, ["a", "b"], ["a", "b", "c"], ["b", "c"], ["b", "c"], ["c"], ["c"]
+    )
 
     assert database.value(TAKE, ids) == [ids[0], ids[2], *ids[4:]]
     assert database.rows("select job, name from redrive.limit_waits order by 1") == [
@@ -284,7 +326,9 @@ def test_a_job_takes_room_under_each_of_its_names_once(database: Database) -> No
 # Of waking
 
 
-def test_who_is_told_of_what_was_woken_was_not_told_long_ago(database: Database) -> None:
+def test_who_is_told_of_what_was_woken_was_not_told_long_ago(
+    database: Database,
+) -> None:
     listening = database.session()
     listening.rows("listen redrive")
     database.rows("select setval('redrive.notified', 65535)")
@@ -300,15 +344,24 @@ def test_those_are_woken_first_whom_somebody_would_run(database: Database) -> No
         store.register(conn, store.Registration("w", "1", 30.0, kinds, queues))
         for kinds, queues in ((["k"], ["p", "q"]), (["k"], ["lost"]))
     ]
-    database.rows("update redrive.workers set lost_at = now() where id = %s", workers[1])
-    one, other, named = (waiting(database, n, queue="q", kind="k") for n in ("a", "a", "b"))
-    queues = [waiting(database, "a", queue=q, kind="k") for q in ("aa", "lost", "none", "p", "z")]
+    database.rows(
+        "update redrive.workers set lost_at = now() where id = %s", workers[1]
+    )
+    one, other, named = (
+        waiting(database, n, queue="q", kind="k") for n in ("a", "a", "b")
+    )
+    queues = [
+        waiting(database, "a", queue=q, kind="k")
+        for q in ("aa", "lost", "none", "p", "z")
+    ]
     kinds = [waiting(database, "a", queue="q", kind=kind) for kind in ("j", "l")]
     database.rows("select redrive.set_lanes_v1('q', 2, 'ada', 'x')")
     database.rows("select redrive.pause_v1('p', 'ada', 'x')")
     listening.rows("listen redrive")
     took = {
-        ids: touched(database, lambda n=n, served=served: database.rows(WAKE, "a", n, served))
+        ids: touched(
+            database, lambda n=n, served=served: database.rows(WAKE, "a", n, served)
+        )
         for ids, n, served in (
             ((one,), 1, True),
             ((other,), 9, True),
@@ -317,7 +370,9 @@ def test_those_are_woken_first_whom_somebody_would_run(database: Database) -> No
     }
 
     for ids, rows in took.items():
-        assert rows == {(t, job, n) for job in ids for t, n in (("jobs", 0), ("limit_waits", None))}
+        assert rows == {
+            (t, job, n) for job in ids for t, n in (("jobs", 0), ("limit_waits", None))
+        }
     assert parked(database) == [named]
     assert list(listening.conn.notifies(timeout=60, stop_after=1))
 
@@ -325,14 +380,20 @@ def test_those_are_woken_first_whom_somebody_would_run(database: Database) -> No
 def test_what_somebody_has_keeps_its_place_and_what_has_a_time_of_its_own_keeps_that(
     database: Database,
 ) -> None:
-    held, locked, timed, one, other, stale = (waiting(database, name) for name in "aaaabb")
+    held, locked, timed, one, other, stale = (
+        waiting(database, name) for name in "aaaabb"
+    )
     later = "update redrive.jobs set run_at = now() + '1 h' where id = any (%s)"
     database.rows(later, [timed, stale])
     holding(database, "limit_waits", job=held)
     holding(database, "jobs", id=locked)
     rows = touched(database, lambda: hasty(database).rows(WAKE, "a", 3, False))
 
-    assert rows == {("jobs", one, 0), ("limit_waits", one, None), ("limit_waits", timed, None)}
+    assert rows == {
+        ("jobs", one, 0),
+        ("limit_waits", one, None),
+        ("limit_waits", timed, None),
+    }
     assert parked(database) == [held, locked, other, stale]
 
 
@@ -351,7 +412,9 @@ def test_whoever_has_the_key_of_a_rate_wakes_for_all(database: Database) -> None
     asking.rows("insert into redrive.limit_keys values ('idle')")
     asking.rows("commit")
     asking.rows("begin")
-    assert [asking.value(WAKE, *given) for given in (("idle", 1, False), ("b", 0, False))] == [0, 0]
+    assert [
+        asking.value(WAKE, *given) for given in (("idle", 1, False), ("b", 0, False))
+    ] == [0, 0]
     quick.rows("select from redrive.limit_keys where name in ('idle', 'b') for update")
     other.rows("begin")
     other.rows("select from redrive.limit_keys where name = 'b' for update")
@@ -360,16 +423,24 @@ def test_whoever_has_the_key_of_a_rate_wakes_for_all(database: Database) -> None
     asking.rows("commit")
 
     rows = touched(database, lambda: database.rows(WAKE, "b", 9, False))
-    assert rows == {("jobs", one, 0), ("limit_waits", one, None), ("limit_keys", "b", None)}
+    assert rows == {
+        ("jobs", one, 0),
+        ("limit_waits", one, None),
+        ("limit_keys", "b", None),
+    }
     assert [database.value(WAKE, "b", 9, False) for _ in range(2)] == [1, 0]
-    assert database.value("select run_at > now() + '50 min' from redrive.jobs where id = %s", two)
+    assert database.value(
+        "select run_at > now() + '50 min' from redrive.jobs where id = %s", two
+    )
     assert parked(database)[0] == three
 
 
 # Of the chore
 
 
-def test_the_chore_looks_at_one_name_after_the_other_from_its_own_place(database: Database) -> None:
+def test_the_chore_looks_at_one_name_after_the_other_from_its_own_place(
+    database: Database,
+) -> None:
     """Where others have theirs; and it wakes only behind the name that it looks at."""
     jobs = {name: waiting(database, name) for name in "abcd"}
     database.rows("update redrive.chores set last_key = '{zz}'")
@@ -389,15 +460,21 @@ def test_a_name_that_nobody_uses_is_forgotten_alone(database: Database) -> None:
     """Not one that is limited, or has a slot, or one whose time has not come, or that one has."""
     names = ["idle", "idle2", "limited", "used", "next", "placed", "locked", "waited"]
     database.rows("insert into redrive.limit_keys select unnest(%s::text[])", names)
-    database.rows("update redrive.limit_keys set next_at = now() + '1 h' where name = 'next'")
-    database.rows("update redrive.limit_keys set placed_at = now() + '1 h' where name = 'placed'")
+    database.rows(
+        "update redrive.limit_keys set next_at = now() + '1 h' where name = 'next'"
+    )
+    database.rows(
+        "update redrive.limit_keys set placed_at = now() + '1 h' where name = 'placed'"
+    )
     database.rows("insert into redrive.limits values ('limited', 0)")
     waiting(database, "waited")
     database.rows("insert into redrive.limits values ('waited', 0)")
     worker = make_limited_worker(database.conn)
     (job,) = make_named(database, ["used"])
     (claimed,) = claim(database.conn, worker)
-    database.rows("insert into redrive.limit_slots values ('used', %s), ('left', 0)", job)
+    database.rows(
+        "insert into redrive.limit_slots values ('used', %s), ('left', 0)", job
+    )
     holding(database, "limit_keys", name="locked")
     rows = touched(database, lambda: hasty(database).rows(TEND, 99))
 

@@ -75,7 +75,9 @@ TIMED: list[tuple[LiteralString, LiteralString, dict[LiteralString, LiteralStrin
 """What forgets, a row each of v, and by what they are told apart."""
 
 
-def test_what_has_had_its_time_goes_alone_and_nobody_is_waited_for(database: Database) -> None:
+def test_what_has_had_its_time_goes_alone_and_nobody_is_waited_for(
+    database: Database,
+) -> None:
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     database.rows(TIMES)
     other.rows("begin")
@@ -102,7 +104,9 @@ def test_a_lane_without_a_job_and_a_name_goes_alone(database: Database) -> None:
         make_jobs(database.conn, 1, queue=queue, priority=priority, lane=lane)
     database.rows("delete from redrive.lanes")
     database.rows("delete from redrive.names")
-    database.rows("insert into redrive.names (queue, kind, priority) values ('d', 'k', 0)")
+    database.rows(
+        "insert into redrive.names (queue, kind, priority) values ('d', 'k', 0)"
+    )
     gone = [("b", 1, 2), ("d", 1, 0), ("e", 0, 0)]
     for lane in [*busy, *gone, ("c", 0, 0), ("d", 0, 0)]:
         database.rows("insert into redrive.lanes values (%s, %s, %s)", *lane)
@@ -151,14 +155,19 @@ def test_a_walk_goes_over_what_is_behind_its_place_and_takes_what_belongs_to_not
     database.rows("insert into redrive.jobs (id, kind) values (3, 'k')")
     for table, (forget, fill) in WALKS.items():
         database.rows(fill)
-        database.rows("update redrive.chores set place = (name = %s)::int", f"forget_{table}")
+        database.rows(
+            "update redrive.chores set place = (name = %s)::int", f"forget_{table}"
+        )
         left: LiteralString = f"select job from redrive.{table} order by job"
         for _ in range(2):  # at its end it waits for the others
             database.rows(forget)
-            assert database.column(left) == [1, 3, 4, 5][: None if table == "imports" else 3]
-            assert database.rows("select name, place from redrive.chores where place <> 0") == [
-                (f"forget_{table}", -1)
-            ]
+            assert (
+                database.column(left)
+                == [1, 3, 4, 5][: None if table == "imports" else 3]
+            )
+            assert database.rows(
+                "select name, place from redrive.chores where place <> 0"
+            ) == [(f"forget_{table}", -1)]
 
 
 def test_a_campaign_goes_alone_with_what_it_froze(database: Database) -> None:
@@ -193,9 +202,9 @@ def test_a_campaign_goes_alone_with_what_it_froze(database: Database) -> None:
         database.rows(forget, 9)
         assert database.column(campaigns) == [1, 2, 4, 5, 7, 8]
         assert database.rows(jobs) == [(2, 1), (4, 1), (99, 1)]
-        assert database.rows("select name, place from redrive.chores where place <> 0") == [
-            ("forget_campaigns", -1)
-        ]
+        assert database.rows(
+            "select name, place from redrive.chores where place <> 0"
+        ) == [("forget_campaigns", -1)]
 
 
 def test_a_name_goes_alone_and_while_nobody_folds(database: Database) -> None:
@@ -231,8 +240,16 @@ def test_a_name_goes_alone_and_while_nobody_folds(database: Database) -> None:
 
     assert hasty.value(forget) == 2
     assert database.rows(tallies) == [
-        *(("q", "", "completed", 1), ("q", "", "enqueued", 2), ("q", "busy", "enqueued", 1)),
-        *(("q", "here", "enqueued", 1), ("r", "gone", "enqueued", 1), ("r", "old", "enqueued", 1)),
+        *(
+            ("q", "", "completed", 1),
+            ("q", "", "enqueued", 2),
+            ("q", "busy", "enqueued", 1),
+        ),
+        *(
+            ("q", "here", "enqueued", 1),
+            ("r", "gone", "enqueued", 1),
+            ("r", "old", "enqueued", 1),
+        ),
     ]
     assert database.rows("select kind, priority from redrive.names order by 1, 2") == [
         ("gone", 1),
@@ -250,9 +267,7 @@ def test_forgetting_waits_for_nobody_and_begins_anew(database: Database) -> None
     database.rows("update redrive.chores set place = 7 where name = 'fold'")
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     forget: LiteralString = "select * from redrive.forget_v1(9)"
-    left: LiteralString = (
-        "select (select count(*) from redrive.effects), (select count(*) from redrive.runs)"
-    )
+    left: LiteralString = "select (select count(*) from redrive.effects), (select count(*) from redrive.runs)"
     locks: list[tuple[LiteralString, tuple[int, int]]] = [
         ("select from redrive.chores where name = 'forget' for update", (1, 1)),
         ("select from redrive.audit_chain for update", (0, 1)),
@@ -265,10 +280,14 @@ def test_forgetting_waits_for_nobody_and_begins_anew(database: Database) -> None
         assert database.row(left) == expected
         other.rows("rollback")
     assert hasty.row(forget) == (0, False)
-    assert database.rows("select name, place from redrive.chores where place <> 0") == [("fold", 7)]
+    assert database.rows("select name, place from redrive.chores where place <> 0") == [
+        ("fold", 7)
+    ]
 
 
-def test_lines_from_before_the_chain_are_forgotten_beside_it(database: Database) -> None:
+def test_lines_from_before_the_chain_are_forgotten_beside_it(
+    database: Database,
+) -> None:
     database.rows(
         "insert into redrive.audit (actor, action, why, n, at)"
         " values ('ada', 'note', 'x', 1, '2020-01-01')"
@@ -299,7 +318,9 @@ SEALED: dict[str, tuple[LiteralString, LiteralString, LiteralString]] = {
 """Of each place what a row is told by, and what is read of it."""
 
 
-def test_what_was_read_is_sealed_anew_alone_and_nobody_is_waited_for(database: Database) -> None:
+def test_what_was_read_is_sealed_anew_alone_and_nobody_is_waited_for(
+    database: Database,
+) -> None:
     """A row of each place, beside one that is locked, a third job's, and an older of its own."""
     ids = [make_past(database, queue) for queue in ("one", "two", "three")]
     live = make_jobs(database.conn, 3)
@@ -318,19 +339,17 @@ def test_what_was_read_is_sealed_anew_alone_and_nobody_is_waited_for(database: D
     )
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     other.rows("begin")
-    seal: LiteralString = (
-        "select redrive.reencrypt_v1(%s, %s, %s, %s::jsonb[], %s::jsonb[], array[null, null])"
-    )
+    seal: LiteralString = "select redrive.reencrypt_v1(%s, %s, %s, %s::jsonb[], %s::jsonb[], array[null, null])"
     for place, (key, n, old) in SEALED.items():
         held, one, _ = live if place == "jobs" else ids
         other.rows(f"select from redrive.{place} where {key} = %s for update", held)
-        newest: LiteralString = (
-            f"select {n}, {old}::text from redrive.{place} where {key} = %s order by 1 desc limit 1"
-        )
+        newest: LiteralString = f"select {n}, {old}::text from redrive.{place} where {key} = %s order by 1 desc limit 1"
         number, read = database.row(newest, one)
         given = place, [held, one], [number] * 2, [read] * 2, [NEW] * 2
         rows = changed(database, lambda given=given: hasty.rows(seal, *given))
-        assert [(table, row[key], row[n]) for table, row in rows] == [(place, one, number)]
+        assert [(table, row[key], row[n]) for table, row in rows] == [
+            (place, one, number)
+        ]
 
 
 HIDE: LiteralString = "select redrive.hide_messages_v1()"
@@ -373,7 +392,9 @@ def test_messages_are_hidden_in_the_order_of_their_groups(database: Database) ->
         make_group(database, n, "m")
     ways = ("hashjoin", "mergejoin", "material", "indexscan", "bitmapscan")
     other, third = database.session(), database.session()
-    hiding = database.session(**{f"enable_{way}": "off" for way in ways})  # it finds 2 first
+    hiding = database.session(
+        **{f"enable_{way}": "off" for way in ways}
+    )  # it finds 2 first
     other.rows("begin")
     other.rows("select from redrive.groups where fingerprint = '1' for update")
     waiting = hiding.start(lambda: hiding.value(HIDE))
@@ -387,7 +408,9 @@ def test_messages_are_hidden_in_the_order_of_their_groups(database: Database) ->
 # Of the marks
 
 
-def test_two_runs_that_end_at_once_leave_a_line_of_the_audit_log(database: Database) -> None:
+def test_two_runs_that_end_at_once_leave_a_line_of_the_audit_log(
+    database: Database,
+) -> None:
     first, second = database.session(), database.session()
     done: LiteralString = "select redrive.done_chore_v1('purge', null)"
     first.rows("begin")
@@ -409,4 +432,6 @@ def test_a_chore_is_expected_alone(database: Database) -> None:
 
     expected: LiteralString = "select name from redrive.chores where every is not null"
     assert database.column(expected) == ["redrive"]
-    assert database.column("select name from redrive.chores where name = 'dishes'") == []
+    assert (
+        database.column("select name from redrive.chores where name = 'dishes'") == []
+    )

@@ -42,7 +42,9 @@ def test_a_worker_that_is_lost_declares_nothing(database: Database) -> None:
     retiring.rows("begin")
     retiring.rows("delete from redrive.workers where id = %s", going)
     said = [declaration("a")]
-    waiting = declaring.start(lambda: store.declare_schedules(declaring.conn, going, "1", said))
+    waiting = declaring.start(
+        lambda: store.declare_schedules(declaring.conn, going, "1", said)
+    )
     assert database.wait_until_blocked(declaring) == [retiring.pid]
     retiring.rows("commit")
 
@@ -54,7 +56,9 @@ def test_a_worker_that_is_lost_declares_nothing(database: Database) -> None:
 def test_what_a_live_worker_declares_is_in_force_and_due(database: Database) -> None:
     """Not what a lost one does alone, or a silent one, or nobody; nor what is paused or later."""
     live = declare(database, "due", "paused", "later", version="1")
-    lost, silent, gone = (declare(database, name, version="2") for name in ("l", "s", "g"))
+    lost, silent, gone = (
+        declare(database, name, version="2") for name in ("l", "s", "g")
+    )
     unnamed = declare(database, "due", version="")
     database.rows("update redrive.workers set lost_at = now() where id = %s", lost)
     silence(database.conn, silent)
@@ -80,7 +84,9 @@ def test_what_a_live_worker_declares_is_in_force_and_due(database: Database) -> 
     in_force = "select schedule from redrive.declared_schedules_v1() order by 1"
     assert database.column(in_force) == ["due", "later", "paused"]
     assert database.column("select name from redrive.due_schedules_v1()") == ["due"]
-    assert database.rows("select name, state, versions from redrive.schedules_v1()") == [
+    assert database.rows(
+        "select name, state, versions from redrive.schedules_v1()"
+    ) == [
         ("due", "active", ["1"]),
         ("g", "undeclared", []),
         ("l", "undeclared", []),
@@ -112,14 +118,18 @@ def test_a_schedule_that_is_not_to_be_fired_is_not(database: Database) -> None:
     ids = declarations(database)
     database.rows("select redrive.pause_schedule_v1('paused', 'ada', 'x')")
     database.rows(
-        "delete from redrive.schedule_declarers where declaration = %s", ids["undeclared"]
+        "delete from redrive.schedule_declarers where declaration = %s",
+        ids["undeclared"],
     )
     database.rows("update redrive.schedules set next_at = now() where name = 'moved'")
     holding(database, "schedules", name="held")
     quick = hasty(database)
 
     for name in ("paused", "undeclared", "moved", "held"):
-        assert touched(database, lambda name=name: quick.rows(FIRE, name, ids[name])) == set()
+        assert (
+            touched(database, lambda name=name: quick.rows(FIRE, name, ids[name]))
+            == set()
+        )
 
 
 def test_what_comes_next_comes_after_the_last(database: Database) -> None:
@@ -157,8 +167,13 @@ def test_what_nobody_declares_is_forgotten_alone(database: Database) -> None:
     """Not what is young, or declared, or was fired lately; nor a declaration that is in force."""
     live = declare(database, "declared", "old", "young", "fired", "later")
     ids = declarations(database)
-    database.rows("delete from redrive.schedule_declarers where declaration <> %s", ids["declared"])
-    database.rows("update redrive.schedule_declarations set declared_at = now() - interval '9 d'")
+    database.rows(
+        "delete from redrive.schedule_declarers where declaration <> %s",
+        ids["declared"],
+    )
+    database.rows(
+        "update redrive.schedule_declarations set declared_at = now() - interval '9 d'"
+    )
     database.rows("update redrive.schedules set next_at = now() where name = 'later'")
     database.rows("update redrive.schedules set last_at = now() where name = 'fired'")
     unused = database.rows(
@@ -171,12 +186,16 @@ def test_what_nobody_declares_is_forgotten_alone(database: Database) -> None:
     )
     named = {name: id_ for id_, name in unused}
     database.rows(
-        "insert into redrive.schedule_declarers values (%s, %s, '1')", live, named["said"]
+        "insert into redrive.schedule_declarers values (%s, %s, '1')",
+        live,
+        named["said"],
     )
     database.rows(
         "update redrive.schedule_declarations set declared_at = now() where schedule = 'young'"
     )
-    rows = touched(database, lambda: database.rows("select redrive.forget_schedules_v1('1 d', 9)"))
+    rows = touched(
+        database, lambda: database.rows("select redrive.forget_schedules_v1('1 d', 9)")
+    )
 
     assert rows == {
         ("schedules", "old", None),

@@ -33,7 +33,9 @@ def test_the_next_of_a_key_has_a_time_of_its_own(database: Database, how: str) -
     for _ in range(2):
         make_job(conn, ordering_key="k")
     job = claim_one(conn, worker)
-    database.rows("update redrive.jobs set run_at = now() + '1 h' where id > %s", job.id)
+    database.rows(
+        "update redrive.jobs set run_at = now() + '1 h' where id > %s", job.id
+    )
     if how == "completes":
         complete(conn, worker, job)
     else:
@@ -42,10 +44,14 @@ def test_the_next_of_a_key_has_a_time_of_its_own(database: Database, how: str) -
     assert database.column("select run_at > now() from redrive.jobs") == [True]
 
 
-def test_the_next_of_a_key_waits_for_the_dead_letter_that_comes_now(database: Database) -> None:
+def test_the_next_of_a_key_waits_for_the_dead_letter_that_comes_now(
+    database: Database,
+) -> None:
     """A claim would look at it in vain."""
     conn = database.conn
-    worker = store.register(conn, store.Registration("w", "1", 60.0, ["*"], None, holds=["*"]))
+    worker = store.register(
+        conn, store.Registration("w", "1", 60.0, ["*"], None, holds=["*"])
+    )
     for _ in range(2):
         make_job(conn, ordering_key="k")
     bury(conn, worker, claim_one(conn, worker))
@@ -65,7 +71,9 @@ def test_a_redriven_job_is_settled_once(database: Database) -> None:
     ) == [job.id]
 
 
-def test_of_side_effects_only_those_of_the_delivery_are_kept(database: Database) -> None:
+def test_of_side_effects_only_those_of_the_delivery_are_kept(
+    database: Database,
+) -> None:
     """Beside others of the same job in one batch, of a delivery before and of another worker."""
     conn, worker = database.conn, make_worker(database.conn)
     make_job(conn)
@@ -73,7 +81,12 @@ def test_of_side_effects_only_those_of_the_delivery_are_kept(database: Database)
     job = claim_one(conn, worker)
     told = [
         (by, SideEffect(job.id, job.deliveries + more, what, "{}"))
-        for by, more, what in ((0, 0, "a"), (worker, -1, "b"), (worker, 0, "c"), (worker, 1, "d"))
+        for by, more, what in (
+            (0, 0, "a"),
+            (worker, -1, "b"),
+            (worker, 0, "c"),
+            (worker, 1, "d"),
+        )
     ]
 
     assert store.side_effects(conn, told) == set()
@@ -99,7 +112,10 @@ def test_a_running_job_is_settled_alone(
     database: Database, outcome: str, expected: set[tuple[str, int | None]]
 ) -> None:
     """Its worker runs another one, and another worker one of the same key in another queue."""
-    conn, workers = database.conn, [make_worker(database.conn, name) for name in ("w", "v")]
+    conn, workers = (
+        database.conn,
+        [make_worker(database.conn, name) for name in ("w", "v")],
+    )
     ids = [make_past(database, queue) for queue in ("one", "two", "three")]
     redrive(conn, ids)
     database.rows("update redrive.jobs set noted = true, failed_at = now()")
@@ -107,7 +123,8 @@ def test_a_running_job_is_settled_alone(
     one, _ = claim(conn, workers[0], 2)
     claim_one(conn, workers[1])
     end = {"complete": lambda: complete(conn, workers[0], one)}.get(
-        outcome, lambda: settle(conn, workers[0], one, outcome, reason="x", failure=failure())
+        outcome,
+        lambda: settle(conn, workers[0], one, outcome, reason="x", failure=failure()),
     )
 
     rows = touched(database, end)
@@ -119,7 +136,9 @@ def test_a_running_job_is_settled_alone(
 
 
 @pytest.mark.parametrize("settled_by", ["complete", "settle"])
-def test_nobody_ends_the_claim_of_another_worker(database: Database, settled_by: str) -> None:
+def test_nobody_ends_the_claim_of_another_worker(
+    database: Database, settled_by: str
+) -> None:
     conn = database.conn
     make_job(conn)
     make_job(conn)
@@ -128,7 +147,9 @@ def test_nobody_ends_the_claim_of_another_worker(database: Database, settled_by:
     ended = [job.claim for job in jobs]
     mine = [[workers[0]], ended[:1], [jobs[0].id], [1]]
     if settled_by == "complete":
-        database.rows("select redrive.complete_v2(%s::int[], %s, %s, %s, %s)", *mine, ended)
+        database.rows(
+            "select redrive.complete_v2(%s::int[], %s, %s, %s, %s)", *mine, ended
+        )
     else:
         database.rows(SETTLE, *mine, "retry", ended)
 
@@ -145,7 +166,10 @@ def test_what_is_not_an_outcome_settles_nothing(database: Database) -> None:
 
 
 def test_nobody_waits_for_the_claim_of_another_worker(database: Database) -> None:
-    conn, workers = database.conn, [make_worker(database.conn, name) for name in ("w", "v")]
+    conn, workers = (
+        database.conn,
+        [make_worker(database.conn, name) for name in ("w", "v")],
+    )
     make_jobs(conn, 2)
     (one,), (two,) = (claim(conn, worker, 1) for worker in workers)
     other, hasty = database.session(), database.session(lock_timeout="1ms")
@@ -156,7 +180,10 @@ def test_nobody_waits_for_the_claim_of_another_worker(database: Database) -> Non
 
 
 def test_only_the_claims_of_these_workers_are_over(database: Database) -> None:
-    conn, workers = database.conn, [make_worker(database.conn, name) for name in ("w", "v")]
+    conn, workers = (
+        database.conn,
+        [make_worker(database.conn, name) for name in ("w", "v")],
+    )
     make_jobs(conn, 2)
     (one,), _ = (claim(conn, worker, 1) for worker in workers)
     database.rows("delete from redrive.jobs")
@@ -174,7 +201,9 @@ def test_a_failure_is_kept_of_its_own_job_while_that_lasts(database: Database) -
     older, one, cancelled = claim(conn, worker)
     for job in (older, one):
         settle(conn, worker, job, "retry", failure=failure())
-    database.rows("update redrive.failures set at = at - interval '1 d' where job = %s", older.id)
+    database.rows(
+        "update redrive.failures set at = at - interval '1 d' where job = %s", older.id
+    )
     (one,) = (job for job in claim(conn, worker) if job.id == one.id)
     bury(conn, worker, one)
     settle(conn, worker, cancelled, "cancel", failure=failure())
@@ -188,9 +217,13 @@ def test_a_failure_is_kept_of_its_own_job_while_that_lasts(database: Database) -
     ]
 
 
-def side_effect(*jobs: Claimed, worker: int, behind: int = 0) -> list[tuple[int, SideEffect]]:
+def side_effect(
+    *jobs: Claimed, worker: int, behind: int = 0
+) -> list[tuple[int, SideEffect]]:
     """What one worker reports of each; of the delivery before with `behind`."""
-    return [(worker, SideEffect(job.id, job.deliveries + behind, "x", "{}")) for job in jobs]
+    return [
+        (worker, SideEffect(job.id, job.deliveries + behind, "x", "{}")) for job in jobs
+    ]
 
 
 def test_side_effects_lock_and_ask_for_no_other_job(database: Database) -> None:
@@ -203,7 +236,9 @@ def test_side_effects_lock_and_ask_for_no_other_job(database: Database) -> None:
     telling.rows("begin")
     told = side_effect(one, worker=worker) + side_effect(stale, worker=worker, behind=1)
 
-    assert store.side_effects(telling.conn, told) == set(), "and not to come again with the stale"
+    assert store.side_effects(telling.conn, told) == set(), (
+        "and not to come again with the stale"
+    )
     handler.rows("select from redrive.jobs where id = %s for update", other.id)
 
 

@@ -58,7 +58,9 @@ def test_the_oldest_job_is_one_that_waits_in_its_queue(database: Database) -> No
     for queue, hours in (("a", 5), ("a", 4), ("a", 1), ("a", -1), ("b", 9), ("c", -1)):
         job = make_job(conn, queue=queue)
         database.rows(
-            "update redrive.jobs set run_at = now() - %s * interval '1 h' where id = %s", hours, job
+            "update redrive.jobs set run_at = now() - %s * interval '1 h' where id = %s",
+            hours,
+            job,
         )
     lanes = [lane for lane, _ in store.lanes(conn, ["a"])]
     exchange(
@@ -76,7 +78,11 @@ def test_the_oldest_job_is_one_that_waits_in_its_queue(database: Database) -> No
 
 
 def test_the_oldest_dead_letter_is_an_open_one_of_its_queue(database: Database) -> None:
-    for queue, hours, state in (("a", 1, "open"), ("a", 5, "dismissed"), ("b", 9, "open")):
+    for queue, hours, state in (
+        ("a", 1, "open"),
+        ("a", 5, "dismissed"),
+        ("b", 9, "open"),
+    ):
         dead = make_dead_letter(database.conn, queue=queue)
         database.rows(
             "update redrive.dead_letters set died_at = now() - %s * interval '1 h', state = %s"
@@ -102,19 +108,29 @@ def test_samples_of_an_hour_are_kept(database: Database) -> None:
 def test_an_objective_is_set_alone(database: Database) -> None:
     kept = [("a", "dlq_added_5m", 1.0), ("b", "dead_ratio", 1.0)]
     for queue, objective, _ in [*kept, ("a", "dead_ratio", 1.0)]:
-        database.rows("select redrive.set_objective_v1(%s, %s, 1, 'ada', 'x')", queue, objective)
+        database.rows(
+            "select redrive.set_objective_v1(%s, %s, 1, 'ada', 'x')", queue, objective
+        )
     for value, left in ((2, [("a", "dead_ratio", 2.0), *kept]), (None, kept)):
-        database.rows("select redrive.set_objective_v1('a', 'dead_ratio', %s, 'ada', 'x')", value)
-        own: LiteralString = "select * from redrive.objectives where queue <> '*' order by 1, 2"
+        database.rows(
+            "select redrive.set_objective_v1('a', 'dead_ratio', %s, 'ada', 'x')", value
+        )
+        own: LiteralString = (
+            "select * from redrive.objectives where queue <> '*' order by 1, 2"
+        )
         assert database.rows(own) == left
 
 
-def test_a_fold_goes_on_at_its_own_place_and_one_folds_at_a_time(database: Database) -> None:
+def test_a_fold_goes_on_at_its_own_place_and_one_folds_at_a_time(
+    database: Database,
+) -> None:
     database.rows(
         "insert into redrive.deltas (queue, kind, event, n)"
         " select 'q', 'k', 'enqueued', 1 from generate_series(1, 300)"
     )
-    database.rows("update redrive.chores set place = case name when 'fold' then 1 else 7 end")
+    database.rows(
+        "update redrive.chores set place = case name when 'fold' then 1 else 7 end"
+    )
     before = database.value("select count(*) from redrive.deltas where ctid < '(1,0)'")
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     other.rows("begin")
@@ -125,10 +141,14 @@ def test_a_fold_goes_on_at_its_own_place_and_one_folds_at_a_time(database: Datab
     hasty.rows(fold)
 
     assert database.value("select count(*) from redrive.deltas") == before
-    assert database.rows("select name from redrive.chores where place <> 7") == [("fold",)]
+    assert database.rows("select name from redrive.chores where place <> 7") == [
+        ("fold",)
+    ]
 
 
-def test_neither_what_runs_nor_what_has_ended_waits_for_a_handler(database: Database) -> None:
+def test_neither_what_runs_nor_what_has_ended_waits_for_a_handler(
+    database: Database,
+) -> None:
     """Counted by arithmetic behind a long backlog, and one by one in other queues."""
     conn, lost = database.conn, make_worker(database.conn)
     store.register(conn, store.Registration("w", "test", 30.0, ["mail"], None))
@@ -193,7 +213,9 @@ def test_each_figure_counts_what_it_is_of(database: Database) -> None:
     for worker in workers[:3]:
         make_job(conn)
         claim_one(conn, worker)
-    database.rows("update redrive.workers set lost_at = now() where id = %s", workers[1])
+    database.rows(
+        "update redrive.workers set lost_at = now() where id = %s", workers[1]
+    )
     database.rows(
         "update redrive.workers set seen_at = now() - interval '3 min' where id = any (%s)",
         workers[2:],
@@ -240,7 +262,9 @@ def test_a_transaction_is_old_that_keeps_vacuum_from_here(
     assert stats(database)["oldest_transaction"] > 0
 
 
-def test_whoever_has_fresh_figures_makes_no_others_and_nobody_waits(database: Database) -> None:
+def test_whoever_has_fresh_figures_makes_no_others_and_nobody_waits(
+    database: Database,
+) -> None:
     taken = stats(database)["taken_at"]
     assert stats(database, "1 h")["taken_at"] == taken
     database.rows("update redrive.snapshots set taken_at = clock_timestamp()")
@@ -255,7 +279,9 @@ def test_whoever_has_fresh_figures_makes_no_others_and_nobody_waits(database: Da
     assert database.value("select taken_at < now() from redrive.snapshots")
 
 
-def test_c30_figures_of_a_clock_that_was_ahead_are_made_anew(database: Database) -> None:
+def test_c30_figures_of_a_clock_that_was_ahead_are_made_anew(
+    database: Database,
+) -> None:
     """They were served until the clock came to where it had been, and no alert saw anything."""
     taken = stats(database)["taken_at"]
     database.rows("update redrive.snapshots set taken_at = now() + interval '1 day'")
@@ -270,4 +296,6 @@ def test_c30_a_minute_that_is_still_to_come_is_forgotten(database: Database) -> 
     database.rows(f"insert into redrive.samples (minute, queue, dead) select {ahead}")  # type: ignore[arg-type] # ours
     database.rows("select redrive.sample_v1()")
 
-    assert database.value("select count(*) from redrive.samples where minute > now()") == 0
+    assert (
+        database.value("select count(*) from redrive.samples where minute > now()") == 0
+    )

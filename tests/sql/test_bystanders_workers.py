@@ -22,8 +22,13 @@ from tests.sql.bystanders import touched
 
 @pytest.mark.parametrize("how", ["beats", "retires", "is lost"])
 def test_a_worker_comes_and_goes_alone(database: Database, how: str) -> None:
-    conn, workers = database.conn, [make_worker(database.conn, name) for name in ("w", "v")]
-    ids = [make_job(conn, "pay", queue=queue, ordering_key="k") for queue in ("one", "two")]
+    conn, workers = (
+        database.conn,
+        [make_worker(database.conn, name) for name in ("w", "v")],
+    )
+    ids = [
+        make_job(conn, "pay", queue=queue, ordering_key="k") for queue in ("one", "two")
+    ]
     one, _ = claim(conn, workers[0], 1), claim(conn, workers[1], 1)
     idle = make_worker(conn, "idle")
     if how == "is lost":
@@ -31,13 +36,19 @@ def test_a_worker_comes_and_goes_alone(database: Database, how: str) -> None:
     rows = touched(
         database,
         {
-            "beats": lambda: database.rows("select redrive.beat_v1(%s, '{3}')", [workers[0]]),
+            "beats": lambda: database.rows(
+                "select redrive.beat_v1(%s, '{3}')", [workers[0]]
+            ),
             "retires": lambda: store.retire(conn, workers[0]),
             "is lost": lambda: store.rescue(conn, 60, 3),
         }[how],
     )
 
-    held = {("jobs", ids[0], 0), ("claims", one[0].claim, None), ("running_keys", ids[0], None)}
+    held = {
+        ("jobs", ids[0], 0),
+        ("claims", one[0].claim, None),
+        ("running_keys", ids[0], None),
+    }
     assert rows == {("workers", workers[0], None)} | (held if how != "beats" else set())
     left = {*workers, idle} if how == "beats" else {workers[1], idle}
     assert set(database.column("select id from redrive.workers")) == left
@@ -76,10 +87,14 @@ def test_a_job_that_somebody_holds_is_not_forgiven(database: Database) -> None:
     assert store.forgive(hasty.conn, [(one, 1)]) == [one]
 
 
-def test_only_losses_of_this_very_job_are_forgiven_and_counted(database: Database) -> None:
+def test_only_losses_of_this_very_job_are_forgiven_and_counted(
+    database: Database,
+) -> None:
     """Ten of another job, or of another kind of error, are none of its ten."""
     one, two, three = make_lost(database, 3)
-    database.rows("update redrive.failures set error_class = 'Mine' where job = %s", three)
+    database.rows(
+        "update redrive.failures set error_class = 'Mine' where job = %s", three
+    )
     database.rows(
         "insert into redrive.failures (job, deliveries, attempt, error_class, message, category,"
         " fingerprint) select j, n, 1, e, '', 'transient', '' from generate_series(2, 11) n,"
@@ -89,11 +104,17 @@ def test_only_losses_of_this_very_job_are_forgiven_and_counted(database: Databas
     )
     database.rows("update redrive.jobs set losses = 0")
 
-    assert store.forgive(database.conn, [(id_, 1) for id_ in (one, two, three)]) == [one]
-    assert database.column("select distinct losses from redrive.jobs") == [0], "and never less"
+    assert store.forgive(database.conn, [(id_, 1) for id_ in (one, two, three)]) == [
+        one
+    ]
+    assert database.column("select distinct losses from redrive.jobs") == [0], (
+        "and never less"
+    )
 
 
-def test_what_workers_of_the_release_before_hold_is_told_apart(database: Database) -> None:
+def test_what_workers_of_the_release_before_hold_is_told_apart(
+    database: Database,
+) -> None:
     workers = [make_worker(database.conn, name) for name in ("w", "v")]
     database.rows("update redrive.workers set marks_jobs = true")
     ids = [make_job(database.conn) for _ in workers]
@@ -102,7 +123,9 @@ def test_what_workers_of_the_release_before_hold_is_told_apart(database: Databas
         database.rows(mark, worker, job_id)
 
     held = "select id from redrive.held_v1(array[%s])"
-    assert [database.column(held, worker) for worker in workers] == [[id_] for id_ in ids]
+    assert [database.column(held, worker) for worker in workers] == [
+        [id_] for id_ in ids
+    ]
 
 
 def test_no_worker_waits_for_another_ones_row(database: Database) -> None:
@@ -114,10 +137,14 @@ def test_no_worker_waits_for_another_ones_row(database: Database) -> None:
     store.retire(hasty.conn, workers[0])
     other.rows("commit")
 
-    assert database.rows("select id, alone from redrive.workers") == [(workers[1], None)]
+    assert database.rows("select id, alone from redrive.workers") == [
+        (workers[1], None)
+    ]
 
 
-def test_a_lost_worker_that_somebody_rescues_is_left_to_them(database: Database) -> None:
+def test_a_lost_worker_that_somebody_rescues_is_left_to_them(
+    database: Database,
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
@@ -128,10 +155,14 @@ def test_a_lost_worker_that_somebody_rescues_is_left_to_them(database: Database)
 
     assert store.rescue(hasty.conn, 60, 1) == (0, 0, 0)
     other.rows("commit")
-    assert store.run_alone(database.conn, worker, 1) is None, "it can prove nothing any more"
+    assert store.run_alone(database.conn, worker, 1) is None, (
+        "it can prove nothing any more"
+    )
 
 
-def test_a_worker_of_the_release_before_stays_while_its_job_is_held(database: Database) -> None:
+def test_a_worker_of_the_release_before_stays_while_its_job_is_held(
+    database: Database,
+) -> None:
     worker, job_id = make_worker(database.conn), make_job(database.conn)
     database.rows("update redrive.workers set marks_jobs = true, lost_at = now()")
     database.rows("update redrive.jobs set worker = %s, deliveries = 1", worker)
@@ -143,7 +174,9 @@ def test_a_worker_of_the_release_before_stays_while_its_job_is_held(database: Da
     assert database.column("select id from redrive.workers") == [worker]
     handler.rows("commit")
     assert store.rescue(database.conn, 60, 1) == (1, 1, 0)
-    assert database.column("select id from redrive.jobs where worker is null") == [job_id]
+    assert database.column("select id from redrive.jobs where worker is null") == [
+        job_id
+    ]
 
 
 def test_what_is_settled_meanwhile_is_not_given_back(database: Database) -> None:
@@ -179,7 +212,9 @@ def test_a_job_is_judged_by_its_own_losses(database: Database) -> None:
     store.beat(database.conn, {worker: 1}, {worker: progress})
 
     losses = "select losses from redrive.judge_loss_v1(%s, array[%s])"
-    assert database.value(losses, worker, one) == 0, "it outlasted them: one more, the others gone"
+    assert database.value(losses, worker, one) == 0, (
+        "it outlasted them: one more, the others gone"
+    )
     assert store.run_alone(database.conn, worker, one) == 70
 
 
@@ -194,7 +229,10 @@ def test_the_ttl_of_a_lost_worker_holds_up_no_clock(database: Database) -> None:
 
 
 def test_a_worker_goes_on_with_what_it_knows_beside_another(database: Database) -> None:
-    conn, workers = database.conn, [make_worker(database.conn, name) for name in ("w", "v")]
+    conn, workers = (
+        database.conn,
+        [make_worker(database.conn, name) for name in ("w", "v")],
+    )
     make_jobs(conn, 3)
     (known, unknown), (other,) = claim(conn, workers[0], 2), claim(conn, workers[1])
     store.retire(conn, workers[0], [known.id])

@@ -33,7 +33,9 @@ from tests.postgres import Connection, Database
 AT_ONCE = Terms(canaries=0)
 
 
-def started(conn: Connection, chosen: Filter | None = None, terms: Terms = AT_ONCE) -> int:
+def started(
+    conn: Connection, chosen: Filter | None = None, terms: Terms = AT_ONCE
+) -> int:
     """A campaign over all that matches. Returns its id."""
     made = plan(conn, chosen or Filter(), actor="ada")
     start(conn, made.plan, terms, actor="ada", why="the bank is back")
@@ -49,7 +51,15 @@ def state_of(conn: Connection, campaign: int) -> dict[str, Any]:
 def counts(conn: Connection, campaign: int) -> tuple[Any, ...]:
     """state, redriven, succeeded, dead_again, cancelled, waiting, blocked"""
     found = state_of(conn, campaign)
-    names = ("state", "redriven", "succeeded", "dead_again", "cancelled", "waiting", "blocked")
+    names = (
+        "state",
+        "redriven",
+        "succeeded",
+        "dead_again",
+        "cancelled",
+        "waiting",
+        "blocked",
+    )
     return tuple(found[name] for name in names)
 
 
@@ -73,12 +83,19 @@ def test_a_plan_freezes_the_exact_set_and_changes_nothing(database: Database) ->
     made = plan(database.conn, Filter(), actor="ada")
     make_dead_letter(database.conn)
 
-    assert (made.matched, made.sample, made.blocked, made.acted) == (2, [first, second], {}, 0)
+    assert (made.matched, made.sample, made.blocked, made.acted) == (
+        2,
+        [first, second],
+        {},
+        0,
+    )
     assert made.kinds == ["invoice.charge"]
     assert [(g["count"], g["id"], g["message"]) for g in made.groups] == [
         (2, first, "no such invoice")
     ]
-    assert database.rows("select n, id, redrives, state from redrive.campaign_jobs") == [
+    assert database.rows(
+        "select n, id, redrives, state from redrive.campaign_jobs"
+    ) == [
         (1, first, 0, None),
         (2, second, 0, None),
     ]
@@ -90,10 +107,13 @@ def test_a_plan_freezes_the_exact_set_and_changes_nothing(database: Database) ->
     assert database.column("select id from redrive.jobs order by id") == [first, second]
 
 
-def test_a_plan_says_what_will_stay_by_the_function_that_acts(database: Database) -> None:
+def test_a_plan_says_what_will_stay_by_the_function_that_acts(
+    database: Database,
+) -> None:
     make_dead_letter(database.conn, idempotency_key="k")
     database.rows(
-        "insert into redrive.completions (kind, key, job) values (%s, 'k', 9)", "invoice.charge"
+        "insert into redrive.completions (kind, key, job) values (%s, 'k', 9)",
+        "invoice.charge",
     )
     made = plan(database.conn, Filter(), actor="ada")
     campaign = made.plan
@@ -109,8 +129,12 @@ def test_a_plan_says_what_will_stay_by_the_function_that_acts(database: Database
 def test_a_plan_understands_every_filter_as_a_list_does(database: Database) -> None:
     """Each field of the filter is written a second time in plan_campaign.sql."""
     now = datetime.now(UTC)
-    make_dead_letter(database.conn, "a", {"currency": "XAU", "n": 5}, queue="q", tenant="acme")
-    make_dead_letter(database.conn, "b", {"currency": "EUR"}, headers={"source": "import"})
+    make_dead_letter(
+        database.conn, "a", {"currency": "XAU", "n": 5}, queue="q", tenant="acme"
+    )
+    make_dead_letter(
+        database.conn, "b", {"currency": "EUR"}, headers={"source": "import"}
+    )
     database.rows(
         "update redrive.dead_letters set category = 'invalid', error_class = 'KeyError',"
         " environment = 'test', version = '1.4', fingerprint = 'f9',"
@@ -161,12 +185,15 @@ def test_a_plan_that_nobody_starts_is_forgotten_after_a_day(database: Database) 
     old = plan(database.conn, Filter(), actor="ada").plan
     new = plan(database.conn, Filter(), actor="ada").plan
     database.rows(
-        "update redrive.campaigns set created_at = now() - interval '25 h' where id = %s", old
+        "update redrive.campaigns set created_at = now() - interval '25 h' where id = %s",
+        old,
     )
     forget(database.conn)
 
     assert database.column("select id from redrive.campaigns") == [new]
-    assert database.column("select distinct campaign from redrive.campaign_jobs") == [new]
+    assert database.column("select distinct campaign from redrive.campaign_jobs") == [
+        new
+    ]
     with pytest.raises(psycopg.Error, match="is not there; plan anew"):
         start(database.conn, old, AT_ONCE, actor="ada", why="x")
 
@@ -185,7 +212,9 @@ def test_a_plan_that_is_forgotten_by_steps_is_not_started(database: Database) ->
     assert database.column("select id from redrive.campaigns") == []
 
 
-def test_a_plan_that_is_started_while_it_is_forgotten_stays_whole(database: Database) -> None:
+def test_a_plan_that_is_started_while_it_is_forgotten_stays_whole(
+    database: Database,
+) -> None:
     make_dead_letters(database.conn, 50)
     old = plan(database.conn, Filter(), actor="ada").plan
     database.rows("update redrive.campaigns set created_at = now() - interval '25 h'")
@@ -249,14 +278,21 @@ def test_of_a_set_that_fails_always_only_the_canaries_run(database: Database) ->
 
     assert ran == 3
     assert counts(database.conn, campaign) == ("aborted", 3, 0, 3, 0, 197, {})
-    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 200
-    assert database.row("select action, why from redrive.audit order by id desc limit 1") == (
+    assert (
+        database.value("select count(*) from redrive.dead_letters where state = 'open'")
+        == 200
+    )
+    assert database.row(
+        "select action, why from redrive.audit order by id desc limit 1"
+    ) == (
         "abort redrive",
         "3 of 3 died again, more than 10%",
     )
 
 
-def test_a_campaign_that_aborted_goes_on_when_somebody_says_so(database: Database) -> None:
+def test_a_campaign_that_aborted_goes_on_when_somebody_says_so(
+    database: Database,
+) -> None:
     make_dead_letters(database.conn, 50)
     campaign = started(database.conn, terms=Terms())
     drive(database.conn, campaign)
@@ -282,7 +318,9 @@ def test_only_the_generation_that_was_seen_goes_back(database: Database) -> None
     assert state_of(database.conn, campaign)["blocked"] == {"not_open": 1}
 
 
-def test_of_two_that_looked_at_the_same_time_one_comes_too_late(database: Database) -> None:
+def test_of_two_that_looked_at_the_same_time_one_comes_too_late(
+    database: Database,
+) -> None:
     make_dead_letters(database.conn, 4)
     campaign = started(database.conn)
     take = "select redrive.step_campaign_v1(%s, 0, 'running', 2, null, null)"
@@ -292,7 +330,9 @@ def test_of_two_that_looked_at_the_same_time_one_comes_too_late(database: Databa
     assert database.value("select count(*) from redrive.jobs") == 2
 
 
-def test_while_somebody_is_at_it_the_others_have_nothing_to_do(database: Database) -> None:
+def test_while_somebody_is_at_it_the_others_have_nothing_to_do(
+    database: Database,
+) -> None:
     make_dead_letters(database.conn, 2)
     campaign = started(database.conn)
     other = database.session()
@@ -341,7 +381,9 @@ def test_a_driver_that_is_killed_at_any_step_loses_and_doubles_nothing(
     assert database.value("select max(redrives) from redrive.dead_letters") == 0
 
 
-def test_32_starters_over_the_same_set_give_each_job_one_generation(database: Database) -> None:
+def test_32_starters_over_the_same_set_give_each_job_one_generation(
+    database: Database,
+) -> None:
     ids = make_dead_letters(database.conn, 320)
     sessions = [database.session() for _ in range(32)]
     together = threading.Barrier(32)
@@ -361,7 +403,9 @@ def test_32_starters_over_the_same_set_give_each_job_one_generation(database: Da
 
     assert sum(d.result(120) for d in done) == 320
     assert database.value("select count(*) from redrive.jobs where redrives = 1") == 320
-    assert database.column("select distinct state from redrive.dead_letters") == ["redriven"]
+    assert database.column("select distinct state from redrive.dead_letters") == [
+        "redriven"
+    ]
 
 
 def test_a_clock_that_is_set_back_does_not_stop_the_feed(database: Database) -> None:
@@ -392,7 +436,9 @@ def test_c37_no_second_has_more_than_the_rate_though_steps_come_late(
         past = timedelta(seconds=seconds)
         database.rows("update redrive.campaigns set fed_at = fed_at - %s", past)
         database.rows("update redrive.jobs set run_at = run_at - %s", past)
-        database.rows("delete from redrive.jobs where run_at < now()")  # they begin and end
+        database.rows(
+            "delete from redrive.jobs where run_at < now()"
+        )  # they begin and end
         before = set(database.column("select id from redrive.jobs"))
         drive(database.conn, campaign)
         due += [
@@ -451,7 +497,9 @@ def test_others_come_first(database: Database) -> None:
     waits = late(database, 60)
     drive(conn, campaign)
     assert state_of(conn, campaign)["state"] == "waiting"
-    assert state_of(conn, campaign)["said"].startswith("a ready job of its queues has waited for 6")
+    assert state_of(conn, campaign)["said"].startswith(
+        "a ready job of its queues has waited for 6"
+    )
 
     database.rows("delete from redrive.jobs where id = %s", waits)
     drive(conn, campaign)
@@ -464,17 +512,21 @@ def test_others_come_first(database: Database) -> None:
     assert (held["state"], held["redriven"]) == ("ramp", 3)
     assert held["said"].endswith(" s, 0 s when it began")
 
-    database.rows("update redrive.campaigns set held_since = held_since - interval '11 min'")
+    database.rows(
+        "update redrive.campaigns set held_since = held_since - interval '11 min'"
+    )
     drive(conn, campaign)
     assert state_of(conn, campaign)["state"] == "aborted"
     assert state_of(conn, campaign)["said"].endswith("held for 600 s")
-    assert database.value("select action from redrive.audit order by id desc limit 1") == (
-        "abort redrive"
-    )
+    assert database.value(
+        "select action from redrive.audit order by id desc limit 1"
+    ) == ("abort redrive")
     database.rows("delete from redrive.jobs where id = %s", waits)
     campaigns.resume(conn, campaign, actor="ada", why="over")
     drive(conn, campaign)
-    assert database.row("select state, redriven, held_since from redrive.campaigns") == (
+    assert database.row(
+        "select state, redriven, held_since from redrive.campaigns"
+    ) == (
         "canary",
         6,
         None,
@@ -482,9 +534,12 @@ def test_others_come_first(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    "whose", ["its own", "a worker's", "a paused queue's", "another queue's", "a stranger's"]
+    "whose",
+    ["its own", "a worker's", "a paused queue's", "another queue's", "a stranger's"],
 )
-def test_what_does_not_wait_beside_it_holds_it_not_back(database: Database, whose: str) -> None:
+def test_what_does_not_wait_beside_it_holds_it_not_back(
+    database: Database, whose: str
+) -> None:
     conn = database.conn
     make_dead_letters(conn, 50)
     campaign = started(conn, terms=Terms())
@@ -514,7 +569,9 @@ def test_only_breakers_and_versions_of_its_own_kinds_count(database: Database) -
     make_dead_letter(conn, "book")
     make_dead_letter(conn, "mail")
     kinds, depends_on = ["book", "mail"], {"mail": ["smtp"]}
-    store.register(conn, store.Registration("w", "1", 30.0, kinds, None, depends_on=depends_on))
+    store.register(
+        conn, store.Registration("w", "1", 30.0, kinds, None, depends_on=depends_on)
+    )
     store.register(conn, store.Registration("v", "2", 30.0, ["mail"], None))
     database.rows("insert into redrive.breakers (name, state) values ('smtp', 'open')")
 
@@ -540,7 +597,9 @@ def test_a_rule_tightened_since_aborts_it_and_says_so(database: Database) -> Non
 # What operators do with it
 
 
-def test_a_paused_campaign_puts_nothing_back_and_counts_still(database: Database) -> None:
+def test_a_paused_campaign_puts_nothing_back_and_counts_still(
+    database: Database,
+) -> None:
     make_dead_letters(database.conn, 50)
     campaign = started(database.conn, terms=Terms())
     drive(database.conn, campaign)
@@ -554,7 +613,9 @@ def test_a_paused_campaign_puts_nothing_back_and_counts_still(database: Database
         campaigns.pause(database.conn, campaign, actor="bo", why="lunch")
 
 
-def test_a_cancelled_campaign_takes_back_what_nobody_has_begun(database: Database) -> None:
+def test_a_cancelled_campaign_takes_back_what_nobody_has_begun(
+    database: Database,
+) -> None:
     ids = make_dead_letters(database.conn, 6)
     before = depths(database.conn)
     history = (
@@ -563,14 +624,19 @@ def test_a_cancelled_campaign_takes_back_what_nobody_has_begun(database: Databas
     )
     as_it_was = database.rows(history)
     campaign = started(database.conn)
-    database.rows("select redrive.step_campaign_v1(%s, 0, 'running', 4, null, null)", campaign)
+    database.rows(
+        "select redrive.step_campaign_v1(%s, 0, 'running', 4, null, null)", campaign
+    )
     worker = make_worker(database.conn)
     running, tried = claim(database.conn, worker, 2)
     settle(database.conn, worker, tried, "retry", delay=60.0)
 
     assert campaigns.cancel(database.conn, campaign, actor="bo", why="wrong group") == 2
     assert counts(database.conn, campaign) == ("cancelled", 4, 0, 0, 2, 2, {})
-    assert database.column("select id from redrive.jobs order by id") == [running.id, tried.id]
+    assert database.column("select id from redrive.jobs order by id") == [
+        running.id,
+        tried.id,
+    ]
     assert [r for r in database.rows(history) if r[0] in ids[2:]] == as_it_was[2:]
 
     complete(database.conn, worker, running)
@@ -579,13 +645,17 @@ def test_a_cancelled_campaign_takes_back_what_nobody_has_begun(database: Databas
     left = depths(database.conn)["default"]
     assert (left.dead, left.ready + left.scheduled + left.running) == (4, 1)
     assert before["default"].dead == 6
-    assert database.row("select action, n from redrive.audit order by id desc limit 1") == (
+    assert database.row(
+        "select action, n from redrive.audit order by id desc limit 1"
+    ) == (
         "cancel redrive",
         2,
     )
 
 
-def test_nobody_claims_what_is_ended_while_its_lane_is_forgotten(database: Database) -> None:
+def test_nobody_claims_what_is_ended_while_its_lane_is_forgotten(
+    database: Database,
+) -> None:
     """The row of the lane has nothing to do with it."""
     conn = database.conn
     worker = make_worker(conn)
@@ -599,7 +669,9 @@ def test_nobody_claims_what_is_ended_while_its_lane_is_forgotten(database: Datab
     job = make_job(conn)
     assert forgetter.value("select redrive.forget_lanes_v1(10)") == 1
     canceller.rows("begin")
-    cancelled = canceller.rows("select * from redrive.cancel_v1(%s, 'ada', 'why')", [job])
+    cancelled = canceller.rows(
+        "select * from redrive.cancel_v1(%s, 'ada', 'why')", [job]
+    )
     assert cancelled == [(job, "cancelled")]
     forgetter.rows("commit")
     assert claim(database.session().conn, worker) == []
@@ -617,7 +689,9 @@ def test_a_claim_and_a_cancel_never_have_the_same_job(database: Database) -> Non
     worker = make_worker(other.conn)
     assert len(claim(other.conn, worker)) == 1
     operator = database.session()
-    taken = operator.start(lambda: campaigns.cancel(operator.conn, campaign, actor="bo", why="x"))
+    taken = operator.start(
+        lambda: campaigns.cancel(operator.conn, campaign, actor="bo", why="x")
+    )
     database.wait_until_blocked(operator)
     other.rows("commit")
 
@@ -625,15 +699,21 @@ def test_a_claim_and_a_cancel_never_have_the_same_job(database: Database) -> Non
     assert database.value("select count(*) from redrive.jobs") == 1
 
 
-def test_the_next_of_an_ordering_key_moves_up_when_one_is_taken_back(database: Database) -> None:
+def test_the_next_of_an_ordering_key_moves_up_when_one_is_taken_back(
+    database: Database,
+) -> None:
     dead = make_dead_letter(database.conn, ordering_key="o")
     campaign = started(database.conn)
     drive(database.conn, campaign)
     later = make_job(database.conn, ordering_key="o")
     campaigns.cancel(database.conn, campaign, actor="bo", why="x")
 
-    assert [job.id for job in claim(database.conn, make_worker(database.conn))] == [later]
-    assert database.column("select id from redrive.dead_letters where state = 'open'") == [dead]
+    assert [job.id for job in claim(database.conn, make_worker(database.conn))] == [
+        later
+    ]
+    assert database.column(
+        "select id from redrive.dead_letters where state = 'open'"
+    ) == [dead]
 
 
 def test_what_is_taken_back_holds_its_key_and_counts_as_dead_in_its_batch(
@@ -664,9 +744,13 @@ def test_a_viewer_lists_and_watches(database: Database) -> None:
 # Two people
 
 
-def test_a_kind_that_needs_two_is_not_started_by_who_planned_it(database: Database) -> None:
+def test_a_kind_that_needs_two_is_not_started_by_who_planned_it(
+    database: Database,
+) -> None:
     ids = make_dead_letters(database.conn, 1)
-    database.rows("select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')")
+    database.rows(
+        "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
+    )
     operator = database.session()
     operator.rows("set session authorization redrive_operator")
     made = plan(operator.conn, Filter(), actor="ada")
@@ -700,7 +784,9 @@ def test_a_campaign_of_the_database_is_not_its_logins_own(database: Database) ->
     with pytest.raises(psycopg.Error, match="campaign: must be one"):
         redrive(database.conn, [dead], campaign=campaign)
     database.rows("select redrive.close_campaign_v1(%s, 0, '{}')", campaign)
-    database.rows("update redrive.campaigns set state = 'running', active_at = '2020-01-01'")
+    database.rows(
+        "update redrive.campaigns set state = 'running', active_at = '2020-01-01'"
+    )
     forget(database.conn)
 
     assert state_of(database.conn, campaign)["state"] == "running"
@@ -712,8 +798,12 @@ def test_a_step_costs_what_is_in_flight(database: Database) -> None:
     make_dead_letters(database.conn, 3000)
     campaign = started(database.conn)
     database.rows("analyze redrive.campaign_jobs, redrive.dead_letters, redrive.jobs")
-    database.rows("select redrive.step_campaign_v1(%s, 0, 'running', 10, null, null)", campaign)
-    look = "explain (analyze, buffers, format json) select redrive.look_at_campaign_v1(%s)"
+    database.rows(
+        "select redrive.step_campaign_v1(%s, 0, 'running', 10, null, null)", campaign
+    )
+    look = (
+        "explain (analyze, buffers, format json) select redrive.look_at_campaign_v1(%s)"
+    )
     database.value(look, campaign)
     blocks = database.value(look, campaign)[0]["Plan"]["Shared Hit Blocks"]
 

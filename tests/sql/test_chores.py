@@ -160,7 +160,9 @@ def test_folding_goes_on_by_steps_of_one_size_and_changes_no_total_on_the_way(
     assert max(moved for _, moved in steps) <= STEP_BLOCKS * 130
 
 
-def test_folding_goes_on_where_the_last_step_ended_whoever_took_it(database: Database) -> None:
+def test_folding_goes_on_where_the_last_step_ended_whoever_took_it(
+    database: Database,
+) -> None:
     """C8: a fold that was cancelled had done nothing, and the next one began anew."""
     database.rows(
         "insert into redrive.deltas (queue, kind, event, n)"
@@ -260,20 +262,27 @@ def test_each_job_is_in_exactly_one_column(database: Database) -> None:
 
     expected = {
         "dead": Depth(dead=2),
-        "default": Depth(ready=8 + 3 + 1 + 1, scheduled=1 + 3 + 1, retrying=5, running=4),
+        "default": Depth(
+            ready=8 + 3 + 1 + 1, scheduled=1 + 3 + 1, retrying=5, running=4
+        ),
         "q": Depth(ready=4),
     }
     assert depths(database.conn) == expected
-    by_hand = {queue: tuple(figures) for queue, *figures in database.rows(COUNTED_BY_HAND)}
+    by_hand = {
+        queue: tuple(figures) for queue, *figures in database.rows(COUNTED_BY_HAND)
+    }
     assert {
-        queue: found[:4] for queue, found in depths(database.conn).items() if queue in by_hand
+        queue: found[:4]
+        for queue, found in depths(database.conn).items()
+        if queue in by_hand
     } == by_hand
     store.fold(database.conn)
     assert depths(database.conn) == expected, "folded or not"
 
 
 @pytest.mark.parametrize(
-    ("ready", "scheduled"), [(12_000, 3), (3, 12_000), (3_300, 9_999), (10_001, 0), (0, 10_001)]
+    ("ready", "scheduled"),
+    [(12_000, 3), (3, 12_000), (3_300, 9_999), (10_001, 0), (0, 10_001)],
 )
 def test_depths_are_exact_beyond_what_is_counted(
     database: Database, ready: int, scheduled: int
@@ -299,7 +308,10 @@ def test_depths_are_exact_beyond_what_is_counted(
     taken = len(running)
 
     assert depths(database.conn)["default"] == Depth(
-        ready=ready - taken, scheduled=scheduled, retrying=min(taken, 1), running=max(taken - 1, 0)
+        ready=ready - taken,
+        scheduled=scheduled,
+        retrying=min(taken, 1),
+        running=max(taken - 1, 0),
     )
 
 
@@ -331,9 +343,15 @@ def test_a_paused_queue_remembers_who_why_and_since_when(database: Database) -> 
     assert database.rows(
         "select queue, paused_by, paused_why, paused_at = %s from redrive.queues", since
     ) == [("q", "bob", "still down", True)]
-    assert database.value("select redrive.resume_v1('q', 'ada', 'bank is back')") is True
-    assert database.value("select redrive.resume_v1('q', 'ada', 'bank is back')") is False
-    assert database.row("select paused_at, paused_by, paused_why from redrive.queues") == (
+    assert (
+        database.value("select redrive.resume_v1('q', 'ada', 'bank is back')") is True
+    )
+    assert (
+        database.value("select redrive.resume_v1('q', 'ada', 'bank is back')") is False
+    )
+    assert database.row(
+        "select paused_at, paused_by, paused_why from redrive.queues"
+    ) == (
         None,
         None,
         None,
@@ -373,10 +391,24 @@ def test_old_keys_are_forgotten_in_batches_oldest_first(database: Database) -> N
     age = timedelta(days=5, hours=1)
 
     assert database.value(forget, age) == 3
-    assert sorted(database.column("select job from redrive.completions")) == [1, 2, 3, 4, 5, 6, 7]
+    assert sorted(database.column("select job from redrive.completions")) == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
     assert database.value(forget, age) == 2
     assert database.value(forget, age) == 0
-    assert sorted(database.column("select job from redrive.completions")) == [1, 2, 3, 4, 5]
+    assert sorted(database.column("select job from redrive.completions")) == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
 
 
 EXPECTED = """
@@ -385,7 +417,9 @@ EXPECTED = """
 """
 
 
-def test_what_is_expected_keeps_its_time_until_it_is_expected_otherwise(database: Database):
+def test_what_is_expected_keeps_its_time_until_it_is_expected_otherwise(
+    database: Database,
+):
     """O12: a task that never ran had nothing to be late against."""
     expect = "select redrive.expect_chore_v1('purge', %s)"
     assert database.row(EXPECTED) == (None, None, True)
@@ -408,7 +442,9 @@ def test_what_is_expected_keeps_its_time_until_it_is_expected_otherwise(database
 
 def test_a_run_that_says_how_often_leaves_what_is_expected(database: Database):
     database.rows("select redrive.expect_chore_v1('purge', interval '1 day')")
-    before = database.value("select expected_at from redrive.chores where name = 'purge'")
+    before = database.value(
+        "select expected_at from redrive.chores where name = 'purge'"
+    )
     database.rows("select redrive.done_chore_v1('purge', null)")
     database.rows("select redrive.done_chore_v1('purge', interval '7 days')")
 

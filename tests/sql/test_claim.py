@@ -51,7 +51,9 @@ def test_a_claim_counts_the_delivery_and_the_attempt(database: Database) -> None
     )
     assert job.extras is None
     assert holders(database.conn) == {job_id: worker}
-    assert database.rows("select worker, deliveries, attempt from redrive.jobs") == [(None, 0, 0)]
+    assert database.rows("select worker, deliveries, attempt from redrive.jobs") == [
+        (None, 0, 0)
+    ]
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
 
 
@@ -113,7 +115,9 @@ def test_rest_is_there_as_soon_as_one_of_it_is_not_the_default(
     assert claim_one(database.conn, make_worker(database.conn)).extras is not None
 
 
-def test_jobs_come_by_priority_and_then_by_when_they_are_due(database: Database) -> None:
+def test_jobs_come_by_priority_and_then_by_when_they_are_due(
+    database: Database,
+) -> None:
     ids = {
         (priority, n): make_job(database.conn, priority=priority)
         for n in range(3)
@@ -155,7 +159,9 @@ def test_only_the_given_lanes_are_looked_at_in_their_order(database: Database) -
     make_jobs(database.conn, 2, queue="a", lane=3)
     worker = make_worker(database.conn)
     jobs = claim(
-        database.conn, worker, lanes=[Lane(0, "c", 0), Lane(0, "a", 3), Lane(0, "nothing", 0)]
+        database.conn,
+        worker,
+        lanes=[Lane(0, "c", 0), Lane(0, "a", 3), Lane(0, "nothing", 0)],
     )
 
     queue_of = dict(database.rows("select id, queue || lane from redrive.jobs"))
@@ -178,7 +184,9 @@ def test_a_claim_heeds_and_holds_its_own_lane_alone(database: Database) -> None:
     mine, other = database.session(), database.session(lock_timeout="1ms")
     mine.rows("begin")
     taken = claim(mine.conn, one, lanes=LANE, places=[START])
-    beside = [claim(other.conn, two, lanes=[lane], places=[START]) for lane in NEIGHBOURS]
+    beside = [
+        claim(other.conn, two, lanes=[lane], places=[START]) for lane in NEIGHBOURS
+    ]
     mine.rows("commit")
 
     assert [job.id for job in taken] == ids
@@ -205,7 +213,9 @@ def test_a_few_small_jobs_come_with_their_claim_and_others_are_read_later(
 def test_what_is_read_of_claims_is_the_workers_own_and_new(database: Database) -> None:
     make_jobs(database.conn, 4)
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
-    old, other, new, another = (claim_one(database.conn, w) for w in (one, two, one, two))
+    old, other, new, another = (
+        claim_one(database.conn, w) for w in (one, two, one, two)
+    )
     read = "select id from redrive.claimed_v1(%s, %s) order by id"
 
     assert database.column(read, one, old.claim) == [new.id]
@@ -216,7 +226,9 @@ def test_what_is_read_of_claims_is_the_workers_own_and_new(database: Database) -
 def test_what_is_read_of_large_payloads_waits_compressed(database: Database) -> None:
     """As text they are 38 MB, more than may wait in memory: they would go by a file."""
     worker, jobs = make_worker(database.conn), make_jobs(database.conn, 600)
-    database.rows("update redrive.jobs set payload = jsonb_build_object('s', repeat('x', 64000))")
+    database.rows(
+        "update redrive.jobs set payload = jsonb_build_object('s', repeat('x', 64000))"
+    )
     assert [job.id for job in claim(database.conn, worker, 600)] == jobs
     plan = database.value(
         "explain (analyze, buffers, format json)"
@@ -232,7 +244,9 @@ def test_a_claim_of_the_release_before_keeps_its_job(database: Database) -> None
     held, free = make_jobs(database.conn, 2)
     database.rows("update redrive.jobs set worker = 1 where id = %s", held)
 
-    assert [job.id for job in claim(database.conn, make_worker(database.conn))] == [free]
+    assert [job.id for job in claim(database.conn, make_worker(database.conn))] == [
+        free
+    ]
 
 
 def test_tenants_of_a_fair_queue_take_turns(database: Database) -> None:
@@ -243,7 +257,10 @@ def test_tenants_of_a_fair_queue_take_turns(database: Database) -> None:
             make_job(database.conn, queue=queue, tenant=tenant)
     worker = make_worker(database.conn)
 
-    assert sorted(tenants_in_turn(database, worker, "fair")[:4]) == ["loud"] * 2 + ["quiet"] * 2
+    assert (
+        sorted(tenants_in_turn(database, worker, "fair")[:4])
+        == ["loud"] * 2 + ["quiet"] * 2
+    )
     assert tenants_in_turn(database, worker, "plain") == ["loud"] * 3 + ["quiet"] * 2
 
 
@@ -254,13 +271,17 @@ def tenants_in_turn(database: Database, worker: int, queue: str) -> list[str]:
     for _ in range(5):
         request = book.request(worker, 1, 0.0)
         assert request is not None
-        answer = exchange(database.conn, claim=replace(request, after=last_claim(database.conn)))
+        answer = exchange(
+            database.conn, claim=replace(request, after=last_claim(database.conn))
+        )
         book.learn(request, answer.lanes, 0.0)
         found.append(Claimed(*answer.rows()[0]).more["tenant"])
     return found
 
 
-def test_what_waited_before_a_queue_was_fair_delays_nobody_after(database: Database) -> None:
+def test_what_waited_before_a_queue_was_fair_delays_nobody_after(
+    database: Database,
+) -> None:
     """U14: the loud one's jobs, and a tenant of any share: one claim for each lane at most."""
     make_jobs(database.conn, 2000, queue="q", tenant="loud")
     database.rows("select redrive.set_lanes_v1('q', 16, 'ada', 'x')")
@@ -268,13 +289,17 @@ def test_what_waited_before_a_queue_was_fair_delays_nobody_after(database: Datab
     for tenant in others:
         make_job(database.conn, queue="q", tenant=tenant)
     lanes = database.column("select distinct lane from redrive.jobs order by 1")
-    found = [job.more["tenant"] for jobs in in_turn(database, len(lanes), 50) for job in jobs]
+    found = [
+        job.more["tenant"] for jobs in in_turn(database, len(lanes), 50) for job in jobs
+    ]
 
     assert lanes[0] == 0
     assert sorted(tenant for tenant in found if tenant != "loud") == sorted(others)
 
 
-def test_a_low_priority_runs_within_sixteen_claims_of_a_flood(database: Database) -> None:
+def test_a_low_priority_runs_within_sixteen_claims_of_a_flood(
+    database: Database,
+) -> None:
     """Before there were shares, no claim of a worker came to it while urgent jobs were due."""
     late = make_job(database.conn, queue="q", priority=5)
     make_jobs(database.conn, 1000, queue="q")
@@ -291,7 +316,9 @@ def in_turn(database: Database, claims: int, want: int) -> list[list[Claimed]]:
     for _ in range(claims):
         request = book.request(worker, want, 0.0)
         assert request is not None
-        answer = exchange(database.conn, claim=replace(request, after=last_claim(database.conn)))
+        answer = exchange(
+            database.conn, claim=replace(request, after=last_claim(database.conn))
+        )
         book.learn(request, answer.lanes, 0.0)
         found.append([Claimed(*row) for row in answer.rows()])
     return found
@@ -299,15 +326,20 @@ def in_turn(database: Database, claims: int, want: int) -> list[list[Claimed]]:
 
 def test_a_queue_gets_lanes_and_loses_them_again(database: Database) -> None:
     for lanes in (16, 1):
-        database.rows("select redrive.set_lanes_v1('q', %s, 'ada', 'a loud tenant')", lanes)
+        database.rows(
+            "select redrive.set_lanes_v1('q', %s, 'ada', 'a loud tenant')", lanes
+        )
         assert database.rows("select queue, lanes, paused_at from redrive.queues") == [
             ("q", lanes, None)
         ]
     with pytest.raises(psycopg.errors.CheckViolation):
         database.rows("select redrive.set_lanes_v1('q', 257, 'ada', 'x')")
 
-    assert database.rows("select action, why, detail from redrive.audit order by id") == [
-        ("set lanes", "a loud tenant", {"queue": "q", "lanes": lanes}) for lanes in (16, 1)
+    assert database.rows(
+        "select action, why, detail from redrive.audit order by id"
+    ) == [
+        ("set lanes", "a loud tenant", {"queue": "q", "lanes": lanes})
+        for lanes in (16, 1)
     ]
 
 
@@ -341,9 +373,13 @@ def test_jobs_of_one_instant_are_claimed_once_each_in_order(database: Database) 
 def test_a_claim_goes_on_where_that_of_another_worker_ended(database: Database) -> None:
     """Also when a sweep between them took one that had become visible late."""
     make_jobs(database.conn, 10)
-    one, two, three = (make_worker(database.conn, name) for name in ("one", "two", "three"))
+    one, two, three = (
+        make_worker(database.conn, name) for name in ("one", "two", "three")
+    )
     first = claim(database.conn, one, 5, lanes=LANE, places=[START])
-    database.rows("insert into redrive.jobs (kind, run_at) values ('late', '2020-01-01')")
+    database.rows(
+        "insert into redrive.jobs (kind, run_at) values ('late', '2020-01-01')"
+    )
     (late,) = claim(database.conn, two, 1, lanes=LANE)
     rest = claim(database.conn, three, 100, lanes=LANE, places=[START])
 
@@ -370,7 +406,9 @@ def test_a_place_from_before_a_crash_is_not_trusted(database: Database) -> None:
     assert exchange(database.conn, claim=request).rows() == []
 
 
-def test_jobs_whose_claim_a_crash_took_back_are_found_behind_the_place(database: Database) -> None:
+def test_jobs_whose_claim_a_crash_took_back_are_found_behind_the_place(
+    database: Database,
+) -> None:
     ids, worker = make_jobs(database.conn, 3), make_worker(database.conn)
     request = ClaimRequest(worker, LANE, [START], 3, from_start=False)
     (before,) = exchange(database.conn, claim=request).lanes
@@ -379,7 +417,9 @@ def test_jobs_whose_claim_a_crash_took_back_are_found_behind_the_place(database:
     database.rows("truncate redrive.claims restart identity")
     ids += make_jobs(database.conn, 1)
 
-    assert [job.id for job in claim(database.conn, worker, lanes=LANE, places=[place])] == ids
+    assert [
+        job.id for job in claim(database.conn, worker, lanes=LANE, places=[place])
+    ] == ids
 
 
 def test_a_lane_that_somebody_claims_from_is_left_to_them_and_said_to_be_busy(
@@ -404,7 +444,9 @@ HANGS = 600_000
 """Milliseconds that no statement may last."""
 
 
-def test_who_waits_for_a_lane_gets_what_is_left_and_what_came_meanwhile(database: Database) -> None:
+def test_who_waits_for_a_lane_gets_what_is_left_and_what_came_meanwhile(
+    database: Database,
+) -> None:
     *taken, left = make_jobs(database.conn, 3)
     taken += make_jobs(database.conn, 2, queue="other")
     make_jobs(database.conn, 1, queue="other")
@@ -445,7 +487,9 @@ def test_who_holds_a_lane_waits_for_no_other(database: Database) -> None:
     first.rows("rollback")
 
     assert (busy.lane_no, busy.upto) == (1, None)
-    assert (mine.lane_no, mine.jobs) == (2, 0), "others have what is due, and the lane is ours"
+    assert (mine.lane_no, mine.jobs) == (2, 0), (
+        "others have what is due, and the lane is ours"
+    )
 
 
 def test_who_waited_for_a_lane_holds_no_other(database: Database) -> None:
@@ -470,7 +514,9 @@ def test_who_waited_for_a_lane_holds_no_other(database: Database) -> None:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_the_patience_of_a_claim_ends_with_its_wait(database: Database, *, ends: bool) -> None:
+def test_the_patience_of_a_claim_ends_with_its_wait(
+    database: Database, *, ends: bool
+) -> None:
     _, job = make_jobs(database.conn, 2)
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     claim(database.conn, one, 1)
@@ -487,7 +533,10 @@ def test_the_patience_of_a_claim_ends_with_its_wait(database: Database, *, ends:
     answer = waiting.result(60)
 
     assert [row[1] for row in answer.rows()] == [job] * ends
-    assert [lane.upto is None for lane in answer.lanes] == [True] + [False, False] * ends
+    assert [lane.upto is None for lane in answer.lanes] == [True] + [
+        False,
+        False,
+    ] * ends
     assert second.value("show lock_timeout") == "7s"
     first.rows("rollback")
 
@@ -504,7 +553,9 @@ def test_what_was_settled_stays_settled_when_the_claim_beside_it_fails(
     first.rows("begin")
     first.rows("select from redrive.workers where id = %s for update", one)
     request = ClaimRequest(one, [Lane(0, "new", 0)], [START], 1)
-    settlements = Settlements([(job.id, job.deliveries, job.claim, one)], (), (job.claim,))
+    settlements = Settlements(
+        [(job.id, job.deliveries, job.claim, one)], (), (job.claim,)
+    )
     answer = exchange_of_worker(second.conn, settlements, request)
 
     assert isinstance(answer.claim_error, psycopg.errors.LockNotAvailable)
@@ -513,7 +564,9 @@ def test_what_was_settled_stays_settled_when_the_claim_beside_it_fails(
     assert database.column("select id from redrive.claims") == []
 
 
-def test_two_claims_of_one_key_at_once_from_two_lanes_run_one_job(database: Database) -> None:
+def test_two_claims_of_one_key_at_once_from_two_lanes_run_one_job(
+    database: Database,
+) -> None:
     """C13: both ran when the older one committed while the younger was being claimed."""
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     late, first, second = (database.session() for _ in range(3))
@@ -523,7 +576,9 @@ def test_two_claims_of_one_key_at_once_from_two_lanes_run_one_job(database: Data
     first.rows("begin")
     (younger,) = claim(first.conn, one, 1, lanes=LANE)
     late.rows("commit")
-    waiting = second.start(lambda: claim(second.conn, two, 1, lanes=[Lane(5, "default", 0)]))
+    waiting = second.start(
+        lambda: claim(second.conn, two, 1, lanes=[Lane(5, "default", 0)])
+    )
     assert database.wait_until_blocked(second) == [first.pid]
     first.rows("commit")
 
@@ -542,7 +597,9 @@ def test_a_worker_with_other_kinds_in_the_lane_takes_its_own_and_no_other(
     kinds = {"a": ["a.*", "c.one"], "b": ["b.one", "b.two", "c.one"]}
     workers = {name: make_worker(database.conn, name) for name in kinds}
     for name, worker in workers.items():
-        database.rows("update redrive.workers set kinds = %s where id = %s", kinds[name], worker)
+        database.rows(
+            "update redrive.workers set kinds = %s where id = %s", kinds[name], worker
+        )
     claimed: list[Claimed] = []
     for _ in range(4):
         a = claim(database.conn, workers["a"], 2, lanes=LANE, places=[START])
@@ -557,7 +614,9 @@ def test_a_worker_with_other_kinds_in_the_lane_takes_its_own_and_no_other(
     )
 
 
-def test_what_comes_or_comes_back_is_in_front_of_every_floor(database: Database) -> None:
+def test_what_comes_or_comes_back_is_in_front_of_every_floor(
+    database: Database,
+) -> None:
     dead = make_dead_letter(database.conn)
     worker = make_worker(database.conn)
     make_jobs(database.conn, 3)
@@ -609,8 +668,12 @@ def test_expired_jobs_are_claimed_and_say_so(database: Database) -> None:
     assert claim_one(database.conn, make_worker(database.conn)).more["expires_in"] <= 0
 
 
-@pytest.mark.parametrize("why", ["never registered", "lost", "retired", "being retired"])
-def test_a_worker_that_is_not_alive_claims_nothing(database: Database, why: str) -> None:
+@pytest.mark.parametrize(
+    "why", ["never registered", "lost", "retired", "being retired"]
+)
+def test_a_worker_that_is_not_alive_claims_nothing(
+    database: Database, why: str
+) -> None:
     make_jobs(database.conn, 3)
     worker = make_worker(database.conn)
     if why == "never registered":
@@ -627,7 +690,9 @@ def test_a_worker_that_is_not_alive_claims_nothing(database: Database, why: str)
     assert totals(database.conn) == {"enqueued": 3}
 
 
-def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(database: Database) -> None:
+def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(
+    database: Database,
+) -> None:
     (later,) = database.row("select now() + interval '1 hour'")
     make_job(database.conn, run_at=later)
     make_neighbours(database)
@@ -692,7 +757,9 @@ def test_jobs_of_one_key_run_one_after_the_other(database: Database) -> None:
         complete(database.conn, worker, job)
 
 
-def test_different_keys_and_queues_do_not_wait_for_each_other(database: Database) -> None:
+def test_different_keys_and_queues_do_not_wait_for_each_other(
+    database: Database,
+) -> None:
     ids = [
         make_job(database.conn, ordering_key=key, queue=queue)
         for key in ("a", "b")
@@ -715,7 +782,13 @@ def test_jobs_with_a_key_and_without_are_claimed_together(database: Database) ->
 def test_a_retry_keeps_its_place_in_the_key(database: Database) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure())
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "retry",
+        failure=failure(),
+    )
 
     job = claim_one(database.conn, worker)
     assert job.id == first
@@ -724,7 +797,9 @@ def test_a_retry_keeps_its_place_in_the_key(database: Database) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["dead", "cancel"])
-def test_the_next_of_the_key_runs_when_the_first_ends(database: Database, outcome: str) -> None:
+def test_the_next_of_the_key_runs_when_the_first_ends(
+    database: Database, outcome: str
+) -> None:
     _, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -733,7 +808,9 @@ def test_the_next_of_the_key_runs_when_the_first_ends(database: Database, outcom
     assert claim_one(database.conn, worker).id == second
 
 
-def test_an_earlier_job_that_commits_late_is_still_seen_by_the_claim(database: Database) -> None:
+def test_an_earlier_job_that_commits_late_is_still_seen_by_the_claim(
+    database: Database,
+) -> None:
     """The later one could not see it when it was inserted, and was not parked."""
     slow = database.session()
     slow.rows("begin")
@@ -766,7 +843,9 @@ def test_an_earlier_job_that_commits_late_waits_for_the_younger_that_runs(
     assert claim_one(database.conn, worker).id == older
 
 
-def test_a_redriven_head_of_the_key_waits_for_the_one_that_runs(database: Database) -> None:
+def test_a_redriven_head_of_the_key_waits_for_the_one_that_runs(
+    database: Database,
+) -> None:
     first, second, third = (make_job(database.conn, ordering_key="k") for _ in range(3))
     worker = make_worker(database.conn)
     bury(database.conn, worker, claim_one(database.conn, worker))
@@ -782,7 +861,9 @@ def test_a_redriven_head_of_the_key_waits_for_the_one_that_runs(database: Databa
     assert claim_one(database.conn, worker).id == third
 
 
-def test_a_redriven_head_runs_before_a_retry_of_a_younger_job(database: Database) -> None:
+def test_a_redriven_head_runs_before_a_retry_of_a_younger_job(
+    database: Database,
+) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
     bury(database.conn, worker, claim_one(database.conn, worker))
@@ -804,7 +885,11 @@ def test_lanes_are_those_that_hold_jobs_most_urgent_first(database: Database) ->
     make_jobs(database.conn, 3, queue="a", priority=1)
     make_jobs(database.conn, 3, queue="a", priority=1, lane=2)
 
-    assert lanes_of(database.conn) == [Lane(-1, "b", 0), Lane(1, "a", 0), Lane(1, "a", 2)]
+    assert lanes_of(database.conn) == [
+        Lane(-1, "b", 0),
+        Lane(1, "a", 0),
+        Lane(1, "a", 2),
+    ]
     assert [lane for lane, _ in store.lanes(database.conn, ["a"])] == [
         Lane(1, "a", 0),
         Lane(1, "a", 2),
@@ -877,13 +962,17 @@ def test_a_running_job_is_pending_and_a_paused_one_is_not(database: Database) ->
 
     database.rows("select redrive.pause_v1('other', 'ada', 'bank is down')")
     database.rows("select redrive.set_lanes_v1('default', 1, 'ada', 'x')")
-    assert store.is_pending(database.conn, None, ["a"], 0), "another one is, and this has a row"
+    assert store.is_pending(database.conn, None, ["a"], 0), (
+        "another one is, and this has a row"
+    )
 
     database.rows("select redrive.pause_v1('default', 'ada', 'bank is down')")
     assert not store.is_pending(database.conn, None, ["a"], 0)
 
 
-def test_a_claim_that_holds_a_lane_waits_for_nobody_who_makes_another(database: Database) -> None:
+def test_a_claim_that_holds_a_lane_waits_for_nobody_who_makes_another(
+    database: Database,
+) -> None:
     """Two that made lanes in the opposite order, or one and a cancel, waited for each other."""
     ids = [make_job(database.conn, queue=queue) for queue in ("a", "b")]
     maker = database.session()

@@ -36,7 +36,12 @@ def test_all_settled_is_said_by_null(database: Database) -> None:
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
 
-    assert database.value("select redrive.complete_v1(%s, %s, %s)", [worker], [job.id], [1]) is None
+    assert (
+        database.value(
+            "select redrive.complete_v1(%s, %s, %s)", [worker], [job.id], [1]
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("wrong", ["id", "token", "worker"])
@@ -118,7 +123,9 @@ def test_the_failures_of_a_job_that_succeeds_are_forgotten(database: Database) -
     assert database.column("select job from redrive.failures") == [second.id]
 
 
-def test_a_redriven_job_that_succeeds_resolves_all_its_dead_letters(database: Database) -> None:
+def test_a_redriven_job_that_succeeds_resolves_all_its_dead_letters(
+    database: Database,
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     for _ in range(2):
@@ -141,8 +148,12 @@ def test_a_redriven_job_that_succeeds_resolves_all_its_dead_letters(database: Da
     )
 
 
-def test_the_next_job_of_the_ordering_key_comes_in_front_of_every_floor(database: Database) -> None:
-    first, second, third = (make_job(database.conn, ordering_key="customer-1") for _ in range(3))
+def test_the_next_job_of_the_ordering_key_comes_in_front_of_every_floor(
+    database: Database,
+) -> None:
+    first, second, third = (
+        make_job(database.conn, ordering_key="customer-1") for _ in range(3)
+    )
     other = make_job(database.conn, ordering_key="customer-2", queue="other")
     worker = make_worker(database.conn)
     jobs = claim(database.conn, worker)
@@ -158,19 +169,27 @@ def test_the_next_job_of_the_ordering_key_comes_in_front_of_every_floor(database
     ) == [(second, True, True), (third, True, False)]
 
 
-def test_a_job_of_the_key_that_waits_for_its_own_time_is_not_promoted(database: Database) -> None:
+def test_a_job_of_the_key_that_waits_for_its_own_time_is_not_promoted(
+    database: Database,
+) -> None:
     make_job(database.conn, ordering_key="customer-1")
     make_job(database.conn, ordering_key="customer-1")
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
-    database.rows("update redrive.jobs set run_at = now() + interval '1 hour' where worker is null")
+    database.rows(
+        "update redrive.jobs set run_at = now() + interval '1 hour' where worker is null"
+    )
 
     complete(database.conn, worker, job)
 
-    assert database.value("select run_at > now() + interval '59 minutes' from redrive.jobs")
+    assert database.value(
+        "select run_at > now() + interval '59 minutes' from redrive.jobs"
+    )
 
 
-def test_two_sessions_that_complete_the_same_job_settle_it_once(database: Database) -> None:
+def test_two_sessions_that_complete_the_same_job_settle_it_once(
+    database: Database,
+) -> None:
     make_jobs(database.conn, 200)
     worker = make_worker(database.conn)
     jobs = claim(database.conn, worker, 200)
@@ -186,7 +205,9 @@ def test_two_sessions_that_complete_the_same_job_settle_it_once(database: Databa
     assert totals(database.conn)["completed"] == 200
 
 
-def test_a_handler_completes_in_its_own_transaction_or_not_at_all(database: Database) -> None:
+def test_a_handler_completes_in_its_own_transaction_or_not_at_all(
+    database: Database,
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -210,5 +231,7 @@ def test_the_claim_of_a_job_is_its_workers_that_lists_it(database: Database) -> 
     a, b, c = (claim_one(database.conn, worker) for worker in (one, two, one))
 
     assert database.value(
-        "select redrive.claims_of_v1(%s::int[], %s)", [one, one, two, one], [c.id, a.id, b.id, b.id]
+        "select redrive.claims_of_v1(%s::int[], %s)",
+        [one, one, two, one],
+        [c.id, a.id, b.id, b.id],
     ) == [c.claim, a.claim, b.claim, None]

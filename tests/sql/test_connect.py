@@ -53,7 +53,9 @@ def test_a_session_of_our_own_has_our_settings_and_none_of_who_borrows_it(
         assert conn.pgconn.exec_(TIMEOUT.encode()).get_value(0, 0) == b"9s"
 
 
-def test_what_asks_for_it_is_prepared_in_a_session_of_our_own_alone(database: Database) -> None:
+def test_what_asks_for_it_is_prepared_in_a_session_of_our_own_alone(
+    database: Database,
+) -> None:
     prepared = "select statement from pg_prepared_statements"
     link = Link(database.url, "worker")
     with link.use() as own, closing(own), closing(connect(database.url)) as shared:
@@ -78,7 +80,11 @@ def test_what_asks_for_it_is_prepared_in_a_session_of_our_own_alone(database: Da
         (
             "timestamptz",
             Instants,
-            [EPOCH, datetime(2026, 11, 23, 12, 0, 0, 1, UTC), datetime.max.replace(tzinfo=UTC)],
+            [
+                EPOCH,
+                datetime(2026, 11, 23, 12, 0, 0, 1, UTC),
+                datetime.max.replace(tzinfo=UTC),
+            ],
         ),
     ],
 )
@@ -108,7 +114,9 @@ def test_only_a_promise_that_is_too_weak_is_made_stronger(
         assert conn.execute("show synchronous_commit").fetchall() == [("off",)]
 
 
-def test_a_connection_whose_socket_fails_under_a_statement_is_closed(database: Database) -> None:
+def test_a_connection_whose_socket_fails_under_a_statement_is_closed(
+    database: Database,
+) -> None:
     """It stayed open, and said of each statement that another was in progress."""
 
     def lose() -> None:

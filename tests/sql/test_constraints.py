@@ -16,11 +16,16 @@ CAMPAIGN: LiteralString = "update redrive.campaigns set"
 EDIT: LiteralString = (
     "insert into redrive.edits (job, n, redrives, actor, why, patch, paths, payload)"
 )
-HEAL: LiteralString = "insert into redrive.heals (kind, version, canaries, max_rate) values"
+HEAL: LiteralString = (
+    "insert into redrive.heals (kind, version, canaries, max_rate) values"
+)
 OBJECTIVE: LiteralString = "insert into redrive.objectives values"
 
 REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
-    "approvals_kind_check": ("insert into redrive.approvals (kind) values (%s)", *NAMES),
+    "approvals_kind_check": (
+        "insert into redrive.approvals (kind) values (%s)",
+        *NAMES,
+    ),
     "audit_actor_check": (AUDIT + " (%s, 'x', 'x', 1)", "", LONG),
     "audit_chain_one_check": ("update redrive.audit_chain set one = %s", False),
     "audit_why_check": (AUDIT + " ('x', 'x', %s, 1)", "", LONGER),
@@ -29,7 +34,10 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         "open",
     ),
     "breakers_name_check": ("insert into redrive.breakers (name) values (%s)", *NAMES),
-    "breakers_state_check": ("insert into redrive.breakers (name, state) values ('b', %s)", "shut"),
+    "breakers_state_check": (
+        "insert into redrive.breakers (name, state) values ('b', %s)",
+        "shut",
+    ),
     "campaigns_abort_share_check": (CAMPAIGN + " abort_share = %s", 0, 1.01),
     "campaigns_actor_check": (CAMPAIGN + " actor = %s", "", LONG),
     "campaigns_canaries_check": (CAMPAIGN + " canaries = %s", -1),
@@ -37,10 +45,24 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
     "campaigns_state_check": (CAMPAIGN + " state = %s", "open"),
     "campaigns_why_check": (CAMPAIGN + " why = %s", "", LONGER),
     "contact_one_check": ("update redrive.contact set one = %s", False),
-    "dead_letters_outcome_check": ("update redrive.dead_letters set outcome = %s", "dead"),
-    "dead_letters_state_check": ("update redrive.dead_letters set state = %s", "closed"),
-    "edits_actor_check": (EDIT + " values (1, 1, 0, %s, 'x', '{}', '{}', '{}')", "", LONG),
-    "edits_why_check": (EDIT + " values (1, 1, 0, 'x', %s, '{}', '{}', '{}')", "", LONGER),
+    "dead_letters_outcome_check": (
+        "update redrive.dead_letters set outcome = %s",
+        "dead",
+    ),
+    "dead_letters_state_check": (
+        "update redrive.dead_letters set state = %s",
+        "closed",
+    ),
+    "edits_actor_check": (
+        EDIT + " values (1, 1, 0, %s, 'x', '{}', '{}', '{}')",
+        "",
+        LONG,
+    ),
+    "edits_why_check": (
+        EDIT + " values (1, 1, 0, 'x', %s, '{}', '{}', '{}')",
+        "",
+        LONGER,
+    ),
     "effects_key_check": ("insert into redrive.effects (key) values (%s)", "", LONG),
     "ended_sessions_session_check": (
         "insert into redrive.ended_sessions values (%s)",
@@ -51,8 +73,15 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
     "heals_kind_check": (HEAL + " (%s, '1', 1, 1)", *NAMES),
     "heals_max_rate_check": (HEAL + " ('k', '1', 1, %s)", 0),
     "heals_version_check": (HEAL + " ('k', %s, 1, 1)", "", LONG),
-    "history_queues_days_check": ("insert into redrive.history_queues values ('q', %s)", 0, 401),
-    "history_queues_queue_check": ("insert into redrive.history_queues values (%s, 1)", *NAMES),
+    "history_queues_days_check": (
+        "insert into redrive.history_queues values ('q', %s)",
+        0,
+        401,
+    ),
+    "history_queues_queue_check": (
+        "insert into redrive.history_queues values (%s, 1)",
+        *NAMES,
+    ),
     "imports_source_check": (
         "insert into redrive.imports (source, source_id) values (%s, 'x')",
         *("", LONG),
@@ -70,17 +99,36 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         "insert into redrive.limits (name, concurrency) values (%s, 1)",
         *("", LONG),
     ),
-    "limits_rate_check": ("insert into redrive.limits (name, rate) values ('l', %s)", 0),
-    "name_limits_at_most_check": ("update redrive.name_limits set at_most = %s", 0, 1_000_001),
-    "name_limits_what_check": ("insert into redrive.name_limits values (%s, 1)", "lanes"),
+    "limits_rate_check": (
+        "insert into redrive.limits (name, rate) values ('l', %s)",
+        0,
+    ),
+    "name_limits_at_most_check": (
+        "update redrive.name_limits set at_most = %s",
+        0,
+        1_000_001,
+    ),
+    "name_limits_what_check": (
+        "insert into redrive.name_limits values (%s, 1)",
+        "lanes",
+    ),
     "objectives_objective_check": (OBJECTIVE + " ('q', %s, 1)", "dlq_added"),
     "objectives_queue_check": (OBJECTIVE + " (%s, 'dead_ratio', 1)", *NAMES),
-    "objectives_value_check": (OBJECTIVE + " ('q', 'dead_ratio', %s)", -1, "Infinity", "NaN"),
+    "objectives_value_check": (
+        OBJECTIVE + " ('q', 'dead_ratio', %s)",
+        -1,
+        "Infinity",
+        "NaN",
+    ),
     "progress_share_check": (
         "insert into redrive.progress (job, deliveries, share, detail) values (1, 1, %s, '{}')",
         *(-0.1, 1.1),
     ),
-    "queues_lanes_check": ("insert into redrive.queues (queue, lanes) values ('q', %s)", 0, 257),
+    "queues_lanes_check": (
+        "insert into redrive.queues (queue, lanes) values ('q', %s)",
+        0,
+        257,
+    ),
     "queues_queue_check": ("insert into redrive.queues (queue) values (%s)", *NAMES),
     "results_outcome_check": (
         (
@@ -90,7 +138,10 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         "dead",
     ),
     "retention_keep_check": ("update redrive.retention set keep = %s", "59 minutes"),
-    "retention_what_check": ("insert into redrive.retention values (%s, '1 d')", "jobs"),
+    "retention_what_check": (
+        "insert into redrive.retention values (%s, '1 d')",
+        "jobs",
+    ),
     "schedule_declarations_catch_up": (
         (
             "insert into redrive.schedule_declarations"

@@ -18,13 +18,17 @@ def minutes_pass(conn: Connection, minutes: float) -> None:
         )
 
 
-@pytest.mark.parametrize("minutes", [1, 60, -60], ids=["outage", "an hour on", "an hour back"])
+@pytest.mark.parametrize(
+    "minutes", [1, 60, -60], ids=["outage", "an hour on", "an hour back"]
+)
 def test_nobody_is_lost_for_an_outage_or_because_the_clock_was_set(
     database: Database, minutes: float
 ) -> None:
     """C17, C19: whoever came back first took everybody else for dead."""
     make_jobs(database.conn, 3)
-    first, other = (make_worker(database.conn, name, ttl=TTL) for name in ("first", "other"))
+    first, other = (
+        make_worker(database.conn, name, ttl=TTL) for name in ("first", "other")
+    )
     jobs = claim(database.conn, other)
     minutes_pass(database.conn, minutes)
     store.beat(database.conn, {first: 0})
@@ -40,25 +44,35 @@ def test_who_is_silent_while_others_beat_is_lost_whatever_the_clock_says(
 ) -> None:
     """C17: a worker whose last beat seemed to lie in the future was never taken for lost."""
     beating, silent = (make_worker(database.conn, name, ttl=TTL) for name in ("a", "b"))
-    database.conn.execute("update redrive.workers set seen_at = seen_at + interval '1 hour'")
-    for _ in range(5):  # in each of which nobody's clock runs for more than a quarter of a ttl
+    database.conn.execute(
+        "update redrive.workers set seen_at = seen_at + interval '1 hour'"
+    )
+    for _ in range(
+        5
+    ):  # in each of which nobody's clock runs for more than a quarter of a ttl
         minutes_pass(database.conn, 1)
         assert store.mark_lost(database.conn, TTL) in {0, 1}
         assert store.beat(database.conn, {beating: 0}) == {beating}
 
-    assert database.column("select id from redrive.workers where lost_at is not null") == [silent]
+    assert database.column(
+        "select id from redrive.workers where lost_at is not null"
+    ) == [silent]
 
 
 def test_an_outage_counts_for_a_quarter_of_the_shortest_ttl(database: Database) -> None:
     make_worker(database.conn, "patient", ttl=60)
     make_worker(database.conn, "hasty", ttl=4)
     minutes_pass(database.conn, 1)
-    (counted,) = database.row("select extract(epoch from redrive.contact_now_v1())::float8")
+    (counted,) = database.row(
+        "select extract(epoch from redrive.contact_now_v1())::float8"
+    )
 
     assert 1 <= counted < 2
 
 
-def test_a_worker_is_marked_although_its_jobs_cannot_be_taken_back(database: Database) -> None:
+def test_a_worker_is_marked_although_its_jobs_cannot_be_taken_back(
+    database: Database,
+) -> None:
     """C1: the mark went with the rest when taking jobs back ran into its timeout."""
     make_jobs(database.conn, 1)
     worker = make_worker(database.conn, ttl=TTL)
@@ -89,7 +103,9 @@ def test_a_beat_waits_for_nobody_who_advances_the_clock(database: Database) -> N
 
 def test_a_chore_done_in_the_future_is_due(database: Database) -> None:
     """C17: a clock set back by an hour meant no rescue for an hour."""
-    database.rows("update redrive.chores set ran_at = clock_timestamp() + interval '1 hour'")
+    database.rows(
+        "update redrive.chores set ran_at = clock_timestamp() + interval '1 hour'"
+    )
 
     assert store.take_chore(database.conn, "rescue", 5)
     assert not store.take_chore(database.conn, "rescue", 5)
@@ -97,7 +113,9 @@ def test_a_chore_done_in_the_future_is_due(database: Database) -> None:
 
 def test_a_worker_that_was_just_registered_is_not_lost(database: Database) -> None:
     """However long others have been in contact before."""
-    database.conn.execute("update redrive.contact set elapsed = elapsed + interval '1 hour'")
+    database.conn.execute(
+        "update redrive.contact set elapsed = elapsed + interval '1 hour'"
+    )
     for ttl in (None, 1.0):
         make_worker(database.conn, ttl=ttl)
 

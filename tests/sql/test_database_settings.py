@@ -69,7 +69,9 @@ SETTINGS = {
 
 
 @pytest.fixture(params=[*SETTINGS.items()], ids=lambda item: f"{item[0]}={item[1]}")
-def set_by_others(request: pytest.FixtureRequest, database: Database) -> Iterator[Database]:
+def set_by_others(
+    request: pytest.FixtureRequest, database: Database
+) -> Iterator[Database]:
     """A database with one setting that its owner has chosen for every session."""
     name, value = request.param
     database.conn.execute(
@@ -80,10 +82,14 @@ def set_by_others(request: pytest.FixtureRequest, database: Database) -> Iterato
     return database
 
 
-def test_c35_a_job_is_enqueued_claimed_settled_and_redriven(set_by_others: Database) -> None:
+def test_c35_a_job_is_enqueued_claimed_settled_and_redriven(
+    set_by_others: Database,
+) -> None:
     """C35: with `array_nulls=off` on the database each claim failed."""
     with psycopg.connect(set_by_others.url) as producer:
-        enqueue(producer, "mail.send", {"to": "Zoë O'Hara \\ ada"}, ordering_key="a,b'{}\\")
+        enqueue(
+            producer, "mail.send", {"to": "Zoë O'Hara \\ ada"}, ordering_key="a,b'{}\\"
+        )
         plain = {"kind": "mail.send", "payload": {"n": 1.5}}
         enqueue_many(producer, [plain, {"kind": "mail.send", "tenant": "t"}])
     link = Link(set_by_others.url, "test")
@@ -106,6 +112,8 @@ def test_c35_a_job_is_enqueued_claimed_settled_and_redriven(set_by_others: Datab
         assert store.rescue(conn, 3600, 100).workers == 0
     with link.use() as conn:
         assert store.retire(conn, worker).is_over
-        assert conn.execute("show transaction_isolation").fetchone() == ("read committed",)
+        assert conn.execute("show transaction_isolation").fetchone() == (
+            "read committed",
+        )
     link.close()
     assert set_by_others.rows("select redrives from redrive.jobs") == [(1,)]

@@ -115,7 +115,9 @@ def test_nothing_of_public_takes_the_place_of_what_we_call(
     assert attacker.execute("select what, who from public.taken").fetchall() == []
 
 
-def test_nothing_of_ours_depends_on_what_somebody_else_made(url: str, attacker: Connection) -> None:
+def test_nothing_of_ours_depends_on_what_somebody_else_made(
+    url: str, attacker: Connection
+) -> None:
     """S1: no view, constraint, default or body that is parsed when it is made."""
     for statement in SHADOWS:
         attacker.execute(statement)
@@ -180,10 +182,14 @@ def test_a_schema_that_somebody_else_made_is_refused(
     for statement in statements:
         attacker.execute(statement)
     with psycopg.connect(url, autocommit=True) as conn:
-        with pytest.raises(SchemaError, match=f"{named} belongs to redrive_attacker") as caught:
+        with pytest.raises(
+            SchemaError, match=f"{named} belongs to redrive_attacker"
+        ) as caught:
             migrate(conn)
 
-        assert "reassign owned by redrive_attacker to redrive_owner" in str(caught.value)
+        assert "reassign owned by redrive_attacker to redrive_owner" in str(
+            caught.value
+        )
         assert conn.execute("select who from public.taken").fetchall() == []
         conn.execute("drop schema redrive cascade")
         assert migrate(conn).after == latest()
@@ -229,7 +235,8 @@ def test_a_trigger_of_somebody_else_on_our_tables_is_refused(
         )
         conn.execute("update redrive.migrations set functions = 'of an older program'")
         with pytest.raises(
-            SchemaError, match=r"trigger trap of redrive.migrations belongs to redrive_attacker"
+            SchemaError,
+            match=r"trigger trap of redrive.migrations belongs to redrive_attacker",
         ):
             migrate(conn)
 
@@ -237,7 +244,9 @@ def test_a_trigger_of_somebody_else_on_our_tables_is_refused(
 # Locks
 
 
-def test_an_advisory_lock_keeps_no_migration_waiting(url: str, attacker: Connection) -> None:
+def test_an_advisory_lock_keeps_no_migration_waiting(
+    url: str, attacker: Connection
+) -> None:
     """S16: anybody who can connect may take one."""
     with psycopg.connect(url, autocommit=True) as conn:
         migrate(conn)
@@ -248,7 +257,9 @@ def test_an_advisory_lock_keeps_no_migration_waiting(url: str, attacker: Connect
         assert migrate(conn).after == latest()
 
 
-def test_who_migrates_is_alone_and_keeps_nobody_from_working(database: Database) -> None:
+def test_who_migrates_is_alone_and_keeps_nobody_from_working(
+    database: Database,
+) -> None:
     """S16: what is locked is a table of ours, which others go on reading."""
     first, second = database.session(), database.session()
     first.rows("begin")
@@ -261,14 +272,19 @@ def test_who_migrates_is_alone_and_keeps_nobody_from_working(database: Database)
 
 
 @pytest.mark.parametrize("name", ["purge", "redrive", "reencrypt"])
-def test_the_lock_of_a_run_is_for_those_who_may_run_it(database: Database, name: str) -> None:
+def test_the_lock_of_a_run_is_for_those_who_may_run_it(
+    database: Database, name: str
+) -> None:
     """S16: anybody who could connect held back every purge and redrive."""
     hold: LiteralString = "select redrive.hold_run_v1(%s)"
     nobody, first, second = database.session(), database.session(), database.session()
     nobody.rows("select pg_advisory_lock(hashtext('redrive'), hashtext(%s))", name)
     for role in ("redrive_producer", "redrive_worker", "redrive_viewer"):
         nobody.conn.execute(f"set role {role}")  # type: ignore[arg-type]
-        for statement in (hold, f"begin; lock table redrive.{name}_lock in exclusive mode"):
+        for statement in (
+            hold,
+            f"begin; lock table redrive.{name}_lock in exclusive mode",
+        ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 nobody.conn.execute(statement, (name,) if "%s" in statement else None)  # type: ignore[arg-type]
             nobody.rows("rollback")
@@ -277,22 +293,29 @@ def test_the_lock_of_a_run_is_for_those_who_may_run_it(database: Database, name:
 
     assert first.value(hold, name)
     assert not second.value(hold, name)
-    assert first.value("select pg_current_xact_id_if_assigned()") is None, "vacuum goes on"
+    assert first.value("select pg_current_xact_id_if_assigned()") is None, (
+        "vacuum goes on"
+    )
     first.rows("commit")
     assert second.value(hold, name)
 
 
-def test_a_viewer_who_holds_the_figures_freezes_nobody_elses(database: Database) -> None:
+def test_a_viewer_who_holds_the_figures_freezes_nobody_elses(
+    database: Database,
+) -> None:
     """S15: stats_v1 in a transaction that stays open."""
     database.rows("select redrive.stats_v1('0')")
     make_job(database.conn, queue="new")
-    viewer, exporter = database.session("redrive_viewer"), database.session("redrive_viewer")
-    database.rows("update redrive.snapshots set taken_at = now() - interval '11 seconds'")
+    viewer, exporter = (
+        database.session("redrive_viewer"),
+        database.session("redrive_viewer"),
+    )
+    database.rows(
+        "update redrive.snapshots set taken_at = now() - interval '11 seconds'"
+    )
     viewer.rows("begin")
     viewer.rows("select redrive.stats_v1('0')")
-    depths = (
-        "select v.d ->> 'queue' from jsonb_array_elements(redrive.stats_v1('2 s') -> 'depths') v(d)"
-    )
+    depths = "select v.d ->> 'queue' from jsonb_array_elements(redrive.stats_v1('2 s') -> 'depths') v(d)"
 
     assert exporter.column(depths) == ["new"]
     viewer.rows("rollback")
@@ -308,7 +331,9 @@ def test_a_producer_takes_no_effect_keys(database: Database) -> None:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             database.session(role).rows("select redrive.first_time_v1('charged-17')")
 
-    assert database.session("redrive_worker").value("select redrive.first_time_v1('charged-17')")
+    assert database.session("redrive_worker").value(
+        "select redrive.first_time_v1('charged-17')"
+    )
 
 
 @pytest.mark.parametrize("how", ["insert", "copy"])
@@ -318,9 +343,13 @@ def test_nobody_passes_those_who_wait(database: Database, how: str) -> None:
     producer = database.session()
     producer.rows("set session authorization redrive_producer")
     if how == "insert":
-        producer.rows("insert into redrive.jobs (kind, run_at) values ('late', '2000-01-02')")
+        producer.rows(
+            "insert into redrive.jobs (kind, run_at) values ('late', '2000-01-02')"
+        )
     else:
-        with producer.conn.cursor().copy("copy redrive.jobs (kind, run_at) from stdin") as copy:
+        with producer.conn.cursor().copy(
+            "copy redrive.jobs (kind, run_at) from stdin"
+        ) as copy:
             copy.write("late\t2000-01-02\n")
 
     assert database.column("select id from redrive.jobs order by run_at")[0] == waiting
@@ -333,8 +362,13 @@ def test_what_is_due_just_now_or_later_keeps_its_instant(database: Database) -> 
     """S20: clocks differ by a little, and a restore brings jobs that waited."""
     producer = database.session()
     producer.rows("set session authorization redrive_producer")
-    instants = "select array_agg(run_at order by run_at) from redrive.jobs where kind = %s"
-    for session, kind, earliest in ((producer, "now", "30 s"), (database, "restored", "9 days")):
+    instants = (
+        "select array_agg(run_at order by run_at) from redrive.jobs where kind = %s"
+    )
+    for session, kind, earliest in (
+        (producer, "now", "30 s"),
+        (database, "restored", "9 days"),
+    ):
         session.rows(
             "insert into redrive.jobs (kind, run_at)"
             " values (%s, date_trunc('second', now()) - %s::interval)",

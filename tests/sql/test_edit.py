@@ -63,18 +63,24 @@ def edit(
 
 
 def payloads(database: Database) -> list[Any]:
-    return database.column("select payload from redrive.dead_letters order by id, redrives")
+    return database.column(
+        "select payload from redrive.dead_letters order by id, redrives"
+    )
 
 
 def test_an_edit_changes_the_payload_and_keeps_what_it_was(database: Database) -> None:
     """U8: a payload could be corrected by SQL alone, and nothing told what it had been."""
-    dead = make_dead_letter(database.conn, payload={"n": 1}, idempotency_key="k", tenant="t")
+    dead = make_dead_letter(
+        database.conn, payload={"n": 1}, idempotency_key="k", tenant="t"
+    )
     other = make_dead_letter(database.conn, payload={"n": 1})
     rest = "select to_jsonb(d) - 'payload' from redrive.dead_letters d order by id"
     before, counted = database.column(rest), totals(database.conn)
 
     assert edit(database.conn, dead) is None
-    assert database.rows("select id, payload from redrive.dead_letters order by id") == [
+    assert database.rows(
+        "select id, payload from redrive.dead_letters order by id"
+    ) == [
         (dead, {"n": 2}),
         (other, {"n": 1}),
     ]
@@ -88,9 +94,15 @@ def test_an_edit_changes_the_payload_and_keeps_what_it_was(database: Database) -
     ]
 
 
-def test_a_redriven_job_runs_with_the_edited_payload_under_its_key(database: Database) -> None:
+def test_a_redriven_job_runs_with_the_edited_payload_under_its_key(
+    database: Database,
+) -> None:
     dead = make_dead_letter(
-        database.conn, payload={"n": 1}, idempotency_key="k", ordering_key="o", headers={"mine": 1}
+        database.conn,
+        payload={"n": 1},
+        idempotency_key="k",
+        ordering_key="o",
+        headers={"mine": 1},
     )
     edit(database.conn, dead)
     redrive(database.conn, [dead])
@@ -111,7 +123,9 @@ def test_only_an_open_one_is_edited(database: Database, state: str) -> None:
     assert edit(database.conn, 999) == "not_open"
     assert payloads(database) == [{"n": 1}]
     assert database.value("select count(*) from redrive.edits") == 0
-    assert database.value("select count(*) from redrive.audit") == 0, "nothing done, no line"
+    assert database.value("select count(*) from redrive.audit") == 0, (
+        "nothing done, no line"
+    )
 
 
 def test_one_that_is_not_what_was_seen_is_left_alone(database: Database) -> None:
@@ -123,9 +137,13 @@ def test_one_that_is_not_what_was_seen_is_left_alone(database: Database) -> None
     assert payloads(database) == [{"n": 3}]
 
 
-def test_one_that_a_campaign_is_to_put_back_stays_as_it_was_planned(database: Database) -> None:
+def test_one_that_a_campaign_is_to_put_back_stays_as_it_was_planned(
+    database: Database,
+) -> None:
     """Canaries would tell of payloads that the others no longer have."""
-    put_back, waits = (make_dead_letter(database.conn, payload={"n": n}) for n in range(2))
+    put_back, waits = (
+        make_dead_letter(database.conn, payload={"n": n}) for n in range(2)
+    )
     made = plan(database.conn, Filter(), actor="ada").plan
     assert made
     assert edit(database.conn, waits, {"n": 3}) is None, "a plan is no campaign yet"
@@ -149,7 +167,9 @@ def test_campaigns_that_are_over_cost_an_edit_nothing(database: Database) -> Non
         " select %s, n, n, 0 from generate_series(1, 20000) n",
         made,
     )
-    database.rows("update redrive.campaigns set state = 'running', planned_login = 'ada'")
+    database.rows(
+        "update redrive.campaigns set state = 'running', planned_login = 'ada'"
+    )
     dead = make_dead_letter(database.conn)
     database.rows("analyze redrive.campaign_jobs, redrive.dead_letters")
     look = "explain (analyze, buffers, format json) select * from redrive.in_campaign_v1(%s)"
@@ -172,7 +192,9 @@ def test_another_death_of_the_same_payload_was_not_seen(database: Database) -> N
 
 
 def test_of_many_each_is_judged_for_itself(database: Database) -> None:
-    first, second, third = (make_dead_letter(database.conn, payload={"n": n}) for n in range(3))
+    first, second, third = (
+        make_dead_letter(database.conn, payload={"n": n}) for n in range(3)
+    )
     digests = [seen(database.conn, job) for job in (first, second, third)]
     database.rows("select redrive.dismiss_v1(%s, 'bo', 'x')", [first])
     found = database.rows(
@@ -184,13 +206,17 @@ def test_of_many_each_is_judged_for_itself(database: Database) -> None:
         [None] * 3,
     )
 
-    assert found == [(third, None), (first, "not_open"), (second, "changed")], "as it was asked"
+    assert found == [(third, None), (first, "not_open"), (second, "changed")], (
+        "as it was asked"
+    )
     assert payloads(database) == [{"n": 0}, {"n": 1}, {"n": 9}]
-    assert database.rows("select n, detail -> 'ids' from redrive.audit where action = 'edit'") == [
-        (1, [third])
-    ]
+    assert database.rows(
+        "select n, detail -> 'ids' from redrive.audit where action = 'edit'"
+    ) == [(1, [third])]
     assert edit(database.conn, second) is None
-    assert database.column("select n from redrive.edits") == [1, 1], "each has numbers of its own"
+    assert database.column("select n from redrive.edits") == [1, 1], (
+        "each has numbers of its own"
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,7 +241,10 @@ def test_what_no_job_can_hold_is_refused(
 
 @pytest.mark.parametrize(
     ("count", "payload", "said"),
-    [(2, '{"n": 2}', "ids: each must be there once"), (1, None, "payload: must be an object")],
+    [
+        (2, '{"n": 2}', "ids: each must be there once"),
+        (1, None, "payload: must be an object"),
+    ],
 )
 def test_bad_arrays_are_refused(
     database: Database, count: int, payload: str | None, said: str
@@ -275,9 +304,13 @@ def test_a_line_that_cannot_be_written_undoes_the_edit(database: Database) -> No
     ("payload", "salt"),
     [({"n": 2}, None), (SEALED, None), ({"$redrive": "k1"}, "2.x"), ({"n": 2}, "2.x")],
 )
-def test_what_was_encrypted_stays_so(database: Database, payload: Any, salt: str | None) -> None:
+def test_what_was_encrypted_stays_so(
+    database: Database, payload: Any, salt: str | None
+) -> None:
     dead = make_dead_letter(database.conn)
-    database.rows("update redrive.dead_letters set payload = %s::text::jsonb", json.dumps(SEALED))
+    database.rows(
+        "update redrive.dead_letters set payload = %s::text::jsonb", json.dumps(SEALED)
+    )
     with pytest.raises(psycopg.Error, match="payload: must stay encrypted") as caught:
         edit(database.conn, dead, payload, salt=salt)
 
@@ -285,35 +318,49 @@ def test_what_was_encrypted_stays_so(database: Database, payload: Any, salt: str
     assert payloads(database) == [SEALED]
 
 
-def test_an_encrypted_payload_comes_with_its_header_and_once(database: Database) -> None:
+def test_an_encrypted_payload_comes_with_its_header_and_once(
+    database: Database,
+) -> None:
     """The ciphertext of another job is not to be run in this one's place."""
-    first, second = (make_dead_letter(database.conn, headers={"mine": 1}) for _ in range(2))
+    first, second = (
+        make_dead_letter(database.conn, headers={"mine": 1}) for _ in range(2)
+    )
     now = int(database.value("select extract(epoch from clock_timestamp())"))
     salt = f"2.{now}.x.y"
 
     assert edit(database.conn, first, SEALED, salt=salt) is None
-    assert database.value("select headers from redrive.dead_letters where id = %s", first) == {
+    assert database.value(
+        "select headers from redrive.dead_letters where id = %s", first
+    ) == {
         "mine": 1,
         "$redrive": salt,
     }
-    with pytest.raises(psycopg.Error, match="this encrypted payload was enqueued before"):
+    with pytest.raises(
+        psycopg.Error, match="this encrypted payload was enqueued before"
+    ):
         edit(database.conn, second, SEALED, salt=salt)
     assert edit(database.conn, first, SEALED, salt=f"2.{now}.z.y") is None
     assert database.column("select salt from redrive.edits order by n") == [None, salt]
 
 
-def test_reencrypt_takes_what_it_was_and_leaves_no_values_beside_it(database: Database) -> None:
+def test_reencrypt_takes_what_it_was_and_leaves_no_values_beside_it(
+    database: Database,
+) -> None:
     dead = make_dead_letter(database.conn, payload={"n": 1})
     edit(database.conn, dead, patch=[{"op": "test", "path": "/n", "value": 1}, *PATCH])
-    reencrypt = (
-        "select redrive.reencrypt_v1('edits', %s, '{1}', %s::jsonb[], %s::jsonb[], '{salt}')"
-    )
+    reencrypt = "select redrive.reencrypt_v1('edits', %s, '{1}', %s::jsonb[], %s::jsonb[], '{salt}')"
     new = [json.dumps(SEALED)]
 
-    assert database.value(reencrypt, [dead], ['{"n": 3}'], new) == 0, "not what was read"
+    assert database.value(reencrypt, [dead], ['{"n": 3}'], new) == 0, (
+        "not what was read"
+    )
     assert database.value(reencrypt, [dead], ['{"n": 1}'], new) == 1
     assert database.rows("select payload, salt, patch from redrive.edits") == [
-        (SEALED, "salt", [{"op": "test", "path": "/n"}, {"op": "replace", "path": "/n"}])
+        (
+            SEALED,
+            "salt",
+            [{"op": "test", "path": "/n"}, {"op": "replace", "path": "/n"}],
+        )
     ]
     with pytest.raises(psycopg.Error, match="news: must be envelopes"):
         database.value(reencrypt, [dead], [json.dumps(SEALED)], ['{"n": 3}'])
@@ -358,7 +405,8 @@ def test_of_two_editors_the_second_is_told(database: Database) -> None:
     assert edit(ada.conn, dead, {"n": 2}, digest=digest) is None
 
     assert (
-        race(database, bo, ada, lambda: edit(bo.conn, dead, {"n": 3}, digest=digest)) == "changed"
+        race(database, bo, ada, lambda: edit(bo.conn, dead, {"n": 3}, digest=digest))
+        == "changed"
     )
     assert payloads(database) == [{"n": 2}]
     assert database.column("select payload from redrive.edits") == [{"n": 1}]
@@ -375,7 +423,10 @@ def test_the_second_of_two_editors_counts_on_where_both_leave_it_as_it_was(
     edit(ada.conn, dead, {"n": 2})
     edit(ada.conn, dead, {"n": 1})
 
-    assert race(database, bo, ada, lambda: edit(bo.conn, dead, {"n": 3}, digest=digest)) is None
+    assert (
+        race(database, bo, ada, lambda: edit(bo.conn, dead, {"n": 3}, digest=digest))
+        is None
+    )
     assert database.rows("select n, payload from redrive.edits order by n") == [
         (1, {"n": 1}),
         (2, {"n": 2}),
@@ -384,7 +435,9 @@ def test_the_second_of_two_editors_counts_on_where_both_leave_it_as_it_was(
 
 
 @pytest.mark.parametrize("first", ["redrive", "dismiss", "purge"])
-def test_an_edit_that_comes_too_late_changes_nothing(database: Database, first: str) -> None:
+def test_an_edit_that_comes_too_late_changes_nothing(
+    database: Database, first: str
+) -> None:
     dead = make_dead_letter(database.conn, payload={"n": 1})
     digest = seen(database.conn, dead)
     campaign = make_campaign(database.conn)
@@ -397,7 +450,10 @@ def test_an_edit_that_comes_too_late_changes_nothing(database: Database, first: 
     else:
         ada.rows(PURGE, [dead], [0], ["open"])
 
-    assert race(database, bo, ada, lambda: edit(bo.conn, dead, digest=digest)) == "not_open"
+    assert (
+        race(database, bo, ada, lambda: edit(bo.conn, dead, digest=digest))
+        == "not_open"
+    )
     assert database.value("select count(*) from redrive.edits") == 0
     assert payloads(database) == ([] if first == "purge" else [{"n": 1}])
     assert database.column("select payload from redrive.jobs") == (
@@ -412,14 +468,16 @@ def test_a_redrive_that_comes_later_takes_what_was_edited(database: Database) ->
     ada.rows("begin")
     edit(ada.conn, dead)
 
-    assert race(database, bo, ada, lambda: redrive(bo.conn, [dead], campaign=campaign)) == {
-        dead: None
-    }
+    assert race(
+        database, bo, ada, lambda: redrive(bo.conn, [dead], campaign=campaign)
+    ) == {dead: None}
     assert database.column("select payload from redrive.jobs") == [{"n": 2}]
     assert payloads(database) == [{"n": 2}], "what it ran with is on record"
 
 
-def test_one_reopened_while_it_waits_is_left_to_the_next_edit(database: Database) -> None:
+def test_one_reopened_while_it_waits_is_left_to_the_next_edit(
+    database: Database,
+) -> None:
     """What it has not locked it does not change, though it may see it open by then."""
     held, closed = (make_dead_letter(database.conn, payload={"n": 1}) for _ in range(2))
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", [closed])

@@ -40,7 +40,18 @@ REFUSED: list[tuple[str, Any, str]] = [
     *(
         (field, name, f"{field}: {NAME_RULE}")
         for field in ("kind", "queue")
-        for name in ("", "Upper", "1st", "a b", "a\nb", "a;drop", "é", "a" * 64, "a\n", None)
+        for name in (
+            "",
+            "Upper",
+            "1st",
+            "a b",
+            "a\nb",
+            "a;drop",
+            "é",
+            "a" * 64,
+            "a\n",
+            None,
+        )
     ),
     ("payload", None, "payload: must be an object, not null"),
     ("payload", "null", "payload: must be an object, not null"),
@@ -50,7 +61,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("payload", "true", "payload: must be an object, not boolean"),
     ("payload", BIG, f"payload: {len(BIG)} bytes, at most 262144"),
     ("payload", f'{{"a": {DEEP}}}', "payload: nested deeper than 64 levels"),
-    ("payload", '{"a": [1, {"b": 1e400}]}', "payload.a[1].b: number outside the range of a double"),
+    (
+        "payload",
+        '{"a": [1, {"b": 1e400}]}',
+        "payload.a[1].b: number outside the range of a double",
+    ),
     ("payload", '{"a": -1e400}', "payload.a: number outside the range of a double"),
     ("run_at", "infinity", f"run_at: {YEARS_RULE}"),
     ("run_at", "-infinity", f"run_at: {YEARS_RULE}"),
@@ -75,7 +90,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("delay", "170000000 years", "delay: must lie between 0 and 100 years"),
     ("unique_for", "0", "unique_for: must lie between 1 ms and 100 years"),
     ("unique_by", ["a"], "unique_by: needs unique_for, how long the job is unique"),
-    ("on_conflict", "skip", "on_conflict: needs unique_for, how long the job is unique"),
+    (
+        "on_conflict",
+        "skip",
+        "on_conflict: needs unique_for, how long the job is unique",
+    ),
     ("batch", 2**60, "batch: there is none of this number that still takes jobs"),
     ("headers", None, "headers: must be an object"),
     ("headers", "[]", "headers: must be an object"),
@@ -95,11 +114,14 @@ SQL_TYPES: dict[FieldType, str] = {
     "duration": "interval",
     "object": "jsonb",
 }
-ARGUMENTS = [f"{name} => %({name})s::{SQL_TYPES[field.type]}" for name, field in PARAMETERS.items()]
+ARGUMENTS = [
+    f"{name} => %({name})s::{SQL_TYPES[field.type]}"
+    for name, field in PARAMETERS.items()
+]
 ENQUEUE: Any = f"select redrive.enqueue({', '.join(ARGUMENTS)})"
-DEFAULTS: dict[str, Any] = {name: field.default for name, field in PARAMETERS.items()} | {
-    "kind": "invoice.charge"
-}
+DEFAULTS: dict[str, Any] = {
+    name: field.default for name, field in PARAMETERS.items()
+} | {"kind": "invoice.charge"}
 
 
 # The one list of a job's fields, rules/payloads/job_fields.py, and what SQL knows
@@ -113,7 +135,9 @@ def function_of(statement: str) -> str:
 
 
 @pytest.mark.parametrize("function", ["enqueue", function_of(FROM_PYTHON)])
-def test_the_parameters_of_sql_are_the_fields_of_a_job(database: Database, function: str) -> None:
+def test_the_parameters_of_sql_are_the_fields_of_a_job(
+    database: Database, function: str
+) -> None:
     """In their order: Python calls by position."""
     parameters = database.rows(
         "select p.name, p.type::regtype::text"
@@ -122,11 +146,15 @@ def test_the_parameters_of_sql_are_the_fields_of_a_job(database: Database, funct
         function,
     )
 
-    assert parameters == [(name, SQL_TYPES[field.type]) for name, field in PARAMETERS.items()]
+    assert parameters == [
+        (name, SQL_TYPES[field.type]) for name, field in PARAMETERS.items()
+    ]
 
 
 def test_enqueue_many_reads_the_fields_of_a_job_in_both_shapes() -> None:
-    records = re.findall(r" as c?\(\s+(kind text.*?)\)", functions()["given_jobs"], re.DOTALL)
+    records = re.findall(
+        r" as c?\(\s+(kind text.*?)\)", functions()["given_jobs"], re.DOTALL
+    )
 
     for record in records:
         assert [column.split()[0] for column in record.split(",")] == list(PARAMETERS)
@@ -185,9 +213,9 @@ def test_a_job_gets_its_defaults(database: Database) -> None:
     assert database.value(
         "select run_at <= clock_timestamp() and created_at <= clock_timestamp() from redrive.jobs"
     )
-    assert database.rows("select queue, kind, event, reason, n from redrive.deltas") == [
-        ("default", "invoice.charge", "enqueued", "", 1)
-    ]
+    assert database.rows(
+        "select queue, kind, event, reason, n from redrive.deltas"
+    ) == [("default", "invoice.charge", "enqueued", "", 1)]
 
 
 def test_every_parameter_is_stored(database: Database) -> None:
@@ -250,7 +278,9 @@ def test_a_tenant_always_gets_the_same_lane_of_the_queue(database: Database) -> 
     assert {count for _, count, _, _ in lanes} == {1}
     assert {lane for tenant, _, lane, _ in lanes if tenant is None} == {0}
     # the first one is left to what waited before, and to those without a tenant
-    assert {lane for tenant, _, lane, _ in lanes if tenant is not None} == set(range(1, 9))
+    assert {lane for tenant, _, lane, _ in lanes if tenant is not None} == set(
+        range(1, 9)
+    )
 
 
 # Idempotency
@@ -258,7 +288,9 @@ def test_a_tenant_always_gets_the_same_lane_of_the_queue(database: Database) -> 
 
 def test_a_key_that_is_live_gives_the_job_that_has_it(database: Database) -> None:
     first = make_job(database.conn, idempotency_key="k", payload={"n": 1})
-    again = enqueue_reporting(database.conn, "invoice.charge", {"n": 2}, idempotency_key="k")
+    again = enqueue_reporting(
+        database.conn, "invoice.charge", {"n": 2}, idempotency_key="k"
+    )
 
     assert (again.id, again.created, again.outcome) == (first, False, "live")
     assert database.rows("select payload from redrive.jobs") == [({"n": 1},)]
@@ -293,7 +325,9 @@ def test_a_key_whose_job_is_dead_may_be_enqueued_again(database: Database) -> No
     assert again.id != dead
 
 
-@pytest.mark.parametrize(("ending", "outcome"), [("commit", "live"), ("rollback", "enqueued")])
+@pytest.mark.parametrize(
+    ("ending", "outcome"), [("commit", "live"), ("rollback", "enqueued")]
+)
 def test_the_second_of_two_sessions_with_one_key_waits_for_the_first(
     database: Database, ending: str, outcome: str
 ) -> None:
@@ -340,7 +374,9 @@ def test_a_key_that_succeeds_while_an_enqueue_waits_for_it_does_not_run_again(
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1, "completed": 1}
 
 
-def test_a_key_whose_job_dies_while_an_enqueue_waits_for_it_is_enqueued(database: Database) -> None:
+def test_a_key_whose_job_dies_while_an_enqueue_waits_for_it_is_enqueued(
+    database: Database,
+) -> None:
     make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -361,7 +397,8 @@ def test_a_key_whose_job_dies_while_an_enqueue_waits_for_it_is_enqueued(database
 def test_eight_sessions_with_one_key_create_one_job(database: Database) -> None:
     sessions = [database.session() for _ in range(8)]
     done = [
-        s.start(lambda s=s: enqueue_reporting(s.conn, "a", idempotency_key="k")) for s in sessions
+        s.start(lambda s=s: enqueue_reporting(s.conn, "a", idempotency_key="k"))
+        for s in sessions
     ]
     found = [d.result(60) for d in done]
 
@@ -380,7 +417,10 @@ def test_what_a_job_cannot_hold_is_refused_by_field_and_rule(
     with pytest.raises(psycopg.Error) as caught:
         refusing.conn.execute(ENQUEUE, DEFAULTS | {field: value})
 
-    assert (caught.value.sqlstate, caught.value.diag.message_primary) == ("RD001", message)
+    assert (caught.value.sqlstate, caught.value.diag.message_primary) == (
+        "RD001",
+        message,
+    )
     assert nothing_was_written(refusing)
 
 
@@ -398,7 +438,10 @@ def test_the_refusal_never_repeats_the_value(refusing: Database) -> None:
         )
 
     said = caught.value.diag
-    assert "SECRET" not in f"{said.message_primary}{said.message_detail}{said.message_hint}"
+    assert (
+        "SECRET"
+        not in f"{said.message_primary}{said.message_detail}{said.message_hint}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -451,7 +494,9 @@ def test_python_refuses_the_same_before_anything_is_sent(
     ],
     ids=["64 levels", "262144 bytes", "the largest double", "not ASCII", "308 digits"],
 )
-def test_what_lies_just_inside_the_limits_is_taken(database: Database, payload: str) -> None:
+def test_what_lies_just_inside_the_limits_is_taken(
+    database: Database, payload: str
+) -> None:
     database.conn.execute(ENQUEUE, DEFAULTS | {"payload": payload})
 
     assert database.value("select payload = %s::jsonb from redrive.jobs", payload)
@@ -484,7 +529,9 @@ def test_limits_are_inclusive(database: Database, field: str, value: Any) -> Non
 
 def test_many_jobs_are_added_in_order_with_their_ids(database: Database) -> None:
     jobs = [{"kind": "a", "payload": {"n": n}, "expires_in": 60} for n in range(5)]
-    rows = database.rows("select n, id, created from redrive.enqueue_many_v1(%s)", json.dumps(jobs))
+    rows = database.rows(
+        "select n, id, created from redrive.enqueue_many_v1(%s)", json.dumps(jobs)
+    )
 
     assert [n for n, _, _ in rows] == [0, 1, 2, 3, 4]
     assert all(created for _, _, created in rows)
@@ -510,21 +557,28 @@ def test_many_jobs_have_the_defaults_of_one(database: Database) -> None:
 
 def test_one_bad_job_of_many_refuses_all(refusing: Database) -> None:
     with pytest.raises(psycopg.Error) as caught:
-        refusing.rows('select redrive.enqueue_many_v1(\'[{"kind": "a"}, {"kind": "B"}]\')')
+        refusing.rows(
+            'select redrive.enqueue_many_v1(\'[{"kind": "a"}, {"kind": "B"}]\')'
+        )
 
     assert caught.value.diag.message_primary == f"kind: {NAME_RULE}"
     assert nothing_was_written(refusing)
 
 
 def test_a_key_twice_in_one_call_is_one_job(database: Database) -> None:
-    jobs = [{"kind": "a", "idempotency_key": "k"}, {"kind": "a", "idempotency_key": "k"}]
+    jobs = [
+        {"kind": "a", "idempotency_key": "k"},
+        {"kind": "a", "idempotency_key": "k"},
+    ]
 
     assert enqueue_many(database.conn, jobs) == 1
     assert database.value("select count(*) from redrive.jobs") == 1
 
 
 @pytest.mark.parametrize("state", ["autocommit", "idle", "in transaction"])
-@pytest.mark.parametrize("bad", [{"kind": "B"}, {"kind": "a", "payload": {"n": 10**400}}, None])
+@pytest.mark.parametrize(
+    "bad", [{"kind": "B"}, {"kind": "a", "payload": {"n": 10**400}}, None]
+)
 def test_many_are_added_whole_or_not_at_all_and_the_transaction_goes_on(
     database: Database, state: str, bad: dict[str, Any] | None
 ) -> None:
@@ -570,10 +624,15 @@ COPY_RULES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def copy_in(database: Database, rows: list[dict[str, Any]], role: str = "redrive_producer") -> None:
+def copy_in(
+    database: Database, rows: list[dict[str, Any]], role: str = "redrive_producer"
+) -> None:
     conn = database.connect(role)
     columns = ", ".join(rows[0])
-    with conn.cursor() as cursor, cursor.copy(f"copy redrive.jobs ({columns}) from stdin") as copy:  # type: ignore[arg-type]
+    with (
+        conn.cursor() as cursor,
+        cursor.copy(f"copy redrive.jobs ({columns}) from stdin") as copy,
+    ):  # type: ignore[arg-type]
         for row in rows:
             copy.write_row(tuple(row.values()))
 
@@ -593,7 +652,10 @@ def test_copy_obeys_the_same_rules(
     with pytest.raises(psycopg.Error) as caught:
         copy_in(refusing, [good, good | fields])
 
-    assert (caught.value.sqlstate, caught.value.diag.message_primary) == ("RD001", message)
+    assert (caught.value.sqlstate, caught.value.diag.message_primary) == (
+        "RD001",
+        message,
+    )
     assert nothing_was_written(refusing)
 
 
@@ -628,7 +690,9 @@ def test_what_is_too_large_is_refused_before_it_is_written(
     headers = {"kind": "a", "payload": "{}", "headers": big}
 
     for fields in ({"kind": "a", "payload": big}, headers):
-        with pytest.raises(psycopg.Error, match=r"payload: .*at most 262144|headers: at most 8192"):
+        with pytest.raises(
+            psycopg.Error, match=r"payload: .*at most 262144|headers: at most 8192"
+        ):
             copy_in(database, [fields])
     with pytest.raises(psycopg.Error, match=r"payload: .*at most 262144"):
         database.rows("select redrive.enqueue('a', %s)", big)
@@ -636,7 +700,10 @@ def test_what_is_too_large_is_refused_before_it_is_written(
 
 
 def test_copied_jobs_are_counted_and_have_the_defaults(database: Database) -> None:
-    copy_in(database, [{"kind": "a", "payload": "{}"}] * 3 + [{"kind": "b", "payload": "{}"}])
+    copy_in(
+        database,
+        [{"kind": "a", "payload": "{}"}] * 3 + [{"kind": "b", "payload": "{}"}],
+    )
 
     assert database.rows(
         "select kind, n from redrive.deltas where event = 'enqueued' order by kind"
@@ -672,14 +739,18 @@ def test_copied_jobs_are_counted_and_have_the_defaults(database: Database) -> No
         "idempotency_key": "k",
     }.items(),
 )
-def test_a_producer_can_copy_no_other_column(refusing: Database, column: str, value: Any) -> None:
+def test_a_producer_can_copy_no_other_column(
+    refusing: Database, column: str, value: Any
+) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         copy_in(refusing, [{"kind": "a", column: value}])
 
     assert nothing_was_written(refusing)
 
 
-def test_the_python_copy_path_gives_the_same_rows_as_one_by_one(database: Database) -> None:
+def test_the_python_copy_path_gives_the_same_rows_as_one_by_one(
+    database: Database,
+) -> None:
     job = {
         "kind": "a",
         "payload": {"n": [1, "é\n\t\\"]},
@@ -701,7 +772,9 @@ def test_the_python_copy_path_gives_the_same_rows_as_one_by_one(database: Databa
 
 
 @pytest.mark.parametrize("more", [{}, {"tenant": "t"}])
-def test_many_large_payloads_go_by_no_file(database: Database, more: dict[str, str]) -> None:
+def test_many_large_payloads_go_by_no_file(
+    database: Database, more: dict[str, str]
+) -> None:
     """6.4 MB: the rows of one statement that do not fit `work_mem` are written to a file."""
     jobs: list[Any] = [{"kind": "a", "payload": {"s": "x" * 64_000}, **more}] * 100
     assert enqueue_many(database.conn, jobs) == 100
@@ -716,12 +789,16 @@ def test_many_large_payloads_go_by_no_file(database: Database, more: dict[str, s
 def of_asyncpg(url: str) -> dict[str, Any]:
     """The arguments of its `connect`."""
     parts = conninfo_to_dict(url)
-    return {name: parts[name] for name in ("host", "port", "user")} | {"database": parts["dbname"]}
+    return {name: parts[name] for name in ("host", "port", "user")} | {
+        "database": parts["dbname"]
+    }
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_async_jobs_come_all_or_none(database: Database, driver: str, in_transaction: bool) -> None:
+def test_async_jobs_come_all_or_none(
+    database: Database, driver: str, in_transaction: bool
+) -> None:
     """C18: on an autocommit connection the part that came by COPY used to stay."""
     database.rows("drop function redrive.enqueue_many_v1")
 
@@ -758,7 +835,9 @@ def test_an_enqueue_wakes_a_listener_when_it_commits(database: Database) -> None
         make_job(producer)
         assert list(listener.notifies(timeout=0)) == []
 
-    assert [n.channel for n in listener.notifies(timeout=60, stop_after=1)] == ["redrive"]
+    assert [n.channel for n in listener.notifies(timeout=60, stop_after=1)] == [
+        "redrive"
+    ]
 
 
 TICK = "select floor(extract(epoch from clock_timestamp()) * 50)::bigint"
@@ -770,7 +849,9 @@ def heard(listener: Any) -> list[int]:
     return [int(n.payload) for n in listener.notifies(timeout=0)]
 
 
-def test_however_many_sessions_enqueue_a_queue_is_told_of_once_in_20_ms(database: Database) -> None:
+def test_however_many_sessions_enqueue_a_queue_is_told_of_once_in_20_ms(
+    database: Database,
+) -> None:
     """C18: what is shared is no setting of a session, which behind a pooler is everybody's."""
     listener, *producers = (database.connect() for _ in range(4))
     listener.execute("listen redrive")
@@ -803,7 +884,9 @@ def test_only_the_workers_of_a_queue_are_told_of_it(database: Database) -> None:
     listener = database.connect()
     listener.execute("listen redrive")
     slots = dict(
-        database.rows("select q, redrive.wake_slot_v1(q) from unnest('{a,b,c,d}'::text[]) as q")
+        database.rows(
+            "select q, redrive.wake_slot_v1(q) from unnest('{a,b,c,d}'::text[]) as q"
+        )
     )
     enqueue_many(database.conn, [{"kind": "x", "queue": queue} for queue in slots])
     assert len(set(slots.values())) > 1
@@ -812,7 +895,10 @@ def test_only_the_workers_of_a_queue_are_told_of_it(database: Database) -> None:
 
 def test_a_transaction_to_be_prepared_can_enqueue(server: Server) -> None:
     """C18: Postgres refuses PREPARE TRANSACTION after NOTIFY."""
-    with embedded(server.version, max_prepared_transactions="1") as own, own.database() as database:
+    with (
+        embedded(server.version, max_prepared_transactions="1") as own,
+        own.database() as database,
+    ):
         session = database.session()
         session.rows("begin")
         session.rows("set local redrive.notify = off")
@@ -823,9 +909,14 @@ def test_a_transaction_to_be_prepared_can_enqueue(server: Server) -> None:
         assert database.column("select id from redrive.jobs") == [job]
 
 
-def test_c35_without_the_setting_a_transaction_is_never_prepared(server: Server) -> None:
+def test_c35_without_the_setting_a_transaction_is_never_prepared(
+    server: Server,
+) -> None:
     """C35: it was, if somebody had notified within the same 20 ms."""
-    with embedded(server.version, max_prepared_transactions="1") as own, own.database() as database:
+    with (
+        embedded(server.version, max_prepared_transactions="1") as own,
+        own.database() as database,
+    ):
         session = database.session()
         for _ in range(20):
             session.rows("begin")

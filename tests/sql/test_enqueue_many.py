@@ -37,7 +37,9 @@ def before(database: Database) -> int:
         make_job(conn, idempotency_key=key)
     make_job(conn, payload={"n": 0}, unique_for=3600)
     complete(conn, worker, *claim(conn, worker))
-    database.rows("update redrive.completions set enqueued_at = now() - interval '30 min'")
+    database.rows(
+        "update redrive.completions set enqueued_at = now() - interval '30 min'"
+    )
     make_dead_letter(conn, idempotency_key="dead-0")
     for key in ("live-0", "live-1"):
         make_job(conn, idempotency_key=key)
@@ -92,11 +94,16 @@ EACH: LiteralString = "select * from redrive.enqueue_each_v1(%s, null) order by 
 
 def columns(jobs: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """The same jobs in the other shape."""
-    return {name: [_value(job, name) for job in jobs] for name in {n for job in jobs for n in job}}
+    return {
+        name: [_value(job, name) for job in jobs]
+        for name in {n for job in jobs for n in job}
+    }
 
 
 def _value(job: dict[str, Any], name: str) -> Any:
-    return json.dumps(job[name]) if name == "unique_by" and name in job else job.get(name)
+    return (
+        json.dumps(job[name]) if name == "unique_by" and name in job else job.get(name)
+    )
 
 
 def through(conn: Connection, function: LiteralString, jobs: Any) -> tuple[Any, Any]:
@@ -135,7 +142,9 @@ def test_an_object_that_is_given_and_empty_is_one(database: Database) -> None:
 @pytest.mark.parametrize(
     ("ending", "created"), [("live", 2), ("succeeded", 2), ("dead", 3), ("rollback", 3)]
 )
-def test_it_waits_for_whoever_has_a_key(database: Database, ending: str, created: int) -> None:
+def test_it_waits_for_whoever_has_a_key(
+    database: Database, ending: str, created: int
+) -> None:
     worker = make_worker(database.conn)
     other, many = database.session(), database.session()
     if ending in {"succeeded", "dead"}:
@@ -152,7 +161,8 @@ def test_it_waits_for_whoever_has_a_key(database: Database, ending: str, created
 
     waiting = many.start(
         lambda: many.rows(
-            "select id, created from redrive.enqueue_many_v1(%s) order by n", json.dumps(KEYED)
+            "select id, created from redrive.enqueue_many_v1(%s) order by n",
+            json.dumps(KEYED),
         )
     )
     assert database.wait_until_blocked(many) == [other.pid]
@@ -166,7 +176,9 @@ def test_it_waits_for_whoever_has_a_key(database: Database, ending: str, created
     )
 
 
-def test_a_key_whose_job_dies_after_the_look_at_it_is_enqueued(database: Database) -> None:
+def test_a_key_whose_job_dies_after_the_look_at_it_is_enqueued(
+    database: Database,
+) -> None:
     """The key of the first one is taken; while the second one waits, its holder dies."""
     worker = make_worker(database.conn)
     make_job(database.conn, idempotency_key="a")
@@ -179,7 +191,11 @@ def test_a_key_whose_job_dies_after_the_look_at_it_is_enqueued(database: Databas
     other.rows("commit")
 
     assert waiting.result(60) == 2
-    assert sorted(database.column("select idempotency_key from redrive.jobs")) == ["a", "b", "c"]
+    assert sorted(database.column("select idempotency_key from redrive.jobs")) == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_a_key_that_succeeded_after_the_snapshot_is_a_serialization_failure(
@@ -221,7 +237,9 @@ def test_a_key_is_looked_up_and_not_searched_for(database: Database) -> None:
     assert enqueue_reporting(conn, KIND, idempotency_key="0-7").outcome == "live"
 
 
-def test_jobs_of_a_call_wait_behind_the_first_of_their_key_that_came(database: Database) -> None:
+def test_jobs_of_a_call_wait_behind_the_first_of_their_key_that_came(
+    database: Database,
+) -> None:
     make_job(database.conn, idempotency_key="taken")
     jobs = [
         {"ordering_key": "a", "idempotency_key": "taken"},
@@ -235,7 +253,9 @@ def test_jobs_of_a_call_wait_behind_the_first_of_their_key_that_came(database: D
     ) == [False, True, False, True, True, False]
 
 
-def test_the_first_of_a_key_in_a_call_waits_behind_what_was_there(database: Database) -> None:
+def test_the_first_of_a_key_in_a_call_waits_behind_what_was_there(
+    database: Database,
+) -> None:
     """A job that lives, a dead letter that holds the key; what is dead and holds none is passed."""
     for key in ("held", "other", "dismissed", "free"):
         make_dead_letter(database.conn, ordering_key=key)
@@ -250,16 +270,27 @@ def test_the_first_of_a_key_in_a_call_waits_behind_what_was_there(database: Data
     make_job(database.conn, ordering_key="beside", queue="another")
     keys = ("held", "other", "dismissed", "free", "lives", "beside")
     with database.conn.transaction():
-        enqueue_many(database.conn, [{"kind": KIND, "ordering_key": key} for key in (*keys, "new")])
-        make_job(database.conn, ordering_key="new")  # who enqueues it looks by himself again
+        enqueue_many(
+            database.conn,
+            [{"kind": KIND, "ordering_key": key} for key in (*keys, "new")],
+        )
+        make_job(
+            database.conn, ordering_key="new"
+        )  # who enqueues it looks by himself again
 
     assert database.rows(
         "select ordering_key, run_at = 'infinity' from redrive.jobs where queue = 'default'"
         " order by id offset 1"
-    ) == [*((key, key in {"held", "lives"}) for key in keys), ("new", False), ("new", True)]
+    ) == [
+        *((key, key in {"held", "lives"}) for key in keys),
+        ("new", False),
+        ("new", True),
+    ]
 
 
-def test_what_a_generator_changes_after_it_gave_it_is_not_changed(database: Database) -> None:
+def test_what_a_generator_changes_after_it_gave_it_is_not_changed(
+    database: Database,
+) -> None:
     def jobs() -> Iterator[JobFields]:
         job: JobFields = {"kind": KIND}
         for key in "ab":
@@ -275,7 +306,8 @@ def test_a_job_that_is_refused_takes_back_those_sent_before(
 ) -> None:
     """It is looked at while the database adds the others."""
     many: list[JobFields] = [
-        {"kind": KIND, "idempotency_key": str(n)} for n in range(sys.modules[MODULE].CHUNK)
+        {"kind": KIND, "idempotency_key": str(n)}
+        for n in range(sys.modules[MODULE].CHUNK)
     ]
     conn = database.connect()
     conn.autocommit = autocommit

@@ -27,7 +27,11 @@ def copy_in(conn: Connection, *jobs: tuple[Any, Any]) -> None:
     with conn.cursor() as cursor, cursor.copy(statement) as copy:
         for payload, headers in jobs:
             copy.write_row(
-                (WHOSE.kind, psycopg.types.json.Jsonb(payload), psycopg.types.json.Jsonb(headers))
+                (
+                    WHOSE.kind,
+                    psycopg.types.json.Jsonb(payload),
+                    psycopg.types.json.Jsonb(headers),
+                )
             )
 
 
@@ -62,11 +66,15 @@ def test_what_is_older_than_what_is_remembered_is_refused(
     now = time.time()
     monkeypatch.setattr("redrive.encryption.time.time", lambda: now + 3600 * hours)
 
-    with pytest.raises(psycopg.Error, match="more than an hour away from the database's clock"):
+    with pytest.raises(
+        psycopg.Error, match="more than an hour away from the database's clock"
+    ):
         copy_in(database.connect("redrive_producer"), sealed())
 
 
-def test_it_is_remembered_for_longer_than_it_could_come_again(database: Database) -> None:
+def test_it_is_remembered_for_longer_than_it_could_come_again(
+    database: Database,
+) -> None:
     copy_in(database.conn, sealed(), sealed())
     database.rows(
         "update redrive.envelopes set at = at - interval '181 minutes'"
@@ -84,7 +92,9 @@ def test_a_redrive_is_no_replay(database: Database) -> None:
     assert redrive(database.conn, [job]) == {job: None}
 
 
-def test_what_the_release_before_sealed_is_bound_by_reencrypt(database: Database) -> None:
+def test_what_the_release_before_sealed_is_bound_by_reencrypt(
+    database: Database,
+) -> None:
     """S10: under the same key; what is bound already is left alone."""
     old = RING.seal(b'{"amount": 1}', "payload", WHOSE.kind, "random")
     copy_in(database.conn, (old, {MARK: "random"}), sealed())
@@ -97,4 +107,6 @@ def test_what_the_release_before_sealed_is_bound_by_reencrypt(database: Database
 
 
 def test_the_release_before_goes_on(database: Database) -> None:
-    copy_in(database.conn, ({MARK: {}}, {MARK: "random"}), ({MARK: {}}, {MARK: "another"}))
+    copy_in(
+        database.conn, ({MARK: {}}, {MARK: "random"}), ({MARK: {}}, {MARK: "another"})
+    )

@@ -41,7 +41,9 @@ def link(database: Database) -> Iterator[Link]:
 @pytest.fixture
 def identity(database: Database) -> Identity:
     nobody: Any = SimpleNamespace(heard=lambda *_: None, forget=lambda _: None)
-    identity = Identity(lambda: Registration("worker-2", "test", 30.0, ["*"], None), nobody)
+    identity = Identity(
+        lambda: Registration("worker-2", "test", 30.0, ["*"], None), nobody
+    )
     identity.me = make_worker(database.conn)
     return identity
 
@@ -55,10 +57,18 @@ def exchange(link: Link, identity: Identity) -> Exchange:
         reason = "not_retryable"
         exchange.ended(
             held,
-            Report(held.id, held.deliveries, Outcome.DEAD_LETTER, failure=failed, reason=reason),
+            Report(
+                held.id,
+                held.deliveries,
+                Outcome.DEAD_LETTER,
+                failure=failed,
+                reason=reason,
+            ),
         )
 
-    exchange = Exchange(link, identity, LaneBook(None), Polling(0.0), telemetry, on_refused)
+    exchange = Exchange(
+        link, identity, LaneBook(None), Polling(0.0), telemetry, on_refused
+    )
     return exchange
 
 
@@ -73,7 +83,9 @@ def answers(link: Link) -> WeakSet[Any]:
         found: list[Any] = [
             one for one in gc.get_objects() if issubclass(type(one), psycopg.Cursor)
         ]
-        return WeakSet(one for one in found if one.connection is conn and one.rownumber == 0)
+        return WeakSet(
+            one for one in found if one.connection is conn and one.rownumber == 0
+        )
 
 
 def once(do: Callable[[], None]) -> Callable[[], None]:
@@ -98,7 +110,9 @@ def test_a_job_that_ends_meanwhile_is_settled_by_the_next_one(
         exchange.completed([(two, 0.1)])
         other.rows("rollback")
 
-    (three,) = exchange.run(time.monotonic(), room=1, linger=0.0, meanwhile=once(meanwhile))
+    (three,) = exchange.run(
+        time.monotonic(), room=1, linger=0.0, meanwhile=once(meanwhile)
+    )
 
     assert exchange.is_settling
     assert database.column(JOBS) == ids[1:]
@@ -115,7 +129,9 @@ def test_a_checkpoint_that_comes_meanwhile_is_not_blamed_for_a_report_that_is_re
     one, two, three = exchange.run(time.monotonic(), room=3, linger=0.0)
     exchange.completed([(one, 0.1)])
     unstorable = failure(message="\0")
-    exchange.ended(two, Report(two.id, two.deliveries, Outcome.RETRY, failure=unstorable))
+    exchange.ended(
+        two, Report(two.id, two.deliveries, Outcome.RETRY, failure=unstorable)
+    )
     ours = server_process(link)
     other = database.session()
     other.rows("begin")
@@ -138,7 +154,9 @@ def test_a_checkpoint_that_comes_meanwhile_is_not_blamed_for_a_report_that_is_re
 
 
 @pytest.fixture(params=["a session of our own", "a pooler's"])
-def impatient(request: pytest.FixtureRequest, database: Database) -> Iterator[OwnConnection]:
+def impatient(
+    request: pytest.FixtureRequest, database: Database
+) -> Iterator[OwnConnection]:
     """A connection that waits for no lock for long, whoever keeps its settings."""
     link = Link(database.url, "worker", lock_timeout="100ms")
     shared = connect(database.url, lock_timeout="100ms")
@@ -160,7 +178,9 @@ def test_nothing_is_claimed_after_settlements_that_fail(
     make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     (job,) = claim(database.conn, worker, 1)
-    completion = Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
+    completion = Settlements(
+        [(job.id, job.deliveries, job.claim, worker)], ended=[job.claim]
+    )
     request = ClaimRequest(worker, lanes_of(database.conn), [START], 1, after=job.claim)
     other = held_back(database, "jobs", job.id)
 
@@ -179,13 +199,19 @@ def test_what_was_settled_stays_so_when_the_claim_fails(
     _, left = make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     (job,) = claim(database.conn, worker, 1)
-    completion = Settlements([(job.id, job.deliveries, job.claim, worker)], ended=[job.claim])
+    completion = Settlements(
+        [(job.id, job.deliveries, job.claim, worker)], ended=[job.claim]
+    )
     request = ClaimRequest(worker, lanes_of(database.conn), [START], 1, after=job.claim)
     other = held_back(database, "workers", worker)
 
     answer = exchange_of_worker(impatient, completion, request)
     assert isinstance(answer.claim_error, LockNotAvailable)
-    assert (answer.completed, answer.rows(), database.column(JOBS)) == (None, [], [left])
+    assert (answer.completed, answer.rows(), database.column(JOBS)) == (
+        None,
+        [],
+        [left],
+    )
 
     other.rows("rollback")
     (row,) = exchange_of_worker(impatient, Settlements(), request).rows()
@@ -205,7 +231,9 @@ def test_jobs_are_made_of_their_rows_when_somebody_looks_at_them(
     assert [*second[:3], second[3], *second[4:]] == list(second)
 
 
-def test_who_claims_first_settles_nothing(database: Database, exchange: Exchange) -> None:
+def test_who_claims_first_settles_nothing(
+    database: Database, exchange: Exchange
+) -> None:
     ids = make_jobs(database.conn, 2)
     (one,) = exchange.run(time.monotonic(), room=1, linger=0.0)
     exchange.completed([(one, 0.1)])
@@ -220,7 +248,11 @@ def test_who_claims_first_settles_nothing(database: Database, exchange: Exchange
 
 @pytest.mark.parametrize("settles", [True, False], ids=["after a settlement", "alone"])
 def test_a_claim_whose_jobs_cannot_be_read_is_given_back(
-    database: Database, link: Link, identity: Identity, exchange: Exchange, settles: bool
+    database: Database,
+    link: Link,
+    identity: Identity,
+    exchange: Exchange,
+    settles: bool,
 ) -> None:
     """The next claim read them too, and the worker knew nothing of whose they were: KeyError."""
     ids = make_jobs(database.conn, 40)
@@ -259,12 +291,16 @@ def test_what_is_refused_takes_nothing_with_it_that_was_committed_before(
     database: Database, exchange: Exchange, trigger: LiteralString, is_settled: bool
 ) -> None:
     ids = make_jobs(database.conn, 20)
-    exchange.completed([(held, 0.1) for held in exchange.run(time.monotonic(), room=5, linger=0.0)])
+    exchange.completed(
+        [(held, 0.1) for held in exchange.run(time.monotonic(), room=5, linger=0.0)]
+    )
     database.conn.execute(
         "create function public.refuse() returns trigger language plpgsql"
         " as $$begin raise lock_not_available; end$$"
     )
-    database.conn.execute(f"create {trigger} for each row execute function public.refuse()")
+    database.conn.execute(
+        f"create {trigger} for each row execute function public.refuse()"
+    )
 
     assert exchange.run(time.monotonic(), room=5, linger=0.0) == []
     assert exchange.is_settling is not is_settled
@@ -285,7 +321,8 @@ def test_completions_that_are_refused_end_otherwise_and_all_others_as_they_did(
     ids = make_jobs(database.conn, 40)
     refused = [ids[1], ids[17], ids[18], ids[39]]
     database.conn.execute(
-        "update redrive.jobs set idempotency_key = id::text where id = any (%s)", (refused,)
+        "update redrive.jobs set idempotency_key = id::text where id = any (%s)",
+        (refused,),
     )
     database.conn.execute(
         "alter table redrive.completions add constraint no_keys check (key is null)"
@@ -293,7 +330,9 @@ def test_completions_that_are_refused_end_otherwise_and_all_others_as_they_did(
     first, *rest = exchange.run(time.monotonic(), room=40, linger=0.0)
     exchange.completed([(held, 0.1) for held in rest])
     unstorable = failure(message="\0")
-    report = Report(first.id, first.deliveries, Outcome.RETRY, 3600.0, failure=unstorable)
+    report = Report(
+        first.id, first.deliveries, Outcome.RETRY, 3600.0, failure=unstorable
+    )
     exchange.ended(first, report)
 
     exchange.run(time.monotonic(), room=0, linger=0.0)
@@ -304,8 +343,13 @@ def test_completions_that_are_refused_end_otherwise_and_all_others_as_they_did(
     assert not exchange.is_settling
     assert database.column(JOBS) == ids[:1]
     assert database.rows("select count(*) from redrive.claims") == [(0,)]
-    assert database.rows("select id, message from redrive.dead_letters order by id") == [
-        (job, "CheckViolation (23514), by constraint no_keys of table redrive.completions")
+    assert database.rows(
+        "select id, message from redrive.dead_letters order by id"
+    ) == [
+        (
+            job,
+            "CheckViolation (23514), by constraint no_keys of table redrive.completions",
+        )
         for job in refused
     ]
 

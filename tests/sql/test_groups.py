@@ -27,7 +27,11 @@ from tests.postgres import Database
 
 
 def _die(
-    database: Database, count: int, fingerprint: str, version: str | None = None, **overrides: Any
+    database: Database,
+    count: int,
+    fingerprint: str,
+    version: str | None = None,
+    **overrides: Any,
 ) -> list[int]:
     make_jobs(database.conn, count)
     worker = make_worker(database.conn)
@@ -40,7 +44,9 @@ def _die(
 
 
 def _counts(database: Database) -> dict[str, tuple[int, int]]:
-    rows = database.rows("select fingerprint, open, total from redrive.grouped where total > 0")
+    rows = database.rows(
+        "select fingerprint, open, total from redrive.grouped where total > 0"
+    )
     return {fingerprint: (opened, total) for fingerprint, opened, total in rows}
 
 
@@ -65,8 +71,13 @@ def test_groups_count_what_dies_is_redriven_dismissed_and_purged(database: Datab
     assert _counts(database) == _truth(database)
     assert database.value("select redrive.fold_groups_v1()") == 0
 
-    database.conn.execute("select redrive.purge_v1(%s, %s, '{open}')", (second[1:], [0, 0]))
-    assert _counts(database) == {"f1": (2, 4), "f2": (0, 3)}  # what has died stays counted
+    database.conn.execute(
+        "select redrive.purge_v1(%s, %s, '{open}')", (second[1:], [0, 0])
+    )
+    assert _counts(database) == {
+        "f1": (2, 4),
+        "f2": (0, 3),
+    }  # what has died stays counted
     database.conn.execute("select redrive.fold_groups_v1()")
     assert _counts(database) == {"f1": (2, 4), "f2": (0, 3)}
 
@@ -172,7 +183,9 @@ def test_groups_are_cheap_among_many_dead_letters(database: Database):
     _die(database, 1, "f9")
     database.conn.execute("select redrive.fold_groups_v1()")
     plan = json.dumps(
-        database.value("explain (analyze, buffers, format json) select * from redrive.grouped")
+        database.value(
+            "explain (analyze, buffers, format json) select * from redrive.grouped"
+        )
     )
 
     assert "dead_letters" not in plan

@@ -24,6 +24,8 @@ def test_the_database_matches_kinds_as_a_registry_does(
     prefixes = [kind for kind in kinds if kind.endswith("*")]
 
     for kind in KINDS:
-        matched = database.value("select redrive.handles_v1(%s::text[], %s)", list(kinds), kind)
+        matched = database.value(
+            "select redrive.handles_v1(%s::text[], %s)", list(kinds), kind
+        )
 
         assert matched == (matching(kind, kinds, prefixes) is not None), kind

@@ -43,7 +43,13 @@ UNVERSIONED = {
     "enqueue",  # part of the interface
     "payload_fault",  # pure
     "chain_audit",  # a trigger, like these
-    *("admit", "park_behind_key", "count_buried", "count_moved", "count_purged"),  # triggers
+    *(
+        "admit",
+        "park_behind_key",
+        "count_buried",
+        "count_moved",
+        "count_purged",
+    ),  # triggers
     "replace_waiting",  # one more
     *("totals", "grouped"),  # views
 }
@@ -58,7 +64,10 @@ def test_a_function_file_begins_by_saying_what_it_is() -> None:
 
 def test_a_file_defines_the_one_verb_that_it_is_named_after() -> None:
     """In one version or several: those that older pods call stay beside the newest."""
-    defined = {name: {re.sub(r"_v\d+$", "", d) for d in DEFINES.findall(t)} for name, t in FILES}
+    defined = {
+        name: {re.sub(r"_v\d+$", "", d) for d in DEFINES.findall(t)}
+        for name, t in FILES
+    }
 
     assert {name: verbs for name, verbs in defined.items() if verbs != {name}} == {}
 
@@ -93,7 +102,8 @@ def test_every_body_is_sound_once_all_are_there(database: Database) -> None:
 def test_the_columns_of_a_dead_letter_stand_in_one_place() -> None:
     """And those of a job that comes back from there in another; of other systems in a third."""
     found = {
-        name: re.findall(r"insert into redrive\.(jobs|dead_letters)\b", t) for name, t in FILES
+        name: re.findall(r"insert into redrive\.(jobs|dead_letters)\b", t)
+        for name, t in FILES
     }
 
     assert {name: tables for name, tables in found.items() if tables} == {
@@ -127,11 +137,15 @@ def test_a_plan_names_an_index_that_exists(database: Database) -> None:
 
     assert named
     assert named <= set(
-        database.column("select indexname::text from pg_indexes where schemaname = 'redrive'")
+        database.column(
+            "select indexname::text from pg_indexes where schemaname = 'redrive'"
+        )
     )
 
 
-def test_every_function_runs_as_its_owner_with_a_pinned_search_path(database: Database) -> None:
+def test_every_function_runs_as_its_owner_with_a_pinned_search_path(
+    database: Database,
+) -> None:
     rows = database.rows(
         # a constant
         f"select p.proname, p.prosecdef, p.proconfig from pg_proc p where {OURS} order by 1"
@@ -203,7 +217,9 @@ def test_no_sql_is_put_together_from_data() -> None:
         assert not re.search(r"\bexecute\s+(?:format|'|\w+\s*\|\|)", text), name
 
 
-def test_every_table_and_function_of_ours_is_named_with_its_schema(database: Database) -> None:
+def test_every_table_and_function_of_ours_is_named_with_its_schema(
+    database: Database,
+) -> None:
     ours = database.column(
         "select relname::text from pg_class where relnamespace = 'redrive'::regnamespace"
         " and relkind in ('r', 'v', 'p')"
@@ -214,4 +230,6 @@ def test_every_table_and_function_of_ours_is_named_with_its_schema(database: Dat
         for name, text in FILES
     }
 
-    assert {name: found for name, text in code.items() if (found := bare.findall(text))} == {}
+    assert {
+        name: found for name, text in code.items() if (found := bare.findall(text))
+    } == {}

@@ -27,7 +27,9 @@ from tests.factories import (
 from tests.postgres import Connection, Database
 
 KIND = "invoice.charge"
-CAMPAIGNS = "select id, state from redrive.campaigns where planned_by = 'heal' order by id"
+CAMPAIGNS = (
+    "select id, state from redrive.campaigns where planned_by = 'heal' order by id"
+)
 
 
 def deploy(conn: Connection, version: str, *before: int, heals: bool = True) -> int:
@@ -62,7 +64,9 @@ def test_only_what_a_deploy_may_have_mended_is_tried_and_each_group_by_itself(
     invalid = dead(database.conn, fingerprint="b", category="invalid")
     dead(database.conn, fingerprint="c", category="transient")
     muted = dead(database.conn, fingerprint="d")
-    database.rows("select redrive.mute_v1('d', now() + interval '1 hour', 'ada', 'why')")
+    database.rows(
+        "select redrive.mute_v1('d', now() + interval '1 hour', 'ada', 'why')"
+    )
     deploy(database.conn, "1.1")
     dead(database.conn, fingerprint="e")  # first seen after it came
     heal(database.conn)
@@ -70,7 +74,10 @@ def test_only_what_a_deploy_may_have_mended_is_tried_and_each_group_by_itself(
 
     tried = "select j.id from redrive.campaign_jobs j order by j.campaign"
     assert database.column(tried) == [bug, invalid]
-    assert database.column("select state from redrive.campaigns") == ["waiting", "waiting"]
+    assert database.column("select state from redrive.campaigns") == [
+        "waiting",
+        "waiting",
+    ]
     assert muted
 
 
@@ -89,7 +96,9 @@ def test_nothing_is_tried_without_a_policy_or_while_an_older_version_runs(
     assert len(database.rows(CAMPAIGNS)) == 1
 
 
-def test_a_look_says_what_is_to_be_tried_and_of_the_others_why_not(database: Database) -> None:
+def test_a_look_says_what_is_to_be_tried_and_of_the_others_why_not(
+    database: Database,
+) -> None:
     """Each as the chore will find it: they ask the same."""
     conn = database.conn
     for group in "ab":
@@ -97,7 +106,9 @@ def test_a_look_says_what_is_to_be_tried_and_of_the_others_why_not(database: Dat
     dead(conn, "1.1", fingerprint="c")
     dead(conn, fingerprint="d")
     dead(conn, fingerprint="t", category="transient")
-    database.rows("select redrive.mute_v1('d', now() + interval '1 hour', 'ada', 'why')")
+    database.rows(
+        "select redrive.mute_v1('d', now() + interval '1 hour', 'ada', 'why')"
+    )
 
     def why() -> dict[str, str | None]:
         return {group["group"]: group["why"] for group in campaigns.healing(conn)}
@@ -108,9 +119,21 @@ def test_a_look_says_what_is_to_be_tried_and_of_the_others_why_not(database: Dat
     dead(conn, fingerprint="e")
     assert set(why().values()) == {"rollout"}
     store.retire(conn, old)
-    assert why() == {"a": None, "b": None, "c": "same_version", "d": "muted", "e": "newer"}
+    assert why() == {
+        "a": None,
+        "b": None,
+        "c": "same_version",
+        "d": "muted",
+        "e": "newer",
+    }
     assert database.value("select redrive.heal_v1(5, 0.1)") is True
-    assert why() == {"a": "over", "b": None, "c": "same_version", "d": "muted", "e": "newer"}
+    assert why() == {
+        "a": "over",
+        "b": None,
+        "c": "same_version",
+        "d": "muted",
+        "e": "newer",
+    }
     assert database.column("select filter ->> 'group' from redrive.campaigns") == ["a"]
     heal(conn)
     assert set(why().values()) == {"over", "newer"}
@@ -130,12 +153,15 @@ def test_a_version_that_comes_back_tries_nothing_again(database: Database) -> No
     deploy(database.conn, "1.2", again)
     heal(database.conn)
 
-    assert [state for _, state in database.rows(CAMPAIGNS)] == ["cancelled", "waiting"], (
-        "the newer version took over from the older, and neither is new a second time"
-    )
+    assert [state for _, state in database.rows(CAMPAIGNS)] == [
+        "cancelled",
+        "waiting",
+    ], "the newer version took over from the older, and neither is new a second time"
 
 
-def test_a_group_that_died_in_a_version_is_not_tried_with_it(database: Database) -> None:
+def test_a_group_that_died_in_a_version_is_not_tried_with_it(
+    database: Database,
+) -> None:
     dead(database.conn, "1.1")
     deploy(database.conn, "1.1")
     heal(database.conn)
@@ -161,7 +187,9 @@ def test_two_workers_that_heal_at_once_start_one_campaign(database: Database) ->
 
 
 def test_a_kind_that_wants_two_people_is_left_to_them(database: Database) -> None:
-    with pytest.raises(ValueError, match='heal puts back by itself what approval="two"'):
+    with pytest.raises(
+        ValueError, match='heal puts back by itself what approval="two"'
+    ):
         Handlers().handle(KIND, approval="two", heal=Heal())
     dead(database.conn)
     deploy(database.conn, "1.1")
@@ -172,7 +200,8 @@ def test_a_kind_that_wants_two_people_is_left_to_them(database: Database) -> Non
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"canaries": 0}, {"canaries": 2.5}, {"max_rate": 0}, {"max_rate": float("nan")}]
+    "wrong",
+    [{"canaries": 0}, {"canaries": 2.5}, {"max_rate": 0}, {"max_rate": float("nan")}],
 )
 def test_a_policy_that_is_none_is_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"Heal: {next(iter(wrong))} must be"):
@@ -222,25 +251,34 @@ def test_quarantine_is_left_out_of_many_and_left_by_name(database: Database) -> 
     die_again(database.conn, again)
     made = plan(database.conn, Filter(kind=(KIND,)), actor="ada")
     assert made.blocked == {"quarantined": 1}
-    assert [(g["open"], g["quarantined"]) for g in find_groups(database.conn)] == [(2, 1)]
-    assert plan(database.conn, Filter(), actor=None, with_quarantined=True).blocked == {}
+    assert [(g["open"], g["quarantined"]) for g in find_groups(database.conn)] == [
+        (2, 1)
+    ]
+    assert (
+        plan(database.conn, Filter(), actor=None, with_quarantined=True).blocked == {}
+    )
 
     start(database.conn, made.plan, Terms(canaries=0), actor="ada", why="fixed")
     drive(database.conn, made.plan)
     assert database.column("select id from redrive.jobs") == [once]
     assert database.value(
-        "select blocked from redrive.dead_letters where id = %s and state = 'open'", again
+        "select blocked from redrive.dead_letters where id = %s and state = 'open'",
+        again,
     )
 
     named = plan(database.conn, Filter(ids=(again,)), actor="ada")
     assert named.blocked == {}
     start(database.conn, named.plan, Terms(canaries=0), actor="ada", why="looked at")
     drive(database.conn, named.plan)
-    assert database.column("select id from redrive.jobs order by 1") == sorted([again, once])
+    assert database.column("select id from redrive.jobs order by 1") == sorted(
+        [again, once]
+    )
     assert quarantined(database.conn) == []
 
 
-def test_quarantine_is_left_by_dismissal_and_heal_does_not_enter_it(database: Database) -> None:
+def test_quarantine_is_left_by_dismissal_and_heal_does_not_enter_it(
+    database: Database,
+) -> None:
     job = make_dead_letter(database.conn)
     die_again(database.conn, job)
     deploy(database.conn, "1.1")
@@ -255,7 +293,8 @@ def test_quarantine_is_left_by_dismissal_and_heal_does_not_enter_it(database: Da
 def test_a_redrive_of_a_key_goes_by_the_order_of_its_jobs(database: Database) -> None:
     """Of three of a key the first died last: it goes first all the same."""
     first, second, other, third = (
-        make_dead_letter(database.conn, ordering_key=key) for key in ("k", "k", None, "k")
+        make_dead_letter(database.conn, ordering_key=key)
+        for key in ("k", "k", None, "k")
     )
     die_again(database.conn, first, failure=failure(fingerprint="another"))
     made = plan(database.conn, Filter(), actor="ada")

@@ -100,7 +100,10 @@ def test_a_job_is_kept_with_all_that_is_known_of_it(database: Database) -> None:
         "ordering_key": "ok",
         "tenant": "acme",
     }
-    assert partitions(database) == [*named(day, day + timedelta(days=1)), "history_default"]
+    assert partitions(database) == [
+        *named(day, day + timedelta(days=1)),
+        "history_default",
+    ]
 
 
 @pytest.mark.parametrize("how", ["by its handler", "while it waits"])
@@ -109,7 +112,9 @@ def test_a_cancelled_job_is_kept_as_such(database: Database, how: str) -> None:
     keep(database)
     job = make_job(conn)
     if how == "while it waits":
-        conn.execute("select redrive.cancel_v1(array[%s::bigint], 'ada', 'why')", (job,))
+        conn.execute(
+            "select redrive.cancel_v1(array[%s::bigint], 'ada', 'why')", (job,)
+        )
     else:
         worker = make_worker(conn)
         settle(conn, worker, claim_one(conn, worker), "cancel")
@@ -118,7 +123,9 @@ def test_a_cancelled_job_is_kept_as_such(database: Database, how: str) -> None:
     assert outcome(conn, job) == "cancelled"
 
 
-def test_it_is_off_unless_the_queue_says_so_and_on_from_then(database: Database) -> None:
+def test_it_is_off_unless_the_queue_says_so_and_on_from_then(
+    database: Database,
+) -> None:
     conn = database.conn
     make_jobs(conn, 2)
     make_jobs(conn, 1, queue="other")
@@ -169,7 +176,9 @@ def test_two_sessions_that_complete_a_job_keep_it_once(database: Database) -> No
     first = database.session()
     with first.conn.transaction():
         complete(first.conn, worker, job)
-        thread = threading.Thread(target=lambda: done.append(complete(other.conn, worker, job)))
+        thread = threading.Thread(
+            target=lambda: done.append(complete(other.conn, worker, job))
+        )
         thread.start()
         while not database.value(
             "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
@@ -268,7 +277,10 @@ def test_it_is_listed_newest_first_and_found_by_its_keys(database: Database) -> 
     finish(conn, 4)
 
     def ids(**chosen: Any) -> list[int]:
-        return [row["id"] for row in find_ended(conn, JobFilter(**{"state": ALL.state} | chosen))]
+        return [
+            row["id"]
+            for row in find_ended(conn, JobFilter(**{"state": ALL.state} | chosen))
+        ]
 
     assert ids() == [full, *reversed(plain)]
     assert ids(limit=2) == [full, plain[2]]
@@ -290,7 +302,10 @@ def test_show_tells_its_story_without_secrets(database: Database) -> None:
     finish(conn)
     found = show(conn, job) or {}
 
-    assert (found["state"], found["payload"]) == ("completed", {"password": "[redacted]"})
+    assert (found["state"], found["payload"]) == (
+        "completed",
+        {"password": "[redacted]"},
+    )
     assert [(step["what"], step["by"]) for step in found["story"]] == [
         ("enqueued", None),
         ("completed", "worker-1"),
@@ -327,9 +342,9 @@ def test_its_payloads_are_sealed_anew_like_others(database: Database) -> None:
     )
 
     assert database.column(seal, [job], new) == [1]
-    assert database.rows("select payload::text, headers::text from redrive.history") == [
-        (new, '{"$redrive": "salt"}')
-    ]
+    assert database.rows(
+        "select payload::text, headers::text from redrive.history"
+    ) == [(new, '{"$redrive": "salt"}')]
 
 
 # What it costs
@@ -348,11 +363,15 @@ def wal_of_completions(database: Database) -> int:
         jobs = claim(conn, worker, 100)
         start = database.value(lsn)
         complete(conn, worker, *jobs)
-        spent = int(database.value("select pg_current_wal_insert_lsn() - %s::pg_lsn", start))
+        spent = int(
+            database.value("select pg_current_wal_insert_lsn() - %s::pg_lsn", start)
+        )
     return spent
 
 
-def test_the_wal_of_a_kept_job_is_bounded_and_of_any_other_what_it_was(database: Database) -> None:
+def test_the_wal_of_a_kept_job_is_bounded_and_of_any_other_what_it_was(
+    database: Database,
+) -> None:
     """Another queue's history costs a job nothing; its own costs what is kept, and an index."""
     if database.value("show full_page_writes") == "on":
         pytest.skip("full page images would be counted")

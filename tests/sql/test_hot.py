@@ -11,7 +11,14 @@ from typing import Any, LiteralString, Self
 import pytest
 
 from redrive.worker import store
-from redrive.worker.exchange import START, ClaimRequest, Lane, Place, Settlements, exchange
+from redrive.worker.exchange import (
+    START,
+    ClaimRequest,
+    Lane,
+    Place,
+    Settlements,
+    exchange,
+)
 from tests.factories import (
     Claimed,
     claim,
@@ -87,7 +94,10 @@ class Cost:
         return self
 
     def __exit__(self, *_: object) -> None:
-        spent = (after - before for before, after in zip(self._before, self._read(), strict=True))
+        spent = (
+            after - before
+            for before, after in zip(self._before, self._read(), strict=True)
+        )
         self.blocks, self.full_scans, self.index_scans, self.updated, self.hot = spent
         self._session.rows(self._ending)
 
@@ -99,9 +109,13 @@ class Cost:
         return self._session.row(COUNTERS)
 
 
-def cost_of_a_claim(session: Session, worker: int, want: int = 100, place: Place = START) -> Cost:
+def cost_of_a_claim(
+    session: Session, worker: int, want: int = 100, place: Place = START
+) -> Cost:
     with Cost(session) as cost:
-        assert len(claim(session.conn, worker, want, lanes=LANE, places=[place])) == want
+        assert (
+            len(claim(session.conn, worker, want, lanes=LANE, places=[place])) == want
+        )
     return cost
 
 
@@ -116,9 +130,9 @@ def test_no_index_mentions_what_a_settlement_counts(database: Database) -> None:
 
     assert len(definitions) == 6
     for definition in definitions:
-        assert not re.search(r"\b(worker|deliveries|attempt|losses|streak)\b", definition), (
-            definition
-        )
+        assert not re.search(
+            r"\b(worker|deliveries|attempt|losses|streak)\b", definition
+        ), definition
 
 
 def test_a_claim_writes_no_job(database: Database) -> None:
@@ -141,7 +155,9 @@ def claim_and_commit(session: Session, worker: int) -> list[Claimed]:
     return jobs
 
 
-def test_a_retry_is_how_an_update_that_is_not_hot_would_be_seen(database: Database) -> None:
+def test_a_retry_is_how_an_update_that_is_not_hot_would_be_seen(
+    database: Database,
+) -> None:
     make_jobs(database.conn, 100)
     worker, session = make_worker(database.conn), database.session()
     jobs = claim(database.conn, worker, 100)
@@ -189,11 +205,16 @@ def test_a_claim_planned_on_an_empty_table_stays_an_index_scan_at_a_million(
 
     assert (cost.full_scans, cost.index_scans) == (0, 2)
     assert cost.blocks < 1_000, "the whole table has more than 10,000"
-    assert backlog["database"].value("select pg_relation_size('redrive.jobs') / 8192") > 10_000
+    assert (
+        backlog["database"].value("select pg_relation_size('redrive.jobs') / 8192")
+        > 10_000
+    )
 
 
 @on_one_backlog
-def test_a_claim_reads_as_much_at_a_million_as_at_10_thousand(backlog: dict[str, Any]) -> None:
+def test_a_claim_reads_as_much_at_a_million_as_at_10_thousand(
+    backlog: dict[str, Any],
+) -> None:
     small, large = backlog["at 10 thousand"].blocks, backlog["at a million"].blocks
 
     assert large <= 2 * small
@@ -201,7 +222,9 @@ def test_a_claim_reads_as_much_at_a_million_as_at_10_thousand(backlog: dict[str,
 
 
 @on_one_backlog
-def test_the_plan_is_the_same_once_the_table_was_analysed(backlog: dict[str, Any]) -> None:
+def test_the_plan_is_the_same_once_the_table_was_analysed(
+    backlog: dict[str, Any],
+) -> None:
     backlog["database"].rows("analyze redrive.jobs")
     fresh = backlog["database"].session()
 
@@ -212,7 +235,9 @@ def test_the_plan_is_the_same_once_the_table_was_analysed(backlog: dict[str, Any
 
 
 @on_one_backlog
-def test_completing_and_settling_read_only_their_own_jobs(backlog: dict[str, Any]) -> None:
+def test_completing_and_settling_read_only_their_own_jobs(
+    backlog: dict[str, Any],
+) -> None:
     session, worker = backlog["session"], backlog["worker"]
     with Cost(session) as cost:
         jobs = claim(session.conn, worker, 20, lanes=LANE)
@@ -225,11 +250,16 @@ def test_completing_and_settling_read_only_their_own_jobs(backlog: dict[str, Any
 
 
 @on_one_backlog
-def test_recovery_reads_what_it_moves_and_not_the_table(backlog: dict[str, Any]) -> None:
+def test_recovery_reads_what_it_moves_and_not_the_table(
+    backlog: dict[str, Any],
+) -> None:
     """C1: rescue and retire scanned all jobs, and ran into their timeout beside a large table."""
     session, conn = backlog["session"], backlog["database"].conn
     costs: list[Cost] = []
-    for give_back in (rescue_all, lambda session, worker: store.retire(session.conn, worker)):
+    for give_back in (
+        rescue_all,
+        lambda session, worker: store.retire(session.conn, worker),
+    ):
         worker = make_worker(conn, "lost")
         assert len(claim(conn, worker, 20, lanes=LANE)) == 20
         silence(conn, worker)
@@ -274,7 +304,9 @@ def test_a_snapshot_of_the_figures_reads_as_much_at_150_thousand_as_at_30_thousa
         session.rows("select redrive.stats_v1('0')")  # planning reads too
         with Cost(session) as cost:
             session.rows("select redrive.stats_v1('0')")
-        scans = "select pg_stat_get_xact_numscans(name) from unnest(%s::regclass[]) name"
+        scans = (
+            "select pg_stat_get_xact_numscans(name) from unnest(%s::regclass[]) name"
+        )
         assert session.column(scans, ["redrive.jobs", "redrive.dead_letters"]) == [0, 0]
         costs.append(cost.blocks)
 
@@ -296,7 +328,9 @@ def test_a_snapshot_reads_no_job_that_vacuum_has_seen(database: Database) -> Non
     assert cost.blocks < 1_000
 
 
-def test_without_its_guards_the_same_claim_reads_the_whole_table(server: Server) -> None:
+def test_without_its_guards_the_same_claim_reads_the_whole_table(
+    server: Server,
+) -> None:
     """So that the tests above can fail: this is what they would see."""
     with server.database() as database:
         for guard in ("enable_seqscan", "enable_bitmapscan", "plan_cache_mode"):
@@ -316,7 +350,11 @@ def test_a_floor_spares_a_claim_the_dead_rows_behind_it(database: Database) -> N
     """An open snapshot keeps 200,000 finished jobs in table and index; only a scan from below meets
     them.
     """
-    worker, session, holder = make_worker(database.conn), database.session(), database.session()
+    worker, session, holder = (
+        make_worker(database.conn),
+        database.session(),
+        database.session(),
+    )
     fill(database.conn, 1, 201_000)
     holder.rows("begin isolation level repeatable read")
     holder.rows("select count(*) from redrive.jobs")
@@ -367,7 +405,9 @@ def dead_claims(database: Database, worker: int, count: int = 20_000) -> None:
     database.rows("delete from redrive.claims")
 
 
-def test_c34_no_scan_meets_the_dead_claims_behind_the_live_ones(database: Database) -> None:
+def test_c34_no_scan_meets_the_dead_claims_behind_the_live_ones(
+    database: Database,
+) -> None:
     """C34: first claim, retire and rescue read all of them: 0.2 to 0.7 s for a million."""
     conn, session = database.conn, database.session()
     busy, fresh = make_worker(conn, ttl=3600), make_worker(conn, ttl=3600)
@@ -381,7 +421,9 @@ def test_c34_no_scan_meets_the_dead_claims_behind_the_live_ones(database: Databa
         with Cost(session) as retired:
             assert store.retire(session.conn, busy).released == 10
         with Cost(session) as rescued:
-            session.rows("update redrive.workers set lost_at = now() where id = %s", busy)
+            session.rows(
+                "update redrive.workers set lost_at = now() where id = %s", busy
+            )
             assert store.rescue(session.conn, 3600, 100).jobs == 10
         return [cost.blocks for cost in (swept, retired, rescued)]
 
@@ -404,7 +446,9 @@ def test_c34_a_claim_on_its_way_is_not_left_behind(database: Database) -> None:
     database.rows("select setval('redrive.claims_id_seq', 1000000)")
     store.advance_floors(conn)
     late.rows("commit")
-    assert database.value("select claims_from from redrive.workers") == 0, "it was passed over"
+    assert database.value("select claims_from from redrive.workers") == 0, (
+        "it was passed over"
+    )
 
     store.advance_floors(conn)
     first = database.value("select id from redrive.claims")
@@ -412,7 +456,9 @@ def test_c34_a_claim_on_its_way_is_not_left_behind(database: Database) -> None:
     store.rescue(conn, 3600, 100)
     assert database.value("select claims_from from redrive.epoch") == first
     assert store.retire(conn, worker).released == 1
-    assert database.value("select deliveries from redrive.jobs where id = %s", job.id) == 1
+    assert (
+        database.value("select deliveries from redrive.jobs where id = %s", job.id) == 1
+    )
 
 
 def test_c34_a_sequence_that_was_set_back_hides_no_claim(database: Database) -> None:
@@ -443,7 +489,11 @@ def test_c34_floors_stay_where_they_are_for_an_old_snapshot(database: Database) 
 
 def test_a_producer_walks_no_dead_rows_of_a_hot_key(database: Database) -> None:
     """C15: with a snapshot open each enqueue read all that had ended of its key: 3.4 to 14.8 ms."""
-    worker, session, holder = make_worker(database.conn), database.session(), database.session()
+    worker, session, holder = (
+        make_worker(database.conn),
+        database.session(),
+        database.session(),
+    )
     make_job(database.conn, ordering_key="k")
     holder.rows("begin isolation level repeatable read")
     holder.rows("select count(*) from redrive.jobs")
@@ -492,14 +542,18 @@ def test_the_wal_of_a_job_is_bounded(database: Database) -> None:
             spent = dict.fromkeys(spent, 0)
         start = database.value(lsn)
         conn.execute(insert)
-        spent["enqueue"] += database.value("select pg_current_wal_insert_lsn() - %s::pg_lsn", start)
+        spent["enqueue"] += database.value(
+            "select pg_current_wal_insert_lsn() - %s::pg_lsn", start
+        )
         for _ in range(10):
             start = database.value(lsn)
             jobs = claim(conn, worker, 100, lanes=LANE)
             claimed = database.value(lsn)
             assert len(jobs) == 100
             complete(conn, worker, *jobs)
-            spent["claim"] += database.value("select %s::pg_lsn - %s::pg_lsn", claimed, start)
+            spent["claim"] += database.value(
+                "select %s::pg_lsn - %s::pg_lsn", claimed, start
+            )
             spent["complete"] += database.value(
                 "select pg_current_wal_insert_lsn() - %s::pg_lsn", claimed
             )

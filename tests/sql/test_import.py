@@ -26,12 +26,18 @@ LETTER: dict[str, Any] = {
     "died_at": "2026-03-02T12:00Z",
     "created_at": "2026-03-01T12:00Z",
 }
-IMPORT: LiteralString = "select n, id from redrive.import_v1(%s, %s::jsonb, 'ada', 'we move')"
+IMPORT: LiteralString = (
+    "select n, id from redrive.import_v1(%s, %s::jsonb, 'ada', 'we move')"
+)
 
 
-def take(session: Session, *letters: dict[str, Any], source: str = "sqs") -> list[tuple[Any, ...]]:
+def take(
+    session: Session, *letters: dict[str, Any], source: str = "sqs"
+) -> list[tuple[Any, ...]]:
     """Import letters that are LETTER but for what is given. Returns n and id of the new ones."""
-    return session.rows(IMPORT, source, json.dumps([LETTER | letter for letter in letters]))
+    return session.rows(
+        IMPORT, source, json.dumps([LETTER | letter for letter in letters])
+    )
 
 
 def test_what_comes_in_is_a_dead_letter_like_any_other(database: Database):
@@ -42,10 +48,21 @@ def test_what_comes_in_is_a_dead_letter_like_any_other(database: Database):
         " deliveries, payload, tenant, idempotency_key, died_at > created_at,"
         " first_failed_at = died_at from redrive.dead_letters"
     ) == (
-        *(job, 0, "open", "mail", "mail.send", "attempts_exhausted", "other", "ValueError"),
+        *(
+            job,
+            0,
+            "open",
+            "mail",
+            "mail.send",
+            "attempts_exhausted",
+            "other",
+            "ValueError",
+        ),
         *("no such customer", 5, 5, {"to": 17}, "acme", "k", True, True),
     )
-    assert database.value("select redrive.enqueue('next')") > job  # its id is nobody else's
+    assert (
+        database.value("select redrive.enqueue('next')") > job
+    )  # its id is nobody else's
 
 
 def test_none_comes_in_twice_from_its_source(database: Database):
@@ -58,7 +75,9 @@ def test_none_comes_in_twice_from_its_source(database: Database):
     assert [n for n, _ in again] == [3]
     assert len(other) == 1
     assert database.value("select count(*) from redrive.dead_letters") == 4
-    assert database.rows("select n, detail ->> 'source' from redrive.audit order by id") == [
+    assert database.rows(
+        "select n, detail ->> 'source' from redrive.audit order by id"
+    ) == [
         (2, "sqs"),
         (1, "sqs"),
         (1, "sidekiq"),
@@ -78,7 +97,10 @@ def test_one_that_is_bad_keeps_all_out(database: Database):
         ({"category": None}, "category: must be one of a failure"),
         ({"fingerprint": None}, "error_class: give it, message and fingerprint"),
         ({"attempts": 0}, "attempts: must lie between 1 and 100000"),
-        ({"died_at": "1999-01-01"}, "died_at: must lie between the years 2000 and 9999"),
+        (
+            {"died_at": "1999-01-01"},
+            "died_at: must lie between the years 2000 and 9999",
+        ),
         (
             {"created_at": "2026-03-03"},
             "created_at: must lie between the year 2000 and died_at",
@@ -123,16 +145,28 @@ def test_they_raise_the_depth_and_are_no_growth(database: Database):
         " select minute - interval '1 minute', queue, 0 from redrive.samples"
     )
 
-    assert database.value("select dead from redrive.depths_v1() where queue = 'mail'") == 31
     assert (
-        database.value("select added from redrive.added_per_minute_v1() where queue = 'mail'") == 1
+        database.value("select dead from redrive.depths_v1() where queue = 'mail'")
+        == 31
+    )
+    assert (
+        database.value(
+            "select added from redrive.added_per_minute_v1() where queue = 'mail'"
+        )
+        == 1
     )
     figures = {family.name: family.samples for family in of_the_database(database.url)}
     told = {
-        name: sum(sample.value for sample in figures[name] if sample.labels["queue"] == "mail")
+        name: sum(
+            sample.value for sample in figures[name] if sample.labels["queue"] == "mail"
+        )
         for name in ("redrive_dlq_added", "redrive_dlq_depth", "redrive_dlq_imported")
     }
-    assert told == {"redrive_dlq_added": 1, "redrive_dlq_depth": 31, "redrive_dlq_imported": 30}
+    assert told == {
+        "redrive_dlq_added": 1,
+        "redrive_dlq_depth": 31,
+        "redrive_dlq_imported": 30,
+    }
 
 
 def test_the_age_of_the_oldest_is_that_of_its_death(database: Database):
@@ -148,9 +182,7 @@ def test_the_age_of_the_oldest_is_that_of_its_death(database: Database):
 def test_a_group_begins_with_the_first_death_and_ends_with_the_last(database: Database):
     days = ("2026-03-05", "2026-03-02", "2026-03-09")
     take(database, *({"source_id": d, "died_at": f"{d}T12:00Z"} for d in days))
-    seen: LiteralString = (
-        "select total, open, first_seen::date::text, last_seen::date::text from redrive.grouped"
-    )
+    seen: LiteralString = "select total, open, first_seen::date::text, last_seen::date::text from redrive.grouped"
     unfolded = database.row(seen)
     database.rows("select redrive.fold_groups_v2()")
 
@@ -176,7 +208,9 @@ def test_without_instants_it_died_now(database: Database):
 
 def test_of_a_fair_queue_it_has_the_lane_of_its_tenant(database: Database):
     database.rows("select redrive.set_lanes_v1('mail', 8, 'ada', 'why')")
-    enqueued = database.value("select redrive.enqueue('a', queue => 'mail', tenant => 'acme')")
+    enqueued = database.value(
+        "select redrive.enqueue('a', queue => 'mail', tenant => 'acme')"
+    )
     take(database, {"tenant": "acme"}, {"source_id": "m-2"})
 
     lanes = database.column("select lane from redrive.dead_letters order by id")
@@ -196,10 +230,14 @@ def test_of_a_queue_that_is_not_fair_it_has_no_lane(database: Database):
 
 def test_an_encrypted_payload_comes_in_once(database: Database):
     """As when it is enqueued: nobody gets another's by bringing its ciphertext again."""
-    salt = database.value("select '2.' || extract(epoch from clock_timestamp())::bigint || '.x.y'")
+    salt = database.value(
+        "select '2.' || extract(epoch from clock_timestamp())::bigint || '.x.y'"
+    )
     sealed = {"headers": {"$redrive": salt}}
     take(database, sealed)
-    with pytest.raises(psycopg.Error, match="this encrypted payload was enqueued before"):
+    with pytest.raises(
+        psycopg.Error, match="this encrypted payload was enqueued before"
+    ):
         take(database, {"source_id": "m-2"} | sealed)
 
     assert take(database, sealed) == [], "one that is known is not looked at"
@@ -229,7 +267,9 @@ def test_a_record_of_a_failure_comes_once_and_for_imports_alone(database: Databa
     for message in ("no such customer: 17", "another"):
         record = json.dumps({"message": message, "detail": {"stack": []}})
         database.rows(
-            "select redrive.import_failures_v1(%s::bigint[], %s::jsonb[])", [job, own], [record] * 2
+            "select redrive.import_failures_v1(%s::bigint[], %s::jsonb[])",
+            [job, own],
+            [record] * 2,
         )
 
     assert failures == [own]
@@ -238,7 +278,9 @@ def test_a_record_of_a_failure_comes_once_and_for_imports_alone(database: Databa
         " = '2026-03-02T12:00Z' from redrive.failures where job = %s",
         job,
     ) == [(job, 5, 5, "sqs", "ValueError", "no such customer: 17", {"stack": []}, True)]
-    assert database.value("select count(*) from redrive.failures where job = %s", own) == 1
+    assert (
+        database.value("select count(*) from redrive.failures where job = %s", own) == 1
+    )
 
 
 def test_what_came_in_is_remembered_while_anything_is_left_and_as_long_as_keys(
@@ -249,18 +291,26 @@ def test_what_came_in_is_remembered_while_anything_is_left_and_as_long_as_keys(
         "select * from redrive.redrive_v1(%s::bigint[], null, null, 0, 9)", ids[3:]
     )
     purged = [*ids[:2], ids[3]]
-    database.rows("select redrive.purge_v1(%s::bigint[], '{0,0,0}', '{open,redriven}')", purged)
     database.rows(
-        "update redrive.imports set at = at - interval '31 days' where job = any (%s)", ids[1:]
+        "select redrive.purge_v1(%s::bigint[], '{0,0,0}', '{open,redriven}')", purged
+    )
+    database.rows(
+        "update redrive.imports set at = at - interval '31 days' where job = any (%s)",
+        ids[1:],
     )
     while database.value("select more from redrive.forget_v1(1)"):
         pass
 
     assert back == [(ids[3], None)], "it is a job now"
-    assert database.column("select job from redrive.imports order by job") == [ids[0], *ids[2:]]
+    assert database.column("select job from redrive.imports order by job") == [
+        ids[0],
+        *ids[2:],
+    ]
 
 
-def test_two_imports_of_one_source_wait_for_each_other_and_bring_none_twice(database: Database):
+def test_two_imports_of_one_source_wait_for_each_other_and_bring_none_twice(
+    database: Database,
+):
     first, second = database.session(), database.session()
     first.rows("begin")
     take(first, {"source_id": "b"}, {"source_id": "a"})

@@ -8,7 +8,15 @@ import pytest
 from psycopg import IsolationLevel, errors
 
 from redrive.enqueue import enqueue_reporting
-from tests.factories import bury, claim, complete, make_campaign, make_job, make_worker, redrive
+from tests.factories import (
+    bury,
+    claim,
+    complete,
+    make_campaign,
+    make_job,
+    make_worker,
+    redrive,
+)
 from tests.postgres import Database
 
 pytestmark = pytest.mark.every_version
@@ -65,7 +73,9 @@ class Key:
             assert redrive(self.conn, [self.dead]) == {self.dead: None}
             self.dead = None
         elif name == "forget":
-            self.conn.execute("delete from redrive.completions where key = %s", (self.key,))
+            self.conn.execute(
+                "delete from redrive.completions where key = %s", (self.key,)
+            )
         else:
             (job,) = claim(self.conn, self.worker)
             if name == "complete":
@@ -84,7 +94,9 @@ class Key:
 
     def clear(self) -> None:
         """Leave nothing to the next case."""
-        self.conn.execute("delete from redrive.jobs where idempotency_key = %s", (self.key,))
+        self.conn.execute(
+            "delete from redrive.jobs where idempotency_key = %s", (self.key,)
+        )
 
 
 def told_to_retry(caller: Connection, key: Key, case: Case, act: Any) -> bool:
@@ -107,7 +119,9 @@ def caller(database: Database) -> Connection:
     return database.connect()
 
 
-@pytest.mark.parametrize("level", list(IsolationLevel)[1:], ids=lambda level: level.name)
+@pytest.mark.parametrize(
+    "level", list(IsolationLevel)[1:], ids=lambda level: level.name
+)
 def test_a_key_never_runs_twice_whatever_ended_after_the_callers_snapshot(
     database: Database, caller: Connection, level: IsolationLevel
 ) -> None:
@@ -121,7 +135,9 @@ def test_a_key_never_runs_twice_whatever_ended_after_the_callers_snapshot(
             found = enqueue_reporting(conn, KIND, idempotency_key=key.key)
             assert not (found.created and known), case
             # what was forgotten since may still be known to the caller
-            assert found.created or found.outcome in known or "forget" in case.after, case
+            assert found.created or found.outcome in known or "forget" in case.after, (
+                case
+            )
 
         if told_to_retry(caller, key, case, act):
             assert level is not IsolationLevel.READ_COMMITTED, case
@@ -130,7 +146,9 @@ def test_a_key_never_runs_twice_whatever_ended_after_the_callers_snapshot(
         key.clear()
 
 
-@pytest.mark.parametrize("level", list(IsolationLevel)[1:], ids=lambda level: level.name)
+@pytest.mark.parametrize(
+    "level", list(IsolationLevel)[1:], ids=lambda level: level.name
+)
 def test_a_redrive_never_runs_a_key_twice_whatever_ended_after_its_snapshot(
     database: Database, caller: Connection, level: IsolationLevel
 ) -> None:

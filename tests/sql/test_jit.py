@@ -67,7 +67,9 @@ def test_jit_compiles_no_statement_of_enqueue(
     assert server.compiled() == []
 
 
-def test_jit_compiles_no_statement_of_a_batch(producer: Connection, server: Server) -> None:
+def test_jit_compiles_no_statement_of_a_batch(
+    producer: Connection, server: Server
+) -> None:
     """C32: neither of the batch itself nor of its jobs."""
     with open_batch(producer, on_end={"kind": "report"}) as batch:
         enqueue(producer, "a.b", batch=batch)

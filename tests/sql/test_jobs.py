@@ -56,7 +56,8 @@ def in_each_state(database: Database) -> dict[str, int]:
     make_job(conn, "a.b", ordering_key="k")
     blocked = make_job(conn, "a.b", ordering_key="k")
     database.rows(
-        "update redrive.jobs set run_at = now() + interval '1 h' where id = %s", scheduled
+        "update redrive.jobs set run_at = now() + interval '1 h' where id = %s",
+        scheduled,
     )
     assert (first.id, second.id) == (running, retrying)
     return {
@@ -68,14 +69,18 @@ def in_each_state(database: Database) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("state", ["running", "retrying", "ready", "scheduled", "blocked"])
+@pytest.mark.parametrize(
+    "state", ["running", "retrying", "ready", "scheduled", "blocked"]
+)
 def test_a_job_is_listed_in_its_state(database: Database, state: str) -> None:
     """U1."""
     jobs = in_each_state(database)
 
     found = {row["id"]: row["state"] for row in find(database.conn, JobFilter())}
     assert len(found) == 6
-    assert {name: found[job] for name, job in jobs.items()} == {name: name for name in jobs}
+    assert {name: found[job] for name, job in jobs.items()} == {
+        name: name for name in jobs
+    }
     assert jobs[state] in ids(database.conn, JobFilter(state=[state]))
     named = find(database.conn, JobFilter(ids=list(jobs.values()), state=[state]))
     assert [row["id"] for row in named] == [jobs[state]]
@@ -85,7 +90,9 @@ def test_a_job_is_listed_in_its_state(database: Database, state: str) -> None:
 @pytest.mark.parametrize(
     "states", [None, ["ready"], ["running"], ["blocked"], ["scheduled", "retrying"]]
 )
-def test_a_page_costs_the_same_at_any_size(database: Database, states: list[str] | None) -> None:
+def test_a_page_costs_the_same_at_any_size(
+    database: Database, states: list[str] | None
+) -> None:
     """U1: exact, in blocks."""
     conn = database.conn
     costs: list[int] = []
@@ -135,7 +142,12 @@ def test_pages_follow_each_other_without_a_gap(database: Database) -> None:
 
 def test_every_filter_of_jobs_narrows(database: Database) -> None:
     jobs = in_each_state(database)
-    nothing = {"ids": [10**9], "group": "nothing", "since": "2999-01-01", "until": "2000-01-01"}
+    nothing = {
+        "ids": [10**9],
+        "group": "nothing",
+        "since": "2999-01-01",
+        "until": "2000-01-01",
+    }
     for name in JobFilter.criteria().keys() - {"limit", "state"}:
         chosen = JobFilter(**{name: nothing.get(name, ["nothing"])})
         assert ids(database.conn, chosen) == [], name
@@ -144,7 +156,9 @@ def test_every_filter_of_jobs_narrows(database: Database) -> None:
     ]
 
 
-def test_what_waits_is_cancelled_at_once_and_what_runs_is_asked(database: Database) -> None:
+def test_what_waits_is_cancelled_at_once_and_what_runs_is_asked(
+    database: Database,
+) -> None:
     """U1."""
     conn = database.conn
     jobs = in_each_state(database)
@@ -152,7 +166,9 @@ def test_what_waits_is_cancelled_at_once_and_what_runs_is_asked(database: Databa
 
     found = cancel(conn, *jobs.values(), 10**9)
 
-    assert found == {job: "asked" if s == "running" else "cancelled" for s, job in jobs.items()}
+    assert found == {
+        job: "asked" if s == "running" else "cancelled" for s, job in jobs.items()
+    }
     assert totals(conn)["cancelled"] == 4
     left = depths(conn)["default"]
     assert (left.running, left.scheduled + left.ready + left.retrying) == (1, 1)
@@ -162,7 +178,9 @@ def test_what_waits_is_cancelled_at_once_and_what_runs_is_asked(database: Databa
     assert audit(database)[-1][2]["asked"] == [jobs["running"]]
 
 
-def test_the_next_of_a_key_runs_when_the_one_before_it_is_cancelled(database: Database) -> None:
+def test_the_next_of_a_key_runs_when_the_one_before_it_is_cancelled(
+    database: Database,
+) -> None:
     conn = database.conn
     first, second, third = (make_job(conn, "a.b", ordering_key="k") for _ in range(3))
 
@@ -223,7 +241,9 @@ def test_a_job_that_succeeds_before_it_heeds_has_succeeded(database: Database) -
 
 
 @pytest.mark.parametrize("ending", ["retry", "lost"])
-def test_a_job_that_comes_back_is_cancelled_then(database: Database, ending: str) -> None:
+def test_a_job_that_comes_back_is_cancelled_then(
+    database: Database, ending: str
+) -> None:
     """U1: its handler failed, or its worker was killed, before it heard."""
     conn = database.conn
     job, worker = make_job(conn, "a.b"), make_worker(conn, ttl=30.0)
@@ -242,7 +262,9 @@ def test_a_job_that_comes_back_is_cancelled_then(database: Database, ending: str
     assert totals(conn)["cancelled"] == 1
 
 
-def test_the_next_life_of_a_job_is_not_cancelled_for_the_one_before(database: Database) -> None:
+def test_the_next_life_of_a_job_is_not_cancelled_for_the_one_before(
+    database: Database,
+) -> None:
     conn = database.conn
     job, worker = make_job(conn, "a.b"), make_worker(conn)
     claimed = claim_one(conn, worker)
@@ -297,7 +319,9 @@ def test_a_claim_that_came_first_is_seen(database: Database) -> None:
             " '{0}', true, 10)",
             (worker,),
         )
-        thread = threading.Thread(target=lambda: found.update(cancel(canceller.conn, job)))
+        thread = threading.Thread(
+            target=lambda: found.update(cancel(canceller.conn, job))
+        )
         thread.start()
         while not database.value(
             "select exists (select from pg_stat_activity where wait_event_type = 'Lock'"
@@ -314,12 +338,18 @@ def test_what_waits_for_its_time_runs_now(database: Database) -> None:
     conn = database.conn
     jobs = in_each_state(database)
 
-    due = control.run_now(conn, list(jobs.values()), why="the bank is back", actor="ada")
+    due = control.run_now(
+        conn, list(jobs.values()), why="the bank is back", actor="ada"
+    )
 
     assert due == 2
     ready = ids(conn, JobFilter(state=["ready"]))
     assert {jobs["scheduled"], jobs["retrying"], jobs["ready"]} <= set(ready)
-    assert audit(database)[-1] == ("run now", 2, {"ids": [jobs["retrying"], jobs["scheduled"]]})
+    assert audit(database)[-1] == (
+        "run now",
+        2,
+        {"ids": [jobs["retrying"], jobs["scheduled"]]},
+    )
     assert {job.id for job in claim(conn, make_worker(conn))} >= {
         jobs["scheduled"],
         jobs["retrying"],
@@ -327,7 +357,9 @@ def test_what_waits_for_its_time_runs_now(database: Database) -> None:
 
 
 def reopen(conn: Connection, jobs: Sequence[int]) -> list[int]:
-    rows = conn.execute("select redrive.reopen_v1(%s::bigint[], 'ada', 'after all')", (list(jobs),))
+    rows = conn.execute(
+        "select redrive.reopen_v1(%s::bigint[], 'ada', 'after all')", (list(jobs),)
+    )
     return [job for (job,) in rows]
 
 

@@ -61,7 +61,9 @@ FILTERS = (
 )
 
 
-def test_each_dead_letter_is_on_one_page(letters: Database, monkeypatch: pytest.MonkeyPatch):
+def test_each_dead_letter_is_on_one_page(
+    letters: Database, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(pages, "FIRST_LOOKS", 3)
 
     for chosen in FILTERS:

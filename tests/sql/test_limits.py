@@ -38,22 +38,34 @@ INSERT = "insert into redrive.jobs (kind, payload) select %s, %s::jsonb from gen
 
 
 def set_limit(
-    conn: Connection, name: str, concurrency: int | None = None, rate: float | None = None
+    conn: Connection,
+    name: str,
+    concurrency: int | None = None,
+    rate: float | None = None,
 ) -> Any:
     row = conn.execute(
-        "select redrive.set_limit_v1(%s, %s, %s, 'ada', 'why')", (name, concurrency, rate)
+        "select redrive.set_limit_v1(%s, %s, %s, 'ada', 'why')",
+        (name, concurrency, rate),
     ).fetchone()
     return row and row[0]
 
 
 def slots(database: Database) -> dict[str, int]:
     """How many slots of each name are taken."""
-    return dict(database.rows("select name, count(*)::int from redrive.limit_slots group by name"))
+    return dict(
+        database.rows(
+            "select name, count(*)::int from redrive.limit_slots group by name"
+        )
+    )
 
 
 def waits(database: Database) -> dict[str, int]:
     """How many wait behind each name."""
-    return dict(database.rows("select name, count(*)::int from redrive.limit_waits group by name"))
+    return dict(
+        database.rows(
+            "select name, count(*)::int from redrive.limit_waits group by name"
+        )
+    )
 
 
 def sound(database: Database) -> bool:
@@ -129,7 +141,9 @@ def test_a_key_of_the_payload_has_its_own_slots(database: Database) -> None:
         ("flat", "flat"),
     ],
 )
-def test_a_name_is_made_from_the_job(database: Database, template: str, name: str) -> None:
+def test_a_name_is_made_from_the_job(
+    database: Database, template: str, name: str
+) -> None:
     """U15."""
     make_limited_worker(database.conn, template)
     make_job(database.conn, "a.b", {"n": 5}, queue="mail", tenant="acme")
@@ -148,7 +162,9 @@ def test_a_long_key_is_told_apart_by_its_hash(database: Database) -> None:
     assert all(len(name) <= 255 for name in names)
 
 
-def test_jobs_from_before_the_limit_count_when_they_are_claimed(database: Database) -> None:
+def test_jobs_from_before_the_limit_count_when_they_are_claimed(
+    database: Database,
+) -> None:
     """U15: enqueued before their handler said it."""
     conn = database.conn
     for _ in range(3):
@@ -173,7 +189,9 @@ def test_of_two_limits_a_job_needs_both(database: Database) -> None:
 
     assert ids(running) == [jobs[0], jobs[3], jobs[4]]
     assert waits(database) == {"c:1": 2, "all": 1}
-    complete(conn, worker, running[0])  # one of `all` and one of c:1 are free: one of each is woken
+    complete(
+        conn, worker, running[0]
+    )  # one of `all` and one of c:1 are free: one of each is woken
     assert slots(database) == {"all": 2, "c:2": 1, "c:3": 1}
     again = claim(conn, worker)
     assert len(again) == 1
@@ -185,7 +203,9 @@ def test_of_two_limits_a_job_needs_both(database: Database) -> None:
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
-def test_eight_claimers_at_once_exceed_no_limit_at_any_instant(database: Database) -> None:
+def test_eight_claimers_at_once_exceed_no_limit_at_any_instant(
+    database: Database,
+) -> None:
     """U15: seen by a trigger that counts at every commit, and by the claims themselves."""
     conn = database.conn
     make_limited_worker(conn, "emails", "c:{c}")
@@ -216,7 +236,10 @@ def test_eight_claimers_at_once_exceed_no_limit_at_any_instant(database: Databas
         lanes = lanes_of(session)
         request = ClaimRequest(worker, lanes, [START] * len(lanes), 4)
         while len(ran) < 200 and time.monotonic() < ended_at + 60:
-            jobs = [Claimed(*row) for row in exchange(session, Settlements(), request).rows()]
+            jobs = [
+                Claimed(*row)
+                for row in exchange(session, Settlements(), request).rows()
+            ]
             with lock:
                 assert holds.isdisjoint(ids(jobs))
                 holds.update(ids(jobs))
@@ -241,10 +264,15 @@ def test_eight_claimers_at_once_exceed_no_limit_at_any_instant(database: Databas
     assert slots(database) == {}
 
 
-def test_what_a_lost_worker_held_counts_until_it_is_taken_back(database: Database) -> None:
+def test_what_a_lost_worker_held_counts_until_it_is_taken_back(
+    database: Database,
+) -> None:
     """U15: a slot goes with the claim, no sooner: the job may run still."""
     conn = database.conn
-    lost, other = make_limited_worker(conn, "emails"), make_limited_worker(conn, "emails")
+    lost, other = (
+        make_limited_worker(conn, "emails"),
+        make_limited_worker(conn, "emails"),
+    )
     set_limit(conn, "emails", 1)
     first, second = make_job(conn, "a.b"), make_job(conn, "a.b")
     held = claim_one(conn, lost)
@@ -263,7 +291,10 @@ def test_what_a_lost_worker_held_counts_until_it_is_taken_back(database: Databas
 def test_a_worker_that_retires_gives_its_slots_back(database: Database) -> None:
     """U15."""
     conn = database.conn
-    leaves, other = make_limited_worker(conn, "emails"), make_limited_worker(conn, "emails")
+    leaves, other = (
+        make_limited_worker(conn, "emails"),
+        make_limited_worker(conn, "emails"),
+    )
     set_limit(conn, "emails", 1)
     make_job(conn, "a.b")
     make_job(conn, "a.b")
@@ -278,7 +309,10 @@ def test_a_worker_that_retires_gives_its_slots_back(database: Database) -> None:
 def test_a_settlement_that_is_fenced_off_frees_no_slot(database: Database) -> None:
     """U15: of a job that somebody else runs by now."""
     conn = database.conn
-    lost, other = make_limited_worker(conn, "emails"), make_limited_worker(conn, "emails")
+    lost, other = (
+        make_limited_worker(conn, "emails"),
+        make_limited_worker(conn, "emails"),
+    )
     set_limit(conn, "emails", 1)
     make_job(conn, "a.b")
     held = claim_one(conn, lost)
@@ -291,7 +325,9 @@ def test_a_settlement_that_is_fenced_off_frees_no_slot(database: Database) -> No
     assert slots(database) == {"emails": 1}
 
 
-def test_lowering_a_limit_holds_for_what_begins_and_raising_it_wakes(database: Database) -> None:
+def test_lowering_a_limit_holds_for_what_begins_and_raising_it_wakes(
+    database: Database,
+) -> None:
     """U15."""
     conn = database.conn
     worker = make_limited_worker(conn, "emails")
@@ -342,7 +378,9 @@ def test_what_runs_when_a_limit_is_set_counts(database: Database) -> None:
     assert len(claim(conn, worker)) == 1
 
 
-def test_a_job_behind_its_key_and_a_limit_waits_for_both_in_order(database: Database) -> None:
+def test_a_job_behind_its_key_and_a_limit_waits_for_both_in_order(
+    database: Database,
+) -> None:
     """U15: the head of a key that waits for room does not let the second pass, and nobody wakes it
     for nothing.
     """
@@ -390,10 +428,14 @@ def test_a_job_that_waits_can_be_cancelled_and_not_pushed_past_its_limit(
     waiting = make_job(conn, "a.b")
     running = claim_one(conn, worker)
     assert (
-        database.rows("select redrive.run_now_v1(array[%s::bigint], 'ada', 'why')", waiting) == []
+        database.rows(
+            "select redrive.run_now_v1(array[%s::bigint], 'ada', 'why')", waiting
+        )
+        == []
     )
     assert database.rows(
-        "select outcome from redrive.cancel_v1(array[%s::bigint], 'ada', 'why')", waiting
+        "select outcome from redrive.cancel_v1(array[%s::bigint], 'ada', 'why')",
+        waiting,
     ) == [("cancelled",)]
 
     assert waits(database) == {}
@@ -468,7 +510,9 @@ def test_who_enqueues_and_does_not_commit_keeps_nobody_waiting_behind_the_same_n
     assert len(claim(conn, worker)) == 2
 
 
-def test_a_slot_that_is_counted_while_its_job_ends_is_given_back(database: Database) -> None:
+def test_a_slot_that_is_counted_while_its_job_ends_is_given_back(
+    database: Database,
+) -> None:
     """It was kept for as long as any other job of that claim ran."""
     conn = database.conn
     worker = make_limited_worker(conn, "emails")
@@ -486,7 +530,10 @@ def test_a_slot_that_is_counted_while_its_job_ends_is_given_back(database: Datab
 
     assert store.tend_limits(conn) == 1
     assert claim_one(conn, worker).id == late
-    assert database.column("select job from redrive.limit_slots order by 1") == [running.id, late]
+    assert database.column("select job from redrive.limit_slots order by 1") == [
+        running.id,
+        late,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -512,7 +559,9 @@ def test_one_that_was_enqueued_twice_has_no_place_in_the_line(
     assert waits(database) == {"emails": 1}
 
 
-def test_a_redrive_that_came_too_late_leaves_no_place_in_the_line(database: Database) -> None:
+def test_a_redrive_that_came_too_late_leaves_no_place_in_the_line(
+    database: Database,
+) -> None:
     """Its key succeeded while it waited for the job that had it."""
     conn = database.conn
     worker = make_limited_worker(conn, "emails")
@@ -562,7 +611,9 @@ def test_the_head_of_a_key_keeps_its_place_in_line_when_the_next_is_cancelled(
     running = claim_one(conn, worker)
     head, after = (make_job(conn, "a.b", ordering_key="k") for _ in range(2))
     free = [make_job(conn, "free", ordering_key="l") for _ in range(2)]
-    database.rows("select redrive.cancel_v1(%s::bigint[], 'ada', 'why')", [after, free[0]])
+    database.rows(
+        "select redrive.cancel_v1(%s::bigint[], 'ada', 'why')", [after, free[0]]
+    )
     assert sound(database)
     assert claim_one(conn, worker).id == free[1], "it waits behind no limit"
     complete(conn, worker, running)
@@ -571,17 +622,23 @@ def test_the_head_of_a_key_keeps_its_place_in_line_when_the_next_is_cancelled(
 
 
 @pytest.mark.parametrize("by", ["a rate that was raised", "a clock that went back"])
-def test_a_rate_holds_nobody_up_for_longer_than_it_says(database: Database, by: str) -> None:
+def test_a_rate_holds_nobody_up_for_longer_than_it_says(
+    database: Database, by: str
+) -> None:
     """What had begun before was due in an hour at an even pace, and until then nothing began."""
     conn = database.conn
     worker = make_limited_worker(conn, "emails")
-    set_limit(conn, "emails", rate=100.0 if by == "a clock that went back" else 1 / 3600)
+    set_limit(
+        conn, "emails", rate=100.0 if by == "a clock that went back" else 1 / 3600
+    )
     for _ in range(3):
         make_job(conn, "a.b")
     complete(conn, worker, claim_one(conn, worker))
     database.rows("insert into redrive.limit_keys values ('other', 'infinity')")
     if by == "a clock that went back":
-        database.rows("update redrive.limit_keys set next_at = now() + '1 h' where name = 'emails'")
+        database.rows(
+            "update redrive.limit_keys set next_at = now() + '1 h' where name = 'emails'"
+        )
     set_limit(conn, "emails", rate=100.0)
     claimed: list[Claimed] = []
     end = time.monotonic() + 60
@@ -602,7 +659,8 @@ def test_a_paused_queue_holds_nobody_up_who_waits_behind_the_same_limit(
     conn = database.conn
     declared = {"a.b": ("emails",), "lonely": ("emails",)}
     worker = store.register(
-        conn, store.Registration("w", "test", 30.0, ["a.b", "lonely"], None, limits=declared)
+        conn,
+        store.Registration("w", "test", 30.0, ["a.b", "lonely"], None, limits=declared),
     )
     set_limit(conn, "emails", 1)
     make_job(conn, "a.b")
@@ -623,7 +681,9 @@ def test_a_paused_queue_holds_nobody_up_who_waits_behind_the_same_limit(
     assert claim_one(conn, worker).id == paused
 
 
-def test_of_those_that_wait_the_urgent_and_then_the_older_goes_first(database: Database) -> None:
+def test_of_those_that_wait_the_urgent_and_then_the_older_goes_first(
+    database: Database,
+) -> None:
     """U15."""
     conn = database.conn
     worker = make_limited_worker(conn, "emails")
@@ -641,7 +701,9 @@ def test_of_those_that_wait_the_urgent_and_then_the_older_goes_first(database: D
 
 
 @pytest.mark.every_version
-def test_a_hundred_thousand_behind_one_key_cost_others_nothing(database: Database) -> None:
+def test_a_hundred_thousand_behind_one_key_cost_others_nothing(
+    database: Database,
+) -> None:
     """U15: what a claim of others looks at is the same in blocks, and no claim writes them."""
     conn = database.conn
     worker = make_limited_worker(conn, "c:{c}")
@@ -730,7 +792,9 @@ def test_rates_are_exact_by_the_database_clock(database: Database) -> None:
             assert database.value(tokens, next_at, rate, burst, at) == 0
         # a clock that went back
         assert database.value(tokens, next_at, rate, burst, at - timedelta(days=1)) == 0
-        assert database.value(after, next_at, rate, burst, 0, at - timedelta(days=1)) < at
+        assert (
+            database.value(after, next_at, rate, burst, 0, at - timedelta(days=1)) < at
+        )
 
 
 def test_a_campaign_can_limit_its_jobs(database: Database) -> None:
@@ -766,7 +830,10 @@ def test_a_job_that_its_handler_completed_keeps_its_slot_until_the_handler_has_r
         handler.rows(f"begin isolation level {isolation}")
         handler.rows("select count(*) from redrive.jobs")
         assert handler.value(
-            "select redrive.complete_in_transaction_v1(%s, %s, %s)", worker, job.id, job.deliveries
+            "select redrive.complete_in_transaction_v1(%s, %s, %s)",
+            worker,
+            job.id,
+            job.deliveries,
         )
         assert not claim(conn, worker)
         handler.rows("commit")
@@ -781,7 +848,9 @@ def test_a_job_that_its_handler_completed_keeps_its_slot_until_the_handler_has_r
     assert len(claim(conn, worker)) == 1
 
 
-def test_c25_a_limit_that_somebody_has_locked_stops_no_job_of_another(database: Database) -> None:
+def test_c25_a_limit_that_somebody_has_locked_stops_no_job_of_another(
+    database: Database,
+) -> None:
     """A handler of a limited kind committed late, and no worker claimed anything meanwhile."""
     conn = database.conn
     worker = make_limited_worker(conn, "emails")
@@ -792,7 +861,10 @@ def test_c25_a_limit_that_somebody_has_locked_stops_no_job_of_another(database: 
     handler, setter = database.session(), database.session()
     handler.rows("begin")
     handler.rows(
-        "select redrive.complete_in_transaction_v1(%s, %s, %s)", worker, job.id, job.deliveries
+        "select redrive.complete_in_transaction_v1(%s, %s, %s)",
+        worker,
+        job.id,
+        job.deliveries,
     )
     setter.rows("begin")
     setter.rows("select from redrive.limit_keys where name = 'emails' for update")
@@ -818,7 +890,11 @@ def test_c25_a_limit_that_somebody_has_locked_stops_no_job_of_another(database: 
     ],
 )
 def test_a_limit_that_cannot_be_is_refused(
-    database: Database, name: str, concurrency: int | None, rate: float | None, fault: str
+    database: Database,
+    name: str,
+    concurrency: int | None,
+    rate: float | None,
+    fault: str,
 ) -> None:
     with pytest.raises(psycopg.Error, match=fault) as caught:
         set_limit(database.conn, name, concurrency, rate)
@@ -837,10 +913,12 @@ def test_a_job_says_which_limit_it_waits_behind(database: Database) -> None:
     found = list(find(conn, JobFilter(state=["blocked"])))
     assert [row["waiting_for"] for row in found] == ["limited", "limited"]
     assert found[1]["why"].text == "limit emails holds 1 of 1; it is the second in line"
-    assert database.rows("select name, concurrency, used, waiting from redrive.limits_v1()") == [
-        ("emails", 1, 1, 2)
+    assert database.rows(
+        "select name, concurrency, used, waiting from redrive.limits_v1()"
+    ) == [("emails", 1, 1, 2)]
+    assert database.rows("select queue, waiting from redrive.limited_v1()") == [
+        ("default", 2)
     ]
-    assert database.rows("select queue, waiting from redrive.limited_v1()") == [("default", 2)]
     assert depths(conn)["default"] == Depth(scheduled=2, running=1), (
         "not ready: another pod could not run them either"
     )

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from psycopg import ClientCursor
 
-from tests.factories import Claimed, claim, failure, make_dead_letters, make_worker, redrive
+from tests.factories import (
+    Claimed,
+    claim,
+    failure,
+    make_dead_letters,
+    make_worker,
+    redrive,
+)
 from tests.postgres import Database, Session
 
 pytestmark = pytest.mark.every_version
@@ -38,12 +45,16 @@ def test_the_end_of_a_redriven_job_costs_the_same_in_a_batch_of_any_size(
 
 def test_a_redrive_costs_the_same_in_a_chunk_of_any_size(database: Database) -> None:
     session = database.session()
-    campaign = database.value("select redrive.open_campaign_v1('ada', 'a test', '{}', null, 0)")
+    campaign = database.value(
+        "select redrive.open_campaign_v1('ada', 'a test', '{}', null, 0)"
+    )
     prepare(session, "redrive_v3")
     costs: list[float] = []
     for count in (50, 500):
         ids = make_dead_letters(database.conn, count)
-        costs.append(looks(session, count, [ids, campaign, None, None, 5, False]) / count)
+        costs.append(
+            looks(session, count, [ids, campaign, None, None, 5, False]) / count
+        )
 
     assert max(costs) <= costs[0] * 1.1, costs
 
@@ -60,14 +71,22 @@ def prepare(session: Session, function: str) -> None:
     code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
     statement = re.search(r"\bwith \w+ as .*?;", code)[0].rstrip(";")  # type: ignore[index]
     statement = re.sub(
-        r" into (?:settled, batches, is_any_limited, noted|ours|found_ids, causes)", "", statement
+        r" into (?:settled, batches, is_any_limited, noted|ours|found_ids, causes)",
+        "",
+        statement,
     )
     if function == "redrive_v3":
         for n, name in enumerate(names[: len(types)], 1):
-            statement = re.sub(rf"redrive_v3\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement)
+            statement = re.sub(
+                rf"redrive_v3\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement
+            )
     else:
         for n, name in enumerate(names[: len(types)], 1):
-            if name not in {"deliveries", "losses", "refunds"}:  # columns, too: these are qualified
+            if name not in {
+                "deliveries",
+                "losses",
+                "refunds",
+            }:  # columns, too: these are qualified
                 statement = re.sub(rf"(?<![.\w]){name}(?=[\[,)])", f"${n}", statement)
             statement = statement.replace(f"{function}.{name}[", f"${n}[")
     session.rows(f"prepare statement ({', '.join(types)}) as {statement}")  # type: ignore[arg-type]
@@ -83,7 +102,8 @@ def looks_at(session: Session, worker: int, jobs: list[Claimed], outcome: str) -
     ]
     if outcome != "complete":
         columns += [
-            [value] * len(jobs) for value in (outcome, None, 0.0, False, 0, failure(), "expired")
+            [value] * len(jobs)
+            for value in (outcome, None, 0.0, False, 0, failure(), "expired")
         ]
     columns.append(sorted({job.claim for job in jobs}))
     return looks(session, len(jobs), columns)

@@ -98,7 +98,9 @@ def test_batches_that_overlap_are_settled_in_the_same_order(database: Database) 
     complete(first.conn, worker, low)
     waiting = second.start(lambda: complete(second.conn, worker, high, low))
     assert database.wait_until_blocked(second) == [first.pid]
-    assert complete(first.conn, worker, high) == {high.id}, "which the second does not hold"
+    assert complete(first.conn, worker, high) == {high.id}, (
+        "which the second does not hold"
+    )
     first.rows("commit")
 
     assert waiting.result(60) == set()
@@ -110,7 +112,10 @@ def open_in_reverse(database: Database) -> list[int]:
     database.rows("update redrive.dead_letters set owner = 'moved' where id = %s", low)
     # so few rows are then read in the order they lie in
     database.rows("vacuum analyze redrive.dead_letters")
-    assert database.column("select id from redrive.dead_letters order by ctid") == [high, low]
+    assert database.column("select id from redrive.dead_letters order by ctid") == [
+        high,
+        low,
+    ]
     return [low, high]
 
 
@@ -131,7 +136,9 @@ def test_a_dismissal_and_a_redrive_of_the_same_take_them_in_the_same_order(
     assert waiting.result(60) == []
 
 
-def test_two_redrives_of_the_same_take_them_in_the_same_order(database: Database) -> None:
+def test_two_redrives_of_the_same_take_them_in_the_same_order(
+    database: Database,
+) -> None:
     low, high = open_in_reverse(database)
     operator, other = database.session(), database.session()
     campaign = make_campaign(database.conn)
@@ -146,8 +153,16 @@ def test_two_redrives_of_the_same_take_them_in_the_same_order(database: Database
 
 
 SETTINGS: dict[str, tuple[LiteralString, str, str]] = {
-    "retention": ("select redrive.set_retention_v1(%s, '90 days', 'ada', 'why')", "audit", "keys"),
-    "objective": ("select redrive.set_objective_v1(%s, 'dead_ratio', 0.1, 'ada', 'why')", "a", "b"),
+    "retention": (
+        "select redrive.set_retention_v1(%s, '90 days', 'ada', 'why')",
+        "audit",
+        "keys",
+    ),
+    "objective": (
+        "select redrive.set_objective_v1(%s, 'dead_ratio', 0.1, 'ada', 'why')",
+        "a",
+        "b",
+    ),
     "limit": ("select redrive.limit_names_v1(%s, 9, 'ada', 'why')", "kinds", "queues"),
 }
 
@@ -195,7 +210,9 @@ def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(
 
     def is_enough() -> bool:
         """However busy the machine, each has had its turns."""
-        return min(turns) > 1 and {"redriven", "rescued"} <= totals(database.conn).keys()
+        return (
+            min(turns) > 1 and {"redriven", "rescued"} <= totals(database.conn).keys()
+        )
 
     wait_for(lambda: is_enough() or any(each.done() for each in done))
     stop.set()
@@ -235,7 +252,10 @@ def test_eight_sessions_at_everything_at_once_never_deadlock_and_lose_nothing(
         - count["cancelled"]
         == live
     )
-    assert count["dead"] - count["redriven"] - count["dismissed"] - count["purged"] == open_letters
+    assert (
+        count["dead"] - count["redriven"] - count["dismissed"] - count["purged"]
+        == open_letters
+    )
     assert is_enough()
     ended = ("completed", "dead", "cancelled", "retried", "released", "rescued")
     assert count["claimed"] - sum(count[event] for event in ended) == running
@@ -254,7 +274,9 @@ def work(session: Session, turn: Callable[[], bool], dice: random.Random) -> Non
     while turn():
         for n in range(5):
             options = {} if n else {"idempotency_key": f"k{dice.randrange(50)}"}
-            enqueue_reporting(conn, "a", ordering_key=dice.choice([None, "o1", "o2"]), **options)
+            enqueue_reporting(
+                conn, "a", ordering_key=dice.choice([None, "o1", "o2"]), **options
+            )
         jobs = claim(conn, worker, 40)
         cut = dice.randrange(len(jobs) + 1)
         complete(conn, worker, *jobs[:cut])
@@ -308,14 +330,18 @@ def keep_house(session: Session, turn: Callable[[], bool], _: random.Random) -> 
 
 def uptime_is_over(session: Session, seconds: int) -> bool:
     return session.value(
-        "select clock_timestamp() - pg_postmaster_start_time() > %s * interval '1 second'", seconds
+        "select clock_timestamp() - pg_postmaster_start_time() > %s * interval '1 second'",
+        seconds,
     )
 
 
 def test_a_deadlock_is_seen_in_this_counter(database: Database) -> None:
     """So that the zero above means something."""
     first, second = make_jobs(database.conn, 2)
-    one, two = database.session(deadlock_timeout="10ms"), database.session(deadlock_timeout="10ms")
+    one, two = (
+        database.session(deadlock_timeout="10ms"),
+        database.session(deadlock_timeout="10ms"),
+    )
     lock = "select from redrive.jobs where id = %s for update"
     for session, mine in ((one, first), (two, second)):
         session.rows("begin")

@@ -49,7 +49,9 @@ def documented(second_server: Server) -> Iterator[tuple[str, dict[str, set[str]]
         with psycopg.connect(url, autocommit=True) as conn:
             blocks = re.findall(r"```sql\n(.*?)```", PAGE + ROLES_PAGE, re.DOTALL)
             logins, *grants = [b for b in blocks if "redrive_" in b]
-            conn.execute("create role your_application login; create role stranger login")
+            conn.execute(
+                "create role your_application login; create role stranger login"
+            )
             conn.execute(logins.replace("database app", f"database {conn.info.dbname}"))
             with psycopg.connect(url, autocommit=True, user="redrive_migrate") as owner:
                 assert migrate(owner).without_roles is None
@@ -70,7 +72,9 @@ def documented(second_server: Server) -> Iterator[tuple[str, dict[str, set[str]]
 def expected(logins: dict[str, set[str]]) -> set[Cell]:
     """The cells of privileges.txt for these logins."""
     found = re.findall(
-        r"^(?:function|table|view) (\S.*?): (\w+)(?: \(.*\))? for (.*)$", MATRIX, re.MULTILINE
+        r"^(?:function|table|view) (\S.*?): (\w+)(?: \(.*\))? for (.*)$",
+        MATRIX,
+        re.MULTILINE,
     )
     return {
         Cell(login, name, privilege)
@@ -122,7 +126,12 @@ def test_each_documented_login_may_do_what_is_written_and_nothing_else(
     url, logins = documented
     found = {cell for login in logins for cell in tried(url, login)}
 
-    assert logins.keys() >= {"redrive_jobs", "redrive_ops", "your_application", "redrive_keys"}
+    assert logins.keys() >= {
+        "redrive_jobs",
+        "redrive_ops",
+        "your_application",
+        "redrive_keys",
+    }
     assert logins["stranger"] == set()
     assert found - expected(logins) == set()
     assert expected(logins) - found == set()

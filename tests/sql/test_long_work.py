@@ -92,11 +92,15 @@ def test_nothing_of_it_outlives_its_job(database: Database, how: str) -> None:
         settle(conn, worker, job, "cancel")
     elif how == "waits":
         settle(conn, worker, job, "release", delay=60.0)
-        conn.execute("select redrive.cancel_v1(array[%s::bigint], 'ada', 'why')", (job.id,))
+        conn.execute(
+            "select redrive.cancel_v1(array[%s::bigint], 'ada', 'why')", (job.id,)
+        )
     else:
         bury(conn, worker, job)
         assert left(database) == 2, "kept with the dead letter"
-        conn.execute("select redrive.purge_v1(array[%s::bigint], '{0}', '{open}')", (job.id,))
+        conn.execute(
+            "select redrive.purge_v1(array[%s::bigint], '{0}', '{open}')", (job.id,)
+        )
 
     assert left(database) == 0
 
@@ -121,7 +125,9 @@ def test_whoever_lost_the_claim_is_refused(database: Database) -> None:
     assert left(database) == 0
 
 
-def test_a_job_that_somebody_has_locked_is_waited_for_by_nobody(database: Database) -> None:
+def test_a_job_that_somebody_has_locked_is_waited_for_by_nobody(
+    database: Database,
+) -> None:
     """A handler may hold its own in a transaction: the others' are kept, this one comes again."""
     conn = database.conn
     make_jobs(conn, 2)
@@ -136,10 +142,15 @@ def test_a_job_that_somebody_has_locked_is_waited_for_by_nobody(database: Databa
 
     assert first == {(held.id, 1): False, (free.id, 1): True}
     assert left(database) == 2
-    assert store.keep_checkpoints(conn, batch) == {(held.id, 1): True, (free.id, 1): True}
+    assert store.keep_checkpoints(conn, batch) == {
+        (held.id, 1): True,
+        (free.id, 1): True,
+    }
 
 
-def test_a_rescue_and_a_checkpoint_at_once_settle_it_one_way(database: Database) -> None:
+def test_a_rescue_and_a_checkpoint_at_once_settle_it_one_way(
+    database: Database,
+) -> None:
     """A rescue has taken the job and not committed: the checkpoint is refused when it has."""
     conn = database.conn
     make_job(conn)
@@ -172,16 +183,21 @@ def test_jobs_without_them_do_not_look_at_these_tables(database: Database) -> No
 # Results
 
 
-def finish(conn: Connection, worker: int, *jobs: Claimed, keep: float = 60.0) -> set[int] | None:
+def finish(
+    conn: Connection, worker: int, *jobs: Claimed, keep: float = 60.0
+) -> set[int] | None:
     """Complete jobs that returned their ids. Returns the ids that were; None: all."""
     rows = [(job.id, job.deliveries, job.claim, worker) for job in jobs]
     returned = [
-        Returned(job.id, job.deliveries, json.dumps({"value": job.id}), keep) for job in jobs
+        Returned(job.id, job.deliveries, json.dumps({"value": job.id}), keep)
+        for job in jobs
     ]
     return exchange(conn, Settlements(rows, results=returned), None).completed
 
 
-def test_of_two_that_complete_a_job_the_holder_says_what_came_of_it(database: Database) -> None:
+def test_of_two_that_complete_a_job_the_holder_says_what_came_of_it(
+    database: Database,
+) -> None:
     conn = database.conn
     make_job(conn)
     stale, worker = make_worker(conn), make_worker(conn)
@@ -212,7 +228,9 @@ def test_results_are_forgotten_when_their_time_is_over(database: Database) -> No
     assert outcome(conn, short.id) == "succeeded"
 
 
-def test_a_cancelled_job_is_known_as_such_with_nobody_to_ask_for_it(database: Database) -> None:
+def test_a_cancelled_job_is_known_as_such_with_nobody_to_ask_for_it(
+    database: Database,
+) -> None:
     """A handler's own Cancel; a stale one's says nothing."""
     conn = database.conn
     make_jobs(conn, 2)
@@ -222,7 +240,10 @@ def test_a_cancelled_job_is_known_as_such_with_nobody_to_ask_for_it(database: Da
     assert not settle(conn, worker, other._replace(deliveries=7), "cancel")
     complete(conn, worker, other)
 
-    assert (outcome(conn, job.id), outcome(conn, other.id)) == ("cancelled", "succeeded")
+    assert (outcome(conn, job.id), outcome(conn, other.id)) == (
+        "cancelled",
+        "succeeded",
+    )
 
 
 def test_a_producer_may_wait_and_sees_nothing_else(database: Database) -> None:

@@ -78,7 +78,11 @@ def test_an_empty_database_gets_all_migrations(url: str) -> None:
         assert installed(conn) == 0
         report = migrate(conn)
 
-        assert (report.before, report.after, report.without_roles) == (0, latest(), None)
+        assert (report.before, report.after, report.without_roles) == (
+            0,
+            latest(),
+            None,
+        )
         assert report.applied == [m.name for m in migrations()]
         require(conn)
         assert works(conn)
@@ -144,7 +148,9 @@ def test_an_older_version_can_be_brought_up(url: str) -> None:
             worker = make_worker(conn)
             assert claim_one(conn, worker).kind == "lived.before"
             nameless = "select count(*) from redrive.names where kind = ''"
-            assert conn.execute(nameless).fetchall() == [(0,)], "what is left of forgotten kinds"
+            assert conn.execute(nameless).fetchall() == [(0,)], (
+                "what is left of forgotten kinds"
+            )
 
 
 def test_eight_at_once_converge(url: str) -> None:
@@ -155,13 +161,17 @@ def test_eight_at_once_converge(url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(act, range(8)))
 
-    assert sorted(found) == [0] + [latest()] * 7, "one did it, the others waited and found it done"
+    assert sorted(found) == [0] + [latest()] * 7, (
+        "one did it, the others waited and found it done"
+    )
     with connect(url) as conn:
         assert works(conn)
 
 
 @on_one_server
-def test_eight_databases_at_once_share_the_roles_of_the_cluster(fresh_server: Server) -> None:
+def test_eight_databases_at_once_share_the_roles_of_the_cluster(
+    fresh_server: Server,
+) -> None:
     def act(url: str) -> bool:
         with connect(url) as conn:
             return migrate(conn).without_roles is None and works(conn)
@@ -217,9 +227,9 @@ def test_killed_before_any_of_its_files_it_leaves_nothing_or_all(url: str) -> No
             check=False,
         )
         with connect(url) as conn:
-            is_there = conn.execute("select to_regnamespace('redrive') is not null").fetchone() == (
-                True,
-            )
+            is_there = conn.execute(
+                "select to_regnamespace('redrive') is not null"
+            ).fetchone() == (True,)
 
             assert is_there == (killed.stdout == "done\n"), killed.stderr
             assert installed(conn) == (latest() if is_there else 0)
@@ -230,7 +240,9 @@ def test_killed_before_any_of_its_files_it_leaves_nothing_or_all(url: str) -> No
 
 
 @pytest.mark.parametrize("round_no", range(3))
-def test_a_server_that_drops_it_half_way_leaves_nothing(url: str, round_no: int) -> None:
+def test_a_server_that_drops_it_half_way_leaves_nothing(
+    url: str, round_no: int
+) -> None:
     with connect(url) as watching, ThreadPoolExecutor(1) as pool:
         conn = connect(url)
         running = pool.submit(migrate, conn)
@@ -260,23 +272,30 @@ def test_a_newer_schema_is_refused_without_a_write(url: str) -> None:
             "insert into redrive.migrations (version, name) values (9999, 'from the future')"
         )
         before = snapshot(conn)
-        with pytest.raises(SchemaError, match="has version 9999 and this program knows only"):
+        with pytest.raises(
+            SchemaError, match="has version 9999 and this program knows only"
+        ):
             migrate(conn)
         with pytest.raises(SchemaError, match="run a newer redrive"):
             require(conn)
 
         assert snapshot(conn) == before
-        assert conn.execute("select pg_current_xact_id_if_assigned()").fetchone() == (None,)
+        assert conn.execute("select pg_current_xact_id_if_assigned()").fetchone() == (
+            None,
+        )
 
 
 def test_an_older_or_missing_schema_is_named(url: str) -> None:
     with connect(url) as conn:
-        with pytest.raises(SchemaError, match="has no redrive schema; run: redrive migrate"):
+        with pytest.raises(
+            SchemaError, match="has no redrive schema; run: redrive migrate"
+        ):
             require(conn)
         migrate(conn)
         conn.execute("delete from redrive.migrations where version = %s", (latest(),))
         with pytest.raises(
-            SchemaError, match=f"has version {latest() - 1} and this program needs {latest()}"
+            SchemaError,
+            match=f"has version {latest() - 1} and this program needs {latest()}",
         ):
             require(conn)
 
@@ -307,7 +326,9 @@ def login(server: Server, name: str, options: str) -> None:
 
 
 @on_one_server
-def test_a_user_who_may_not_create_roles_still_gets_a_working_schema(fresh_server: Server) -> None:
+def test_a_user_who_may_not_create_roles_still_gets_a_working_schema(
+    fresh_server: Server,
+) -> None:
     login(fresh_server, "plain", "")
     with fresh_server.empty("owner plain") as url, connect(url, user="plain") as conn:
         report = migrate(conn)
@@ -356,11 +377,15 @@ def test_a_role_that_is_new_may_be_made_after_the_upgrade(fresh_server: Server) 
             conn.execute("drop owned by redrive_encryptor")
             conn.execute("drop role redrive_encryptor")
             conn.execute("drop function redrive.begin_run_v1")
-            conn.execute("update redrive.migrations set functions = 'of an older program'")
+            conn.execute(
+                "update redrive.migrations set functions = 'of an older program'"
+            )
         with connect(url, user="plain") as conn:
             report = migrate(conn)
             assert report.without_roles is not None
-            assert report.without_roles.endswith(" run: create role redrive_encryptor nologin")
+            assert report.without_roles.endswith(
+                " run: create role redrive_encryptor nologin"
+            )
             assert conn.execute(owners).fetchall() == [("redrive_owner",)]
         with connect(url) as conn:
             conn.execute("create role redrive_encryptor nologin")
@@ -390,18 +415,25 @@ def test_what_an_older_release_granted_is_taken_back(url: str) -> None:
         for role, function in closed.items():
             query = "select has_function_privilege(%s, %s, 'execute')"
             assert conn.execute(query, (role, function)).fetchone() == (False,)
-        query = "select has_table_privilege('redrive_viewer', 'redrive.audit', 'select')"
+        query = (
+            "select has_table_privilege('redrive_viewer', 'redrive.audit', 'select')"
+        )
         assert conn.execute(query).fetchone() == (False,)
 
 
 @on_one_server
 def test_a_user_who_may_create_roles_needs_no_superuser(fresh_server: Server) -> None:
     login(fresh_server, "creator", "createrole")
-    with fresh_server.empty("owner creator") as url, connect(url, user="creator") as conn:
+    with (
+        fresh_server.empty("owner creator") as url,
+        connect(url, user="creator") as conn,
+    ):
         report = migrate(conn)
 
         assert report.without_roles is None
-        owner = "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'"
+        owner = (
+            "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'"
+        )
         assert conn.execute(owner).fetchone() == ("redrive_owner",)
         assert migrate(conn).applied == []
     with connect(fresh_server.url) as conn:
@@ -450,7 +482,9 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
         holder.execute("begin")
         holder.execute("insert into redrive.jobs (kind) values ('a')")
         producing, upgrading = pool.submit(produce), pool.submit(upgrade)
-        time.sleep(3)  # what needs the table to itself waits, in steps that keep nobody waiting
+        time.sleep(
+            3
+        )  # what needs the table to itself waits, in steps that keep nobody waiting
         holder.execute("commit")
         try:
             applied = upgrading.result(300)
@@ -458,7 +492,9 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
             done.set()
 
         assert set(applied) == {m.name for m in migrations()[7:]}
-        assert producing.result(60) < 2  # of the three that the other's transaction was open
+        assert (
+            producing.result(60) < 2
+        )  # of the three that the other's transaction was open
 
 
 ORDERS = (("jobs", "completions", "audit"), ("audit", "completions", "jobs"))
@@ -481,7 +517,9 @@ def test_an_upgrade_goes_on_whatever_order_workers_lock_tables_in(
                 with conn.transaction():
                     for table in order:
                         name = sql.Identifier("redrive", table)
-                        conn.execute(sql.SQL("lock table {} in row exclusive mode").format(name))
+                        conn.execute(
+                            sql.SQL("lock table {} in row exclusive mode").format(name)
+                        )
                         time.sleep(0.003)
                 transactions += 1
         return transactions
@@ -549,7 +587,9 @@ def test_a_trigger_that_differs_is_made_again(url: str) -> None:
         ).fetchone() == (1,)
 
 
-@pytest.mark.parametrize(("serves", "goes_on"), [(0, True), (9998, False), (None, False)])
+@pytest.mark.parametrize(
+    ("serves", "goes_on"), [(0, True), (9998, False), (None, False)]
+)
 def test_an_old_pod_goes_on_with_a_newer_schema_that_serves_it(
     url: str, serves: int | None, goes_on: bool
 ) -> None:
@@ -610,10 +650,13 @@ def at_version(url: str, version: int) -> None:
         migrate(conn)
         conn.execute("drop trigger audit_chained on redrive.audit")
         for table in NEW_TABLES.split():
-            conn.execute(sql.SQL("drop table redrive.{} cascade").format(sql.Identifier(table)))
+            conn.execute(
+                sql.SQL("drop table redrive.{} cascade").format(sql.Identifier(table))
+            )
         for table, columns in NEW_COLUMNS.items():
             drops = [
-                sql.SQL("drop column {}").format(sql.Identifier(name)) for name in columns.split()
+                sql.SQL("drop column {}").format(sql.Identifier(name))
+                for name in columns.split()
             ]
             conn.execute(
                 sql.SQL("alter table redrive.{} {}").format(
@@ -624,13 +667,17 @@ def at_version(url: str, version: int) -> None:
             "delete from redrive.chores where name = any (%s) or name ~ '^forget'",
             (NEW_CHORES.split(),),
         )
-        conn.execute("drop index if exists redrive.jobs_due_idx, redrive.jobs_retrying_idx")
+        conn.execute(
+            "drop index if exists redrive.jobs_due_idx, redrive.jobs_retrying_idx"
+        )
         conn.execute("drop index redrive.audit_ids_idx")
         conn.execute(
             "drop index if exists redrive.groups_closed_idx, redrive.campaigns_running_idx"
         )
         conn.execute("create index groups_last_seen_idx on redrive.groups (last_seen)")
-        conn.execute("create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at)")
+        conn.execute(
+            "create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at)"
+        )
         conn.execute("drop sequence redrive.notified")
         conn.execute(
             "drop index if exists redrive.campaigns_live_idx, redrive.campaigns_planned_idx"

@@ -13,9 +13,7 @@ from redrive.worker.exchange import Lane
 from tests.factories import make_dead_letter, make_job, redrive, totals
 from tests.postgres import Connection, Database
 
-FLOOD = (
-    "insert into redrive.jobs (kind, queue) select %s, 'q' || n from generate_series(1, %s::int) n"
-)
+FLOOD = "insert into redrive.jobs (kind, queue) select %s, 'q' || n from generate_series(1, %s::int) n"
 KINDS = (
     "insert into redrive.jobs (kind, queue, priority) select 'k' || n, 'a', n %% 2"
     " from generate_series(1, %s::int) n"
@@ -25,7 +23,9 @@ KINDS = (
 def limit(database: Database, **limits: int) -> None:
     """Say how many there may be."""
     for what, number in limits.items():
-        database.rows("select redrive.limit_names_v1(%s, %s, 'ada', 'why')", what, number)
+        database.rows(
+            "select redrive.limit_names_v1(%s, %s, 'ada', 'why')", what, number
+        )
 
 
 def by_function(conn: Connection, queue: str, kind: str) -> None:
@@ -38,11 +38,16 @@ def by_many(conn: Connection, queue: str, kind: str) -> None:
 
 
 def by_insert(conn: Connection, queue: str, kind: str) -> None:
-    conn.execute("insert into redrive.jobs (kind, queue) values (%s, %s)", (kind, queue))
+    conn.execute(
+        "insert into redrive.jobs (kind, queue) values (%s, %s)", (kind, queue)
+    )
 
 
 def by_copy(conn: Connection, queue: str, kind: str) -> None:
-    with conn.cursor() as cursor, cursor.copy("copy redrive.jobs (kind, queue) from stdin") as copy:
+    with (
+        conn.cursor() as cursor,
+        cursor.copy("copy redrive.jobs (kind, queue) from stdin") as copy,
+    ):
         copy.write_row((kind, queue))
 
 
@@ -76,9 +81,13 @@ def test_past_the_limit_new_names_are_refused_and_those_in_use_go_on(
 
 def test_one_statement_of_many_queues_is_refused_whole(database: Database) -> None:
     """S4: 100,000 of them stalled everybody for half a minute."""
-    with pytest.raises(psycopg.Error, match="queue: no room for a new one, 1000 may be in use"):
+    with pytest.raises(
+        psycopg.Error, match="queue: no room for a new one, 1000 may be in use"
+    ):
         database.rows(FLOOD, "a", 1001)
-    with pytest.raises(psycopg.Error, match="kind: no room for a new one, 5000 may be in use"):
+    with pytest.raises(
+        psycopg.Error, match="kind: no room for a new one, 5000 may be in use"
+    ):
         database.rows(KINDS, 5001)
 
     assert database.value("select count(*) from redrive.names") == 0
@@ -95,7 +104,9 @@ def test_a_priority_is_a_lane_and_counts(database: Database) -> None:
         )
 
 
-def test_nobody_waits_for_who_brings_a_name_and_does_not_commit(database: Database) -> None:
+def test_nobody_waits_for_who_brings_a_name_and_does_not_commit(
+    database: Database,
+) -> None:
     first, second = database.session(), database.session(statement_timeout="5s")
     first.rows("begin")
     make_job(first.conn, queue="new")
@@ -147,7 +158,20 @@ def test_a_limit_is_set_and_listed(database: Database, capsys: Any) -> None:
     where = ("--database-url", database.url)
 
     assert (
-        main(["queue", "limit", "queues=7", "--why", "few", "--yes", "--actor", "ada", *where]) == 0
+        main(
+            [
+                "queue",
+                "limit",
+                "queues=7",
+                "--why",
+                "few",
+                "--yes",
+                "--actor",
+                "ada",
+                *where,
+            ]
+        )
+        == 0
     )
     capsys.readouterr()
     assert main(["queue", "limits", "--json", *where]) == 0
@@ -165,7 +189,9 @@ def test_a_limit_is_set_and_listed(database: Database, capsys: Any) -> None:
 # Lanes that there are already
 
 
-def test_a_look_at_lanes_costs_no_more_however_many_there_are(database: Database) -> None:
+def test_a_look_at_lanes_costs_no_more_however_many_there_are(
+    database: Database,
+) -> None:
     """S4: 100,000 took 6.4 s, and each claim asked about all of them."""
     database.rows("alter table redrive.jobs disable trigger jobs_admitted")
     database.rows(FLOOD, "a", 6000)
@@ -175,7 +201,9 @@ def test_a_look_at_lanes_costs_no_more_however_many_there_are(database: Database
     database.rows("analyze redrive.jobs, redrive.names")
     scans = "select pg_stat_get_xact_numscans('redrive.jobs_due_idx'::regclass)"
 
-    database.rows("select setseed(0.5)")  # or one run in a thousand begins twelve times nearby
+    database.rows(
+        "select setseed(0.5)"
+    )  # or one run in a thousand begins twelve times nearby
     seen = set[Lane]()
     for _ in range(12):
         with database.conn.transaction():

@@ -63,7 +63,9 @@ def redriven(database: Database, ids: list[int], worker: int) -> Claimed:
     return job
 
 
-def test_a_key_goes_on_after_a_death_unless_the_handler_says_hold(database: Database) -> None:
+def test_a_key_goes_on_after_a_death_unless_the_handler_says_hold(
+    database: Database,
+) -> None:
     for holds in ((), ("*",)):
         worker = holding_worker(database.conn, holds=holds)
         _, second = make_key(database.conn, 2)
@@ -80,7 +82,9 @@ def test_the_longest_handler_that_fits_the_kind_decides(database: Database) -> N
     holding_worker(database.conn, ("d",), ("d",))
     asked = ("a.b", "a.c", "a.b.c", "c", "d", "e")
 
-    assert [k for k in asked if database.value("select redrive.holds_key_v1(%s)", k)] == [
+    assert [
+        k for k in asked if database.value("select redrive.holds_key_v1(%s)", k)
+    ] == [
         "a.c",
         "c",
         "d",
@@ -95,7 +99,9 @@ def test_a_job_without_a_key_holds_nothing(database: Database) -> None:
     assert database.column("select holds_key from redrive.dead_letters") == [None]
 
 
-def test_what_comes_to_a_held_key_waits_and_other_keys_do_not(database: Database) -> None:
+def test_what_comes_to_a_held_key_waits_and_other_keys_do_not(
+    database: Database,
+) -> None:
     worker, _ = held_key(database.conn, 1)
     late = make_job(database.conn, ordering_key="k")
     other = [
@@ -110,7 +116,9 @@ def test_what_comes_to_a_held_key_waits_and_other_keys_do_not(database: Database
 
 
 @pytest.mark.parametrize("road", ["dismiss", "purge"])
-def test_a_dead_letter_that_is_given_up_lets_its_key_go_on(database: Database, road: str) -> None:
+def test_a_dead_letter_that_is_given_up_lets_its_key_go_on(
+    database: Database, road: str
+) -> None:
     worker, ids = held_key(database.conn)
     assert store.unpark(database.conn) == 0
     if road == "dismiss":
@@ -161,8 +169,12 @@ def test_one_that_dies_again_holds_again(database: Database) -> None:
     assert claimed(database.conn, worker) == [ids[1]]
 
 
-@pytest.mark.parametrize("end", ["complete", "retry", "release", "cancel", "dead", "retire"])
-def test_one_that_is_opened_again_holds_what_has_not_begun(database: Database, end: str) -> None:
+@pytest.mark.parametrize(
+    "end", ["complete", "retry", "release", "cancel", "dead", "retire"]
+)
+def test_one_that_is_opened_again_holds_what_has_not_begun(
+    database: Database, end: str
+) -> None:
     worker, ids = held_key(database.conn)
     database.value(DISMISS, ids[:1])
     job = claim_one(database.conn, worker)
@@ -213,7 +225,9 @@ def test_a_lost_worker_whose_job_is_buried_holds_the_key(database: Database) -> 
     assert claimed(database.conn, worker) == [ids[1]]
 
 
-def test_one_that_was_not_parked_when_the_death_came_is_not_claimed(database: Database) -> None:
+def test_one_that_was_not_parked_when_the_death_came_is_not_claimed(
+    database: Database,
+) -> None:
     """It could not see the older one, which was not committed."""
     worker, slow = holding_worker(database.conn), database.session()
     slow.rows("begin")
@@ -230,7 +244,9 @@ def test_one_that_was_not_parked_when_the_death_came_is_not_claimed(database: Da
     assert claimed(database.conn, worker) == [younger]
 
 
-def test_a_job_that_comes_while_the_one_before_it_dies_is_held(database: Database) -> None:
+def test_a_job_that_comes_while_the_one_before_it_dies_is_held(
+    database: Database,
+) -> None:
     worker, ids = holding_worker(database.conn), make_key(database.conn, 1)
     job, dying = claim_one(database.conn, worker), database.session()
     dying.rows("begin")
@@ -315,9 +331,15 @@ CLAIM: LiteralString = """
     select redrive.claim_v2(%s, '{default}', '{0}', '{0}', '{epoch}', '{0}', '{0}', true, 10)"""
 
 
-def test_a_claim_looks_at_the_dead_letter_that_holds_a_key_alone(database: Database) -> None:
+def test_a_claim_looks_at_the_dead_letter_that_holds_a_key_alone(
+    database: Database,
+) -> None:
     """However many others are open, and planned while there were none."""
-    worker, slow, session = holding_worker(database.conn), database.session(), database.session()
+    worker, slow, session = (
+        holding_worker(database.conn),
+        database.session(),
+        database.session(),
+    )
     slow.rows("begin")
     older = make_job(slow.conn, ordering_key="k")
     make_job(database.conn, ordering_key="k")
@@ -332,5 +354,7 @@ def test_a_claim_looks_at_the_dead_letter_that_holds_a_key_alone(database: Datab
     session.rows(CLAIM, worker)
     session.rows("select pg_stat_force_next_flush()")
 
-    assert database.column("select id from redrive.dead_letters where holds_key") == [older]
+    assert database.column("select id from redrive.dead_letters where holds_key") == [
+        older
+    ]
     assert session.value(READ) - before == 1

@@ -79,7 +79,9 @@ def test_who_asks_for_a_group_reads_that_group_alone(database: Database) -> None
             assert session.value(READ) <= 30, name
 
 
-def test_a_plan_holds_a_page_of_dead_letters_and_the_ids_of_all(database: Database) -> None:
+def test_a_plan_holds_a_page_of_dead_letters_and_the_ids_of_all(
+    database: Database,
+) -> None:
     """C18: it held every row that matched, messages and all."""
     make_dead_letters(database.conn, 1)
     fill(database, 20_000)
@@ -91,7 +93,10 @@ def test_a_plan_holds_a_page_of_dead_letters_and_the_ids_of_all(database: Databa
     oldest_first = database.column(
         "select id from redrive.dead_letters where state = 'open' order by died_at, id"
     )
-    assert database.column("select id from redrive.campaign_jobs order by n") == oldest_first
+    assert (
+        database.column("select id from redrive.campaign_jobs order by n")
+        == oldest_first
+    )
     assert planned.matched == 5001
     assert len(planned.groups) == min(100, planned.group_count)
     assert all(a["count"] >= b["count"] for a, b in pairwise(planned.groups))

@@ -34,7 +34,9 @@ def test_c27_every_table_has_a_replica_identity_partitions_of_tomorrow_too(
     assert without_identity(database.conn) == []
     assert set(IN_FULL) < set(in_full)
     made = [name for name in in_full if name not in IN_FULL]
-    assert [name[:-8] for name in made] == ["history_", "history_"], "of the first two days"
+    assert [name[:-8] for name in made] == ["history_", "history_"], (
+        "of the first two days"
+    )
 
 
 def test_c27_a_replica_identity_adds_no_byte_to_the_log(database: Database) -> None:
@@ -54,11 +56,15 @@ def test_c27_a_replica_identity_adds_no_byte_to_the_log(database: Database) -> N
         database.rows(fill)
         database.rows("update redrive.deltas set n = 0")
         database.rows("delete from redrive.deltas")
-        return int(database.value("select pg_current_wal_insert_lsn() - %s::pg_lsn", before))
+        return int(
+            database.value("select pg_current_wal_insert_lsn() - %s::pg_lsn", before)
+        )
 
     nothing, full = written("nothing"), written("full")
 
-    assert abs(full - nothing) < 1000, "the difference is what the server writes by itself"
+    assert abs(full - nothing) < 1000, (
+        "the difference is what the server writes by itself"
+    )
     assert nothing > 100_000
 
 

@@ -18,7 +18,9 @@ PURGE = "select redrive.purge_v1(%s, %s, %s)"
 
 
 def letters(database: Database) -> list[tuple[int, int]]:
-    return database.rows("select id, redrives from redrive.dead_letters order by id, redrives")
+    return database.rows(
+        "select id, redrives from redrive.dead_letters order by id, redrives"
+    )
 
 
 @pytest.mark.parametrize("state", ["open", "redriven", "resolved", "dismissed"])
@@ -26,7 +28,11 @@ def test_only_the_given_states_go(database: Database, state: str) -> None:
     ids = make_dead_letters(database.conn, 4)
     states = ["open", "redriven", "resolved", "dismissed"]
     for job_id, its_state in zip(ids, states, strict=True):
-        database.rows("update redrive.dead_letters set state = %s where id = %s", its_state, job_id)
+        database.rows(
+            "update redrive.dead_letters set state = %s where id = %s",
+            its_state,
+            job_id,
+        )
 
     assert database.value(PURGE, ids, [0] * 4, [state]) == 1
     gone = ids[states.index(state)]
@@ -114,7 +120,9 @@ def test_a_dead_letter_that_is_being_redriven_is_not_purged(database: Database) 
     assert database.column("select id from redrive.jobs") == [ids[0]]
 
 
-def test_a_dead_letter_that_is_being_purged_cannot_be_redriven(database: Database) -> None:
+def test_a_dead_letter_that_is_being_purged_cannot_be_redriven(
+    database: Database,
+) -> None:
     ids = make_dead_letters(database.conn, 2)
     purger, operator = database.session(), database.session()
     purger.rows("begin")

@@ -31,7 +31,9 @@ from tests.factories import (
 from tests.postgres import Database
 
 
-def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: Database) -> None:
+def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(
+    database: Database,
+) -> None:
     job_id = make_dead_letter(database.conn)
     campaign = make_campaign(database.conn)
 
@@ -45,7 +47,12 @@ def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(database: D
         "select state, campaign, blocked, outcome, settled_at <= clock_timestamp()"
         " from redrive.dead_letters"
     ) == [("redriven", campaign, None, None, True)]
-    assert totals(database.conn) == {"enqueued": 1, "claimed": 1, "dead": 1, "redriven": 1}
+    assert totals(database.conn) == {
+        "enqueued": 1,
+        "claimed": 1,
+        "dead": 1,
+        "redriven": 1,
+    }
 
     job = claim_one(database.conn, make_worker(database.conn))
     assert (job.deliveries, job.attempt, job.more["redrives"]) == (2, 1, 1)
@@ -109,7 +116,10 @@ def test_a_key_that_has_succeeded_since_is_never_run_again(database: Database) -
     complete(database.conn, worker, claim_one(database.conn, worker))
 
     assert redrive(database.conn, [dead]) == {dead: "succeeded"}
-    assert database.row("select state, blocked from redrive.dead_letters") == ("open", "succeeded")
+    assert database.row("select state, blocked from redrive.dead_letters") == (
+        "open",
+        "succeeded",
+    )
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
@@ -157,7 +167,9 @@ def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
     settling.rows("begin")
     complete(settling.conn, worker, job)
 
-    waiting = operator.start(lambda: redrive(operator.conn, [dead, *beside], campaign=campaign))
+    waiting = operator.start(
+        lambda: redrive(operator.conn, [dead, *beside], campaign=campaign)
+    )
     assert database.wait_until_blocked(operator) == [settling.pid]
     settling.rows("commit")
 
@@ -169,7 +181,9 @@ def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
         (dead, "open", "succeeded"),
         *((other, "redriven", None) for other in beside),
     ]
-    assert database.column("select id from redrive.jobs order by id") == beside, "their own kinds'"
+    assert database.column("select id from redrive.jobs order by id") == beside, (
+        "their own kinds'"
+    )
     assert totals(database.conn)["redriven"] == 5
 
 
@@ -210,11 +224,13 @@ def test_a_job_is_not_redriven_more_often_than_allowed(database: Database) -> No
         bury(database.conn, worker, claim_one(database.conn, worker))
 
     assert redrive(database.conn, [job_id], max_redrives=2) == {job_id: "max_redrives"}
-    assert database.column("select blocked from redrive.dead_letters where state = 'open'") == [
-        "max_redrives"
-    ]
+    assert database.column(
+        "select blocked from redrive.dead_letters where state = 'open'"
+    ) == ["max_redrives"]
     assert redrive(database.conn, [job_id], max_redrives=3) == {job_id: None}
-    assert database.column("select blocked from redrive.dead_letters where redrives = 2") == [None]
+    assert database.column(
+        "select blocked from redrive.dead_letters where redrives = 2"
+    ) == [None]
 
 
 def test_only_the_blocked_of_a_chunk_are_left(database: Database) -> None:
@@ -252,7 +268,9 @@ def test_the_plan_and_the_redrive_give_the_same_cause(database: Database) -> Non
                 key,
             )
         if "muted" in causes:
-            database.rows("select redrive.mute_v1(%s, 'infinity', 'ada', 'x')", fingerprint)
+            database.rows(
+                "select redrive.mute_v1(%s, 'infinity', 'ada', 'x')", fingerprint
+            )
         if "conflict" in causes:
             database.rows(
                 "insert into redrive.jobs (kind, idempotency_key, run_at)"
@@ -280,16 +298,19 @@ def test_what_stands_in_the_way_is_found_within_the_statement_that_asks(
         "d.kind, d.idempotency_key, d.redrives, d.fingerprint, 5, d.quarantined) o"
     )
 
-    assert not [line for line in explained if "Function Scan" in line or "Nested Loop" in line]
+    assert not [
+        line for line in explained if "Function Scan" in line or "Nested Loop" in line
+    ]
 
 
 def test_two_dead_letters_with_one_key_give_one_job(database: Database) -> None:
     first = make_dead_letter(database.conn, idempotency_key="k")
     second = make_dead_letter(database.conn, idempotency_key="k")
 
-    assert redrive(database.conn, [second, first]) == {first: None, second: "conflict"}, (
-        "oldest first"
-    )
+    assert redrive(database.conn, [second, first]) == {
+        first: None,
+        second: "conflict",
+    }, "oldest first"
 
 
 def test_the_rate_is_the_schedule(database: Database) -> None:
@@ -299,21 +320,28 @@ def test_the_rate_is_the_schedule(database: Database) -> None:
     redrive(database.conn, ids[3:], rate=0.5, first=3)
 
     offsets = database.column(
-        "select extract(epoch from run_at - %s)::float8 from redrive.jobs order by id", before
+        "select extract(epoch from run_at - %s)::float8 from redrive.jobs order by id",
+        before,
     )
     assert [round(offset) for offset in offsets] == [0, 2, 4, 6, 8, 10]
 
 
-def test_what_is_due_within_a_tenth_of_a_second_is_due_at_once(database: Database) -> None:
+def test_what_is_due_within_a_tenth_of_a_second_is_due_at_once(
+    database: Database,
+) -> None:
     """The tenths are those of the clock, the same for all."""
     redrive(database.conn, make_dead_letters(database.conn, 41), rate=100.0)
 
     due, most = zip(
-        *database.rows("select run_at, count(*) from redrive.jobs group by run_at order by run_at"),
+        *database.rows(
+            "select run_at, count(*) from redrive.jobs group by run_at order by run_at"
+        ),
         strict=True,
     )
     assert most[1:4] == (10, 10, 10)
-    assert {later - earlier for earlier, later in pairwise(due[1:])} == {timedelta(seconds=0.1)}
+    assert {later - earlier for earlier, later in pairwise(due[1:])} == {
+        timedelta(seconds=0.1)
+    }
     assert {at.microsecond % 100_000 for at in due[1:]} == {0}
 
 
@@ -331,22 +359,34 @@ def test_no_job_expires_while_it_waits_for_its_turn(database: Database) -> None:
     assert [round(window) for window in windows] == [60] * 10
 
 
-def test_two_operators_with_the_same_ids_give_each_job_one_generation(database: Database) -> None:
+def test_two_operators_with_the_same_ids_give_each_job_one_generation(
+    database: Database,
+) -> None:
     ids = make_dead_letters(database.conn, 2000)
     operators = [database.session() for _ in range(2)]
     campaign = make_campaign(database.conn)
     done = [
-        operator.start(lambda o=operator, i=order: redrive(o.conn, i, campaign=campaign))
+        operator.start(
+            lambda o=operator, i=order: redrive(o.conn, i, campaign=campaign)
+        )
         for operator, order in zip(operators, (ids, ids[::-1]), strict=True)
     ]
     wait(done)
     found = [d.result() for d in done]
 
-    assert sorted(sum(cause is None for cause in f.values()) for f in found) == [0, 2000]
+    assert sorted(sum(cause is None for cause in f.values()) for f in found) == [
+        0,
+        2000,
+    ]
     assert {cause for f in found for cause in f.values()} == {None, "not_open"}
-    assert database.value("select count(*) from redrive.jobs where redrives = 1") == 2000
     assert (
-        database.value("select count(*) from redrive.dead_letters where state = 'redriven'") == 2000
+        database.value("select count(*) from redrive.jobs where redrives = 1") == 2000
+    )
+    assert (
+        database.value(
+            "select count(*) from redrive.dead_letters where state = 'redriven'"
+        )
+        == 2000
     )
     assert totals(database.conn)["redriven"] == 2000
 
@@ -361,24 +401,34 @@ def test_two_operators_with_overlapping_chunks_give_each_job_one_generation(
 
     def act(operator: int) -> int:
         conn, order = operators[operator].conn, orders[operator]
-        chunks = [redrive(conn, order[n : n + 50], campaign=campaign) for n in range(0, 2000, 50)]
+        chunks = [
+            redrive(conn, order[n : n + 50], campaign=campaign)
+            for n in range(0, 2000, 50)
+        ]
         return sum(cause is None for chunk in chunks for cause in chunk.values())
 
     done = [session.start(lambda n=n: act(n)) for n, session in enumerate(operators)]
 
     assert sum(d.result(60) for d in done) == 2000
-    assert database.value("select count(*) from redrive.jobs where redrives = 1") == 2000
+    assert (
+        database.value("select count(*) from redrive.jobs where redrives = 1") == 2000
+    )
     assert totals(database.conn)["redriven"] == 2000
 
 
-def test_a_redrive_that_rolls_back_leaves_the_dead_letters_open(database: Database) -> None:
+def test_a_redrive_that_rolls_back_leaves_the_dead_letters_open(
+    database: Database,
+) -> None:
     ids = make_dead_letters(database.conn, 10)
     operator = database.session()
     operator.rows("begin")
     redrive(operator.conn, ids)
     operator.rows("rollback")
 
-    assert database.value("select count(*) from redrive.dead_letters where state = 'open'") == 10
+    assert (
+        database.value("select count(*) from redrive.dead_letters where state = 'open'")
+        == 10
+    )
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
@@ -389,7 +439,9 @@ def test_a_redriven_job_is_not_counted_as_enqueued(database: Database) -> None:
     assert totals(database.conn)["enqueued"] == 5
 
 
-def test_a_job_that_died_under_a_rule_since_tightened_stops_the_redrive(database: Database) -> None:
+def test_a_job_that_died_under_a_rule_since_tightened_stops_the_redrive(
+    database: Database,
+) -> None:
     """A redrive passes the same gate as an enqueue."""
     job_id = make_dead_letter(database.conn)
     database.rows("update redrive.dead_letters set payload = '[]'")
@@ -403,13 +455,17 @@ def test_a_job_that_died_under_a_rule_since_tightened_stops_the_redrive(database
 # Campaigns
 
 
-def test_what_is_noted_in_full_headers_keeps_no_job_from_coming_back(database: Database) -> None:
+def test_what_is_noted_in_full_headers_keeps_no_job_from_coming_back(
+    database: Database,
+) -> None:
     """Its trace made them too long: no redrive took it, and each campaign of others aborted."""
     conn = database.conn
     worker = make_worker(conn)
     make_job(conn, headers={"h": "x" * 8170})
     traced = failure(detail={"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"})
-    assert settle(conn, worker, claim_one(conn, worker), "retry", delay=0.0, failure=traced)
+    assert settle(
+        conn, worker, claim_one(conn, worker), "retry", delay=0.0, failure=traced
+    )
     letter = bury(conn, worker, claim_one(conn, worker), failure=traced)
 
     assert redrive(conn, [letter]) == {letter: None}
@@ -422,7 +478,9 @@ def test_a_campaign_keeps_who_why_and_what_came_of_it(database: Database) -> Non
         "select redrive.open_campaign_v1('ada', 'bank is back', '{\"kind\": \"a\"}', 2.5, 7)"
     )
     redrive(database.conn, make_dead_letters(database.conn, 2), campaign=campaign)
-    database.rows("select redrive.close_campaign_v1(%s, 5, '{\"conflict\": 2}')", campaign)
+    database.rows(
+        "select redrive.close_campaign_v1(%s, 5, '{\"conflict\": 2}')", campaign
+    )
 
     assert database.row(
         "select actor, why, filter, rate, matched, redriven, blocked, state from redrive.campaigns"
@@ -445,17 +503,22 @@ def test_what_belongs_to_a_campaign_that_was_forgotten_meanwhile_is_left(
     forgetful, operator = database.session(), database.session()
     forgetful.rows("begin")
     forgetful.rows("delete from redrive.campaigns where id = %s", campaign)
-    waiting = operator.start(lambda: redrive(operator.conn, [job_id], campaign=campaign))
+    waiting = operator.start(
+        lambda: redrive(operator.conn, [job_id], campaign=campaign)
+    )
     assert database.wait_until_blocked(operator) == [forgetful.pid]
     forgetful.rows("commit")
 
-    with pytest.raises(psycopg.Error, match="campaign: it was forgotten meanwhile; plan anew"):
+    with pytest.raises(
+        psycopg.Error, match="campaign: it was forgotten meanwhile; plan anew"
+    ):
         waiting.result()
     assert database.column("select state from redrive.dead_letters") == ["open"]
 
 
 @pytest.mark.parametrize(
-    ("actor", "why"), [("", "why"), ("ada", ""), (None, "why"), ("ada", None), ("a" * 256, "why")]
+    ("actor", "why"),
+    [("", "why"), ("ada", ""), (None, "why"), ("ada", None), ("a" * 256, "why")],
 )
 def test_nobody_acts_without_a_name_and_a_reason(
     database: Database, actor: str | None, why: str | None
@@ -488,7 +551,9 @@ def test_a_dismissed_dead_letter_says_who_and_why(database: Database) -> None:
     first, second, third = make_dead_letters(database.conn, 3)
 
     assert sorted(
-        database.column("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third, first])
+        database.column(
+            "select redrive.dismiss_v1(%s, 'ada', 'test data')", [third, first]
+        )
     ) == [
         first,
         third,
@@ -503,8 +568,15 @@ def test_a_dismissed_dead_letter_says_who_and_why(database: Database) -> None:
         (second, "open", None, None, None),
         (third, "dismissed", True, "ada", "test data"),
     ]
-    action, why, n, detail = database.row("select action, why, n, detail from redrive.audit")
-    assert (action, why, n, sorted(detail["ids"])) == ("dismiss", "test data", 2, [first, third])
+    action, why, n, detail = database.row(
+        "select action, why, n, detail from redrive.audit"
+    )
+    assert (action, why, n, sorted(detail["ids"])) == (
+        "dismiss",
+        "test data",
+        2,
+        [first, third],
+    )
     assert totals(database.conn)["dismissed"] == 2
 
 
@@ -512,15 +584,25 @@ def test_only_an_open_dead_letter_is_dismissed(database: Database) -> None:
     (job_id,) = make_dead_letters(database.conn, 1)
     redrive(database.conn, [job_id])
 
-    assert database.column("select redrive.dismiss_v1(%s, 'ada', 'test data')", [job_id]) == []
-    assert database.value("select count(*) from redrive.audit where action = 'dismiss'") == 0
+    assert (
+        database.column("select redrive.dismiss_v1(%s, 'ada', 'test data')", [job_id])
+        == []
+    )
+    assert (
+        database.value("select count(*) from redrive.audit where action = 'dismiss'")
+        == 0
+    )
 
 
 def test_two_operators_that_dismiss_the_same_do_it_once(database: Database) -> None:
     ids = make_dead_letters(database.conn, 500)
     sessions = [database.session() for _ in range(2)]
     done = [
-        s.start(lambda s=s, i=order: s.column("select redrive.dismiss_v1(%s, 'ada', 'x')", i))
+        s.start(
+            lambda s=s, i=order: s.column(
+                "select redrive.dismiss_v1(%s, 'ada', 'x')", i
+            )
+        )
         for s, order in zip(sessions, (ids, ids[::-1]), strict=True)
     ]
 
@@ -535,7 +617,10 @@ def test_a_note_goes_to_the_newest_generation(database: Database) -> None:
     (job,) = claim(database.conn, worker)
     bury(database.conn, worker, job)
 
-    assert database.value("select redrive.note_v1(%s, 'ada', 'see ticket 7')", job_id) is True
+    assert (
+        database.value("select redrive.note_v1(%s, 'ada', 'see ticket 7')", job_id)
+        is True
+    )
     assert database.value("select redrive.note_v1(999, 'ada', 'nothing')") is False
 
     assert database.rows(
@@ -557,7 +642,10 @@ def test_an_owner_is_given_taken_away_and_audited(database: Database) -> None:
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'test data')", [third])
     assign = "select redrive.assign_v1(%s, %s, 'ada', 'she knows the bank')"
 
-    assert sorted(database.column(assign, [third, second, first], "bo")) == [first, second]
+    assert sorted(database.column(assign, [third, second, first], "bo")) == [
+        first,
+        second,
+    ]
     assert database.column(assign, [second], "") == [second]
     assert database.column(assign, [999], "bo") == []
 
@@ -569,7 +657,9 @@ def test_an_owner_is_given_taken_away_and_audited(database: Database) -> None:
     audited = database.rows(
         "select actor, why, n, detail from redrive.audit where action = 'assign' order by id"
     )
-    assert [(actor, why, n, d["owner"], sorted(d["ids"])) for actor, why, n, d in audited] == [
+    assert [
+        (actor, why, n, d["owner"], sorted(d["ids"])) for actor, why, n, d in audited
+    ] == [
         ("ada", "she knows the bank", 2, "bo", [first, second]),
         ("ada", "she knows the bank", 1, None, [second]),
     ]
@@ -578,28 +668,41 @@ def test_an_owner_is_given_taken_away_and_audited(database: Database) -> None:
 def test_an_owner_has_a_length(database: Database) -> None:
     job_id = make_dead_letter(database.conn)
     with pytest.raises(psycopg.Error) as caught:
-        database.rows("select redrive.assign_v1(%s, %s, 'ada', 'x')", [job_id], "a" * 256)
+        database.rows(
+            "select redrive.assign_v1(%s, %s, 'ada', 'x')", [job_id], "a" * 256
+        )
 
     assert caught.value.sqlstate == "RD001"
 
 
-def test_two_operators_that_assign_the_same_never_wait_in_a_circle(database: Database) -> None:
+def test_two_operators_that_assign_the_same_never_wait_in_a_circle(
+    database: Database,
+) -> None:
     ids = make_dead_letters(database.conn, 500)
     sessions = [database.session() for _ in range(2)]
     done = [
-        s.start(lambda s=s, i=order: s.column("select redrive.assign_v1(%s, 'bo', 'ada', 'x')", i))
+        s.start(
+            lambda s=s, i=order: s.column(
+                "select redrive.assign_v1(%s, 'bo', 'ada', 'x')", i
+            )
+        )
         for s, order in zip(sessions, (ids, ids[::-1]), strict=True)
     ]
 
     assert [len(d.result(60)) for d in done] == [500, 500]
 
 
-def test_what_is_redriven_meanwhile_is_nobodys_to_look_after(database: Database) -> None:
+def test_what_is_redriven_meanwhile_is_nobodys_to_look_after(
+    database: Database,
+) -> None:
     (job_id,) = make_dead_letters(database.conn, 1)
 
     assert (
         meanwhile(
-            database, job_id, "redrive_v1(%s, null, null, 0, 9)", "assign_v1(%s, 'bo', 'ada', 'x')"
+            database,
+            job_id,
+            "redrive_v1(%s, null, null, 0, 9)",
+            "assign_v1(%s, 'bo', 'ada', 'x')",
         )
         == []
     )

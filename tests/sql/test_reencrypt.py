@@ -4,23 +4,40 @@ import json
 
 import pytest
 
-from tests.factories import bury, claim_one, make_dead_letter, make_job, make_worker, totals
+from tests.factories import (
+    bury,
+    claim_one,
+    make_dead_letter,
+    make_job,
+    make_worker,
+    totals,
+)
 from tests.postgres import Database
 
-REENCRYPT = "select redrive.reencrypt_v1(%s, %s, %s, %s::jsonb[], %s::jsonb[], %s::text[])"
+REENCRYPT = (
+    "select redrive.reencrypt_v1(%s, %s, %s, %s::jsonb[], %s::jsonb[], %s::text[])"
+)
 NEW = '{"$redrive": {"k": "new"}}'
 
 
 def test_only_what_still_holds_what_was_read_is_changed(database: Database) -> None:
-    jobs = [make_job(database.conn, payload={"n": n}, headers={"mine": n}) for n in range(3)]
+    jobs = [
+        make_job(database.conn, payload={"n": n}, headers={"mine": n}) for n in range(3)
+    ]
     read = [json.dumps({"n": n}) for n in range(3)]
-    database.rows("update redrive.jobs set payload = '{\"n\": 9}' where id = %s", jobs[1])
+    database.rows(
+        "update redrive.jobs set payload = '{\"n\": 9}' where id = %s", jobs[1]
+    )
 
     assert (
-        database.value(REENCRYPT, "jobs", jobs, [0] * 3, read, [NEW] * 3, ["salt", "salt", None])
+        database.value(
+            REENCRYPT, "jobs", jobs, [0] * 3, read, [NEW] * 3, ["salt", "salt", None]
+        )
         == 2
     )
-    assert database.rows("select payload::text, headers::text from redrive.jobs order by id") == [
+    assert database.rows(
+        "select payload::text, headers::text from redrive.jobs order by id"
+    ) == [
         (NEW, '{"mine": 0, "$redrive": "salt"}'),
         ('{"n": 9}', '{"mine": 1}'),
         (NEW, '{"mine": 2}'),
@@ -45,21 +62,40 @@ def test_each_table_has_its_own_key(database: Database) -> None:
     effect = '{"what": "told", "detail": {}}'
 
     assert (
-        database.value(REENCRYPT, "dead_letters", [job.id], [1], ['{"n": 1}'], [NEW], [None]) == 0
-    )
-    assert database.value(REENCRYPT, "dead_letters", [job.id], [0], ['{"n": 1}'], [NEW], ["s"]) == 1
-    assert (
-        database.value(REENCRYPT, "failures", [job.id], [job.deliveries], [detail], [NEW], [None])
-        == 1
+        database.value(
+            REENCRYPT, "dead_letters", [job.id], [1], ['{"n": 1}'], [NEW], [None]
+        )
+        == 0
     )
     assert (
         database.value(
-            REENCRYPT, "side_effects", [job.id], [job.deliveries], [effect], [NEW], [None]
+            REENCRYPT, "dead_letters", [job.id], [0], ['{"n": 1}'], [NEW], ["s"]
         )
         == 1
     )
     assert (
-        database.value(REENCRYPT, "audit", [job.id], [job.deliveries], [effect], [NEW], [None]) == 0
+        database.value(
+            REENCRYPT, "failures", [job.id], [job.deliveries], [detail], [NEW], [None]
+        )
+        == 1
+    )
+    assert (
+        database.value(
+            REENCRYPT,
+            "side_effects",
+            [job.id],
+            [job.deliveries],
+            [effect],
+            [NEW],
+            [None],
+        )
+        == 1
+    )
+    assert (
+        database.value(
+            REENCRYPT, "audit", [job.id], [job.deliveries], [effect], [NEW], [None]
+        )
+        == 0
     )
     assert database.rows(
         "select payload::text, headers ->> '$redrive', message from redrive.dead_letters"
@@ -89,7 +125,9 @@ def test_it_waits_for_nobody(database: Database, place: str) -> None:
     database.rows("set statement_timeout = '2 s'")
 
     assert (
-        database.value(REENCRYPT, place, [held, free], [0, 0], ["{}"] * 2, [NEW] * 2, ["s", "s"])
+        database.value(
+            REENCRYPT, place, [held, free], [0, 0], ["{}"] * 2, [NEW] * 2, ["s", "s"]
+        )
         == 1
     )
 

@@ -48,7 +48,10 @@ def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
 
 def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> None:
     make_jobs(database.conn, 3)
-    lost, alive = make_worker(database.conn, "lost"), make_worker(database.conn, "alive")
+    lost, alive = (
+        make_worker(database.conn, "lost"),
+        make_worker(database.conn, "alive"),
+    )
     jobs = claim(database.conn, lost, 2)
     (held,) = claim(database.conn, alive)
     silence(database.conn, lost)
@@ -82,7 +85,9 @@ def test_a_worker_is_lost_only_after_its_ttl(database: Database) -> None:
     assert database.column("select lost_at from redrive.workers") == [None]
 
 
-def test_a_worker_is_judged_by_its_own_ttl_and_not_by_its_rescuers(database: Database) -> None:
+def test_a_worker_is_judged_by_its_own_ttl_and_not_by_its_rescuers(
+    database: Database,
+) -> None:
     """C5: a worker with a ttl of 5 s took running jobs from a healthy one with a ttl of 60 s."""
     make_jobs(database.conn, 2)
     patient = make_worker(database.conn, "patient", ttl=60)
@@ -118,7 +123,9 @@ def lose(
     return rescue(database.conn)
 
 
-def running(seconds: float, *jobs: int, waiting: Sequence[int] = (), slots: int = 1) -> str:
+def running(
+    seconds: float, *jobs: int, waiting: Sequence[int] = (), slots: int = 1
+) -> str:
     """The progress of a worker."""
     begun = {str(job): seconds for job in jobs}
     return json.dumps({"slots": slots, "running": begun, "waiting": [list(waiting)]})
@@ -130,15 +137,22 @@ def run_alone(database: Database, worker: int) -> None:
     store.run_alone(database.conn, worker, job)
 
 
-def test_a_job_is_dead_only_if_its_worker_was_lost_while_it_ran_alone(database: Database) -> None:
+def test_a_job_is_dead_only_if_its_worker_was_lost_while_it_ran_alone(
+    database: Database,
+) -> None:
     """C3: the third lost worker buried whatever it held; now no number of them does."""
     job_id = make_job(database.conn, payload={"n": 1}, queue="q", idempotency_key="k")
     for losses in range(1, 6):
         assert lose(database, name=f"w{losses}") == (1, 1, 0)
         assert database.row("select losses, attempt from redrive.jobs") == (losses, 0)
-    worker, other = make_worker(database.conn, "alone"), make_worker(database.conn, "other")
+    worker, other = (
+        make_worker(database.conn, "alone"),
+        make_worker(database.conn, "other"),
+    )
     (job,) = claim(database.conn, worker)
-    assert store.run_alone(database.conn, worker, job.id) == 30, "the ttl: nobody saw it run"
+    assert store.run_alone(database.conn, worker, job.id) == 30, (
+        "the ttl: nobody saw it run"
+    )
     silence(database.conn, worker)
     assert rescue(database.conn) == (1, 0, 1)
 
@@ -164,16 +178,25 @@ def test_a_job_is_dead_only_if_its_worker_was_lost_while_it_ran_alone(database: 
             True,
         )
     ]
-    assert database.rows("select deliveries, worker from redrive.failures order by deliveries") == [
+    assert database.rows(
+        "select deliveries, worker from redrive.failures order by deliveries"
+    ) == [
         *((n, f"w{n}") for n in range(1, 6)),
         (6, "alone"),
     ]
     assert database.value("select count(*) from redrive.jobs") == 0
-    assert totals(database.conn) == {"enqueued": 1, "claimed": 6, "rescued": 5, "dead": 1}
+    assert totals(database.conn) == {
+        "enqueued": 1,
+        "claimed": 6,
+        "rescued": 5,
+        "dead": 1,
+    }
     assert database.column("select id from redrive.workers") == [other]
 
 
-def test_a_worker_that_is_back_takes_back_what_its_jobs_were_charged(database: Database) -> None:
+def test_a_worker_that_is_back_takes_back_what_its_jobs_were_charged(
+    database: Database,
+) -> None:
     """Three pauses past the ttl made a job run alone, and buried it at the next one."""
     job = make_job(database.conn)
     lose(database)
@@ -184,7 +207,9 @@ def test_a_worker_that_is_back_takes_back_what_its_jobs_were_charged(database: D
     assert database.row("select losses, attempt from redrive.jobs") == (1, 0)
     recorded = "select deliveries, category from redrive.failures order by deliveries"
     assert database.rows(recorded) == [(1, "lost"), (2, "transient")]
-    assert store.run_alone(database.conn, make_worker(database.conn), job) == 30, "the first one's"
+    assert store.run_alone(database.conn, make_worker(database.conn), job) == 30, (
+        "the first one's"
+    )
 
 
 def test_a_job_that_is_silent_with_its_worker_again_and_again_is_charged_in_the_end(
@@ -214,7 +239,9 @@ def test_a_job_buried_over_a_worker_that_is_back_goes_back_to_work(
         database.conn.execute("select redrive.say_approvals_v1('{k}', '{k}')")
     store.forgive(database.conn, [(job, 1)])
 
-    assert database.column("select losses from redrive.jobs") == ([] if needs_two else [0])
+    assert database.column("select losses from redrive.jobs") == (
+        [] if needs_two else [0]
+    )
     assert database.value("select state from redrive.dead_letters") == (
         "open" if needs_two else "redriven"
     )
@@ -223,7 +250,9 @@ def test_a_job_buried_over_a_worker_that_is_back_goes_back_to_work(
     ]
 
 
-def test_a_purge_and_a_worker_that_is_back_never_wait_in_a_circle(database: Database) -> None:
+def test_a_purge_and_a_worker_that_is_back_never_wait_in_a_circle(
+    database: Database,
+) -> None:
     """One had the dead letter and wanted its failures, the other had these and wanted that."""
     job = make_job(database.conn, kind="k")
     worker = make_worker(database.conn)
@@ -260,10 +289,14 @@ def test_a_note_that_was_taken_back_proves_nothing(database: Database) -> None:
     silence(database.conn, worker)
 
     assert rescue(database.conn) == (1, 1, 0)
-    assert store.run_alone(database.conn, worker, job_id) is None, "it was declared lost"
+    assert store.run_alone(database.conn, worker, job_id) is None, (
+        "it was declared lost"
+    )
 
 
-def test_only_jobs_that_may_have_started_are_charged_for_a_lost_worker(database: Database) -> None:
+def test_only_jobs_that_may_have_started_are_charged_for_a_lost_worker(
+    database: Database,
+) -> None:
     """C3: of two slots and eight jobs waiting one ended since the beat; so at most three of them
     began, and the ninth and tenth, claimed after the beat, may have.
     """
@@ -283,7 +316,9 @@ def test_only_jobs_that_may_have_started_are_charged_for_a_lost_worker(database:
         *jobs[1:5],
         *jobs[10:],
     ]
-    assert database.value("select count(*) from redrive.jobs where failed_at is null") == 5
+    assert (
+        database.value("select count(*) from redrive.jobs where failed_at is null") == 5
+    )
 
 
 def test_losses_begin_anew_with_a_run_that_outlasted_them(database: Database) -> None:
@@ -294,7 +329,9 @@ def test_losses_begin_anew_with_a_run_that_outlasted_them(database: Database) ->
         assert lose(database, progress=running(seconds, job)) == (1, 1, 0)
         seen.append(database.value("select losses from redrive.jobs"))
 
-    assert seen == [1, 2, 3, 4, 5, 1], "never lost after more than 66 s before: 36, and the ttl"
+    assert seen == [1, 2, 3, 4, 5, 1], (
+        "never lost after more than 66 s before: 36, and the ttl"
+    )
 
 
 def test_losses_of_more_than_a_day_ago_count_no_more(database: Database) -> None:
@@ -302,7 +339,9 @@ def test_losses_of_more_than_a_day_ago_count_no_more(database: Database) -> None
     make_job(database.conn)
     lose(database)
     lose(database)
-    database.conn.execute("update redrive.jobs set failed_at = now() - interval '25 hours'")
+    database.conn.execute(
+        "update redrive.jobs set failed_at = now() - interval '25 hours'"
+    )
     worker = make_worker(database.conn)
 
     assert claim_one(database.conn, worker).more["losses"] == 0
@@ -342,7 +381,9 @@ def test_a_redriven_job_that_kills_its_worker_died_again(database: Database) -> 
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
-    settle(database.conn, worker, job, "dead", reason="not_retryable", failure=failure())
+    settle(
+        database.conn, worker, job, "dead", reason="not_retryable", failure=failure()
+    )
     redrive(database.conn, [job.id])
     claim_one(database.conn, worker)
     run_alone(database, worker)
@@ -410,12 +451,16 @@ def test_a_worker_in_the_middle_of_a_claim_is_not_lost_yet(database: Database) -
     claim_one(claiming.conn, worker)
 
     assert rescue(sweeper.conn) == NOBODY
-    assert database.column("select lost_at from redrive.workers") == [None], "nor is it told so"
+    assert database.column("select lost_at from redrive.workers") == [None], (
+        "nor is it told so"
+    )
     claiming.rows("commit")
     assert rescue(sweeper.conn) == (1, 1, 0)
 
 
-def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(database: Database) -> None:
+def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(
+    database: Database,
+) -> None:
     make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
@@ -462,7 +507,9 @@ def test_c27_a_rescue_that_is_refused_for_one_job_takes_back_all_others(
     worker = make_worker(database.conn)
     claim(database.conn, worker, 5)
     database.rows("update redrive.workers set alone = %s where id = %s", ids[2], worker)
-    database.conn.execute("create table public.invoices (job bigint references redrive.jobs (id))")
+    database.conn.execute(
+        "create table public.invoices (job bigint references redrive.jobs (id))"
+    )
     database.rows("insert into public.invoices values (%s)", ids[2])
     silence(database.conn, worker)
 
@@ -478,7 +525,9 @@ def test_c27_a_rescue_that_is_refused_for_one_job_takes_back_all_others(
 # Retire
 
 
-def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(database: Database) -> None:
+def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(
+    database: Database,
+) -> None:
     make_jobs(database.conn, 3)
     worker, other = make_worker(database.conn), make_worker(database.conn, "other")
     claim(database.conn, worker, 2)
@@ -487,7 +536,9 @@ def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(database: 
     assert store.retire(database.conn, worker) == (2, True)
     assert store.retire(database.conn, worker) == (0, True), "and may be sent again"
 
-    assert database.rows("select deliveries, attempt, losses from redrive.jobs order by id") == [
+    assert database.rows(
+        "select deliveries, attempt, losses from redrive.jobs order by id"
+    ) == [
         (1, 0, 0),
         (1, 0, 0),
         (0, 0, 0),
@@ -588,7 +639,9 @@ def test_a_claim_that_waits_for_the_retirement_of_its_worker_gets_nothing(
     assert waiting.result(60) == []
 
 
-def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(database: Database) -> None:
+def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(
+    database: Database,
+) -> None:
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     silence(database.conn, one)
     silence(database.conn, two)
@@ -616,7 +669,9 @@ def test_a_worker_counts_those_that_look_for_the_same_jobs(database: Database) -
     number(queues=["slow"])
     payments = number(queues=["payments"])
 
-    counted = {who: store.others(database.conn, [who]) for who in (mine, for_all, payments)}
+    counted = {
+        who: store.others(database.conn, [who]) for who in (mine, for_all, payments)
+    }
     assert counted == {mine: 2, for_all: 3, payments: 1}
     assert store.others(database.conn, [mine, for_all]) == 2
     assert store.others(database.conn, [999]) == 0
@@ -625,7 +680,9 @@ def test_a_worker_counts_those_that_look_for_the_same_jobs(database: Database) -
 # Unpark
 
 
-def test_unpark_wakes_the_head_of_each_key_that_waits_for_nobody(database: Database) -> None:
+def test_unpark_wakes_the_head_of_each_key_that_waits_for_nobody(
+    database: Database,
+) -> None:
     heads = [make_job(database.conn, ordering_key=f"k{n}") for n in range(3)]
     seconds = [make_job(database.conn, ordering_key=f"k{n}") for n in range(3)]
     worker = make_worker(database.conn)
@@ -633,7 +690,9 @@ def test_unpark_wakes_the_head_of_each_key_that_waits_for_nobody(database: Datab
     database.rows("delete from redrive.jobs where id = any (%s)", heads[1:])
 
     assert store.unpark(database.conn) == 2
-    assert database.rows("select id, isfinite(run_at) from redrive.jobs order by id") == [
+    assert database.rows(
+        "select id, isfinite(run_at) from redrive.jobs order by id"
+    ) == [
         (heads[0], True),
         (seconds[0], False),
         (seconds[1], True),
@@ -659,7 +718,9 @@ def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_run
     assert claim_one(database.conn, worker).id == first
 
 
-def test_a_redriven_job_goes_before_a_younger_one_of_its_key_that_waits(database: Database) -> None:
+def test_a_redriven_job_goes_before_a_younger_one_of_its_key_that_waits(
+    database: Database,
+) -> None:
     """U14: it was parked behind it, and a parked job keeps nobody waiting."""
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
@@ -673,7 +734,9 @@ def test_a_redriven_job_goes_before_a_younger_one_of_its_key_that_waits(database
     assert claim_one(database.conn, worker).id == second
 
 
-def test_a_rescue_that_buries_the_head_of_a_key_wakes_the_next(database: Database) -> None:
+def test_a_rescue_that_buries_the_head_of_a_key_wakes_the_next(
+    database: Database,
+) -> None:
     """At once, without an unpark."""
     _, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker, next_worker = make_worker(database.conn), make_worker(database.conn, "next")
@@ -696,7 +759,8 @@ def test_a_lost_job_keeps_its_place_in_the_key(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["insert into redrive.workers (id, name) overriding system value values (1, 'x')"]
+    "statement",
+    ["insert into redrive.workers (id, name) overriding system value values (1, 'x')"],
 )
 def test_a_worker_id_is_never_used_twice(database: Database, statement: str) -> None:
     """A job of a retired worker could otherwise be taken for one of the new worker's."""

@@ -31,7 +31,9 @@ def test_the_first_are_all_kept_and_then_only_so_many(database: Database) -> Non
     assert database.value("select n from redrive.reservoirs") == SIZE
 
 
-def test_a_full_one_takes_a_sample_for_each_part_of_its_time(database: Database) -> None:
+def test_a_full_one_takes_a_sample_for_each_part_of_its_time(
+    database: Database,
+) -> None:
     """So it covers the time since the first, up to three days, and not the last minutes."""
     offer(database.conn, *["a.b"] * SIZE)
     age(database.conn, "21 minutes")
@@ -48,7 +50,9 @@ def test_a_full_one_takes_a_sample_for_each_part_of_its_time(database: Database)
 
 
 @pytest.mark.parametrize("facts", ["[]", "1", json.dumps({"a": list(range(3000))})])
-def test_what_is_no_facts_or_too_large_is_left_out(database: Database, facts: str) -> None:
+def test_what_is_no_facts_or_too_large_is_left_out(
+    database: Database, facts: str
+) -> None:
     assert offer(database.conn, "a.b", facts=facts) == 0
     assert offer(database.conn, "Not a kind") == 0
     assert database.value("select count(*) from redrive.reservoirs") == 0
@@ -102,5 +106,7 @@ def test_they_are_forgotten_after_thirty_days(database: Database) -> None:
 
     store.forget(database.conn)
 
-    assert database.value("select array_agg(kind) from redrive.reservoir_samples") == ["c.d"]
+    assert database.value("select array_agg(kind) from redrive.reservoir_samples") == [
+        "c.d"
+    ]
     assert database.value("select array_agg(kind) from redrive.reservoirs") == ["c.d"]

@@ -64,10 +64,14 @@ def live_through(database: Database, days: int) -> None:
 
 
 def sizes(database: Database) -> Counter[str]:
-    return Counter({t: database.value(f"select count(*) from redrive.{t}") for t in TABLES})  # type: ignore[arg-type]
+    return Counter(
+        {t: database.value(f"select count(*) from redrive.{t}") for t in TABLES}
+    )  # type: ignore[arg-type]
 
 
-def test_after_years_there_is_what_retention_says_and_no_more(database: Database) -> None:
+def test_after_years_there_is_what_retention_says_and_no_more(
+    database: Database,
+) -> None:
     """C18: audit, campaigns, groups, tallies and what vanished jobs left were kept for ever."""
     live_through(database, DAYS)
     before, more = sizes(database), True
@@ -76,12 +80,18 @@ def test_after_years_there_is_what_retention_says_and_no_more(database: Database
         after = sizes(database)
         gone = before - after
         # a kind has two counters here; breakers are as many as code names
-        assert all(gone[t] <= BATCH * (1 + (t == "tallies")) for t in TABLES if t != "breakers")
+        assert all(
+            gone[t] <= BATCH * (1 + (t == "tallies")) for t in TABLES if t != "breakers"
+        )
         before = after
 
-    whole_days = database.value("select count(*) from redrive.audit where action = 'note'")
+    whole_days = database.value(
+        "select count(*) from redrive.audit where action = 'note'"
+    )
     assert KEPT["audit"] <= whole_days <= KEPT["audit"] + 1
-    forgotten = database.value("select count(*) from redrive.audit where action = 'forget audit'")
+    forgotten = database.value(
+        "select count(*) from redrive.audit where action = 'forget audit'"
+    )
     assert sizes(database) == {
         "audit": whole_days + forgotten,
         "breakers": KEPT["names"],
@@ -93,9 +103,9 @@ def test_after_years_there_is_what_retention_says_and_no_more(database: Database
         "side_effects": 0,
         "tallies": KEPT["names"] * 2 + 2,
     }
-    assert database.value("select sum(n) from redrive.audit where action = 'forget audit'") == (
-        DAYS - whole_days
-    )
+    assert database.value(
+        "select sum(n) from redrive.audit where action = 'forget audit'"
+    ) == (DAYS - whole_days)
     assert forget(database.conn) == 0
 
 
@@ -122,11 +132,15 @@ def test_a_worker_cannot_shorten_what_is_kept(database: Database) -> None:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             worker.rows(statement)  # type: ignore[arg-type] # as above
     with pytest.raises(psycopg.errors.CheckViolation):
-        database.rows("select redrive.set_retention_v1('audit', '29 days', 'ada', 'why')")
+        database.rows(
+            "select redrive.set_retention_v1('audit', '29 days', 'ada', 'why')"
+        )
 
 
 def test_retention_is_set_and_audited(database: Database) -> None:
-    database.rows("select redrive.set_retention_v1('keys', '400 days', 'ada', 'slow customers')")
+    database.rows(
+        "select redrive.set_retention_v1('keys', '400 days', 'ada', 'slow customers')"
+    )
     live_through(database, DAYS)
     forget(database.conn)
 
@@ -141,21 +155,27 @@ def test_forgetting_lines_of_the_audit_leaves_one_a_day(database: Database) -> N
     for _ in range(3):
         forget(database.conn)
 
-    found = database.column("select actor from redrive.audit where action = 'forget audit'")
+    found = database.column(
+        "select actor from redrive.audit where action = 'forget audit'"
+    )
     assert found == ["redrive"]
 
 
 # Names
 
 
-def test_the_sums_of_a_queue_stay_when_its_kinds_are_forgotten(database: Database) -> None:
+def test_the_sums_of_a_queue_stay_when_its_kinds_are_forgotten(
+    database: Database,
+) -> None:
     worker = make_worker(database.conn)
     make_jobs(database.conn, 7, "old.kind", queue="q")
     complete(database.conn, worker, *claim(database.conn, worker))
     make_jobs(database.conn, 2, "new.kind", queue="q")
     store.fold(database.conn)
     before, shown = totals(database.conn), depths(database.conn)
-    database.rows("update redrive.tallies set at = now() - interval '1 year' where kind ~ '^old'")
+    database.rows(
+        "update redrive.tallies set at = now() - interval '1 year' where kind ~ '^old'"
+    )
     forget(database.conn)
 
     assert set(database.column("select kind from redrive.tallies")) == {"", "new.kind"}
@@ -176,25 +196,34 @@ def test_a_queue_of_which_nothing_is_left_is_forgotten(database: Database) -> No
     assert depths(database.conn) == {"gone": Depth(ready=1)}
 
 
-def test_a_kind_with_a_job_or_an_open_dead_letter_is_not_forgotten(database: Database) -> None:
+def test_a_kind_with_a_job_or_an_open_dead_letter_is_not_forgotten(
+    database: Database,
+) -> None:
     letters = make_dead_letters(database.conn, 2, kind="lies.there")
     make_job(database.conn, "waits.for.years")
     store.fold(database.conn)
     database.rows("update redrive.tallies set at = now() - interval '1 year'")
-    before = database.rows("select queue, kind, event, n from redrive.totals order by 1, 2, 3")
+    before = database.rows(
+        "select queue, kind, event, n from redrive.totals order by 1, 2, 3"
+    )
     forget(database.conn)
 
-    assert database.rows("select queue, kind, event, n from redrive.totals order by 1, 2, 3") == (
-        before
-    )
+    assert database.rows(
+        "select queue, kind, event, n from redrive.totals order by 1, 2, 3"
+    ) == (before)
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", letters)
     store.fold(database.conn)
     database.rows("update redrive.tallies set at = now() - interval '1 year'")
     forget(database.conn)
-    assert set(database.column("select kind from redrive.tallies")) == {"", "waits.for.years"}
+    assert set(database.column("select kind from redrive.tallies")) == {
+        "",
+        "waits.for.years",
+    }
 
 
-def test_a_kind_of_which_something_is_not_folded_yet_is_not_forgotten(database: Database) -> None:
+def test_a_kind_of_which_something_is_not_folded_yet_is_not_forgotten(
+    database: Database,
+) -> None:
     """What was not folded stayed with the kind, which owed a job and a dead letter for ever."""
     conn = database.conn
     (letter,) = make_dead_letters(conn, 1, kind="lies.there")
@@ -205,7 +234,9 @@ def test_a_kind_of_which_something_is_not_folded_yet_is_not_forgotten(database: 
     complete(conn, worker, *claim(conn, worker))
     forget(conn)
 
-    by_kind = dict(database.rows("select event, n from redrive.totals where kind = 'lies.there'"))
+    by_kind = dict(
+        database.rows("select event, n from redrive.totals where kind = 'lies.there'")
+    )
     assert (by_kind["enqueued"], by_kind["dead"], by_kind["redriven"]) == (1, 1, 1)
 
 
@@ -218,7 +249,10 @@ def test_a_breaker_that_somebody_holds_is_not_forgotten(database: Database) -> N
     )
     forget(database.conn)
 
-    assert database.column("select name from redrive.breakers order by 1") == ["held", "open"]
+    assert database.column("select name from redrive.breakers order by 1") == [
+        "held",
+        "open",
+    ]
 
 
 def test_a_group_that_is_open_or_muted_is_not_forgotten(database: Database) -> None:
@@ -231,13 +265,18 @@ def test_a_group_that_is_open_or_muted_is_not_forgotten(database: Database) -> N
     )
     forget(database.conn)
 
-    assert database.column("select fingerprint from redrive.groups order by 1") == ["muted", "open"]
+    assert database.column("select fingerprint from redrive.groups order by 1") == [
+        "muted",
+        "open",
+    ]
 
 
 # What jobs leave
 
 
-def test_what_a_job_left_behind_is_forgotten_and_what_others_hold_stays(database: Database) -> None:
+def test_what_a_job_left_behind_is_forgotten_and_what_others_hold_stays(
+    database: Database,
+) -> None:
     """C18: a job that succeeds after its dead letter was purged left its failures for ever."""
     purged, kept, alive = make_dead_letters(database.conn, 3)
     redrive(database.conn, [purged, alive])
@@ -258,7 +297,9 @@ def test_a_campaign_stays_as_long_as_its_dead_letters(database: Database) -> Non
     redrive(database.conn, ids, campaign=holding)
     for campaign in (empty, holding):
         database.rows("select redrive.close_campaign_v1(%s, 2, '{}')", campaign)
-    database.rows("update redrive.campaigns set created_at = now() - interval '2 years'")
+    database.rows(
+        "update redrive.campaigns set created_at = now() - interval '2 years'"
+    )
     forget(database.conn)
 
     assert database.column("select id from redrive.campaigns") == [holding]
@@ -267,7 +308,9 @@ def test_a_campaign_stays_as_long_as_its_dead_letters(database: Database) -> Non
 # Campaigns that nobody carries on
 
 
-def test_a_redrive_that_was_killed_half_way_says_how_far_it_came(database: Database) -> None:
+def test_a_redrive_that_was_killed_half_way_says_how_far_it_came(
+    database: Database,
+) -> None:
     """C18: its campaign was `running` for ever."""
     ids = make_dead_letters(database.conn, 5)
     campaign = make_campaign(database.conn, matched=5)
@@ -277,30 +320,40 @@ def test_a_redrive_that_was_killed_half_way_says_how_far_it_came(database: Datab
     look = "select state, matched, redriven from redrive.campaigns"
     assert database.rows(look) == [("running", 5, 3)]
 
-    database.rows("update redrive.campaigns set active_at = active_at - interval '10 minutes'")
+    database.rows(
+        "update redrive.campaigns set active_at = active_at - interval '10 minutes'"
+    )
     forget(database.conn)
     assert database.rows(look) == [("interrupted", 5, 3)]
-    assert database.rows("select action, n, detail from redrive.audit where actor = 'redrive'") == [
-        ("interrupt campaign", 3, {"campaign": campaign, "matched": 5})
-    ]
+    assert database.rows(
+        "select action, n, detail from redrive.audit where actor = 'redrive'"
+    ) == [("interrupt campaign", 3, {"campaign": campaign, "matched": 5})]
 
 
-def test_one_who_was_only_held_up_closes_the_campaign_as_usual(database: Database) -> None:
+def test_one_who_was_only_held_up_closes_the_campaign_as_usual(
+    database: Database,
+) -> None:
     """As clients of the release before carry out their campaigns."""
     ids = make_dead_letters(database.conn, 2)
     campaign = make_campaign(database.conn, matched=2)
     redrive(database.conn, ids, campaign=campaign)
-    database.rows("update redrive.campaigns set active_at = active_at - interval '1 hour'")
+    database.rows(
+        "update redrive.campaigns set active_at = active_at - interval '1 hour'"
+    )
     forget(database.conn)
     database.rows("select redrive.close_campaign_v1(%s, 2, '{}')", campaign)
 
-    assert database.rows("select state, redriven from redrive.campaigns") == [("done", 2)]
+    assert database.rows("select state, redriven from redrive.campaigns") == [
+        ("done", 2)
+    ]
 
 
 def test_each_chunk_is_a_sign_of_life(database: Database) -> None:
     ids = make_dead_letters(database.conn, 2)
     campaign = make_campaign(database.conn, matched=2)
-    database.rows("update redrive.campaigns set active_at = active_at - interval '1 hour'")
+    database.rows(
+        "update redrive.campaigns set active_at = active_at - interval '1 hour'"
+    )
     redrive(database.conn, ids[:1], campaign=campaign)
     forget(database.conn)
 

@@ -102,10 +102,14 @@ def test_what_was_granted_besides_is_taken_back(closed: Database) -> None:
 
 
 def test_a_role_without_a_grant_can_do_nothing(closed: Database) -> None:
-    assert not [line for line in closed.column(GRANTED, list(ROLES)) if "nobody" in line]
+    assert not [
+        line for line in closed.column(GRANTED, list(ROLES)) if "nobody" in line
+    ]
 
 
-def test_what_a_newer_release_makes_is_nobodys_before_it_is_granted(database: Database) -> None:
+def test_what_a_newer_release_makes_is_nobodys_before_it_is_granted(
+    database: Database,
+) -> None:
     database.rows("set role redrive_owner")
     database.rows("create function redrive.later_v1() returns int return 1")
 
@@ -123,7 +127,9 @@ def test_nobody_but_the_owner_can_change_a_row(closed: Database) -> None:
     ]
 
     columns = "run_at, max_attempts, priority, queue, kind, headers, payload"
-    assert writes == [f"table redrive.jobs: insert ({columns}) for operator, producer, worker"]
+    assert writes == [
+        f"table redrive.jobs: insert ({columns}) for operator, producer, worker"
+    ]
 
 
 PRODUCER_MAY_NOT = (
@@ -158,7 +164,9 @@ PRODUCER_MAY_NOT = (
 
 
 @pytest.mark.parametrize("statement", PRODUCER_MAY_NOT)
-def test_a_producer_can_add_jobs_and_nothing_else(closed: Database, statement: str) -> None:
+def test_a_producer_can_add_jobs_and_nothing_else(
+    closed: Database, statement: str
+) -> None:
     job_id = make_job(closed.conn)
     before = closed.rows("select * from redrive.jobs")
     producer = closed.session("redrive_producer")
@@ -174,7 +182,9 @@ def test_a_producer_can_add_jobs_and_nothing_else(closed: Database, statement: s
     assert make_job(producer.conn) > job_id
 
 
-@pytest.mark.parametrize("role", ["redrive_worker", "redrive_operator", "redrive_viewer"])
+@pytest.mark.parametrize(
+    "role", ["redrive_worker", "redrive_operator", "redrive_viewer"]
+)
 def test_the_audit_can_only_grow(closed: Database, role: str) -> None:
     closed.rows("select redrive.pause_v1('q', 'ada', 'x')")
     session = closed.session(role)
@@ -209,7 +219,15 @@ def test_a_viewer_sees_figures_and_no_payload(closed: Database) -> None:
     assert viewer.rows("select * from redrive.depths_v1()")
     assert viewer.rows("select * from redrive.totals")
     assert "SECRET" not in str(viewer.rows("select redrive.stats_v1('0')"))
-    for table in ("jobs", "dead_letters", "failures", "completions", "audit", "groups", "grouped"):
+    for table in (
+        "jobs",
+        "dead_letters",
+        "failures",
+        "completions",
+        "audit",
+        "groups",
+        "grouped",
+    ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             viewer.rows(f"select * from redrive.{table}")  # type: ignore[arg-type]
 
@@ -264,7 +282,9 @@ TABLES = (
 
 
 @pytest.mark.parametrize("schema", ["public", "pg_temp"])
-def test_a_definer_function_calls_nothing_of_its_caller(closed: Database, schema: str) -> None:
+def test_a_definer_function_calls_nothing_of_its_caller(
+    closed: Database, schema: str
+) -> None:
     """`caught` raises in whoever calls it; each function then runs with the caller's search_path
     turned against it.
     """
@@ -280,7 +300,9 @@ def test_a_definer_function_calls_nothing_of_its_caller(closed: Database, schema
     )
     attacker.rows(trap)  # type: ignore[arg-type]
     for name, returned, value in SHADOWS:
-        attacker.rows(SHADOW.format(schema=schema, name=name, type=returned, value=value))  # type: ignore[arg-type]
+        attacker.rows(
+            SHADOW.format(schema=schema, name=name, type=returned, value=value)
+        )  # type: ignore[arg-type]
     for operator, of in OPERATORS:
         attacker.rows(  # type: ignore[arg-type]
             f"create operator {schema}.{operator} (leftarg = {of}, rightarg = {of}, function ="
@@ -288,11 +310,17 @@ def test_a_definer_function_calls_nothing_of_its_caller(closed: Database, schema
         )
     attacker.rows(f"set search_path = {schema}, pg_catalog")  # type: ignore[arg-type]
     attacker.rows(f"select {schema}.now() is not null")  # type: ignore[arg-type]
-    assert attacker.value("select pg_catalog.count(*) from public.witness") > 0, "the trap works"
+    assert attacker.value("select pg_catalog.count(*) from public.witness") > 0, (
+        "the trap works"
+    )
     attacker.rows("delete from public.witness")
 
     job_id = make_job(
-        attacker.conn, payload={"n": "x" * 200}, tenant="t", ordering_key="o", idempotency_key="k"
+        attacker.conn,
+        payload={"n": "x" * 200},
+        tenant="t",
+        ordering_key="o",
+        idempotency_key="k",
     )
     me = make_worker(attacker.conn)
     make_dead_letter(attacker.conn)

@@ -18,14 +18,19 @@ from tests.factories import claim_one, complete, make_worker, silence
 from tests.postgres import Database, Session, connect
 
 SECOND = timedelta(seconds=1)
-DAILY = Declaration("report.daily", "report", "reports", "0 7 * * *", "UTC", "one", '{"days": 1}')
+DAILY = Declaration(
+    "report.daily", "report", "reports", "0 7 * * *", "UTC", "one", '{"days": 1}'
+)
 EVERY_SECOND = replace(DAILY, cron="@every 1s", catch_up="all")
 PLANNED = ("next_at", "planned_at")
 STATE = "select state, versions from redrive.schedules_v1() where name = 'report.daily'"
 
 
 def declare(
-    database: Database, *declared: Declaration, version: str = "1", worker: int | None = None
+    database: Database,
+    *declared: Declaration,
+    version: str = "1",
+    worker: int | None = None,
 ) -> int:
     """A worker that says so."""
     worker = worker or make_worker(database.conn)
@@ -56,11 +61,15 @@ def jobs(database: Database) -> list[dict[str, Any]]:
 
 
 def slots(database: Database) -> list[datetime]:
-    return [datetime.fromisoformat(headers["scheduled_for"]) for headers in jobs(database)]
+    return [
+        datetime.fromisoformat(headers["scheduled_for"]) for headers in jobs(database)
+    ]
 
 
 def of_schedule(database: Database, columns: str = "next_at") -> tuple[Any, ...]:
-    return database.row(f"select {columns} from redrive.schedules where name = 'report.daily'")  # type: ignore[arg-type] # ours
+    return database.row(
+        f"select {columns} from redrive.schedules where name = 'report.daily'"
+    )  # type: ignore[arg-type] # ours
 
 
 # ---------------------------------------------------------------------- declared, due, fired
@@ -137,7 +146,10 @@ def test_slots_that_could_come_twice_are_refused(
 
     with pytest.raises(psycopg.Error, match="slots: must lie in order"):
         store.fire_schedule(
-            database.conn, due, [expected + slot * SECOND], expected + following * SECOND
+            database.conn,
+            due,
+            [expected + slot * SECOND],
+            expected + following * SECOND,
         )
     assert jobs(database) == []
 
@@ -154,7 +166,9 @@ def test_of_eight_that_fire_at_once_one_does(database: Database) -> None:
     def act(session: Session) -> list[int] | None:
         (due,) = store.due_schedules(session.conn)
         start.wait()
-        return store.fire_schedule(session.conn, due, [expected], expected + 60 * SECOND)
+        return store.fire_schedule(
+            session.conn, due, [expected], expected + 60 * SECOND
+        )
 
     futures = [session.start(lambda s=session: act(s)) for session in sessions]
     wait(futures)
@@ -191,7 +205,9 @@ def test_sixty_slots_by_eight_workers_of_which_some_die_are_sixty_jobs(
     sessions = [database.session() for _ in range(8)]
     futures = [session.start(lambda s=session: act(s)) for session in sessions]
     database.rows("begin")
-    database.rows("select from redrive.schedules for update")  # until two of them have died
+    database.rows(
+        "select from redrive.schedules for update"
+    )  # until two of them have died
     start.wait()
     for _ in range(50):
         database.rows(
@@ -207,18 +223,29 @@ def test_sixty_slots_by_eight_workers_of_which_some_die_are_sixty_jobs(
     assert Counter(slots(database)) == {first + n * SECOND: 1 for n in range(60)}
 
 
-def test_a_slot_comes_once_even_when_its_job_is_done_and_gone(database: Database) -> None:
+def test_a_slot_comes_once_even_when_its_job_is_done_and_gone(
+    database: Database,
+) -> None:
     """Where the row was put back, by hand or from a backup, the key still knows."""
     worker = declare(database, DAILY)
     move(database, SECOND)
     (due,) = store.due_schedules(database.conn)
     assert due.expected is not None
-    fired = store.fire_schedule(database.conn, due, [due.expected], due.expected + 60 * SECOND)
-    assert complete(database.conn, worker, claim_one(database.conn, worker)) == set(fired or [])
-    database.rows("update redrive.schedules set next_at = %s, last_at = null", due.expected)
+    fired = store.fire_schedule(
+        database.conn, due, [due.expected], due.expected + 60 * SECOND
+    )
+    assert complete(database.conn, worker, claim_one(database.conn, worker)) == set(
+        fired or []
+    )
+    database.rows(
+        "update redrive.schedules set next_at = %s, last_at = null", due.expected
+    )
 
     assert (
-        store.fire_schedule(database.conn, due, [due.expected], due.expected + 60 * SECOND) == fired
+        store.fire_schedule(
+            database.conn, due, [due.expected], due.expected + 60 * SECOND
+        )
+        == fired
     )
     assert jobs(database) == []
 
@@ -242,7 +269,10 @@ def test_the_job_and_the_step_of_the_schedule_are_kept_together_or_not_at_all(
 
     database.rows("select redrive.limit_names_v1('kinds', 9, 'ada', 'why')")
     fire(database)
-    assert {headers["schedule"] for headers in jobs(database)} == {"other", "report.daily"}
+    assert {headers["schedule"] for headers in jobs(database)} == {
+        "other",
+        "report.daily",
+    }
     assert expected in slots(database)
 
 
@@ -260,11 +290,15 @@ def test_the_newest_declaration_holds_whoever_starts_again(database: Database) -
     assert database.row(STATE) == ("active", ["1", "2"])
 
     store.retire(database.conn, old)
-    again = declare(database, DAILY, version="1")  # the old one has crashed and starts again
+    again = declare(
+        database, DAILY, version="1"
+    )  # the old one has crashed and starts again
     fire(database)
     assert of_schedule(database)[0].astimezone(UTC).hour == 3
 
-    store.retire(database.conn, new)  # rolled back: when the last of the new ones has gone
+    store.retire(
+        database.conn, new
+    )  # rolled back: when the last of the new ones has gone
     fire(database)
     assert of_schedule(database)[0].astimezone(UTC).hour == 7
     assert database.row(STATE) == ("active", ["1"])
@@ -337,7 +371,9 @@ def test_what_nobody_declares_any_more_is_forgotten_in_time(database: Database) 
     move(database, timedelta(days=80), "other")
     assert database.value(gone) == 1
     assert database.column("select name from redrive.schedules") == ["other"]
-    assert database.column("select schedule from redrive.schedule_declarations") == ["other"]
+    assert database.column("select schedule from redrive.schedule_declarations") == [
+        "other"
+    ]
 
 
 @pytest.mark.parametrize("first", ["declares", "forgets"])
@@ -357,7 +393,9 @@ def test_what_is_declared_again_while_it_is_forgotten_is_fired(
         return store.declare_schedules(declarer.conn, worker, "1", [DAILY])
 
     def forget() -> int:
-        return forgetter.value("select redrive.forget_schedules_v1(interval '90 days', 100)")
+        return forgetter.value(
+            "select redrive.forget_schedules_v1(interval '90 days', 100)"
+        )
 
     if first == "declares":
         declarer.rows("begin")
@@ -381,13 +419,19 @@ def test_what_is_declared_again_while_it_is_forgotten_is_fired(
 def test_what_comes_while_it_is_paused_is_not_made_up_for(database: Database) -> None:
     declare(database, replace(DAILY, cron="* * * * *", catch_up="all"))
     fire(database)
-    assert database.value("select redrive.pause_schedule_v1('report.daily', 'ada', 'why')")
+    assert database.value(
+        "select redrive.pause_schedule_v1('report.daily', 'ada', 'why')"
+    )
     move(database, timedelta(hours=1))
     fire(database)
     assert (jobs(database), database.row(STATE)) == ([], ("paused", ["1"]))
 
-    assert database.value("select redrive.resume_schedule_v1('report.daily', 'ada', 'why')")
-    assert not database.value("select redrive.resume_schedule_v1('report.daily', 'ada', 'why')")
+    assert database.value(
+        "select redrive.resume_schedule_v1('report.daily', 'ada', 'why')"
+    )
+    assert not database.value(
+        "select redrive.resume_schedule_v1('report.daily', 'ada', 'why')"
+    )
     fire(database)
     assert jobs(database) == []
     assert of_schedule(database)[0] > database.value("select now()")
@@ -411,7 +455,9 @@ def test_c30_a_schedule_goes_on_when_the_clock_that_was_ahead_is_right_again(
     assert store.due_schedules(database.conn) == []
 
 
-def test_c30_a_missed_slot_is_fired_though_the_clock_was_set_back(database: Database) -> None:
+def test_c30_a_missed_slot_is_fired_though_the_clock_was_set_back(
+    database: Database,
+) -> None:
     declare(database, EVERY_SECOND)
     expected = move(database, SECOND)
     database.rows("update redrive.schedules set planned_at = now() + interval '1 hour'")
@@ -420,7 +466,9 @@ def test_c30_a_missed_slot_is_fired_though_the_clock_was_set_back(database: Data
     assert expected in slots(database)
 
 
-def test_c30_a_clock_that_is_set_back_by_moments_fires_no_slot_again(database: Database) -> None:
+def test_c30_a_clock_that_is_set_back_by_moments_fires_no_slot_again(
+    database: Database,
+) -> None:
     declare(database, EVERY_SECOND)
     soon = database.value(
         "update redrive.schedules set last_at = date_trunc('second', now()) + interval '20 s',"
@@ -449,13 +497,18 @@ def test_one_that_was_fired_while_the_clock_was_ahead_goes_on_when_resumed(
     assert now < of_schedule(database)[0] <= now + timedelta(days=1)
 
 
-def test_a_pause_that_comes_between_looking_and_firing_counts(database: Database) -> None:
+def test_a_pause_that_comes_between_looking_and_firing_counts(
+    database: Database,
+) -> None:
     declare(database, DAILY)
     expected = move(database, SECOND)
     (due,) = store.due_schedules(database.conn)
     database.rows("select redrive.pause_schedule_v1('report.daily', 'ada', 'why')")
 
-    assert store.fire_schedule(database.conn, due, [expected], expected + 60 * SECOND) is None
+    assert (
+        store.fire_schedule(database.conn, due, [expected], expected + 60 * SECOND)
+        is None
+    )
     assert jobs(database) == []
 
 
@@ -472,7 +525,10 @@ def test_one_more_now_changes_nothing_about_the_slots(database: Database) -> Non
         {"days": 1},
     )
     assert of_schedule(database, "next_at, last_at") == before
-    assert database.value("select redrive.run_schedule_v1('nothing', 'ada', 'why')") is None
+    assert (
+        database.value("select redrive.run_schedule_v1('nothing', 'ada', 'why')")
+        is None
+    )
 
 
 def test_how_overdue_the_worst_is_is_a_figure(database: Database) -> None:
@@ -488,7 +544,9 @@ def test_how_overdue_the_worst_is_is_a_figure(database: Database) -> None:
     assert database.value(overdue) == 0, "it is not to be fired"
 
 
-@pytest.mark.parametrize(("silent", "is_declared"), [("14 minutes", True), ("16 minutes", False)])
+@pytest.mark.parametrize(
+    ("silent", "is_declared"), [("14 minutes", True), ("16 minutes", False)]
+)
 def test_c31_a_worker_lives_by_its_own_ttl(
     database: Database, silent: str, is_declared: bool
 ) -> None:
@@ -501,5 +559,10 @@ def test_c31_a_worker_lives_by_its_own_ttl(
         worker,
     )
 
-    assert database.value("select count(*) from redrive.declared_schedules_v1()") == is_declared
-    assert database.value("select redrive.stats_v1('1 h') ->> 'workers'") == str(int(is_declared))
+    assert (
+        database.value("select count(*) from redrive.declared_schedules_v1()")
+        == is_declared
+    )
+    assert database.value("select redrive.stats_v1('1 h') ->> 'workers'") == str(
+        int(is_declared)
+    )

@@ -15,7 +15,10 @@ def test_a_session_that_ended_is_known_for_a_day(database: Database) -> None:
     for _ in range(2):
         viewer.rows(END, "new")
 
-    assert viewer.column("select session from redrive.ended_sessions order by 1") == ["long", "new"]
+    assert viewer.column("select session from redrive.ended_sessions order by 1") == [
+        "long",
+        "new",
+    ]
 
 
 def test_a_viewer_cannot_fill_the_table(database: Database) -> None:

@@ -37,12 +37,18 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     before = database.rows("select * from redrive.jobs")
-    stale = {"id": job._replace(id=job.id + 1), "deliveries": job._replace(deliveries=2)}.get(
-        wrong, job
-    )
+    stale = {
+        "id": job._replace(id=job.id + 1),
+        "deliveries": job._replace(deliveries=2),
+    }.get(wrong, job)
 
     assert not settle(
-        database.conn, worker + (wrong == "worker"), stale, outcome, failure=failure(), reason="r"
+        database.conn,
+        worker + (wrong == "worker"),
+        stale,
+        outcome,
+        failure=failure(),
+        reason="r",
     )
 
     assert database.rows("select * from redrive.jobs") == before
@@ -62,11 +68,19 @@ def test_settling_twice_settles_once(database: Database, outcome: Outcome) -> No
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
 
-    assert settle(database.conn, worker, job, outcome, failure=failure(), reason="gave_up")
+    assert settle(
+        database.conn, worker, job, outcome, failure=failure(), reason="gave_up"
+    )
     after = totals(database.conn)
-    assert not settle(database.conn, worker, job, outcome, failure=failure(), reason="gave_up")
+    assert not settle(
+        database.conn, worker, job, outcome, failure=failure(), reason="gave_up"
+    )
 
-    assert totals(database.conn) == after == {"enqueued": 1, "claimed": 1, outcome.event: 1}
+    assert (
+        totals(database.conn)
+        == after
+        == {"enqueued": 1, "claimed": 1, outcome.event: 1}
+    )
     assert database.value("select sum(running) from redrive.depths_v1()") == 0
 
 
@@ -81,7 +95,9 @@ def test_a_mixed_batch_is_settled_in_one_statement(database: Database) -> None:
         Report(cancel.id, 1, "cancel", reason="asked"),
         Report(fenced.id, 9, "dead", failure=failure(), reason="not_retryable"),
     ]
-    answer = exchange(database.conn, reports=[(v, fenced.claim, worker) for v in reversed(reports)])
+    answer = exchange(
+        database.conn, reports=[(v, fenced.claim, worker) for v in reversed(reports)]
+    )
 
     assert answer.settled == {retry.id, release.id, dead.id, cancel.id}
     assert database.column("select id from redrive.jobs order by id") == [
@@ -105,7 +121,9 @@ def test_a_mixed_batch_is_settled_in_one_statement(database: Database) -> None:
 # Retry
 
 
-def test_a_retry_waits_for_its_delay_and_records_its_failure(database: Database) -> None:
+def test_a_retry_waits_for_its_delay_and_records_its_failure(
+    database: Database,
+) -> None:
     job_id = make_job(database.conn)
     worker = make_worker(database.conn, "pod-7")
     settle(
@@ -157,8 +175,12 @@ def test_a_retry_may_name_its_instant(database: Database) -> None:
     assert database.value("select run_at from redrive.jobs") == instant
 
 
-@pytest.mark.parametrize("when", [{"delay": -3600.0}, {"run_at": datetime(2001, 1, 1, tzinfo=UTC)}])
-def test_no_job_comes_back_in_the_past(database: Database, when: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "when", [{"delay": -3600.0}, {"run_at": datetime(2001, 1, 1, tzinfo=UTC)}]
+)
+def test_no_job_comes_back_in_the_past(
+    database: Database, when: dict[str, Any]
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -191,7 +213,13 @@ def test_the_streak_counts_the_same_fingerprint_in_a_row(database: Database) -> 
     streaks = []
     for fingerprint in ("a", "a", "a", "b", "a", "a"):
         recorded = failure(fingerprint=fingerprint)
-        settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=recorded)
+        settle(
+            database.conn,
+            worker,
+            claim_one(database.conn, worker),
+            "retry",
+            failure=recorded,
+        )
         streaks.append(database.row("select fingerprint, streak from redrive.jobs"))
 
     assert streaks == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("a", 1), ("a", 2)]
@@ -204,7 +232,11 @@ def test_a_loss_is_counted_when_the_process_died(database: Database) -> None:
         job = claim_one(database.conn, worker)
         settle(database.conn, worker, job, "retry", losses=1, failure=failure())
 
-    assert database.row("select losses, attempt, deliveries from redrive.jobs") == (2, 2, 2)
+    assert database.row("select losses, attempt, deliveries from redrive.jobs") == (
+        2,
+        2,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -242,7 +274,9 @@ def test_attempts_that_a_dependency_gave_back_are_counted_and_nothing_else_is(
         ("retry", {"reason": "transient", "failure": failure()}),
         ("retry", {"refund": True, "reason": "transient", "failure": failure()}),
     ):
-        settle(database.conn, worker, claim_one(database.conn, worker), outcome, **report)
+        settle(
+            database.conn, worker, claim_one(database.conn, worker), outcome, **report
+        )
     job = claim_one(database.conn, worker)
 
     assert (job.more["refunds"], job.deliveries, job.attempt) == (2, 6, 2)
@@ -251,11 +285,19 @@ def test_attempts_that_a_dependency_gave_back_are_counted_and_nothing_else_is(
 # Release
 
 
-def test_a_release_gives_the_attempt_back_and_records_no_failure(database: Database) -> None:
+def test_a_release_gives_the_attempt_back_and_records_no_failure(
+    database: Database,
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     for _ in range(3):
-        settle(database.conn, worker, claim_one(database.conn, worker), "release", refund=True)
+        settle(
+            database.conn,
+            worker,
+            claim_one(database.conn, worker),
+            "release",
+            refund=True,
+        )
 
     assert database.row(
         "select worker, attempt, deliveries, streak, failed_at from redrive.jobs"
@@ -272,12 +314,29 @@ def test_a_release_gives_the_attempt_back_and_records_no_failure(database: Datab
 def test_a_release_keeps_what_was_known_of_the_last_failure(database: Database) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure())
-    settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure())
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "retry",
+        failure=failure(),
+    )
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "retry",
+        failure=failure(),
+    )
     before = database.row("select streak, fingerprint, failed_at from redrive.jobs")
-    settle(database.conn, worker, claim_one(database.conn, worker), "release", refund=True)
+    settle(
+        database.conn, worker, claim_one(database.conn, worker), "release", refund=True
+    )
 
-    assert database.row("select streak, fingerprint, failed_at from redrive.jobs") == before
+    assert (
+        database.row("select streak, fingerprint, failed_at from redrive.jobs")
+        == before
+    )
     assert before[0] == 2
 
 
@@ -302,7 +361,15 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
 
     renamed = {"attempt": "attempts"}
-    left_behind = {"worker", "run_at", "streak", "refunds", "failed_at", "noted", "limits"}
+    left_behind = {
+        "worker",
+        "run_at",
+        "streak",
+        "refunds",
+        "failed_at",
+        "noted",
+        "limits",
+    }
     columns = set(
         database.column(
             "select column_name::text from information_schema.columns"
@@ -312,20 +379,30 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     assert columns == set(row)
     for column in columns - left_behind - {"losses", "fingerprint"}:
         raised = int(column in {"attempt", "deliveries"})
-        assert letter[renamed.get(column, column)] == (row[column] + 1 if raised else row[column])
+        assert letter[renamed.get(column, column)] == (
+            row[column] + 1 if raised else row[column]
+        )
     assert letter["losses"] == row["losses"] + 1
 
 
 def test_a_dead_letter_says_why(database: Database) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure())
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "retry",
+        failure=failure(),
+    )
     bury(
         database.conn,
         worker,
         claim_one(database.conn, worker),
         reason="same_failure",
-        failure=failure(error_class="KeyError", message="m", category="missing", fingerprint="f2"),
+        failure=failure(
+            error_class="KeyError", message="m", category="missing", fingerprint="f2"
+        ),
     )
 
     assert database.row(
@@ -378,7 +455,9 @@ def test_a_job_may_die_without_a_failure(database: Database) -> None:
     assert database.value("select count(*) from redrive.failures") == 0
 
 
-def test_what_the_caller_says_of_the_job_itself_is_not_believed(database: Database) -> None:
+def test_what_the_caller_says_of_the_job_itself_is_not_believed(
+    database: Database,
+) -> None:
     make_job(database.conn, payload={"n": 1})
     worker = make_worker(database.conn)
     forged = json.loads(failure()) | {
@@ -388,7 +467,12 @@ def test_what_the_caller_says_of_the_job_itself_is_not_believed(database: Databa
         "redrives": 5,
         "priority": 9,
     }
-    bury(database.conn, worker, claim_one(database.conn, worker), failure=json.dumps(forged))
+    bury(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        failure=json.dumps(forged),
+    )
 
     assert database.row(
         "select payload, queue, kind, redrives, priority from redrive.dead_letters"
@@ -400,9 +484,7 @@ def test_a_job_is_never_in_both_tables_nor_in_neither(database: Database) -> Non
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     settling = database.session()
-    places = (
-        "select (select count(*) from redrive.jobs), (select count(*) from redrive.dead_letters)"
-    )
+    places = "select (select count(*) from redrive.jobs), (select count(*) from redrive.dead_letters)"
     settling.rows("begin")
     bury(settling.conn, worker, job)
 
@@ -429,7 +511,9 @@ def test_two_sessions_that_bury_the_same_job_bury_it_once(database: Database) ->
     assert totals(database.conn)["dead"] == 1
 
 
-def test_a_redriven_job_that_dies_again_is_one_letter_per_generation(database: Database) -> None:
+def test_a_redriven_job_that_dies_again_is_one_letter_per_generation(
+    database: Database,
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     for _ in range(3):
@@ -454,8 +538,20 @@ def test_a_redriven_job_that_dies_again_is_one_letter_per_generation(database: D
 def test_a_cancelled_job_is_gone_with_its_failures(database: Database) -> None:
     make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
-    settle(database.conn, worker, claim_one(database.conn, worker), "retry", failure=failure())
-    settle(database.conn, worker, claim_one(database.conn, worker), "cancel", reason="asked")
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "retry",
+        failure=failure(),
+    )
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "cancel",
+        reason="asked",
+    )
 
     assert (
         database.value(
@@ -468,12 +564,20 @@ def test_a_cancelled_job_is_gone_with_its_failures(database: Database) -> None:
     assert totals(database.conn)["cancelled"] == 1
 
 
-def test_a_redriven_job_that_is_cancelled_resolves_its_dead_letter(database: Database) -> None:
+def test_a_redriven_job_that_is_cancelled_resolves_its_dead_letter(
+    database: Database,
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     job_id = bury(database.conn, worker, claim_one(database.conn, worker))
     redrive(database.conn, [job_id])
-    settle(database.conn, worker, claim_one(database.conn, worker), "cancel", reason="asked")
+    settle(
+        database.conn,
+        worker,
+        claim_one(database.conn, worker),
+        "cancel",
+        reason="asked",
+    )
 
     assert database.rows("select state, outcome from redrive.dead_letters") == [
         ("resolved", "cancelled")

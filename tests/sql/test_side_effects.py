@@ -6,13 +6,16 @@ from tests.factories import claim, make_jobs, make_worker
 from tests.postgres import Database
 
 
-def test_a_job_that_its_handler_holds_is_waited_for_by_nobody(database: Database) -> None:
+def test_a_job_that_its_handler_holds_is_waited_for_by_nobody(
+    database: Database,
+) -> None:
     """A worker that waited for it would settle and claim nothing meanwhile."""
     make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     held, free = claim(database.conn, worker, 2)
     told = [
-        (worker, SideEffect(job.id, job.deliveries, "card charged", "{}")) for job in (held, free)
+        (worker, SideEffect(job.id, job.deliveries, "card charged", "{}"))
+        for job in (held, free)
     ]
     handler = database.session()
 

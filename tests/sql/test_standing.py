@@ -13,8 +13,12 @@ from tests.postgres import Database
 pytestmark = pytest.mark.every_version
 
 
-def due(database: Database, queues: list[str] | None, kinds: list[str] | None) -> list[Any]:
-    return database.column("select queue from redrive.due_v1(%s, %s) order by 1", queues, kinds)
+def due(
+    database: Database, queues: list[str] | None, kinds: list[str] | None
+) -> list[Any]:
+    return database.column(
+        "select queue from redrive.due_v1(%s, %s) order by 1", queues, kinds
+    )
 
 
 def test_a_job_is_due_for_workers_of_its_queue_and_kind(database: Database) -> None:
@@ -30,7 +34,9 @@ def test_a_job_is_due_for_workers_of_its_queue_and_kind(database: Database) -> N
     assert not store.is_any_due(database.conn, ["mail"], ["charge"])
 
 
-def test_a_job_that_somebody_holds_or_whose_queue_is_paused_is_not_due(database: Database) -> None:
+def test_a_job_that_somebody_holds_or_whose_queue_is_paused_is_not_due(
+    database: Database,
+) -> None:
     make_jobs(database.conn, 3, queue="mail")
     assert len(claim(database.conn, make_worker(database.conn))) == 3
     make_job(database.conn, queue="pay")
@@ -39,7 +45,9 @@ def test_a_job_that_somebody_holds_or_whose_queue_is_paused_is_not_due(database:
     assert due(database, None, None) == []
 
 
-def test_a_due_job_behind_a_thousand_of_another_kind_is_found(database: Database) -> None:
+def test_a_due_job_behind_a_thousand_of_another_kind_is_found(
+    database: Database,
+) -> None:
     make_jobs(database.conn, 1000, "other")
     make_job(database.conn, "mine")
 
@@ -55,7 +63,9 @@ def test_nobody_waits_for_a_locked_table_to_learn_what_is_due(
     other = database.session()
     with other.conn.transaction():
         name = sql.Identifier("redrive", table)
-        other.conn.execute(sql.SQL("lock table {} in access exclusive mode").format(name))
+        other.conn.execute(
+            sql.SQL("lock table {} in access exclusive mode").format(name)
+        )
         with pytest.raises(psycopg.errors.LockNotAvailable):
             store.is_any_due(database.conn, None, ["*"])
 
@@ -77,7 +87,9 @@ def worker(database: Database) -> int:
     return worker
 
 
-def test_a_queue_stands_still_whose_worker_has_a_free_slot(database: Database, worker: int) -> None:
+def test_a_queue_stands_still_whose_worker_has_a_free_slot(
+    database: Database, worker: int
+) -> None:
     assert worker
     assert standing(database) == [("default", 1)]
 
@@ -117,11 +129,17 @@ def test_a_queue_of_which_something_was_claimed_or_ended_does_not_stand_still(
     assert standing(database) == []
 
 
-def test_only_workers_that_do_not_live_and_hold_a_job_are_lost(database: Database) -> None:
+def test_only_workers_that_do_not_live_and_hold_a_job_are_lost(
+    database: Database,
+) -> None:
     """O24"""
-    holds, idle, alive = (make_worker(database.conn, name, ttl=30) for name in ("a", "b", "c"))
+    holds, idle, alive = (
+        make_worker(database.conn, name, ttl=30) for name in ("a", "b", "c")
+    )
     make_jobs(database.conn, 2)
-    assert len(claim(database.conn, holds, 1)) == len(claim(database.conn, alive, 1)) == 1
+    assert (
+        len(claim(database.conn, holds, 1)) == len(claim(database.conn, alive, 1)) == 1
+    )
     for worker in (holds, idle):
         silence(database.conn, worker)
 

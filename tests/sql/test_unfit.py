@@ -68,8 +68,18 @@ def planned(conn: Connection) -> int:
         ("charge", '{"total": 5}', 1, "payload: KeyError"),
         ("charge", "{}", 2, "amount: missing"),
         ("charge", '{"amount": "a lot"}', 2, "amount: int parsing"),
-        ("charge", '{"amount": 1, "lines": [{"amount": 1}, {}]}', 2, "lines[].amount: missing"),
-        ("charge", '{"amount": 1, "token": "s3cr3t-token", "s3cr3t-token": 1}', 2, None),
+        (
+            "charge",
+            '{"amount": 1, "lines": [{"amount": 1}, {}]}',
+            2,
+            "lines[].amount: missing",
+        ),
+        (
+            "charge",
+            '{"amount": 1, "token": "s3cr3t-token", "s3cr3t-token": 1}',
+            2,
+            None,
+        ),
         ("charge", "{}", 3, "payload: version 3, the handler takes 2"),
         ("charge", "{}", "newest", "payload: TypeError"),
         ("mail", '{"currency": "EUR"}', 1, None),
@@ -106,7 +116,11 @@ def test_what_handlers_cannot_take_is_counted_and_stays(database: Database) -> N
     assert found.unchecked == {"no handler for other": 1}
     start(conn, campaign, AT_ONCE, actor="ada", why="x")
     drive(conn, campaign)
-    assert database.column("select id from redrive.jobs order by id") == [ids[0], ids[2], other]
+    assert database.column("select id from redrive.jobs order by id") == [
+        ids[0],
+        ids[2],
+        other,
+    ]
     shown = show(conn, campaign)
     assert shown is not None
     assert (shown["invalid"], shown["blocked"]) == (causes, {"invalid": 4})
@@ -127,7 +141,9 @@ def test_canaries_are_of_those_that_fit(database: Database) -> None:
 
     assert database.column("select id from redrive.jobs order by id") == good[:3]
     assert (
-        database.column("select id from redrive.campaign_jobs where state = 'invalid' order by id")
+        database.column(
+            "select id from redrive.campaign_jobs where state = 'invalid' order by id"
+        )
         == bad
     )
 
@@ -141,14 +157,18 @@ def test_many_that_do_not_fit_take_no_share_of_the_rate(database: Database) -> N
     start(database.conn, campaign, Terms(rate=1.0), actor="ada", why="x")
     for step in range(3):
         database.rows(
-            "select redrive.step_campaign_v1(%s, %s, 'canary', 1, null, null)", campaign, step
+            "select redrive.step_campaign_v1(%s, %s, 'canary', 1, null, null)",
+            campaign,
+            step,
         )
 
     assert database.column("select id from redrive.jobs") == [fits]
     assert show(database.conn, campaign)["blocked"] == {"invalid": 2500}  # type: ignore[index]
 
 
-def test_a_plan_is_read_by_the_page(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_read_by_the_page(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No more payloads are held than a page has, however many there are."""
     monkeypatch.setattr(unfit, "PAGE", 3)
     make_dead_letters(database.conn, 8, kind="charge")
@@ -160,7 +180,9 @@ def test_a_plan_is_read_by_the_page(database: Database, monkeypatch: pytest.Monk
     assert show(database.conn, campaign)["invalid"] == found.invalid  # type: ignore[index]
 
 
-def test_causes_are_bounded(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_causes_are_bounded(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unfit, "CAUSES", 2)
     monkeypatch.setattr(unfit, "PAGE", 2)
 
@@ -184,7 +206,9 @@ def test_a_plan_that_was_started_is_left_as_it_is(database: Database) -> None:
     cancel(database.conn, gone, actor="ada", why="x")
 
     for campaign, state in ((going, "waiting"), (gone, "cancelled")):
-        with pytest.raises(psycopg.Error, match=f"plan: {campaign} is {state}; plan anew"):
+        with pytest.raises(
+            psycopg.Error, match=f"plan: {campaign} is {state}; plan anew"
+        ):
             leave_out(database.conn, campaign, jobs)
 
 
@@ -193,7 +217,9 @@ def test_two_who_read_the_same_plan_count_each_once(database: Database) -> None:
     make_dead_letters(database.conn, 3, kind="charge")
     campaign, other = planned(database.conn), database.session()
     took = other.value("select redrive.leave_out_v1(%s, '{1,2}', '{a,b}')", campaign)
-    left = other.value("select redrive.leave_out_v1(%s, '{1,2,3}', '{a,b,c}')", campaign)
+    left = other.value(
+        "select redrive.leave_out_v1(%s, '{1,2,3}', '{a,b,c}')", campaign
+    )
 
     assert (took, left) == (2, 1)
     assert show(database.conn, campaign)["invalid"] == {"a": 1, "b": 1, "c": 1}  # type: ignore[index]
@@ -202,5 +228,7 @@ def test_two_who_read_the_same_plan_count_each_once(database: Database) -> None:
 def test_a_hook_that_is_async_is_refused() -> None:
     async def hook(payload: dict[str, Any]) -> None: ...
 
-    with pytest.raises(ValueError, match="mail: validate must be a plain function, not async"):
+    with pytest.raises(
+        ValueError, match="mail: validate must be a plain function, not async"
+    ):
         Handlers().handle("mail", validate=hook)

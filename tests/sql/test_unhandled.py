@@ -66,7 +66,10 @@ def test_a_kind_that_no_living_worker_handles_is_found_with_what_they_do_handle(
             "update redrive.workers set seen_at = now() - interval '3 min' where name = 'other'",
             True,
         ),
-        ("select redrive.retire_v1(id) from redrive.workers where name = 'other'", True),
+        (
+            "select redrive.retire_v1(id) from redrive.workers where name = 'other'",
+            True,
+        ),
         ("select 1", False),
     ],
     ids=["lost", "silent", "stopped", "alive"],
@@ -117,7 +120,9 @@ def test_what_is_scheduled_is_not_waited_for(database: Database) -> None:
     assert unhandled(conn) == {}
 
 
-def test_behind_a_long_backlog_they_are_counted_without_a_look(database: Database) -> None:
+def test_behind_a_long_backlog_they_are_counted_without_a_look(
+    database: Database,
+) -> None:
     conn = database.session().conn
     register(conn, "mail")
     make_jobs(conn, 1500, "mail")

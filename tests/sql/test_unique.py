@@ -35,7 +35,9 @@ LEVELS = list(IsolationLevel)[1:]
 
 def ask(conn: Connection, customer: int = 7, **options: Any) -> Enqueued:
     """Enqueue a unique job."""
-    return enqueue_reporting(conn, KIND, {"customer": customer}, **({"unique_for": HOUR} | options))
+    return enqueue_reporting(
+        conn, KIND, {"customer": customer}, **({"unique_for": HOUR} | options)
+    )
 
 
 def debounce(conn: Connection, n: int, **options: Any) -> Enqueued:
@@ -44,7 +46,10 @@ def debounce(conn: Connection, n: int, **options: Any) -> Enqueued:
         conn,
         KIND,
         {"customer": 7, "n": n},
-        **({"unique_for": HOUR, "unique_by": ["customer"], "on_conflict": "replace"} | options),
+        **(
+            {"unique_for": HOUR, "unique_by": ["customer"], "on_conflict": "replace"}
+            | options
+        ),
     )
 
 
@@ -56,7 +61,9 @@ def numbers(database: Database) -> list[int]:
 def let_pass(database: Database, interval: timedelta) -> None:
     """Let all have been enqueued so much earlier."""
     database.rows("update redrive.jobs set created_at = created_at - %s", interval)
-    database.rows("update redrive.completions set enqueued_at = enqueued_at - %s", interval)
+    database.rows(
+        "update redrive.completions set enqueued_at = enqueued_at - %s", interval
+    )
 
 
 # Skip
@@ -70,7 +77,9 @@ def test_a_unique_job_is_enqueued_once(database: Database) -> None:
     assert totals(database.conn) == {"enqueued": 1}
 
 
-def test_what_ended_within_its_time_is_in_the_way_and_later_is_not(database: Database) -> None:
+def test_what_ended_within_its_time_is_in_the_way_and_later_is_not(
+    database: Database,
+) -> None:
     first, worker = ask(database.conn), make_worker(database.conn)
     complete(database.conn, worker, claim_one(database.conn, worker))
 
@@ -89,7 +98,9 @@ def test_a_job_that_still_lives_is_in_the_way_for_as_long(database: Database) ->
     assert ask(database.conn) == Enqueued(first.id, created=False, outcome="live")
 
 
-def test_a_dead_one_is_not_in_the_way_and_comes_back_under_its_key(database: Database) -> None:
+def test_a_dead_one_is_not_in_the_way_and_comes_back_under_its_key(
+    database: Database,
+) -> None:
     dead = make_dead_letter(database.conn, KIND, {"customer": 7}, unique_for=3600)
     second = ask(database.conn)
 
@@ -145,14 +156,18 @@ def test_jobs_of_others_are_not_the_same(database: Database, field: Any) -> None
 
 def test_another_kind_is_not_the_same(database: Database) -> None:
     assert ask(database.conn).created
-    assert enqueue_reporting(database.conn, "crm.drop", {"customer": 7}, unique_for=60).created
+    assert enqueue_reporting(
+        database.conn, "crm.drop", {"customer": 7}, unique_for=60
+    ).created
 
 
 def test_plain_sql_and_bulk_make_the_same_key(database: Database) -> None:
     job = database.value(
         "select redrive.enqueue('crm.sync', '{\"customer\": 7}', unique_for => '1 hour')"
     )
-    fields: Any = [{"kind": KIND, "payload": {"customer": n}, "unique_for": HOUR} for n in (7, 8)]
+    fields: Any = [
+        {"kind": KIND, "payload": {"customer": n}, "unique_for": HOUR} for n in (7, 8)
+    ]
 
     assert ask(database.conn).id == job
     assert enqueue_many(database.conn, fields) == 1
@@ -196,7 +211,10 @@ def test_the_key_of_a_unique_job_is_not_the_key_of_its_work(database: Database) 
     """The next one has the same: whoever deduplicates by `job.key` would refuse its work."""
     ask(database.conn)
 
-    assert claim_one(database.conn, make_worker(database.conn)).more["idempotency_key"] is None
+    assert (
+        claim_one(database.conn, make_worker(database.conn)).more["idempotency_key"]
+        is None
+    )
 
 
 def test_delay_counts_from_now(database: Database) -> None:
@@ -269,9 +287,15 @@ def test_a_job_that_waits_gets_the_newest_payload_and_time(database: Database) -
 
     assert second == Enqueued(first.id, created=False, outcome="replaced")
     (job,) = enqueued(database.conn)
-    assert (job["id"], job["payload"]["n"], job["headers"]) == (first.id, 2, {"by": "ada"})
+    assert (job["id"], job["payload"]["n"], job["headers"]) == (
+        first.id,
+        2,
+        {"by": "ada"},
+    )
     assert job["expires_at"] is not None
-    seconds = database.value("select extract(epoch from run_at - created_at) from redrive.jobs")
+    seconds = database.value(
+        "select extract(epoch from run_at - created_at) from redrive.jobs"
+    )
     assert 600 <= seconds < 660
     assert totals(database.conn) == {"enqueued": 1}
 
@@ -304,7 +328,9 @@ def test_what_is_rolled_back_replaces_nothing(database: Database) -> None:
     assert numbers(database) == [1]
 
 
-def test_one_that_runs_is_left_and_the_new_one_comes_after_it(database: Database) -> None:
+def test_one_that_runs_is_left_and_the_new_one_comes_after_it(
+    database: Database,
+) -> None:
     worker = make_worker(database.conn)
     first = debounce(database.conn, 1)
     running = claim_one(database.conn, worker)
@@ -319,7 +345,9 @@ def test_one_that_runs_is_left_and_the_new_one_comes_after_it(database: Database
     assert debounce(database.conn, 4).created, "what has ended is not in its way"
 
 
-def test_one_that_ended_before_the_commit_is_followed_by_the_new_one(database: Database) -> None:
+def test_one_that_ended_before_the_commit_is_followed_by_the_new_one(
+    database: Database,
+) -> None:
     worker, producer = make_worker(database.conn), database.connect()
     producer.autocommit = False
     debounce(database.conn, 1)
@@ -330,7 +358,9 @@ def test_one_that_ended_before_the_commit_is_followed_by_the_new_one(database: D
     assert numbers(database) == [2]
 
 
-def test_a_producer_that_takes_its_time_keeps_nobody_from_claiming(database: Database) -> None:
+def test_a_producer_that_takes_its_time_keeps_nobody_from_claiming(
+    database: Database,
+) -> None:
     worker, producer = make_worker(database.conn), database.connect()
     producer.autocommit = False
     debounce(database.conn, 1)
@@ -417,7 +447,9 @@ def test_a_claim_that_is_under_way_comes_before_the_replacement(
     assert new.payload == '{"n": 2, "customer": 7}'
 
 
-def test_two_that_replace_the_same_jobs_do_not_wait_in_a_circle(database: Database) -> None:
+def test_two_that_replace_the_same_jobs_do_not_wait_in_a_circle(
+    database: Database,
+) -> None:
     """By lane: each replaces two jobs of two queues, in the other order."""
 
     def both(conn: Connection, n: int, queues: tuple[str, str]) -> None:
@@ -430,7 +462,9 @@ def test_two_that_replace_the_same_jobs_do_not_wait_in_a_circle(database: Databa
     for turn in range(10):
         acts = [
             sessions[0].start(lambda n=turn: both(sessions[0].conn, 2 * n, ("a", "b"))),
-            sessions[1].start(lambda n=turn: both(sessions[1].conn, 2 * n + 1, ("b", "a"))),
+            sessions[1].start(
+                lambda n=turn: both(sessions[1].conn, 2 * n + 1, ("b", "a"))
+            ),
         ]
         for act in acts:
             act.result(60)
@@ -442,7 +476,9 @@ def test_two_that_replace_the_same_jobs_do_not_wait_in_a_circle(database: Databa
 def test_a_retrying_one_is_replaced_and_keeps_its_attempts(database: Database) -> None:
     worker = make_worker(database.conn)
     debounce(database.conn, 1)
-    assert settle(database.conn, worker, claim_one(database.conn, worker), "retry", delay=60.0)
+    assert settle(
+        database.conn, worker, claim_one(database.conn, worker), "retry", delay=60.0
+    )
     debounce(database.conn, 2)
 
     job = claim_one(database.conn, worker)
@@ -454,7 +490,9 @@ def test_one_behind_an_ordering_key_stays_in_line(database: Database) -> None:
     debounce(database.conn, 1, ordering_key="k")
     debounce(database.conn, 2, ordering_key="k")
 
-    assert database.column("select run_at = 'infinity' from redrive.jobs order by id") == [
+    assert database.column(
+        "select run_at = 'infinity' from redrive.jobs order by id"
+    ) == [
         False,
         True,
     ]
@@ -462,7 +500,9 @@ def test_one_behind_an_ordering_key_stays_in_line(database: Database) -> None:
 
 def test_what_cannot_be_stored_replaces_nothing(database: Database) -> None:
     debounce(database.conn, 1)
-    with pytest.raises(psycopg.DatabaseError, match=r"payload\.x: number outside the range"):
+    with pytest.raises(
+        psycopg.DatabaseError, match=r"payload\.x: number outside the range"
+    ):
         database.rows(
             "select redrive.enqueue('crm.sync', ('{\"customer\": 7, \"x\": 1' || repeat('0', 400)"
             " || '}')::jsonb, unique_for => '1 h', unique_by => '{customer}',"
@@ -499,7 +539,9 @@ def test_what_makes_an_encrypted_job_unique_says_nothing_of_it(
     for fill in (b"k", b"l"):
         with_keys(monkeypatch, fill)
         enqueue(database.conn, KIND, {"customer": 7}, unique_for=60)
-    for payload, key in database.rows("select payload, idempotency_key from redrive.jobs"):
+    for payload, key in database.rows(
+        "select payload, idempotency_key from redrive.jobs"
+    ):
         assert "customer" not in str(payload)
         digests.add(key)
 

@@ -46,7 +46,9 @@ def is_of_same_job(one: str, other: str) -> bool:
     return bool(jobs[0] & jobs[1])
 
 
-def is_kept_waiting(database: Database, waiter: Session, holder: Session, call: Any) -> bool:
+def is_kept_waiting(
+    database: Database, waiter: Session, holder: Session, call: Any
+) -> bool:
     """Return True if a call waits for the holder for long, and end it then."""
     free_at = time.monotonic()
     while True:
@@ -55,7 +57,9 @@ def is_kept_waiting(database: Database, waiter: Session, holder: Session, call: 
         except psycopg.errors.LockNotAvailable:
             return False  # it says so at once, and its caller comes again
         except NotYet:
-            if holder.pid not in database.value("select pg_blocking_pids(%s)", waiter.pid):
+            if holder.pid not in database.value(
+                "select pg_blocking_pids(%s)", waiter.pid
+            ):
                 free_at = time.monotonic()
             elif time.monotonic() - free_at > LONG:
                 waiter.conn.cancel_safe()
@@ -78,10 +82,14 @@ def test_every_recipe_locks_what_its_function_locks(database: Database) -> None:
             wrong.append(name)
         session.rows("rollback")
 
-    assert wrong == [], "mend these recipes in tests/flow/held_open.py, or name a reader here"
+    assert wrong == [], (
+        "mend these recipes in tests/flow/held_open.py, or name a reader here"
+    )
 
 
-def test_c25_no_function_of_a_worker_waits_for_what_somebody_else_holds(database: Database) -> None:
+def test_c25_no_function_of_a_worker_waits_for_what_somebody_else_holds(
+    database: Database,
+) -> None:
     """One operator's open transaction kept all chores waiting, and the loop, for a breaker."""
     objects = make_objects(database)
     theirs = granted_to(database, "producer", "operator") | HANDLERS
@@ -98,7 +106,9 @@ def test_c25_no_function_of_a_worker_waits_for_what_somebody_else_holds(database
             if is_of_same_job(name, held):
                 continue
             waiter.rows("begin")
-            call = waiter.start(lambda name=name: waiter.conn.execute(RECIPES[name], objects))
+            call = waiter.start(
+                lambda name=name: waiter.conn.execute(RECIPES[name], objects)
+            )
             if is_kept_waiting(database, waiter, holder, call):
                 found.setdefault(name, []).append(held)
             waiter.rows("rollback")
@@ -112,7 +122,9 @@ def operator(database: Database) -> Session:
     """Return a session whose transaction stays open, and has written to the audit log."""
     session = database.session()
     session.rows("begin")
-    session.rows("select redrive.set_objective_v1('q', 'dlq_added_5m', 9, 'ada', 'why')")
+    session.rows(
+        "select redrive.set_objective_v1('q', 'dlq_added_5m', 9, 'ada', 'why')"
+    )
     return session
 
 
@@ -149,7 +161,8 @@ def make_campaign_of(database: Database, ids: list[int]) -> int:
         ids,
     )
     database.rows(
-        "select redrive.start_campaign_v1(%s, 'ada', 'why', null, 0, 0.1, null, '{}')", plan
+        "select redrive.start_campaign_v1(%s, 'ada', 'why', null, 0, 0.1, null, '{}')",
+        plan,
     )
     return int(plan)
 
@@ -173,12 +186,14 @@ def test_c25_a_step_of_a_campaign_ends_before_a_dead_letter_that_is_locked(
 
     assert database.value(STEP, campaign, 1) == 2
     assert database.column("select id from redrive.jobs order by id") == ids
-    assert database.rows("select matched, place, redriven, blocked from redrive.campaigns") == [
-        (4, 4, 4, {})
-    ]
+    assert database.rows(
+        "select matched, place, redriven, blocked from redrive.campaigns"
+    ) == [(4, 4, 4, {})]
 
 
-def test_c25_a_campaign_comes_again_to_a_key_that_is_not_committed(database: Database) -> None:
+def test_c25_a_campaign_comes_again_to_a_key_that_is_not_committed(
+    database: Database,
+) -> None:
     job = make_dead_letter(database.conn, idempotency_key="k")
     campaign, producer = make_campaign_of(database, [job]), database.session()
     producer.rows("begin")
@@ -197,8 +212,12 @@ def test_c25_a_campaign_ends_once_its_end_can_be_put_on_record(
     operator.rows("rollback")
     campaign = make_campaign_of(database, ids)
     operator.rows("begin")
-    operator.rows("select redrive.set_objective_v1('q', 'dlq_added_5m', 9, 'ada', 'why')")
-    abort: LiteralString = "select redrive.step_campaign_v1(%s, 0, 'aborted', 0, null, 'x')"
+    operator.rows(
+        "select redrive.set_objective_v1('q', 'dlq_added_5m', 9, 'ada', 'why')"
+    )
+    abort: LiteralString = (
+        "select redrive.step_campaign_v1(%s, 0, 'aborted', 0, null, 'x')"
+    )
 
     assert database.value(abort, campaign) is None
     assert database.column("select state from redrive.campaigns") == ["waiting"]
@@ -213,7 +232,9 @@ REPORT: LiteralString = (
 )
 
 
-def test_c25_a_breaker_that_an_operator_holds_is_reported_as_it_stands(database: Database) -> None:
+def test_c25_a_breaker_that_an_operator_holds_is_reported_as_it_stands(
+    database: Database,
+) -> None:
     """No breaker was reported meanwhile, and each report kept the worker waiting."""
     database.rows("insert into redrive.breakers (name) values ('bank')")
     operator = database.session()
@@ -234,7 +255,9 @@ def test_c25_a_group_that_is_being_muted_is_folded_later(database: Database) -> 
     make_dead_letters(database.conn, 3)
     operator = database.session()
     operator.rows("begin")
-    operator.rows("select redrive.mute_v1(%s, now() + interval '1 h', 'ada', 'why')", group)
+    operator.rows(
+        "select redrive.mute_v1(%s, now() + interval '1 h', 'ada', 'why')", group
+    )
     figures: LiteralString = "select total, open from redrive.grouped"
 
     assert database.value(fold) == 0
@@ -259,7 +282,9 @@ def test_c25_others_of_a_lost_worker_come_back_while_a_dead_letter_is_locked(
     assert store.rescue(database.conn, 60, 3)[1:] == (0, 1)
 
 
-def test_c25_a_worker_declares_its_schedules_while_one_is_being_paused(database: Database) -> None:
+def test_c25_a_worker_declares_its_schedules_while_one_is_being_paused(
+    database: Database,
+) -> None:
     objects = make_objects(database)
     operator = database.session()
     operator.rows("begin")

@@ -13,8 +13,12 @@ def test_everything_that_is_generated_is_current(files):
     assert generated.stale(files()) == [], "run: make generate"
 
 
-def test_what_is_missing_different_or_left_over_is_stale_until_it_is_written(tmp_path: Path):
-    same, different, missing, left_over = (tmp_path / name for name in ("a", "b", "c/d", "e"))
+def test_what_is_missing_different_or_left_over_is_stale_until_it_is_written(
+    tmp_path: Path,
+):
+    same, different, missing, left_over = (
+        tmp_path / name for name in ("a", "b", "c/d", "e")
+    )
     for path in (same, different, left_over):
         path.write_text("old")
     files = {same: "old", different: "new", missing: "new", left_over: None}
@@ -52,7 +56,9 @@ def test_a_page_without_marks_is_refused(tmp_path: Path):
         generated.between_marks(page, "rows", "new\n")
 
 
-def test_a_copy_whose_original_is_gone_goes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_copy_whose_original_is_gone_goes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     left_over = tmp_path / "alerts" / "gone.yaml"
     left_over.parent.mkdir()
     left_over.touch()

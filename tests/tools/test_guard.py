@@ -18,15 +18,23 @@ def test_what_costs_as_much_as_it_did_passes():
     assert dearer(BASE) == set()
 
 
-@pytest.mark.parametrize("figure", [name for name in BASE if not name.startswith("seconds")])
+@pytest.mark.parametrize(
+    "figure", [name for name in BASE if not name.startswith("seconds")]
+)
 def test_each_figure_fails_alone(figure: str):
     if ": loop" not in figure:
         assert dearer(BASE | {figure: BASE[figure] * 1.21}) == {figure}
 
 
-@pytest.mark.parametrize("figure", [name for name in BASE if name.startswith("seconds")])
+@pytest.mark.parametrize(
+    "figure", [name for name in BASE if name.startswith("seconds")]
+)
 def test_seconds_count_where_instructions_are_not_counted(figure: str):
-    seconds = {name: value for name, value in BASE.items() if not name.startswith("instructions")}
+    seconds = {
+        name: value
+        for name, value in BASE.items()
+        if not name.startswith("instructions")
+    }
 
     if ": loop" not in figure:
         assert dearer(seconds | {figure: BASE[figure] * 3.01}) == {figure}
@@ -34,7 +42,10 @@ def test_seconds_count_where_instructions_are_not_counted(figure: str):
 
 
 def test_a_slower_machine_is_no_reason():
-    slower = {name: value if name.startswith("wal") else value * 3 for name, value in BASE.items()}
+    slower = {
+        name: value if name.startswith("wal") else value * 3
+        for name, value in BASE.items()
+    }
 
     assert dearer(slower) == set()
 

@@ -51,7 +51,13 @@ def test_every_way_to_import_is_seen(tree: Path):
         two="def f():\n    from app.inner.four import g",
         three="if TYPE_CHECKING:\n    from .inner import four",
     )
-    write(tree, **{"inner.__init__": "from .four import g", "inner.four": "from ..two import f"})
+    write(
+        tree,
+        **{
+            "inner.__init__": "from .four import g",
+            "inner.four": "from ..two import f",
+        },
+    )
 
     assert imports(modules(tree)) == {
         "app": set(),
@@ -70,7 +76,11 @@ def test_a_package_can_be_measured_by_itself(tree: Path):
 
 
 def test_circles_arrows_and_names_are_counted(tree: Path):
-    write(tree, two="from app.inner import four", **{"inner.four": "from app.two import f"})
+    write(
+        tree,
+        two="from app.inner import four",
+        **{"inner.four": "from app.two import f"},
+    )
     write(tree, **{"inner.__init__": ""})
 
     figures = measure(tree)
@@ -85,7 +95,11 @@ def test_long_lines_are_a_share_of_those_that_are_not_blank(tree: Path):
 
     figures = measure(tree)
 
-    assert (figures["lines"], figures["lines_over_88"], figures["fmt_skips"]) == (6, 2, 1)
+    assert (figures["lines"], figures["lines_over_88"], figures["fmt_skips"]) == (
+        6,
+        2,
+        1,
+    )
     assert figures["lines_over_88_percent"] == 50.0
 
 
@@ -109,7 +123,9 @@ def test_nodes_per_line_and_docstrings_are_counted(tree: Path):
 
 
 def test_a_figure_that_got_worse_is_named():
-    said = worse({"nodes_p90": 120, "names_max": 20}, {"nodes_p90": 110, "names_max": 20})
+    said = worse(
+        {"nodes_p90": 120, "names_max": 20}, {"nodes_p90": 110, "names_max": 20}
+    )
 
     assert said == ["nodes_p90 is 120; it was 110 and must not grow"]
 

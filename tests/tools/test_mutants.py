@@ -14,11 +14,16 @@ from tools.mutants.guards import mutants
 def removed(text: str) -> list[str]:
     """What is removed, and the line that is left of it."""
     cases = mutants("sql/a.sql", text)
-    return [f"{case.kind}: {case.text.splitlines()[case.line - 1].strip()}" for case in cases]
+    return [
+        f"{case.kind}: {case.text.splitlines()[case.line - 1].strip()}"
+        for case in cases
+    ]
 
 
 def test_each_condition_of_a_where_is_one():
-    assert removed("delete from a where x = 1 and (y or z) and n between 1 and 2 returning x;") == [
+    assert removed(
+        "delete from a where x = 1 and (y or z) and n between 1 and 2 returning x;"
+    ) == [
         "condition: delete from a where true and (y or z) and n between 1 and 2 returning x;",
         "condition: delete from a where x = 1 and true and n between 1 and 2 returning x;",
         "condition: delete from a where x = 1 and (y or z) and true returning x;",
@@ -47,19 +52,26 @@ def test_locks_branches_refusals_and_what_a_table_demands():
         "lock: select 1 from a ;",
         "skip: select 1 from a for no key update of a ;",
     ]
-    assert removed("if not found then return; end if;") == ["branch: if false then return; end if;"]
-    assert removed("fault := case when n > 1 then 'n: too many' when x then 1 end;") == [
-        "refusal: fault := case when false then 'n: too many' when x then 1 end;"
+    assert removed("if not found then return; end if;") == [
+        "branch: if false then return; end if;"
     ]
+    assert removed(
+        "fault := case when n > 1 then 'n: too many' when x then 1 end;"
+    ) == ["refusal: fault := case when false then 'n: too many' when x then 1 end;"]
     assert removed("create unique index i on a (x); revoke all on a from public;") == [
         "unique: create  index i on a (x); revoke all on a from public;",
         "revoke: create unique index i on a (x);",
     ]
-    assert removed("n int check (n in (1, 2)) not null") == ["check: n int check (true) not null"]
+    assert removed("n int check (n in (1, 2)) not null") == [
+        "check: n int check (true) not null"
+    ]
 
 
 def test_comments_texts_and_figures_are_no_guards():
-    assert removed("-- delete where x = 1 for update\nselect 'where x = 1 for update';") == []
+    assert (
+        removed("-- delete where x = 1 for update\nselect 'where x = 1 for update';")
+        == []
+    )
     assert removed("select count(*) filter (where x) from a") == []
     assert removed("create table if not exists a ()") == []
 
@@ -78,7 +90,11 @@ def test_what_calls_what_is_asked_again_after_pytest_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was written down then that these tests call nothing, and believed ever after."""
-    killed = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    killed = [
+        sys.executable,
+        "-c",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    ]
     monkeypatch.setattr(runner, "RESULTS", tmp_path)
     monkeypatch.setattr(runner, "_pytest", lambda *_, **__: subprocess.Popen(killed))
 

@@ -10,7 +10,9 @@ PAGE = ROOT / "docs" / "demo.md"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_it_shows_the_commands_of_the_demo_page_and_names_nothing_of_who_recorded_it() -> None:
+def test_it_shows_the_commands_of_the_demo_page_and_names_nothing_of_who_recorded_it() -> (
+    None
+):
     """`make recording` draws it again."""
     drawn = FILE.read_text()
     page = PAGE.read_text()
@@ -28,7 +30,9 @@ def test_it_shows_the_commands_of_the_demo_page_and_names_nothing_of_who_recorde
 def test_the_schema_version_that_is_shown_is_the_one_there_is() -> None:
     """`make recording` draws the file again; docs/demo.md is written by hand."""
     for page in (FILE, PAGE):
-        assert re.findall(r"schema version (\d+)", page.read_text()) == [str(latest())], page.name
+        assert re.findall(r"schema version (\d+)", page.read_text()) == [
+            str(latest())
+        ], page.name
 
 
 def test_a_page_is_each_line_once_at_its_time() -> None:
@@ -45,6 +49,12 @@ def test_a_page_is_each_line_once_at_its_time() -> None:
         (READ + LONGEST, "100 % <of 2>"),
     ]
     root = ET.fromstring(draw(page))
-    assert [text.text for text in root.iter(f"{SVG}text")] == ["$", "redrive b", "100 % <of 2>"]
+    assert [text.text for text in root.iter(f"{SVG}text")] == [
+        "$",
+        "redrive b",
+        "100 % <of 2>",
+    ]
     (style,) = root.iter(f"{SVG}style")
-    assert f"animation: cover {READ + LONGEST + END:.1f}s step-end infinite" in (style.text or "")
+    assert f"animation: cover {READ + LONGEST + END:.1f}s step-end infinite" in (
+        style.text or ""
+    )

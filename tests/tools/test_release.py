@@ -34,7 +34,10 @@ def test_a_tag_that_is_not_the_version_or_has_no_changelog_is_refused():
 
 def test_each_place_of_the_version_is_found():
     """A place that is written otherwise would keep an old one, and nothing would be stale."""
-    found = {place: versions.NAMED.findall((ROOT / place).read_text()) for place in versions.PLACES}
+    found = {
+        place: versions.NAMED.findall((ROOT / place).read_text())
+        for place in versions.PLACES
+    }
 
     assert {place for place, names in found.items() if not names} == set()
     assert found["helm/redrive/Chart.yaml"] == ["version: ", "appVersion: "]

@@ -9,9 +9,7 @@ PAGES = {"docs/a.md": "", "docs/b.md": "", "SECURITY.md": ""}
 
 
 def test_links_to_pages_stay_and_others_lead_to_the_repository_or_nowhere():
-    page = (
-        "[a](b.md#x) [s](../SECURITY.md) ![p](p.png) [`c`](../service/c.py) [w](https://w.example)"
-    )
+    page = "[a](b.md#x) [s](../SECURITY.md) ![p](p.png) [`c`](../service/c.py) [w](https://w.example)"
     here = page.replace("[`c`](../service/c.py)", "`c`")
 
     assert site.linked(page, "docs/a.md", PAGES, None) == here
@@ -26,14 +24,18 @@ def test_every_page_has_a_place_and_every_command_is_described():
 
     assert [page for page in pages if f"'{page}'" not in places] == []
     assert [
-        name for name, _ in commands() if f"\n## {name}\n" not in pages["reference/cli.md"]
+        name
+        for name, _ in commands()
+        if f"\n## {name}\n" not in pages["reference/cli.md"]
     ] == []
 
 
 def test_all_that_redrive_offers_is_in_the_reference_what_one_begins_with_first():
     names = " ".join(site.PYTHON.values()).split()
 
-    assert sorted(n for n in names if not n.startswith("testing")) == sorted(redrive.__all__)
+    assert sorted(n for n in names if not n.startswith("testing")) == sorted(
+        redrive.__all__
+    )
     assert names[0] == "enqueue"
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Proto
 
 
@@ -64,7 +66,9 @@ class Collector:
                     self.spans += [_span(span, service) for span in scope.spans]
             self._changed.notify_all()
 
-    def wait_for(self, condition: Callable[["Collector"], Any], seconds: float = 60) -> Any:
+    def wait_for(
+        self, condition: Callable[["Collector"], Any], seconds: float = 60
+    ) -> Any:
         """Until it holds of what came."""
         with self._changed:
             found = self._changed.wait_for(lambda: condition(self), seconds)
@@ -86,7 +90,10 @@ def _values(attributes: Any) -> dict[str, Any]:
 
 
 def _span(span: Proto, service: str) -> Span:
-    links = [(link.span_id.hex(), _values(link.attributes)["redrive.link"]) for link in span.links]
+    links = [
+        (link.span_id.hex(), _values(link.attributes)["redrive.link"])
+        for link in span.links
+    ]
     return Span(
         span.name,
         Proto.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),

@@ -24,7 +24,8 @@ def test_all_jobs_complete_and_the_worker_exits_in_time(
     workers: Workers, database: Database, answer: str
 ) -> None:
     database.rows(
-        "select redrive.enqueue('quick', '{}', queue => 'mail') from generate_series(1, %s)", JOBS
+        "select redrive.enqueue('quick', '{}', queue => 'mail') from generate_series(1, %s)",
+        JOBS,
     )
     with black_hole() as silent:
         url = silent if answer == "never" else "http://127.0.0.1:9"

@@ -28,7 +28,9 @@ ALLOWED = {
 
 
 def run(workers: Workers, collector: Collector, **env: object):
-    return workers.run(handlers=HANDLERS, otel_exporter_otlp_endpoint=collector.url, **env)
+    return workers.run(
+        handlers=HANDLERS, otel_exporter_otlp_endpoint=collector.url, **env
+    )
 
 
 def test_a_job_enqueued_by_sql_has_a_span_for_each_step(
@@ -107,7 +109,9 @@ def test_a_job_enqueued_by_a_handler_is_linked_to_what_sent_it(
     assert inner.links == [(sent.id, "creation")]
 
 
-def test_a_producer_that_traces_leaves_its_context_with_the_job(database: Database) -> None:
+def test_a_producer_that_traces_leaves_its_context_with_the_job(
+    database: Database,
+) -> None:
     with TracerProvider().get_tracer("app").start_as_current_span("request") as request:
         job = enqueue(database.conn, "note.sync", {"note": "x"}, queue="mail")
     plain = enqueue(database.conn, "note.sync", {"note": "x"}, queue="mail")
@@ -115,7 +119,8 @@ def test_a_producer_that_traces_leaves_its_context_with_the_job(database: Databa
     headers = dict(database.rows("select id, headers from redrive.jobs"))
 
     assert (
-        headers[job]["traceparent"].split("-")[1] == f"{request.get_span_context().trace_id:032x}"
+        headers[job]["traceparent"].split("-")[1]
+        == f"{request.get_span_context().trace_id:032x}"
     )
     assert headers[plain] == {}
 
@@ -145,14 +150,20 @@ def test_links_lead_from_creation_through_attempts_and_death_to_the_redrive(
     assert set(second.links) == {(SPAN, "creation"), (first.id, "attempt before")}
     assert set(third.links) == {(SPAN, "creation"), (second.id, "dead attempt")}
     assert [span.status for span in (first, second, third)] == [2, 2, 0]
-    assert first.attributes["error.type"] == second.attributes["error.type"] == "ConnectionError"
+    assert (
+        first.attributes["error.type"]
+        == second.attributes["error.type"]
+        == "ConnectionError"
+    )
     kept = [
         detail["traceparent"].split("-")[1]
         for (detail,) in database.rows("select detail from redrive.failures")
     ]
     assert kept == [first.trace, second.trace], "a dead letter knows its traces"
     logged = {
-        event["trace_id"] for event in worker.events() + again.events() if event.get("job") == job
+        event["trace_id"]
+        for event in worker.events() + again.events()
+        if event.get("job") == job
     }
     assert logged == {first.trace, second.trace}, "and so does the log"
 
@@ -166,19 +177,24 @@ def test_exemplars_point_to_traces_in_openmetrics_only(
 ) -> None:
     import urllib.request
 
-    worker = workers(handlers=HANDLERS, otel_exporter_otlp_endpoint=collector.url).wait_ready()
+    worker = workers(
+        handlers=HANDLERS, otel_exporter_otlp_endpoint=collector.url
+    ).wait_ready()
     database.rows(
         "select redrive.enqueue('quick', '{}', queue => 'mail') from generate_series(1, 50)"
     )
     collector.wait_for(lambda c: len(c.of("process mail")) == 50)
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
-    request = urllib.request.Request(f"http://127.0.0.1:{worker.port}/metrics", headers=accept)
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{worker.port}/metrics", headers=accept
+    )
 
     with urllib.request.urlopen(request) as answer:
         shown = answer.read().decode()
 
     traces = re.findall(
-        r'redrive_job_duration_seconds_bucket\{.*"succeeded".*\} .* # \{trace_id="(\w+)"\}', shown
+        r'redrive_job_duration_seconds_bucket\{.*"succeeded".*\} .* # \{trace_id="(\w+)"\}',
+        shown,
     )
     assert traces
     assert set(traces) <= {span.trace for span in collector.of("process mail")}

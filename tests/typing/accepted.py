@@ -49,7 +49,14 @@ def every_sync_connection_gives_a_value(
     with open_batch(by_session, on_end={"kind": "report.send"}) as batch:
         enqueue(by_session, "page.render", batch=batch)
     assert_type(close_batch(by_psycopg, 1), bool)
-    enqueue(by_psycopg, "mail", unique_for=60, unique_by=["to"], on_conflict="replace", delay=5)
+    enqueue(
+        by_psycopg,
+        "mail",
+        unique_for=60,
+        unique_by=["to"],
+        on_conflict="replace",
+        delay=5,
+    )
 
 
 async def every_async_connection_gives_an_awaitable(
@@ -72,16 +79,29 @@ async def every_async_connection_gives_an_awaitable(
     assert_type(await close_batch(by_asyncpg, await open_batch(by_asyncpg)), bool)
 
 
-def payloads_and_options(conn: psycopg.Connection[Any], order: dict[str, object]) -> None:
+def payloads_and_options(
+    conn: psycopg.Connection[Any], order: dict[str, object]
+) -> None:
     enqueue(conn, "invoice.charge", {"number": 17, "lines": [{"sku": "a"}]})
     enqueue(conn, "invoice.charge", Invoice(number=17))
-    enqueue(conn, "invoice.charge", order, run_at=datetime.now(UTC), idempotency_key=None)
-    enqueue(conn, "invoice.charge", expires_in=timedelta(hours=1), headers={"source": "shop"})
+    enqueue(
+        conn, "invoice.charge", order, run_at=datetime.now(UTC), idempotency_key=None
+    )
+    enqueue(
+        conn,
+        "invoice.charge",
+        expires_in=timedelta(hours=1),
+        headers={"source": "shop"},
+    )
     enqueue_many(conn, [{"kind": "invoice.charge", "payload": order, "priority": -5}])
-    enqueue_many(conn, ({"kind": "mail", "payload": Invoice(number=n)} for n in range(3)))
+    enqueue_many(
+        conn, ({"kind": "mail", "payload": Invoice(number=n)} for n in range(3))
+    )
 
 
-def charge(conn: psycopg.Connection[Any], number: int, **options: Unpack[JobOptions]) -> int:
+def charge(
+    conn: psycopg.Connection[Any], number: int, **options: Unpack[JobOptions]
+) -> int:
     """An application's own function that hands the options on."""
     return enqueue(conn, "invoice.charge", {"number": number}, **options)
 
@@ -115,7 +135,9 @@ async def a_handler_enqueues_what_it_takes(
     sync: Session, by_psycopg: psycopg.AsyncConnection[Any], by_session: AsyncSession
 ) -> None:
     invoice = Invoice(number=17)
-    assert_type(charge_it.enqueue(sync, invoice, run_at=datetime.now(UTC), tenant="acme"), int)
+    assert_type(
+        charge_it.enqueue(sync, invoice, run_at=datetime.now(UTC), tenant="acme"), int
+    )
     assert_type(charge_it.enqueue(by_psycopg, invoice), Awaitable[int])
     assert_type(await charge_it.enqueue_many(by_session, [invoice], priority=-5), int)
     assert_type(send.enqueue(sync, {"to": "a"}, idempotency_key="k"), int)

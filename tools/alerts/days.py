@@ -17,7 +17,12 @@ SLOT = 2 * 60 * 60 // STEP
 SLOTS = 12
 STEPS = SLOT * SLOTS
 MINUTE = 60 // STEP
-OBJECTIVES = {"dlq_added_5m": 50, "dlq_added_1h": 200, "dead_ratio": 0.2, "ready_age_seconds": 300}
+OBJECTIVES = {
+    "dlq_added_5m": 50,
+    "dlq_added_1h": 200,
+    "dead_ratio": 0.2,
+    "ready_age_seconds": 300,
+}
 EXPORTERS = {"n": ("a", "b"), "m": ("a",)}
 Place = tuple[str, str]
 """Namespace and queue."""
@@ -54,8 +59,12 @@ class Day:
     troubles: list[Trouble] = field(default_factory=list)
     happened: list[str] = field(default_factory=list)
     born: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(QUEUES, 0))
-    deaths: dict[Place, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    ready: dict[Place, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    deaths: dict[Place, dict[int, int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    ready: dict[Place, dict[int, int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     idle: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Steps at which no attempt ends; at all others one does."""
     standing: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -66,11 +75,19 @@ class Day:
     """Steps at which the workers of `n` have no free slot."""
     paused: set[int] = field(default_factory=set)
     """Steps at which the queue `mail` of `n` is paused."""
-    blind: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    blind: dict[tuple[str, str], set[int]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
     """Steps at which the scrape of an exporter fails, by namespace and pod."""
-    without_figures: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    without_workers: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    restarts: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    without_figures: dict[str, set[int]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
+    without_workers: dict[str, set[int]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
+    restarts: dict[tuple[str, str], set[int]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
     killed_idle: set[int] = field(default_factory=set)
     down: set[int] = field(default_factory=set)
 
@@ -156,7 +173,9 @@ def workers_crash_again_and_again(day: Day, at: int) -> None:
     """Workers are seen once in five minutes."""
     lasts = day.minutes(30, 50)
     pile_up(day, at, lasts)
-    gone = {n for n in range(at, at + lasts) if (n - at) % (5 * MINUTE) < 5 * MINUTE - 1}
+    gone = {
+        n for n in range(at, at + lasts) if (n - at) % (5 * MINUTE) < 5 * MINUTE - 1
+    }
     day.without_workers["n"] |= gone
     day.expect("backlog", MAIL, at, at + 10 * MINUTE)
 
@@ -190,7 +209,9 @@ def exporters_are_gone(day: Day, at: int) -> None:
 def figures_come_and_go(day: Day, at: int) -> None:
     """The database hides its figures for 5 of every 10 minutes."""
     lasts = 50 * MINUTE
-    day.without_figures["n"] |= {n for n in range(at, at + lasts) if (n - at) % 20 < 5 * MINUTE}
+    day.without_figures["n"] |= {
+        n for n in range(at, at + lasts) if (n - at) % 20 < 5 * MINUTE
+    }
     day.expect("blind", ("n", ""), at, at + 15 * MINUTE)
 
 
@@ -231,7 +252,9 @@ def failing_scrapes(day: Day, at: int) -> None:
     """Every second to fourth scrape of the exporters fails."""
     every = day.rng.randint(2, 4)
     for pod in EXPORTERS["n"]:
-        day.blind["n", pod] |= {n for n in range(at, at + day.minutes(20, 60)) if n % every == 0}
+        day.blind["n", pod] |= {
+            n for n in range(at, at + day.minutes(20, 60)) if n % every == 0
+        }
 
 
 def workers_are_replaced(day: Day, at: int) -> None:
@@ -264,7 +287,9 @@ def jobs_of_45_minutes(day: Day, at: int) -> None:
     """A deep backlog of long jobs, which is normal."""
     for n in range(at, at + 80 * MINUTE):
         day.ready["n", "slow"][n] = 30
-    day.idle["n", "slow"] |= {n for n in range(at, at + 80 * MINUTE) if (n - at) % (45 * MINUTE)}
+    day.idle["n", "slow"] |= {
+        n for n in range(at, at + 80 * MINUTE) if (n - at) % (45 * MINUTE)
+    }
 
 
 def every_slot_has_a_long_job(day: Day, at: int) -> None:
@@ -363,7 +388,9 @@ def world(day: Day) -> World:
 def _exporter(made: World, day: Day, namespace: str, pod: str) -> None:
     blind, hidden = day.blind[namespace, pod], day.without_figures[namespace]
 
-    def put(name: str, value: Callable[[int], float], since: int = 0, **labels: str) -> None:
+    def put(
+        name: str, value: Callable[[int], float], since: int = 0, **labels: str
+    ) -> None:
         made.put(
             name,
             lambda n: None if n < since or n in blind or n in hidden else value(n),
@@ -386,18 +413,43 @@ def _exporter(made: World, day: Day, namespace: str, pod: str) -> None:
             _queue(day, place, since, pod, put)
 
 
-def _queue(day: Day, place: Place, since: int, pod: str, put: Callable[..., None]) -> None:
+def _queue(
+    day: Day, place: Place, since: int, pod: str, put: Callable[..., None]
+) -> None:
     queue, ready = place[1], day.ready[place]
-    objectives = OBJECTIVES | ({"page_on_first_dead_letter": 1} if queue == "pay" else {})
+    objectives = OBJECTIVES | (
+        {"page_on_first_dead_letter": 1} if queue == "pay" else {}
+    )
     for name, value in objectives.items():
-        put("redrive_queue_objective", lambda _, v=value: v, since, queue=queue, objective=name)
-    put("redrive_queue_depth", lambda n: ready.get(n, 0), since, queue=queue, state="ready")
+        put(
+            "redrive_queue_objective",
+            lambda _, v=value: v,
+            since,
+            queue=queue,
+            objective=name,
+        )
+    put(
+        "redrive_queue_depth",
+        lambda n: ready.get(n, 0),
+        since,
+        queue=queue,
+        state="ready",
+    )
     paused = day.paused if place == MAIL else set[int]()
     put("redrive_queue_paused", lambda n: n in paused, since, queue=queue)
-    ages = list(accumulate(range(STEPS), lambda age, n: age + STEP if ready.get(n) else 0))
+    ages = list(
+        accumulate(range(STEPS), lambda age, n: age + STEP if ready.get(n) else 0)
+    )
     put("redrive_queue_oldest_ready_age_seconds", ages.__getitem__, since, queue=queue)
     totals = list(_totals(day, place, day.restarts[place[0], pod]))
-    put("redrive_dlq_added_total", totals.__getitem__, since, queue=queue, kind="k", reason="r")
+    put(
+        "redrive_dlq_added_total",
+        totals.__getitem__,
+        since,
+        queue=queue,
+        kind="k",
+        reason="r",
+    )
 
 
 def _totals(day: Day, place: Place, restarts: set[int]) -> Iterator[float]:
@@ -412,7 +464,12 @@ def _workers(made: World, day: Day, namespace: str) -> None:
     gone = day.without_workers[namespace]
 
     def put(name: str, value: Callable[[int], float], **labels: str) -> None:
-        made.put(name, lambda n: None if n in gone else value(n), namespace=namespace, **labels)
+        made.put(
+            name,
+            lambda n: None if n in gone else value(n),
+            namespace=namespace,
+            **labels,
+        )
 
     put("redrive_worker_up", lambda _: 1, queue="*", pod="w")
     _slots(day, namespace, put)
@@ -435,8 +492,12 @@ def _workers(made: World, day: Day, namespace: str) -> None:
 
 def _slots(day: Day, namespace: str, put: Callable[..., None]) -> None:
     """Add the slots of a worker, and the time since its exchange last succeeded."""
-    full, held_up = (day.full, day.held_up) if namespace == "n" else (set[int](), set[int]())
+    full, held_up = (
+        (day.full, day.held_up) if namespace == "n" else (set[int](), set[int]())
+    )
     put("redrive_worker_slots", lambda _: 4, pod="w")
     put("redrive_worker_slots_busy", lambda n: 4 if n in full else 1, pod="w")
-    ages = list(accumulate(range(STEPS), lambda age, n: age + STEP if n in held_up else 0))
+    ages = list(
+        accumulate(range(STEPS), lambda age, n: age + STEP if n in held_up else 0)
+    )
     put("redrive_worker_exchange_age_seconds", ages.__getitem__, pod="w")

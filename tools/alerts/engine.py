@@ -48,7 +48,9 @@ class World:
         self.down: set[int] = set()
         """Scrapes that are missing because Prometheus was down."""
 
-    def put(self, name: str, value: Callable[[int], float | None], **labels: str) -> None:
+    def put(
+        self, name: str, value: Callable[[int], float | None], **labels: str
+    ) -> None:
         """Set a series as a function of the scrape's number.
 
         It belongs to installation `n` unless `labels` say otherwise.
@@ -61,7 +63,9 @@ class World:
         """Make scrapes fail for all series whose name and labels contain `where`."""
         for key, values in self.series.items():
             if where in key:
-                self.series[key] = [None if lost(n) else value for n, value in enumerate(values)]
+                self.series[key] = [
+                    None if lost(n) else value for n, value in enumerate(values)
+                ]
 
     def lines(self) -> Iterator[dict[str, str]]:
         """Yield the series in promtool's notation."""
@@ -106,12 +110,17 @@ def fired(
     }
     scratch.write_text(json.dumps(test))  # JSON is valid YAML
     done = subprocess.run(
-        [promtool, "test", "rules", str(scratch)], capture_output=True, text=True, check=False
+        [promtool, "test", "rules", str(scratch)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     words = done.stdout + done.stderr
     if "SUCCESS" in words:
         return {}
-    found = {_seconds(got["time"]): _alerts(got["series"]) for got in _GOT.finditer(words)}
+    found = {
+        _seconds(got["time"]): _alerts(got["series"]) for got in _GOT.finditer(words)
+    }
     if not found:
         raise EngineError(words)
     return dict(_seen(found, world, every))

@@ -58,7 +58,10 @@ class Score:
         times = f"{median} minutes to the page (median), {longest} at most"
         lines = [f"{self.troubles} troubles, {pages}, {times}"]
         lines += (f"  missed {n}: {what}" for what, n in self.missed.most_common())
-        lines += (f"  without cause {n}: {what}" for what, n in self.without_cause.most_common())
+        lines += (
+            f"  without cause {n}: {what}"
+            for what, n in self.without_cause.most_common()
+        )
         return "\n".join(lines)
 
 
@@ -66,12 +69,16 @@ def pages_only(text: str) -> str:
     """Return the rules that pages depend on."""
     groups = yaml.safe_load(text)["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
-    wanted = {r["alert"] for r in rules if r.get("labels", {}).get("severity") == "critical"}
+    wanted = {
+        r["alert"] for r in rules if r.get("labels", {}).get("severity") == "critical"
+    }
     for rule in reversed(rules):
         if rule.get("alert", rule.get("record")) in wanted:
             wanted |= set(re.findall(r"redrive:[a-z0-9_:]+", rule["expr"]))
     for group in groups:
-        group["rules"] = [r for r in group["rules"] if r.get("alert", r.get("record")) in wanted]
+        group["rules"] = [
+            r for r in group["rules"] if r.get("alert", r.get("record")) in wanted
+        ]
     return yaml.safe_dump({"groups": groups}, sort_keys=False)
 
 
@@ -105,7 +112,9 @@ def score(day: Day, looks: Mapping[int, Iterable[Alert]]) -> Score:
     return result
 
 
-def replay(promtool: str, rules: Path, number: int, seed: int = 1, *, holds_up: bool) -> Score:
+def replay(
+    promtool: str, rules: Path, number: int, seed: int = 1, *, holds_up: bool
+) -> Score:
     """Replay one day."""
     day = drawn(seed, number, holds_up=holds_up)
     with tempfile.TemporaryDirectory() as home:

@@ -70,7 +70,9 @@ def served(logins: Logins | dict[str, Logins]) -> Iterator[str]:
     """Serve the console like --demo; yield its address."""
     app: Any = application(Access(everybody=Principal("ada", Role.OPERATOR)), logins)
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", ws="none"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, lifespan="off", log_level="critical", ws="none")
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -94,13 +96,19 @@ def main() -> int:
                 " (select max(id) from redrive.jobs where queue = 'mail')"
             ).fetchone()
         dead, live = ids or (0, 0)
-        logins, gone = (Logins({Role.OPERATOR: Address(u)}) for u in (postgres.url(), GONE))
+        logins, gone = (
+            Logins({Role.OPERATOR: Address(u)}) for u in (postgres.url(), GONE)
+        )
         fleet = {"eu": logins, "us": logins, "ap": gone}
         with served(logins) as one, served(fleet) as several, sync_playwright() as run:
-            pages = {name: one + path.format(dead=dead, live=live) for name, path in PAGES.items()}
+            pages = {
+                name: one + path.format(dead=dead, live=live)
+                for name, path in PAGES.items()
+            }
             pages |= {name: several + path for name, path in OF_CELLS.items()}
             browser = run.chromium.launch(
-                executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
+                executable_path=shutil.which("chromium")
+                or shutil.which("google-chrome"),
                 args=["--no-sandbox"],
             )
             for theme in THEMES:
@@ -111,11 +119,17 @@ def main() -> int:
                     )
                     for name, address in pages.items():
                         page.goto(address)
-                        page.wait_for_load_state("networkidle" if name != "campaign" else "load")
-                        page.screenshot(path=into / f"{name}-{width}-{theme}.png", full_page=True)
+                        page.wait_for_load_state(
+                            "networkidle" if name != "campaign" else "load"
+                        )
+                        page.screenshot(
+                            path=into / f"{name}-{width}-{theme}.png", full_page=True
+                        )
                         if (name, theme) in SHOWN and (width, height) == SIZES[-1]:
                             page.set_viewport_size({"width": 1200, "height": 640})
-                            page.screenshot(path=ROOT / "docs" / f"{SHOWN[name, theme]}.png")
+                            page.screenshot(
+                                path=ROOT / "docs" / f"{SHOWN[name, theme]}.png"
+                            )
                             page.set_viewport_size({"width": width, "height": height})
                     page.close()
             browser.close()

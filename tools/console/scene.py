@@ -45,20 +45,41 @@ class Cause:
     payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-TIMEOUT = Error("transient", "BankTimeout", "the bank did not answer within 10 s", "charge")
+TIMEOUT = Error(
+    "transient", "BankTimeout", "the bank did not answer within 10 s", "charge"
+)
 EURO = Error(
-    "invalid", "ValidationError", "currency: 'EURO' is none of EUR, USD, GBP", "read_order"
+    "invalid",
+    "ValidationError",
+    "currency: 'EURO' is none of EUR, USD, GBP",
+    "read_order",
 )
 FULL = Error(
-    "throttled", "SMTPResponseException", "452 4.3.1 insufficient system storage", "deliver"
+    "throttled",
+    "SMTPResponseException",
+    "452 4.3.1 insufficient system storage",
+    "deliver",
 )
 TOTAL = Error("bug", "KeyError", "'total'", "render")
-EXPIRED = Error("auth", "PermissionError", "401 of the directory: the token has expired", "fetch")
-MEMORY = Error("lost", "WorkerLost", "the process was killed while it ran: out of memory", "resize")
+EXPIRED = Error(
+    "auth", "PermissionError", "401 of the directory: the token has expired", "fetch"
+)
+MEMORY = Error(
+    "lost", "WorkerLost", "the process was killed while it ran: out of memory", "resize"
+)
 
 CAUSES = (
     Cause("7c1e90b2aa41", "invoice.charge", "billing", TIMEOUT, 2314, 2.5),
-    Cause("3f9a51d07be2", "order.import", "imports", EURO, 842, 9, "1.4.0", {"currency": "EURO"}),
+    Cause(
+        "3f9a51d07be2",
+        "order.import",
+        "imports",
+        EURO,
+        842,
+        9,
+        "1.4.0",
+        {"currency": "EURO"},
+    ),
     Cause("b04477e1c9d8", "mail.send", "mail", FULL, 417, 4),
     Cause("e1d2a6f4c033", "report.render", "reports", TOTAL, 96, 20, "1.3.7"),
     Cause("95b0c7d3f1aa", "user.sync", "default", EXPIRED, 37, 1),
@@ -75,14 +96,17 @@ def build(conn: Connection) -> None:
         _die(conn, cause, worker)
         place = {"queue": cause.queue, "version": cause.version}
         facts = [facts_of(_payload(n), {}, TENANTS[n % 4]) | place for n in range(60)]
-        store.keep_samples(conn, [Sampled(cause.kind, json.dumps(well)) for well in facts])
+        store.keep_samples(
+            conn, [Sampled(cause.kind, json.dumps(well)) for well in facts]
+        )
     conn.execute("select redrive.fold_v1()")
     conn.execute("select redrive.fold_groups_v1()")
     _date_groups(conn)
     _campaigns(conn, worker)
     _hold_up(conn)
     conn.execute(
-        "update redrive.workers set seen_at = seen_at + interval '1 h' where id = %s", (worker,)
+        "update redrive.workers set seen_at = seen_at + interval '1 h' where id = %s",
+        (worker,),
     )
 
 
@@ -113,7 +137,11 @@ def _die(conn: Connection, cause: Cause, worker: int) -> None:
         message=error.message,
         category=error.category,
         fingerprint=cause.group,
-        detail={"stack": stack, "version": cause.version, "trace_id": "4bf92f3577b34da6"},
+        detail={
+            "stack": stack,
+            "version": cause.version,
+            "trace_id": "4bf92f3577b34da6",
+        },
     )
     for start in range(0, cause.n, CHUNK):
         with conn.transaction():
@@ -133,9 +161,13 @@ def _die(conn: Connection, cause: Cause, worker: int) -> None:
 
 def _bury(conn: Connection, worker: int, jobs: Sequence[Claimed], said: str) -> None:
     ends = [
-        Said(job.id, job.deliveries, "dead", reason="not_retryable", failure=said) for job in jobs
+        Said(job.id, job.deliveries, "dead", reason="not_retryable", failure=said)
+        for job in jobs
     ]
-    exchange(conn, reports=[(end, j.claim, worker) for end, j in zip(ends, jobs, strict=True)])
+    exchange(
+        conn,
+        reports=[(end, j.claim, worker) for end, j in zip(ends, jobs, strict=True)],
+    )
 
 
 def _date_groups(conn: Connection) -> None:
@@ -175,13 +207,17 @@ def _campaigns(conn: Connection, worker: int) -> None:
     campaign.plan(conn, Filter(group="7c1e", state=("open",)), actor="bo")
 
 
-def _carry_on(conn: Connection, number: int, worker: int, kind: str, rounds: int) -> None:
+def _carry_on(
+    conn: Connection, number: int, worker: int, kind: str, rounds: int
+) -> None:
     """Run the jobs that were put back.
 
     Reports die again, and the last imports are still running.
     """
     again = next(cause for cause in CAUSES if cause.kind == kind)
-    said = failure(error_class=again.error.error_class, message="'total'", fingerprint=again.group)
+    said = failure(
+        error_class=again.error.error_class, message="'total'", fingerprint=again.group
+    )
     for n in range(rounds):
         campaign.drive(conn, number)
         conn.execute("update redrive.jobs set run_at = now() where run_at > now()")
@@ -191,7 +227,8 @@ def _carry_on(conn: Connection, number: int, worker: int, kind: str, rounds: int
         elif n < rounds - 1 or kind != "order.import":
             complete(conn, worker, *jobs)
         conn.execute(
-            "update redrive.campaigns set fed_at = fed_at - interval '4 s' where id = %s", (number,)
+            "update redrive.campaigns set fed_at = fed_at - interval '4 s' where id = %s",
+            (number,),
         )
     campaign.drive(conn, number)
 
@@ -205,7 +242,9 @@ def _hold_up(conn: Connection) -> None:
         "select redrive.enqueue('report.render', '{}', 'reports', now() + n * interval '1 h')"
         " from generate_series(1, 40) n"
     )
-    conn.execute("select redrive.pause_v1('billing', 'ada', 'the bank asks us to wait')")
+    conn.execute(
+        "select redrive.pause_v1('billing', 'ada', 'the bank asks us to wait')"
+    )
     conn.execute(
         "insert into redrive.breakers (name, state, failures, successes, opened, opened_at,"
         " open_until) values ('smtp', 'open', 41, 12, 3, now() - interval '6 min',"

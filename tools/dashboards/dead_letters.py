@@ -54,13 +54,21 @@ def build(*, show_cluster: bool = False) -> Board:
         " redriving them led to.",
         show_cluster=show_cluster,
     )
-    return fill(made, *figures(), Growth=growth(), What_lies_there=stock(), Back_to_work=redriven())
+    return fill(
+        made,
+        *figures(),
+        Growth=growth(),
+        What_lies_there=stock(),
+        Back_to_work=redriven(),
+    )
 
 
 def figures() -> list:
     """Return the panels of the first line."""
     outcomes = 'outcome=~"succeeded|dead_again"'
-    succeeded = grown_in_range("redrive_outcomes", where=f'{QUEUE}, outcome="succeeded"')
+    succeeded = grown_in_range(
+        "redrive_outcomes", where=f'{QUEUE}, outcome="succeeded"'
+    )
     ended = grown_in_range("redrive_outcomes", where=f"{QUEUE}, {outcomes}")
     return [
         figure(
@@ -141,8 +149,12 @@ def growth() -> list:
             alerts=GROWTH,
             width=12,
         ),
-        added_within("5m", "5 minutes", "dlq_added_5m", "RedriveDeadLettersGrowingFast"),
-        added_within("1h", "an hour", "dlq_added_1h", "RedriveDeadLettersGrowingSteadily"),
+        added_within(
+            "5m", "5 minutes", "dlq_added_5m", "RedriveDeadLettersGrowingFast"
+        ),
+        added_within(
+            "1h", "an hour", "dlq_added_1h", "RedriveDeadLettersGrowingSteadily"
+        ),
         chart(
             "Share of jobs that die",
             "Of the jobs that ended, the share that became dead letters. Dashed: the objective"
@@ -150,7 +162,10 @@ def growth() -> list:
             "percentunit",
             query(f"({DIED} or 0 * {ENDED}) / ({ENDED} > 0)", "{{queue}}"),
             objective("dead_ratio"),
-            alerts=("RedriveDeadLetterBudgetBurningFast", "RedriveDeadLetterBudgetBurningSlowly"),
+            alerts=(
+                "RedriveDeadLetterBudgetBurningFast",
+                "RedriveDeadLetterBudgetBurningSlowly",
+            ),
         ),
     ]
 
@@ -171,7 +186,10 @@ def stock() -> list:
             "Age of the oldest open dead letter by queue. Dashed: the objective"
             " dlq_oldest_age_seconds.",
             "s",
-            query(f"max by (queue) (redrive_dlq_oldest_age_seconds{{{QUEUE}}})", "{{queue}}"),
+            query(
+                f"max by (queue) (redrive_dlq_oldest_age_seconds{{{QUEUE}}})",
+                "{{queue}}",
+            ),
             objective("dlq_oldest_age_seconds"),
             alerts=("RedriveDeadLettersUnattended",),
         ),
@@ -208,7 +226,10 @@ def redriven() -> list:
             "Redrive outcomes",
             "What became of redriven jobs. dead_again: they were redriven without a cure.",
             "cpm",
-            query(f"60 * ({grown_per_second('redrive_outcomes', 'outcome')})", "{{outcome}}"),
+            query(
+                f"60 * ({grown_per_second('redrive_outcomes', 'outcome')})",
+                "{{outcome}}",
+            ),
             colors=OUTCOMES,
             stacked=True,
             alerts=("RedriveRedriveRefillsDeadLetters",),
@@ -219,8 +240,14 @@ def redriven() -> list:
             "Those that are not over, and the dead letters whose turn has not come: redrive"
             " campaign ls.",
             "short",
-            query(total(same("redrive_campaigns", "state", where=WHERE), "state"), "{{state}}"),
-            query(total(same("redrive_campaign_waiting_jobs", where=WHERE)), "dead letters to go"),
+            query(
+                total(same("redrive_campaigns", "state", where=WHERE), "state"),
+                "{{state}}",
+            ),
+            query(
+                total(same("redrive_campaign_waiting_jobs", where=WHERE)),
+                "dead letters to go",
+            ),
             width=12,
         ),
         chart(

@@ -101,7 +101,9 @@ def draw(answers: Mapping[str, Any], output: Path) -> None:
     page.text(0.984, 0.968, told, fontsize=10, color=FAINT, ha="right")
     edges = {"left": 0.018, "right": 0.984, "top": 0.945, "bottom": 0.03}
     heights = (0.42, 1, 1, 1)
-    grid = GridSpec(4, 24, page, **edges, hspace=0.1, wspace=0.55, height_ratios=heights)
+    grid = GridSpec(
+        4, 24, page, **edges, hspace=0.1, wspace=0.55, height_ratios=heights
+    )
     _draw_figures(page, grid, answers["panels"])
     _draw_charts(page, grid, answers)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +149,13 @@ def _frame(axes: Axes, title: str) -> Axes:
     )
     axes.add_patch(box)
     axes.text(
-        0.022, 0.925, title, transform=axes.transAxes, fontsize=10.5, fontweight="bold", va="center"
+        0.022,
+        0.925,
+        title,
+        transform=axes.transAxes,
+        fontsize=10.5,
+        fontweight="bold",
+        va="center",
     )
     inside = axes.inset_axes((0.085, 0.235, 0.885, 0.61))
     inside.set_facecolor("none")
@@ -161,7 +169,13 @@ def _figure(  # noqa: PLR0913 # what a figure shows, and in which colours
     inside = _frame(axes, "")
     inside.remove()
     axes.text(
-        0.06, 0.84, title, transform=axes.transAxes, fontsize=10, fontweight="bold", va="center"
+        0.06,
+        0.84,
+        title,
+        transform=axes.transAxes,
+        fontsize=10,
+        fontweight="bold",
+        va="center",
     )
     (_, times, values), *_ = _series(queries)
     color = bad if values[-1] > 0 else calm
@@ -190,12 +204,17 @@ def _chart(axes: Axes, queries: Sequence[Any], unit: str, *, stacked: bool) -> N
     found = _series([query for query in queries if query not in objectives])
     lines = [line for line in found if max(line[2], default=0) > 0]
     lines.sort(key=lambda line: -sum(line[2]))
-    colors = [NAMED.get(line[0], CYCLE[place % len(CYCLE)]) for place, line in enumerate(lines)]
+    colors = [
+        NAMED.get(line[0], CYCLE[place % len(CYCLE)])
+        for place, line in enumerate(lines)
+    ]
     draw_lines = _stack if stacked and lines else _overlay
     draw_lines(axes, lines, colors)
     _objectives(axes, _series(objectives), {name for name, _, _ in lines})
     _scale(axes)
-    _legend(axes, [f"{name}  {v[-1]:.3g}{SUFFIX[unit]}" for name, _, v in lines], colors)
+    _legend(
+        axes, [f"{name}  {v[-1]:.3g}{SUFFIX[unit]}" for name, _, v in lines], colors
+    )
 
 
 def _overlay(axes: Axes, lines: Sequence[Series], colors: Sequence[str]) -> None:
@@ -242,7 +261,9 @@ def _legend(axes: Axes, texts: Sequence[str], colors: Sequence[str]) -> None:
 
 def _note(axes: Axes, x: float, text: str) -> None:
     """Write a note below a chart."""
-    axes.text(x, -0.25, text, transform=axes.transAxes, fontsize=8.5, va="center", color=TEXT)
+    axes.text(
+        x, -0.25, text, transform=axes.transAxes, fontsize=8.5, va="center", color=TEXT
+    )
 
 
 def _heat(axes: Axes, queries: Sequence[Any]) -> None:
@@ -253,10 +274,14 @@ def _heat(axes: Axes, queries: Sequence[Any]) -> None:
         "heat", [PANEL, "#2b3f8c", "#7b3fa0", "#e0547a", "#ffb347", "#fff3b0"]
     )
     look = {"cmap": colors, "norm": PowerNorm(0.5, 0), "shading": "nearest"}
-    axes.pcolormesh(list(map(_instant, times)), range(len(rows[:last])), rows[:last], **look)
+    axes.pcolormesh(
+        list(map(_instant, times)), range(len(rows[:last])), rows[:last], **look
+    )
     axes.set_ylim(-0.5, last - 0.5)
     shown = range(0, last, 2)
-    axes.set_yticks(list(shown), [bounds[n] if bounds[n] != "+Inf" else "more" for n in shown])
+    axes.set_yticks(
+        list(shown), [bounds[n] if bounds[n] != "+Inf" else "more" for n in shown]
+    )
     _note(axes, 0, "seconds from due to claimed; the brighter, the more jobs")
 
 
@@ -278,7 +303,11 @@ def _buckets(series: Sequence[Any]) -> tuple[list[float], list[str], list[list[f
 
 
 def _time(
-    axes: Axes, span: tuple[datetime, datetime], marks: Mapping[str, list[datetime]], *, named: bool
+    axes: Axes,
+    span: tuple[datetime, datetime],
+    marks: Mapping[str, list[datetime]],
+    *,
+    named: bool,
 ) -> None:
     axes.set_xlim(*span)
     few = span[1] - span[0] < timedelta(minutes=6)
@@ -296,7 +325,9 @@ def _time(
         axes.axvline(times[0], color=RED, linewidth=1, linestyle=(0, (2, 2)))
         if named:
             at = (times[0], 0.985 - 0.1 * place)
-            is_late = times[0] - span[0] > (span[1] - span[0]) / 2  # otherwise it leaves its panel
+            is_late = (
+                times[0] - span[0] > (span[1] - span[0]) / 2
+            )  # otherwise it leaves its panel
             axes.text(
                 *at,
                 f"  {name}  ",
@@ -318,7 +349,9 @@ def _events(axes: Axes, events: Mapping[str, datetime], *, named: bool) -> None:
         if named:
             look = {"fontsize": 8, "color": BLUE, "va": "top"}
             transform = axes.get_xaxis_transform()
-            axes.text(time, 0.685 - 0.1 * place, f"  {name}", transform=transform, **look)
+            axes.text(
+                time, 0.685 - 0.1 * place, f"  {name}", transform=transform, **look
+            )
 
 
 def _firing(alerts: Sequence[Any]) -> dict[str, list[datetime]]:
@@ -341,10 +374,14 @@ def _series(queries: Sequence[Any]) -> list[Series]:
             name = query["legend"]
             for label, value in series["metric"].items():
                 name = name.replace("{{" + label + "}}", value)
-            points = [(_instant(time), float(value)) for time, value in series["values"]]
+            points = [
+                (_instant(time), float(value)) for time, value in series["values"]
+            ]
             points = [(time, value) for time, value in points if not math.isnan(value)]
             if points:
-                lines.append((name, [time for time, _ in points], [value for _, value in points]))
+                lines.append(
+                    (name, [time for time, _ in points], [value for _, value in points])
+                )
     return lines
 
 

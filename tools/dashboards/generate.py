@@ -23,7 +23,9 @@ BOARDS = {
 }
 
 
-def files(directory: Path = DIRECTORY, *, show_cluster: bool = False) -> generated.Files:
+def files(
+    directory: Path = DIRECTORY, *, show_cluster: bool = False
+) -> generated.Files:
     """Return the file of every dashboard."""
     return {
         directory / name: text_of(build(show_cluster=show_cluster).build())
@@ -44,11 +46,14 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("directory", nargs="?", type=Path, default=DIRECTORY)
-    options.add_argument("--show-cluster", action="store_true", help="let the cluster be chosen")
+    options.add_argument(
+        "--show-cluster", action="store_true", help="let the cluster be chosen"
+    )
     generated.add_check(options)
     chosen = options.parse_args()
     return generated.run(
-        lambda: files(chosen.directory, show_cluster=chosen.show_cluster), check=chosen.check
+        lambda: files(chosen.directory, show_cluster=chosen.show_cluster),
+        check=chosen.check,
     )
 
 

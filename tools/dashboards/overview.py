@@ -77,7 +77,11 @@ def figures() -> list:
             "Jobs that are due and wait for a worker.",
             "short",
             total(depth("ready")),
-            alerts=("RedriveQueueWaitTooLong", "RedriveQueueUnserved", "RedriveQueueStalled"),
+            alerts=(
+                "RedriveQueueWaitTooLong",
+                "RedriveQueueUnserved",
+                "RedriveQueueStalled",
+            ),
         ),
         figure(
             "Running",
@@ -108,7 +112,10 @@ def figures() -> list:
             "cpm",
             total(same("redrive_dlq_added_per_minute", "queue")),
             steps=((None, GOOD), (1, BAD)),
-            alerts=("RedriveDeadLettersGrowingFast", "RedriveDeadLettersGrowingSteadily"),
+            alerts=(
+                "RedriveDeadLettersGrowingFast",
+                "RedriveDeadLettersGrowingSteadily",
+            ),
         ),
         figure(
             "Oldest wait",
@@ -144,7 +151,9 @@ def queues() -> object:
                 "ops",
             ),
             "Oldest ready": (
-                now(f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})"),
+                now(
+                    f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})"
+                ),
                 "s",
             ),
             "Dead letters": (
@@ -155,7 +164,10 @@ def queues() -> object:
                 now(total(same("redrive_dlq_added_per_minute", "queue"), "queue")),
                 "cpm",
             ),
-            "Paused": (now(f"max by (queue) (redrive_queue_paused{{{QUEUE}}})"), "bool_yes_no"),
+            "Paused": (
+                now(f"max by (queue) (redrive_queue_paused{{{QUEUE}}})"),
+                "bool_yes_no",
+            ),
         },
         labels={"queue": "Queue"},
         sort_by="Dead letters",
@@ -186,7 +198,10 @@ def jobs() -> list:
             "percentunit",
             query(f"({DIED} or 0 * {ENDED}) / ({ENDED} > 0)", "{{queue}}"),
             objective("dead_ratio"),
-            alerts=("RedriveDeadLetterBudgetBurningFast", "RedriveDeadLetterBudgetBurningSlowly"),
+            alerts=(
+                "RedriveDeadLetterBudgetBurningFast",
+                "RedriveDeadLetterBudgetBurningSlowly",
+            ),
             links_to=DEAD_LETTERS_OF_SERIES,
         ),
         chart(
@@ -195,7 +210,9 @@ def jobs() -> list:
             "s",
             query(quantile(0.5, "redrive_job_duration_seconds"), "p50"),
             query(quantile(0.95, "redrive_job_duration_seconds"), "p95"),
-            query(quantile(0.99, "redrive_job_duration_seconds"), "p99", exemplars=True),
+            query(
+                quantile(0.99, "redrive_job_duration_seconds"), "p99", exemplars=True
+            ),
             colors={"p50": GOOD, "p95": WARN, "p99": BAD},
         ),
         chart(
@@ -256,30 +273,38 @@ def dead_letters() -> list:
             "cpm",
             query(f"60 * ({grown_per_second('dlq_added', 'reason')})", "{{reason}}"),
             stacked=True,
-            alerts=("RedriveDeadLettersGrowingFast", "RedriveDeadLetterOnCriticalQueue"),
+            alerts=(
+                "RedriveDeadLettersGrowingFast",
+                "RedriveDeadLetterOnCriticalQueue",
+            ),
         ),
-        added_within("5m", "5 minutes", "dlq_added_5m", "RedriveDeadLettersGrowingFast"),
+        added_within(
+            "5m", "5 minutes", "dlq_added_5m", "RedriveDeadLettersGrowingFast"
+        ),
         chart(
             "Open dead letters",
             "By queue. Its size pages nobody: growth and age do.",
             "short",
-            query(total(same("redrive_dlq_depth", "queue", "reason"), "queue"), "{{queue}}"),
+            query(
+                total(same("redrive_dlq_depth", "queue", "reason"), "queue"),
+                "{{queue}}",
+            ),
             stacked=True,
             links_to=DEAD_LETTERS_OF_SERIES,
         ),
     ]
 
 
-def added_within(window: str, words: str, threshold: str, alert: str, *, width: int = 8) -> object:
+def added_within(
+    window: str, words: str, threshold: str, alert: str, *, width: int = 8
+) -> object:
     """Return a panel of growth against its objective.
 
     It shows the number that the alert compares, or an estimate if its rules are
     missing.
     """
     counted = f"increase(redrive_dlq_added_total{{{QUEUE}}}[{window}])"
-    estimate = (
-        f"sum by (queue) (max by (cluster, cell, namespace, job, queue, kind, reason) ({counted}))"
-    )
+    estimate = f"sum by (queue) (max by (cluster, cell, namespace, job, queue, kind, reason) ({counted}))"
     return chart(
         f"Added within {words}",
         f"By queue, over the {words} before each instant. Dashed: the objective {threshold}; above"
@@ -304,7 +329,10 @@ def backlog() -> list:
             "Backlog by state",
             "Jobs that live. retrying: failed, waiting for the next attempt.",
             "short",
-            query(total(same("redrive_queue_depth", "queue", "state"), "state"), "{{state}}"),
+            query(
+                total(same("redrive_queue_depth", "queue", "state"), "state"),
+                "{{state}}",
+            ),
             colors=STATES,
             stacked=True,
             alerts=("RedriveQueueUnserved", "RedriveQueueStalled"),
@@ -315,7 +343,8 @@ def backlog() -> list:
             " ready_age_seconds.",
             "s",
             query(
-                f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})", "{{queue}}"
+                f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})",
+                "{{queue}}",
             ),
             objective("ready_age_seconds"),
             alerts=("RedriveQueueWaitTooLong",),
@@ -369,7 +398,10 @@ def workers() -> list:
             "Unhandled jobs",
             "Due jobs of a kind that no live worker of their queue has a handler for: they wait.",
             "short",
-            query(total(same("redrive_jobs_unhandled", "queue", "kind"), "kind"), "{{kind}}"),
+            query(
+                total(same("redrive_jobs_unhandled", "queue", "kind"), "kind"),
+                "{{kind}}",
+            ),
             stacked=True,
             alerts=("RedriveJobsUnhandled",),
             width=6,
@@ -392,8 +424,12 @@ def answers() -> list:
             "Claim p99",
             "One round trip of settling and claiming a batch.",
             "s",
-            query(quantile(0.5, "redrive_exchange_duration_seconds", where=WHERE), "p50"),
-            query(quantile(0.99, "redrive_exchange_duration_seconds", where=WHERE), "p99"),
+            query(
+                quantile(0.5, "redrive_exchange_duration_seconds", where=WHERE), "p50"
+            ),
+            query(
+                quantile(0.99, "redrive_exchange_duration_seconds", where=WHERE), "p99"
+            ),
             colors={"p50": GOOD, "p99": WARN},
             alerts=("RedriveQueueWaitTooLong",),
             width=6,
@@ -403,7 +439,9 @@ def answers() -> list:
             "57P01 and none: restart or failover; 53300: out of connections; 40P01:"
             " deadlock; 57014: timeout; 42501: rights.",
             "ops",
-            query(rate("redrive_db_errors_total", "sqlstate", where=WHERE), "{{sqlstate}}"),
+            query(
+                rate("redrive_db_errors_total", "sqlstate", where=WHERE), "{{sqlstate}}"
+            ),
             stacked=True,
             alerts=("RedriveDatabaseErrors",),
             width=6,
@@ -413,7 +451,10 @@ def answers() -> list:
             "What workers do for one another: rescue takes jobs back from lost workers, fold and"
             " sample keep the counters, unpark wakes ordering keys.",
             "ops",
-            query(rate("redrive_maintenance_failures_total", "chore", where=WHERE), "{{chore}}"),
+            query(
+                rate("redrive_maintenance_failures_total", "chore", where=WHERE),
+                "{{chore}}",
+            ),
             colors={"rescue": BAD},
             stacked=True,
             alerts=("RedriveChoresFailing",),
@@ -423,7 +464,9 @@ def answers() -> list:
             "Oldest transaction",
             "The oldest that holds vacuum back. From half an hour on, claims get slower.",
             "s",
-            query(f"max(redrive_pg_oldest_transaction_age_seconds{{{WHERE}}})", "oldest"),
+            query(
+                f"max(redrive_pg_oldest_transaction_age_seconds{{{WHERE}}})", "oldest"
+            ),
             colors={"oldest": WARN},
             alerts=("RedriveLongTransactionHoldsVacuum",),
             width=6,
@@ -454,8 +497,12 @@ def answers() -> list:
 
 def upkeep() -> list:
     """Return the panels about cleanup of deleted rows, and about chores."""
-    successes = same("redrive_maintenance_last_success_timestamp_seconds", "task", where=WHERE)
-    expected = same("redrive_maintenance_expected_timestamp_seconds", "task", where=WHERE)
+    successes = same(
+        "redrive_maintenance_last_success_timestamp_seconds", "task", where=WHERE
+    )
+    expected = same(
+        "redrive_maintenance_expected_timestamp_seconds", "task", where=WHERE
+    )
     since = f"({expected} > {successes} or {successes} > 0)"
     interval = same("redrive_maintenance_interval_seconds", "task", where=WHERE)
     return [
@@ -464,7 +511,9 @@ def upkeep() -> list:
             "Rows that vacuum has not taken away yet, by table.",
             "short",
             query(
-                total(same("redrive_pg_table_dead_tuples", "table", where=WHERE), "table"),
+                total(
+                    same("redrive_pg_table_dead_tuples", "table", where=WHERE), "table"
+                ),
                 "{{table}}",
             ),
             alerts=("RedriveLongTransactionHoldsVacuum",),
@@ -475,7 +524,9 @@ def upkeep() -> list:
             "With indexes.",
             "bytes",
             query(
-                total(same("redrive_pg_table_size_bytes", "table", where=WHERE), "table"),
+                total(
+                    same("redrive_pg_table_size_bytes", "table", where=WHERE), "table"
+                ),
                 "{{table}}",
             ),
             stacked=True,

@@ -41,7 +41,9 @@ RUNBOOK = "https://runbooks.example/redrive/runbook.md"
 INSTALLATION = "cluster, cell, namespace, job"
 WHERE = 'cluster=~"$cluster", cell=~"$cell", namespace=~"$namespace", job=~"$job"'
 QUEUE = f'{WHERE}, queue=~"$queue"'
-QUEUE_OR_ALL = f'{WHERE}, queue=~"$queue|[*]"'  # '*' stands for a worker without a list of queues
+QUEUE_OR_ALL = (
+    f'{WHERE}, queue=~"$queue|[*]"'  # '*' stands for a worker without a list of queues
+)
 INSTANCE = f'{WHERE}, instance=~"$instance"'
 INSTANCE_QUEUE = f'{INSTANCE}, queue=~"$queue"'
 ALERTS = (
@@ -61,7 +63,14 @@ COUNTERS = {
 RECORDED_EVERY = 30
 """Interval of the rules in seconds."""
 
-GOOD, WARN, BAD, CALM, GREY, VIOLET = "green", "yellow", "red", "blue", "#8e8e8e", "purple"
+GOOD, WARN, BAD, CALM, GREY, VIOLET = (
+    "green",
+    "yellow",
+    "red",
+    "blue",
+    "#8e8e8e",
+    "purple",
+)
 _COLORS = {
     Outcome.COMPLETE: GOOD,
     Outcome.RETRY: WARN,
@@ -79,9 +88,15 @@ CHOSEN = (
     "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${cell:queryparam}"
     "&${namespace:queryparam}&${job:queryparam}"
 )
-DEAD_LETTERS_OF_SERIES = f"/d/redrive-dead-letters?{CHOSEN}&var-queue=${{__field.labels.queue}}"
-DEAD_LETTERS_OF_ROW = DEAD_LETTERS_OF_SERIES.replace("__field.labels.queue", "__data.fields.queue")
-WORKER_OF_SERIES = f"/d/redrive-worker?{CHOSEN}&var-instance=${{__field.labels.instance}}"
+DEAD_LETTERS_OF_SERIES = (
+    f"/d/redrive-dead-letters?{CHOSEN}&var-queue=${{__field.labels.queue}}"
+)
+DEAD_LETTERS_OF_ROW = DEAD_LETTERS_OF_SERIES.replace(
+    "__field.labels.queue", "__data.fields.queue"
+)
+WORKER_OF_SERIES = (
+    f"/d/redrive-worker?{CHOSEN}&var-instance=${{__field.labels.instance}}"
+)
 
 
 def same(metric: str, *labels: str, where: str = QUEUE) -> str:
@@ -96,7 +111,9 @@ def grown_per_second(counter: str, *by: str, where: str = QUEUE) -> str:
     exporters and restores of the database. If the rules are not loaded, this is an
     estimate from the counter.
     """
-    grown = total(f"avg_over_time(redrive:{counter}:growth{{{where}}}[$__rate_interval])", *by)
+    grown = total(
+        f"avg_over_time(redrive:{counter}:growth{{{where}}}[$__rate_interval])", *by
+    )
     raw = f"rate(redrive_{counter}_total{{{where}}}[$__rate_interval])"
     return f"{grown} / {RECORDED_EVERY} or {total(_once(raw, *COUNTERS[counter]), *by)}"
 
@@ -127,10 +144,16 @@ def quantile(share: float, metric: str, *by: str, where: str = QUEUE) -> str:
     return f"histogram_quantile({share:g}, {rate(metric + '_bucket', 'le', *by, where=where)})"
 
 
-def query(expression: str, legend: str = "", *, exemplars: bool = False) -> prometheus.Dataquery:
+def query(
+    expression: str, legend: str = "", *, exemplars: bool = False
+) -> prometheus.Dataquery:
     """Return a query for a series over time."""
     made = (
-        prometheus.Dataquery().expr(expression).legend_format(legend).range().datasource(DATASOURCE)
+        prometheus.Dataquery()
+        .expr(expression)
+        .legend_format(legend)
+        .range()
+        .datasource(DATASOURCE)
     )
     return made.exemplar(exemplar=True) if exemplars else made
 
@@ -152,7 +175,9 @@ def objective(name: str) -> prometheus.Dataquery:
     `redrive objective set` wrote these values.
     """
     where = f'{QUEUE}, objective="{name}"'
-    made = query(f"max by (queue) (redrive_queue_objective{{{where}}})", "objective of {{queue}}")
+    made = query(
+        f"max by (queue) (redrive_queue_objective{{{where}}})", "objective of {{queue}}"
+    )
     return made.ref_id(THRESHOLD)
 
 
@@ -214,7 +239,9 @@ def chart(  # noqa: PLR0913 # options of a panel
     if links_to is not None:
         panel.data_links([_link(links_to)])
     for name, color in (colors or {}).items():
-        panel.override_by_name(name, [_property("color", {"mode": "fixed", "fixedColor": color})])
+        panel.override_by_name(
+            name, [_property("color", {"mode": "fixed", "fixedColor": color})]
+        )
     if any(each.build().ref_id == THRESHOLD for each in queries):
         panel.override_by_query(THRESHOLD, _dashed())
     return panel
@@ -224,7 +251,9 @@ def _draw_lines(panel: timeseries.Panel, *, stacked: bool) -> None:
     panel.line_width(1 if stacked else 2).fill_opacity(30 if stacked else 6)
     panel.show_points(c.VisibilityMode.NEVER).span_nulls(span_nulls=False)
     panel.gradient_mode(c.GraphGradientMode.OPACITY)
-    panel.color_scheme(build.FieldColor().mode(d.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+    panel.color_scheme(
+        build.FieldColor().mode(d.FieldColorModeId.PALETTE_CLASSIC_BY_NAME)
+    )
     if stacked:
         panel.stacking(common.StackingConfig().mode(c.StackingMode.NORMAL).group("A"))
 
@@ -266,11 +295,18 @@ def figure(  # noqa: PLR0913 # options of a panel
     With `over_range`, the number covers the whole displayed range.
     """
     asked = query(expression) if not over_range else now(expression)
-    panel: stat.Panel = _prepare(stat.Panel(), title, description, unit, (asked,), alerts)
-    panel.graph_mode(c.BigValueGraphMode.NONE if over_range else c.BigValueGraphMode.AREA)
+    panel: stat.Panel = _prepare(
+        stat.Panel(), title, description, unit, (asked,), alerts
+    )
+    panel.graph_mode(
+        c.BigValueGraphMode.NONE if over_range else c.BigValueGraphMode.AREA
+    )
     panel.color_mode(c.BigValueColorMode.VALUE).span(width).height(4)
     panel.reduce_options(
-        common.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(values=False)
+        common.ReduceDataOptions()
+        .calcs(["lastNotNull"])
+        .fields("")
+        .values(values=False)
     )
     panel.thresholds(_steps(steps)).color_scheme(
         build.FieldColor().mode(d.FieldColorModeId.THRESHOLDS)
@@ -281,11 +317,20 @@ def figure(  # noqa: PLR0913 # options of a panel
 
 
 def heat(
-    title: str, description: str, expression: str, *, alerts: Sequence[str] = (), width: int = 8
+    title: str,
+    description: str,
+    expression: str,
+    *,
+    alerts: Sequence[str] = (),
+    width: int = 8,
 ) -> heatmap.Panel:
     """Return a heat map: the number of jobs by duration over time."""
-    buckets = query(expression, "{{le}}", exemplars=True).format(p.PromQueryFormat.HEATMAP)
-    panel: heatmap.Panel = _prepare(heatmap.Panel(), title, description, "s", (buckets,), alerts)
+    buckets = query(expression, "{{le}}", exemplars=True).format(
+        p.PromQueryFormat.HEATMAP
+    )
+    panel: heatmap.Panel = _prepare(
+        heatmap.Panel(), title, description, "s", (buckets,), alerts
+    )
     panel.calculate(calculate=False).span(width).height(8).hide_legend().cell_gap(1)
     panel.y_axis(heatmap.YAxisConfig().unit("s").axis_placement(c.AxisPlacement.LEFT))
     panel.cell_values(heatmap.CellValues().unit("ops"))
@@ -300,7 +345,9 @@ def heat(
         .reverse(reverse=False)
     )
     panel.tooltip(
-        heatmap.HeatmapTooltip().mode(c.TooltipDisplayMode.SINGLE).y_histogram(y_histogram=True)
+        heatmap.HeatmapTooltip()
+        .mode(c.TooltipDisplayMode.SINGLE)
+        .y_histogram(y_histogram=True)
     )
     return panel
 
@@ -323,12 +370,19 @@ def rows(  # noqa: PLR0913 # options of a panel
     `labels` maps a name to its heading. A column's heading maps to its query and unit.
     """
     panel: table.Panel = _prepare(
-        table.Panel(), title, description, "short", [q for q, _ in columns.values()], alerts
+        table.Panel(),
+        title,
+        description,
+        "short",
+        [q for q, _ in columns.values()],
+        alerts,
     )
     panel.span(width).height(height).show_header(show_header=True).no_value("0")
     panel.cell_height(c.TableCellHeight.SM)
     panel.with_transformation(d.DataTransformerConfig(id_val="merge", options={}))
-    organize = d.DataTransformerConfig(id_val="organize", options=_organized(labels, [*columns]))
+    organize = d.DataTransformerConfig(
+        id_val="organize", options=_organized(labels, [*columns])
+    )
     panel.with_transformation(organize)
     for heading, (_, unit) in columns.items():
         if heading:  # without a heading, only the labels matter
@@ -336,7 +390,9 @@ def rows(  # noqa: PLR0913 # options of a panel
     if links_to is not None:
         link = _property("links", [{"title": "Look closer", "url": links_to}])
         panel.override_by_name(next(iter(labels.values())), [link])
-    panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(desc=True)])
+    panel.sort_by(
+        [common.TableSortByFieldState().display_name(sort_by).desc(desc=True)]
+    )
     return panel
 
 
@@ -345,7 +401,9 @@ def _organized(labels: Mapping[str, str], headings: Sequence[str]) -> dict[str, 
     # With one query Grafana calls the figure "Value", with several "Value #A" and so
     # on.
     letters = [chr(ord("A") + number) for number in range(len(headings))]
-    values = [f"Value #{letter}" for letter in letters] if len(headings) > 1 else ["Value"]
+    values = (
+        [f"Value #{letter}" for letter in letters] if len(headings) > 1 else ["Value"]
+    )
     named = dict(zip(values, headings, strict=True))
     hidden = [value for value, heading in named.items() if not heading]
     shown = {value: heading for value, heading in named.items() if heading}
@@ -385,7 +443,12 @@ def note(
 
 
 def board(
-    uid: str, title: str, description: str, *, show_cluster: bool, with_instance: bool = False
+    uid: str,
+    title: str,
+    description: str,
+    *,
+    show_cluster: bool,
+    with_instance: bool = False,
 ) -> Board:
     """Return an empty dashboard with our common variables, annotations and links."""
     made = Board(title).uid(uid).description(description).tags(["redrive"]).readonly()
@@ -398,7 +461,9 @@ def board(
 
 
 def _add_variables(made: Board, *, show_cluster: bool, with_instance: bool) -> None:
-    source = build.DatasourceVariable("datasource").label("Data source").type("prometheus")
+    source = (
+        build.DatasourceVariable("datasource").label("Data source").type("prometheus")
+    )
     cluster = _variable("cluster", "redrive_stats_up", all_value=".*")
     of_cluster, of_cell = 'cluster=~"$cluster"', 'cluster=~"$cluster", cell=~"$cell"'
     cell = _variable("cell", f"redrive_stats_up{{{of_cluster}}}", all_value=".*")
@@ -411,7 +476,9 @@ def _add_variables(made: Board, *, show_cluster: bool, with_instance: bool) -> N
     made.with_variable(_variable("queue", f"redrive_queue_depth{{{WHERE}}}"))
     if with_instance:
         made.with_variable(_variable("instance", f"redrive_worker_slots{{{WHERE}}}"))
-    made.with_variable(build.ConstantVariable("runbook").label("Runbook").value(RUNBOOK))
+    made.with_variable(
+        build.ConstantVariable("runbook").label("Runbook").value(RUNBOOK)
+    )
 
 
 def _add_annotations(made: Board) -> None:
@@ -420,14 +487,20 @@ def _add_annotations(made: Board) -> None:
     # changes() of a series that is always 1 is always 0. A new version is a new series,
     # which did not exist before.
     builds = f"redrive_build_info{{{WHERE}}}"
-    first_seen = f"group by (version) ({builds}) unless group by (version) ({builds} offset 2m)"
+    first_seen = (
+        f"group by (version) ({builds}) unless group by (version) ({builds} offset 2m)"
+    )
     deployments = _annotation("Deployments", first_seen, CALM)
     made.annotation(deployments.title_format("Redrive {{version}}"))
 
 
 def _add_links(made: Board) -> None:
     others = build.DashboardLink("Redrive").type(d.DashboardLinkType.DASHBOARDS)
-    made.link(others.tags(["redrive"]).include_vars(include_vars=True).keep_time(keep_time=True))
+    made.link(
+        others.tags(["redrive"])
+        .include_vars(include_vars=True)
+        .keep_time(keep_time=True)
+    )
     book = build.DashboardLink("Runbook").type(d.DashboardLinkType.LINK)
     made.link(book.url("${runbook}").icon("doc").target_blank(target_blank=True))
 

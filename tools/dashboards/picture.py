@@ -26,7 +26,13 @@ import psycopg
 
 from redrive import enqueue
 from redrive.database.embedded import EmbeddedPostgres
-from tools.dashboards.rehearsal import ROOT, Rehearsal, concrete, prometheus_program, rehearsal
+from tools.dashboards.rehearsal import (
+    ROOT,
+    Rehearsal,
+    concrete,
+    prometheus_program,
+    rehearsal,
+)
 from tools.scratch import scratch_postgres
 
 STEP = 5.0
@@ -38,10 +44,16 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("output", nargs="?", type=Path, default=ROOT / "docs" / "overview.png")
-    options.add_argument("--minutes", type=float, default=12, help="how long the incident takes")
     options.add_argument(
-        "--data", type=Path, help="keep the answers here; draw them again when they are there"
+        "output", nargs="?", type=Path, default=ROOT / "docs" / "overview.png"
+    )
+    options.add_argument(
+        "--minutes", type=float, default=12, help="how long the incident takes"
+    )
+    options.add_argument(
+        "--data",
+        type=Path,
+        help="keep the answers here; draw them again when they are there",
     )
     chosen = options.parse_args()
     if find_spec("matplotlib") is None:
@@ -64,7 +76,9 @@ def perform(seconds: float) -> dict[str, Any]:
     """
     program = prometheus_program()
     if program is None:
-        sys.exit("prometheus is missing: install it (Debian: apt-get install prometheus)")
+        sys.exit(
+            "prometheus is missing: install it (Debian: apt-get install prometheus)"
+        )
     with (
         scratch_postgres() as postgres,
         rehearsal(postgres.url(), postgres.home) as stage,
@@ -82,7 +96,9 @@ class Backup:
         self._postgres, self._file = postgres, postgres.home / "dump"
 
     def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run([self._postgres.program(program), *arguments], check=True, timeout=60)
+        subprocess.run(
+            [self._postgres.program(program), *arguments], check=True, timeout=60
+        )
 
     def take(self) -> None:
         """Dump the database in its current state."""
@@ -93,7 +109,9 @@ class Backup:
         """Restore the dump."""
         with psycopg.connect(self._postgres.url("template1"), autocommit=True) as conn:
             conn.execute("create database fresh template template0")
-            self._run("pg_restore", f"--dbname={self._postgres.url('fresh')}", str(self._file))
+            self._run(
+                "pg_restore", f"--dbname={self._postgres.url('fresh')}", str(self._file)
+            )
             conn.execute("alter database postgres allow_connections false")
             conn.execute(
                 "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
@@ -103,7 +121,9 @@ class Backup:
             conn.execute("alter database fresh rename to postgres")
 
 
-def _incident(stage: Rehearsal, program: str, backup: Backup, seconds: float) -> dict[str, Any]:
+def _incident(
+    stage: Rehearsal, program: str, backup: Backup, seconds: float
+) -> dict[str, Any]:
     with psycopg.connect(stage.url, autocommit=True) as conn:
         objective = "'billing', 'dlq_added_5m', 60, 'picture', 'a busy queue'"
         conn.execute(f"select redrive.set_objective_v1({objective})")
@@ -121,16 +141,24 @@ def _incident(stage: Rehearsal, program: str, backup: Backup, seconds: float) ->
         act()
 
     try:
-        at(0.08, lambda: stage.wrong("mail-provider", so=True))  # retries, no dead letters
+        at(
+            0.08, lambda: stage.wrong("mail-provider", so=True)
+        )  # retries, no dead letters
         at(0.12, lambda: stage.wrong("mail-provider", so=False))
-        at(0.22, lambda: stage.wrong("billing-release", so=True))  # a release that cannot charge
+        at(
+            0.22, lambda: stage.wrong("billing-release", so=True)
+        )  # a release that cannot charge
         at(0.30, backup.take)
         at(0.32, lambda: _replace_exporter(stage), "exporter replaced")
-        at(0.40, lambda: stage.wrong("billing-release", so=False))  # the release is rolled back
+        at(
+            0.40, lambda: stage.wrong("billing-release", so=False)
+        )  # the release is rolled back
         at(0.48, lambda: _redrive(stage, 20, 2))  # canaries
         at(0.54, lambda: _redrive(stage, 100_000, 8))  # the rest
         at(0.74, backup.restore, "database restored")
-        at(0.84, lambda: _redrive(stage, 100_000, 8))  # redrive the ones that died again
+        at(
+            0.84, lambda: _redrive(stage, 100_000, 8)
+        )  # redrive the ones that died again
         at(1.0, lambda: None)
     finally:
         over.set()
@@ -186,7 +214,11 @@ def _enqueue(conn: Any, over: threading.Event) -> None:
                 enqueue(conn, kind, {"number": number}, queue=QUEUES[kind])
 
 
-QUEUES = {"mail.welcome": "mail", "invoice.charge": "billing", "report.build": "reports"}
+QUEUES = {
+    "mail.welcome": "mail",
+    "invoice.charge": "billing",
+    "report.build": "reports",
+}
 
 
 def ask(stage: Rehearsal, start: float, end: float) -> dict[str, Any]:
@@ -201,7 +233,11 @@ def ask(stage: Rehearsal, start: float, end: float) -> dict[str, Any]:
             expression = concrete(target["expr"], rate_interval="30s")
             found = stage.prometheus.over(expression, start, end, STEP)
             answers["panels"].setdefault(panel["title"], []).append(
-                {"legend": target.get("legendFormat", ""), "ref": target["refId"], "series": found}
+                {
+                    "legend": target.get("legendFormat", ""),
+                    "ref": target["refId"],
+                    "series": found,
+                }
             )
     alerts = stage.prometheus.over('ALERTS{service="redrive"}', start, end, STEP)
     return answers | {"alerts": alerts}

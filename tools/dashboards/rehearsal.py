@@ -62,7 +62,9 @@ def charge(payload: dict[str, Any]) -> None:
 
 
 @jobs.handle(
-    "report.build", queue="reports", policy=Policy(max_attempts=2, backoff=1, backoff_cap=2)
+    "report.build",
+    queue="reports",
+    policy=Policy(max_attempts=2, backoff=1, backoff_cap=2),
 )
 def report(_payload: dict[str, Any]) -> None:
     """Build a report, slowly."""
@@ -110,9 +112,13 @@ class Prometheus:
         """Return the value of each series at this moment."""
         return self.get("query", query=expression)["result"]
 
-    def over(self, expression: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
+    def over(
+        self, expression: str, start: float, end: float, step: float
+    ) -> list[dict[str, Any]]:
         """Return the values of each series over time."""
-        return self.get("query_range", query=expression, start=start, end=end, step=step)["result"]
+        return self.get(
+            "query_range", query=expression, start=start, end=end, step=step
+        )["result"]
 
     @property
     def is_ready(self) -> bool:
@@ -151,7 +157,9 @@ class Rehearsal:
         self.processes[name].terminate()
         self.processes[name].wait(20)
 
-    def redrive(self, name: str, *arguments: str, **env: object) -> subprocess.Popen[bytes]:
+    def redrive(
+        self, name: str, *arguments: str, **env: object
+    ) -> subprocess.Popen[bytes]:
         """Start `redrive exporter` or `redrive worker`."""
         self.reserve(name)
         fixed = {
@@ -161,10 +169,16 @@ class Rehearsal:
             HOME_VARIABLE: self.home,
         }
         inherited = {
-            key: value for key, value in os.environ.items() if not key.startswith("REDRIVE_")
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith("REDRIVE_")
         }
-        environment = inherited | {key: str(value) for key, value in (fixed | env).items()}
-        return self._start(name, [sys.executable, "-m", "redrive", *arguments], environment)
+        environment = inherited | {
+            key: str(value) for key, value in (fixed | env).items()
+        }
+        return self._start(
+            name, [sys.executable, "-m", "redrive", *arguments], environment
+        )
 
     def observe(self, program: str, *, fast: bool) -> None:
         """Start Prometheus with the shipped rules, scraping every second.
@@ -188,7 +202,9 @@ class Rehearsal:
             "scrape_configs": [
                 {
                     "job_name": "redrive",
-                    "static_configs": [{"targets": targets, "labels": {"namespace": "shop"}}],
+                    "static_configs": [
+                        {"targets": targets, "labels": {"namespace": "shop"}}
+                    ],
                 }
             ],
         }
@@ -211,7 +227,12 @@ class Rehearsal:
     ) -> subprocess.Popen[bytes]:
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                env=environment,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         self.processes[name] = process
         return process
@@ -225,7 +246,9 @@ class Rehearsal:
         try:
             wait_for(lambda: self._get(name, "/readyz") is not None, 90)
         except TimeoutError as error:
-            raise TimeoutError((self.home / f"{name}.log").read_text()[-2000:]) from error
+            raise TimeoutError(
+                (self.home / f"{name}.log").read_text()[-2000:]
+            ) from error
 
     def metrics(self, name: str) -> str:
         """Return the metrics that the process exports."""

@@ -37,7 +37,14 @@ def build(*, show_cluster: bool = False) -> Board:
         show_cluster=show_cluster,
         with_instance=True,
     )
-    return fill(made, *figures(), Work=work(), Claims=claims(), Trouble=trouble(), Who_is_who=who())
+    return fill(
+        made,
+        *figures(),
+        Work=work(),
+        Claims=claims(),
+        Trouble=trouble(),
+        Who_is_who=who(),
+    )
 
 
 def figures() -> list:
@@ -95,7 +102,8 @@ def figures() -> list:
 def work() -> list:
     """Return the panels about the work of workers."""
     busy, slots = (
-        f"sum by (instance) (redrive_worker_slots{which}{{{INSTANCE}}})" for which in ("_busy", "")
+        f"sum by (instance) (redrive_worker_slots{which}{{{INSTANCE}}})"
+        for which in ("_busy", "")
     )
     attempts, duration = "redrive_job_attempts_total", "redrive_job_duration_seconds"
     return [
@@ -112,7 +120,9 @@ def work() -> list:
             "In flight by kind",
             "Jobs in their hands.",
             "short",
-            query(f"sum by (kind) (redrive_jobs_inflight{{{INSTANCE_QUEUE}}})", "{{kind}}"),
+            query(
+                f"sum by (kind) (redrive_jobs_inflight{{{INSTANCE_QUEUE}}})", "{{kind}}"
+            ),
             stacked=True,
         ),
         chart(
@@ -135,7 +145,9 @@ def work() -> list:
             "Of attempts that ended.",
             "s",
             query(
-                quantile(0.95, duration, "kind", where=INSTANCE_QUEUE), "{{kind}}", exemplars=True
+                quantile(0.95, duration, "kind", where=INSTANCE_QUEUE),
+                "{{kind}}",
+                exemplars=True,
             ),
         ),
         heat(
@@ -211,7 +223,10 @@ def claims() -> list:
             "Database errors",
             "By operation.",
             "ops",
-            query(rate("redrive_db_errors_total", "operation", where=INSTANCE), "{{operation}}"),
+            query(
+                rate("redrive_db_errors_total", "operation", where=INSTANCE),
+                "{{operation}}",
+            ),
             stacked=True,
             alerts=("RedriveDatabaseErrors",),
             width=6,
@@ -238,7 +253,8 @@ def trouble() -> list:
             "The job was no longer this worker's: fencing at work.",
             "ops",
             query(
-                rate("redrive_stale_settlements_total", "queue", where=INSTANCE_QUEUE), "{{queue}}"
+                rate("redrive_stale_settlements_total", "queue", where=INSTANCE_QUEUE),
+                "{{queue}}",
             ),
             stacked=True,
             alerts=("RedriveJobsLost",),
@@ -249,7 +265,10 @@ def trouble() -> list:
             "deadline: killed because its job was over time; signal: a crash or out of memory;"
             " exit: it left by itself.",
             "ops",
-            query(rate("redrive_runner_deaths_total", "cause", where=INSTANCE), "{{cause}}"),
+            query(
+                rate("redrive_runner_deaths_total", "cause", where=INSTANCE),
+                "{{cause}}",
+            ),
             colors={"deadline": WARN, "signal": BAD, "exit": VIOLET},
             stacked=True,
             alerts=("RedriveRunnersDying",),
@@ -260,7 +279,11 @@ def trouble() -> list:
             "Jobs given back with their attempt.",
             "ops",
             query(
-                rate("redrive_jobs_released_total", "reason", where=f'{INSTANCE}, queue=~"$queue"'),
+                rate(
+                    "redrive_jobs_released_total",
+                    "reason",
+                    where=f'{INSTANCE}, queue=~"$queue"',
+                ),
                 "{{reason}}",
             ),
             stacked=True,
@@ -278,7 +301,9 @@ def who() -> list:
             "What each worker and exporter runs.",
             {
                 "": (
-                    now(f"max by ({', '.join(labels)}) (redrive_build_info{{{INSTANCE}}})"),
+                    now(
+                        f"max by ({', '.join(labels)}) (redrive_build_info{{{INSTANCE}}})"
+                    ),
                     "short",
                 )
             },
@@ -290,7 +315,12 @@ def who() -> list:
         rows(
             "Queues of workers",
             "What each worker serves; *: every queue.",
-            {"": (now(f"max by (instance, queue) (redrive_worker_up{{{UP}}})"), "short")},
+            {
+                "": (
+                    now(f"max by (instance, queue) (redrive_worker_up{{{UP}}})"),
+                    "short",
+                )
+            },
             labels={"instance": "Worker", "queue": "Queue"},
             sort_by="Worker",
             alerts=("RedriveQueueUnserved",),

@@ -55,7 +55,9 @@ class Results:
         self._path = RESULTS / f"{shard.replace('/', '-of-')}.jsonl"
         RESULTS.mkdir(parents=True, exist_ok=True)
         lines = [
-            json.loads(s) for p in RESULTS.glob("*-of-*.jsonl") for s in p.read_text().splitlines()
+            json.loads(s)
+            for p in RESULTS.glob("*-of-*.jsonl")
+            for s in p.read_text().splitlines()
         ]
         # A guard that a test needed is not examined again when tests are added.
         self._ends = {
@@ -71,7 +73,12 @@ class Results:
     def add(self, mutant: Mutant, end: str) -> None:
         """Record a result."""
         self._ends[mutant.key] = end
-        line = {"key": mutant.key, "tests": self._state, "mutant": str(mutant), "end": end}
+        line = {
+            "key": mutant.key,
+            "tests": self._state,
+            "mutant": str(mutant),
+            "end": end,
+        }
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -103,7 +110,11 @@ def table(ends: dict[Mutant, str]) -> Iterator[str]:
     yield f"{'all':12}{kinds.total():8}{noticed.total():8}"
     survivors = [mutant for mutant, end in ends.items() if end == SURVIVED]
     if survivors:
-        yield from ("", "no test fails without:", *(f"  {mutant}" for mutant in survivors))
+        yield from (
+            "",
+            "no test fails without:",
+            *(f"  {mutant}" for mutant in survivors),
+        )
 
 
 def drawn(mutant: Mutant, seed: int) -> bytes:
@@ -115,17 +126,28 @@ def drawn(mutant: Mutant, seed: int) -> bytes:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
-    parser.add_argument(
-        "--files", nargs="+", default=["*"], help="below sql/functions or sql, as in 'settle/*'"
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.mutants", description=__doc__
     )
-    parser.add_argument("--list", action="store_true", help="what there is to remove, and no tests")
-    parser.add_argument("--shard", default="1/1", help="of how many; they can run side by side")
+    parser.add_argument(
+        "--files",
+        nargs="+",
+        default=["*"],
+        help="below sql/functions or sql, as in 'settle/*'",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="what there is to remove, and no tests"
+    )
+    parser.add_argument(
+        "--shard", default="1/1", help="of how many; they can run side by side"
+    )
     parser.add_argument(
         "--nearest", type=int, help="tests each: a first look, hasty with survivors"
     )
     parser.add_argument("--minutes", type=float, help="a random sample for so long")
-    parser.add_argument("--seed", type=int, default=int(time.time() // 86400), help="of the sample")
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time() // 86400), help="of the sample"
+    )
     return parser.parse_args()
 
 
@@ -135,7 +157,9 @@ def main() -> int:
     asked = _arguments()
     number, shards = map(int, asked.shard.split("/"))
     tolerated = known()
-    chosen = [m for m in found(*asked.files) if m.name not in tolerated][number - 1 :: shards]
+    chosen = [m for m in found(*asked.files) if m.name not in tolerated][
+        number - 1 :: shards
+    ]
     if asked.list:
         print(*chosen, sep="\n")
         return 0

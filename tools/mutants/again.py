@@ -50,7 +50,11 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     with os.fdopen(asked) as questions, os.fdopen(given, "w", 1) as answers:
         for line in questions:
             question = json.loads(line)
-            with _changed(**question["changed"]) if question["changed"] else nullcontext():
+            with (
+                _changed(**question["changed"])
+                if question["changed"]
+                else nullcontext()
+            ):
                 failures = (t for t in question["tests"] if _fails_twice(items[t]))
                 print(json.dumps(next(failures, None)), file=answers)
     return True

@@ -53,5 +53,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     for database in _open:  # shared by tests: each gets the calls of earlier ones too
         _look(database)
     with Path(os.environ["REDRIVE_CALLS"], item.path.name).open("a") as file:
-        file.write(json.dumps({"test": item.nodeid, "functions": sorted(_called)}) + "\n")
+        file.write(
+            json.dumps({"test": item.nodeid, "functions": sorted(_called)}) + "\n"
+        )
     return result

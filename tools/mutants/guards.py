@@ -18,7 +18,17 @@ from dataclasses import dataclass
 
 _COMMENT_OR_STRING = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\$\w*\$|[A-Za-z_][\w$]*|\d[\w.]*|[^\s\w]")
-_ENDS = {"group", "order", "limit", "offset", "for", "returning", "having", "window", "on"}
+_ENDS = {
+    "group",
+    "order",
+    "limit",
+    "offset",
+    "for",
+    "returning",
+    "having",
+    "window",
+    "on",
+}
 _ENDS |= {"union", "except", "intersect", "do", "loop", "then", ";", "$$"}
 """Words that end a WHERE at its own depth, and ON of ON CONFLICT.
 
@@ -69,7 +79,9 @@ class Mutant:
     @property
     def name(self) -> str:
         """Return a name that stays the same when the guard moves within its file."""
-        return f"{self.file} {self.kind}: {self.guard}" + f" #{self.nth}" * (self.nth > 1)
+        return f"{self.file} {self.kind}: {self.guard}" + f" #{self.nth}" * (
+            self.nth > 1
+        )
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.kind}: {self.guard}"
@@ -77,7 +89,9 @@ class Mutant:
 
 def mutants(file: str, text: str) -> list[Mutant]:
     """Return the file without each of its guards, in the order of the file."""
-    code = _COMMENT_OR_STRING.sub(lambda f: f[0] if f[0][0] == "'" else _blank(f[0]), text)
+    code = _COMMENT_OR_STRING.sub(
+        lambda f: f[0] if f[0][0] == "'" else _blank(f[0]), text
+    )
     tokens = [Token(t[0].lower(), t.start(), t.end()) for t in _TOKEN.finditer(code)]
     words = _COMMENT_OR_STRING.sub(lambda f: _blank(f[0]), text)
     found = sorted(
@@ -136,7 +150,10 @@ def _conditions(tokens: list[Token]) -> Iterator[Found]:
 
 def _branches(tokens: list[Token]) -> Iterator[Found]:
     for at, token in enumerate(tokens):
-        before, after = tokens[at - 1].text if at else "", [t.text for t in tokens[at + 1 : at + 3]]
+        before, after = (
+            tokens[at - 1].text if at else "",
+            [t.text for t in tokens[at + 1 : at + 3]],
+        )
         is_clause = after == ["not", "exists"] and tokens[at + 3].text != "("
         if token.text in {"if", "elsif"} and before != "end" and not is_clause:
             part = _until(tokens, at + 1, {"then", ";"})
@@ -148,7 +165,11 @@ def _refusals(tokens: list[Token]) -> Iterator[Found]:
     for at, token in enumerate(tokens):
         part = _until(tokens, at + 1, {"then", ";"}) if token.text == "when" else []
         then = tokens[at + len(part) + 1 : at + len(part) + 3]
-        if part and [t.text for t in then[:1]] == ["then"] and _REFUSAL.match(then[-1].text):
+        if (
+            part
+            and [t.text for t in then[:1]] == ["then"]
+            and _REFUSAL.match(then[-1].text)
+        ):
             yield part[0].start, part[-1].end, "refusal", "false"
 
 

@@ -49,7 +49,9 @@ def _files() -> list[Path]:
 
 
 def _state(files: list[Path]) -> str:
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[
+        :16
+    ]
 
 
 @cache
@@ -62,10 +64,16 @@ class Tests:
     """Tests to run for each mutant: the ones that call its function."""
 
     def __init__(self) -> None:
-        lines = [json.loads(s) for calls in _calls() for s in calls.read_text().splitlines()]
-        self._calls: dict[str, list[str]] = {line["test"]: line["functions"] for line in lines}
+        lines = [
+            json.loads(s) for calls in _calls() for s in calls.read_text().splitlines()
+        ]
+        self._calls: dict[str, list[str]] = {
+            line["test"]: line["functions"] for line in lines
+        }
         tests = [test for test in self._calls if not test.startswith(TEXTUAL)]
-        self._callers_of_all = [test for test in tests if test.startswith(CALLS_EVERYTHING)]
+        self._callers_of_all = [
+            test for test in tests if test.startswith(CALLS_EVERYTHING)
+        ]
         self._tests = [test for test in tests if not test.startswith(CALLS_EVERYTHING)]
         self._noticed = Counter[tuple[str, str]]()
 
@@ -77,9 +85,12 @@ class Tests:
         """
         if mutant.kind in EVERYWHERE:
             return sorted(self._tests, key=lambda t: EVERYWHERE[mutant.kind] not in t)
-        of_function = self._that_call({mutant.function} if mutant.function else set[str]())
+        of_function = self._that_call(
+            {mutant.function} if mutant.function else set[str]()
+        )
         tests = sorted(
-            of_function or self._tests,  # a guard outside of functions affects all tests
+            of_function
+            or self._tests,  # a guard outside of functions affects all tests
             key=lambda t: (
                 -self._noticed[mutant.file, t],
                 -self._noticed["", t],
@@ -99,7 +110,9 @@ class Tests:
             tests = [t for t in self._tests if not functions.isdisjoint(self._calls[t])]
             if tests:
                 return tests
-            callers = {name for name, used in uses().items() if not functions.isdisjoint(used)}
+            callers = {
+                name for name, used in uses().items() if not functions.isdisjoint(used)
+            }
             functions = callers - seen
         return []
 
@@ -162,7 +175,11 @@ class Runner:
         asked, given = os.pipe(), os.pipe()
         pipes = asked[0], given[1]
         pytest = _pytest(
-            home, "tools.mutants.again", TESTS, pass_fds=pipes, REDRIVE_PIPES=json.dumps(pipes)
+            home,
+            "tools.mutants.again",
+            TESTS,
+            pass_fds=pipes,
+            REDRIVE_PIPES=json.dumps(pipes),
         )
         self._stack.callback(pytest.wait)
         self._stack.callback(pytest.kill)
@@ -175,11 +192,15 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def first_failure(self, tests: Sequence[str], without: Mutant | None = None) -> str | None:
+    def first_failure(
+        self, tests: Sequence[str], without: Mutant | None = None
+    ) -> str | None:
         """Return the first test that fails twice; None if all pass."""
         changed = without and {"file": without.file, "text": without.text}
         print(json.dumps({"changed": changed, "tests": tests}), file=self._asked)
-        if not select([self._given], [], [], PATIENCE_SECONDS * (1 + len(tests) // 100))[0]:
+        if not select(
+            [self._given], [], [], PATIENCE_SECONDS * (1 + len(tests) // 100)
+        )[0]:
             self.__exit__()
             self.__enter__()
             return STUCK
@@ -203,15 +224,31 @@ def _copy() -> Iterator[Path]:
     """Yield a copy of the files in their current state."""
     with tempfile.TemporaryDirectory(prefix="redrive-mutants-") as home:
         copy = Path(home, "redrive")
-        shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        shutil.copytree(
+            ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED)
+        )
         yield copy
 
 
 def _pytest(
     home: Path, plugin: str, *arguments: str, pass_fds: Sequence[int] = (), **more: str
 ) -> subprocess.Popen[bytes]:
-    env = {"PYTHONPATH": str(home / "service"), "REDRIVE_TEST_POSTGRES": "embedded:18", **more}
-    options = ["-q", "-m", "not slow", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", plugin]
+    env = {
+        "PYTHONPATH": str(home / "service"),
+        "REDRIVE_TEST_POSTGRES": "embedded:18",
+        **more,
+    }
+    options = [
+        "-q",
+        "-m",
+        "not slow",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        plugin,
+    ]
     with LOG.open("w") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *arguments],

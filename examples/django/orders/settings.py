@@ -25,7 +25,9 @@ INSTALLED_APPS = [
     "redrive.django",  # Redrive
     "orders",
 ]
-REDRIVE_CONSOLE_URL = "https://redrive.internal"  # Redrive: a link in the admin; may be left out
+REDRIVE_CONSOLE_URL = (
+    "https://redrive.internal"  # Redrive: a link in the admin; may be left out
+)
 
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -34,7 +34,9 @@ class Orders(TestCase):
     def test_an_order_and_its_job_come_together(self) -> None:
         answer = self.client.post("/orders", {"customer": "ada@example.org"})
 
-        assert_enqueued(connection, "order.confirm", {"order": answer.json()["id"]}, queue="mail")
+        assert_enqueued(
+            connection, "order.confirm", {"order": answer.json()["id"]}, queue="mail"
+        )
 
     def test_an_order_that_is_refused_takes_its_job_along(self) -> None:
         with self.assertRaises(ValidationError):
@@ -70,7 +72,9 @@ class Admin(TestCase):
 
         self.assertContains(self.client.get("/admin/"), "/admin/redrive/console/")
         led = self.client.get("/admin/redrive/console/")
-        self.assertEqual((led.status_code, led["Location"]), (302, "https://redrive.internal"))
+        self.assertEqual(
+            (led.status_code, led["Location"]), (302, "https://redrive.internal")
+        )
 
     def test_nobody_else_sees_it(self) -> None:
         self.client.force_login(User.objects.create_user("ada", is_staff=True))
@@ -91,7 +95,15 @@ class Commands(TransactionTestCase):
         url = "postgresql://{USER}@{HOST}:{PORT}/{NAME}".format_map(database)
 
         done = subprocess.run(
-            [sys.executable, "manage.py", "redrive", "worker", "--until-empty", "--http-port", "0"],
+            [
+                sys.executable,
+                "manage.py",
+                "redrive",
+                "worker",
+                "--until-empty",
+                "--http-port",
+                "0",
+            ],
             check=True,
             env=os.environ | {"DATABASE_URL": url},
             stdout=subprocess.PIPE,

@@ -31,13 +31,17 @@ async def client(url: str) -> AsyncIterator[AsyncClient]:
 
 
 @pytest.mark.anyio
-async def test_an_order_that_is_refused_takes_its_job_along(client: AsyncClient, url: str) -> None:
+async def test_an_order_that_is_refused_takes_its_job_along(
+    client: AsyncClient, url: str
+) -> None:
     taken = await client.post("/orders", json={"customer": "ada"})
     refused = await client.post("/orders", json={"customer": "ada"})
 
     assert (taken.status_code, refused.status_code) == (201, 409)
     with psycopg.connect(url) as conn:
-        assert [job["payload"]["order"] for job in enqueued(conn)] == [taken.json()["id"]]
+        assert [job["payload"]["order"] for job in enqueued(conn)] == [
+            taken.json()["id"]
+        ]
 
 
 @pytest.mark.anyio
@@ -45,9 +49,19 @@ async def test_an_order_is_confirmed_by_a_worker(client: AsyncClient, url: str) 
     answer = await client.post("/orders", json={"customer": "bob"})
 
     with psycopg.connect(url) as conn:
-        assert_enqueued(conn, "order.confirm", {"order": answer.json()["id"]}, queue="mail")
+        assert_enqueued(
+            conn, "order.confirm", {"order": answer.json()["id"]}, queue="mail"
+        )
     done = await run_process(
-        [sys.executable, "-m", "redrive", "worker", "--handlers", "orders:jobs", "--until-empty"],
+        [
+            sys.executable,
+            "-m",
+            "redrive",
+            "worker",
+            "--handlers",
+            "orders:jobs",
+            "--until-empty",
+        ],
         env=os.environ | {"REDRIVE_HTTP_PORT": "0"},
     )
     assert f"we have your order {answer.json()['id']}" in done.stdout.decode()

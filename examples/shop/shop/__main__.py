@@ -20,7 +20,11 @@ def main() -> None:
         print(f"In another terminal:  export REDRIVE_DATABASE_URL={url}", flush=True)
         worker = subprocess.Popen([sys.executable, "-m", "redrive", *WORKER])
         try:
-            uvicorn.run("shop.api:create", factory=True, port=int(os.environ.get("PORT", "8000")))
+            uvicorn.run(
+                "shop.api:create",
+                factory=True,
+                port=int(os.environ.get("PORT", "8000")),
+            )
         finally:
             worker.terminate()
             worker.wait()

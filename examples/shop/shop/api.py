@@ -49,7 +49,9 @@ def place(wanted: NewOrder) -> ShownOrder:
         order = Order(customer=wanted.customer, amount=wanted.amount)
         session.add(order)
         session.flush()  # gives it an id
-        charge.enqueue(session, Charge(order=order.id), idempotency_key=f"order-{order.id}")
+        charge.enqueue(
+            session, Charge(order=order.id), idempotency_key=f"order-{order.id}"
+        )
         return ShownOrder.model_validate(order)
 
 

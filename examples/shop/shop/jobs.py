@@ -38,7 +38,9 @@ class Statement(BaseModel):
 @jobs.handle("receipt.send", queue="mail", policy=Policy(max_attempts=12, timeout=10))
 def send_receipt(receipt: Receipt) -> None:
     """Mail a receipt."""
-    print(f"mail to {receipt.customer}: order {receipt.order}, {receipt.amount} paid, thank you")
+    print(
+        f"mail to {receipt.customer}: order {receipt.order}, {receipt.amount} paid, thank you"
+    )
 
 
 @jobs.handle(
@@ -66,7 +68,8 @@ def charge(wanted: Charge, job: Job) -> None:
         session.add(Payment(order=order.id, reference=reference))
         order.state = "paid"
         send_receipt.enqueue(
-            session, Receipt(order=order.id, customer=order.customer, amount=order.amount)
+            session,
+            Receipt(order=order.id, customer=order.customer, amount=order.amount),
         )
         job.complete(session)
 
@@ -79,8 +82,12 @@ def monthly_statements(job: Job) -> None:
     """
     with begin() as session:
         paid = select(Order.customer).where(Order.state == "paid").distinct()
-        statements = [Statement(customer=customer) for customer in session.scalars(paid)]
-        with open_batch(session, on_end={"kind": "statements.sent", "queue": "mail"}) as batch:
+        statements = [
+            Statement(customer=customer) for customer in session.scalars(paid)
+        ]
+        with open_batch(
+            session, on_end={"kind": "statements.sent", "queue": "mail"}
+        ) as batch:
             send_statement.enqueue_many(session, statements, batch=batch)
         job.complete(session)
 
@@ -99,4 +106,6 @@ def send_statement(wanted: Statement) -> None:
 def note_statements(_: dict[str, object], job: Job) -> None:
     """Say how many statements went out, and how many did not."""
     counts = job.headers["batch"]
-    print(f"{counts['succeeded']} of {counts['total']} statements sent, {counts['dead']} dead")
+    print(
+        f"{counts['succeeded']} of {counts['total']} statements sent, {counts['dead']} dead"
+    )

@@ -49,7 +49,9 @@ def begin() -> AbstractContextManager[Session]:
     The database is the one that SHOP_DATABASE_URL names.
     """
     if sessions.kw["bind"] is None:
-        url = os.environ["SHOP_DATABASE_URL"].replace("postgresql:", "postgresql+psycopg:", 1)
+        url = os.environ["SHOP_DATABASE_URL"].replace(
+            "postgresql:", "postgresql+psycopg:", 1
+        )
         sessions.configure(bind=create_engine(url))
     return sessions.begin()
 

@@ -42,7 +42,9 @@ def test_an_order_is_charged_later(client: TestClient, conn: Connection) -> None
     assert state(client, order) == "placed"
 
 
-def test_an_order_that_is_refused_leaves_no_job(client: TestClient, conn: Connection) -> None:
+def test_an_order_that_is_refused_leaves_no_job(
+    client: TestClient, conn: Connection
+) -> None:
     answer = client.post("/orders", json={"customer": "ada", "amount": "-1"})
 
     assert answer.status_code == 422
@@ -70,7 +72,9 @@ def test_payment_receipt_and_the_end_of_the_job_are_one_transaction(
 
     assert outcome.outcome == "completed"
     assert [what for what, _ in outcome.side_effects] == ["charged"]
-    assert conn.scalars(select(Payment.order).where(Payment.order == order)).all() == [order]
+    assert conn.scalars(select(Payment.order).where(Payment.order == order)).all() == [
+        order
+    ]
     receipt = assert_enqueued(conn, "receipt.send", {"order": order}, queue="mail")
     assert Receipt.model_validate(receipt["payload"]).amount == Decimal("49.90")
 
@@ -97,7 +101,9 @@ def test_a_receipt_is_mailed(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_statements_come_on_the_first_of_the_month() -> None:
-    first, second = slots(jobs, "monthly_statements", datetime(2026, 10, 15, tzinfo=UTC), 2)
+    first, second = slots(
+        jobs, "monthly_statements", datetime(2026, 10, 15, tzinfo=UTC), 2
+    )
 
     assert first == datetime(2026, 11, 1, 5, tzinfo=UTC)  # 06:00 in Berlin, in winter
     assert second == datetime(2026, 12, 1, 5, tzinfo=UTC)
@@ -111,7 +117,10 @@ def test_each_customer_who_paid_gets_one_statement(
     run_enqueued(jobs, conn)
 
     slot = datetime(2026, 11, 1, 5, tzinfo=UTC)
-    assert run_scheduled(jobs, "monthly_statements", slot, conn=conn).outcome == "completed"
+    assert (
+        run_scheduled(jobs, "monthly_statements", slot, conn=conn).outcome
+        == "completed"
+    )
 
     told = {job["payload"]["customer"] for job in enqueued(conn, "statement.send")}
     assert told == {"ada", "bob"}
@@ -124,7 +133,15 @@ def test_each_customer_who_paid_gets_one_statement(
 def work(url: str) -> str:
     """Let a worker run all that is there. Returns what the handlers printed."""
     done = subprocess.run(
-        [sys.executable, "-m", "redrive", "worker", "--until-empty", "--http-port", "0"],
+        [
+            sys.executable,
+            "-m",
+            "redrive",
+            "worker",
+            "--until-empty",
+            "--http-port",
+            "0",
+        ],
         check=True,
         stdout=subprocess.PIPE,
         text=True,

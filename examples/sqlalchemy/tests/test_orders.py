@@ -21,7 +21,8 @@ def url() -> Iterator[str]:
     """A database that Alembic made from nothing."""
     with postgres() as url, pytest.MonkeyPatch.context() as patch:
         server = create_engine(
-            url.replace("postgresql:", "postgresql+psycopg:", 1), isolation_level="AUTOCOMMIT"
+            url.replace("postgresql:", "postgresql+psycopg:", 1),
+            isolation_level="AUTOCOMMIT",
         )
         with server.connect() as conn:
             conn.execute(text("create database orders"))
@@ -45,7 +46,9 @@ def session(url: str) -> Iterator[Session]:
     engine.dispose()
 
 
-def test_an_order_is_confirmed(session: Session, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_order_is_confirmed(
+    session: Session, capfd: pytest.CaptureFixture[str]
+) -> None:
     order = place(session, "ada")
 
     (ended,) = run_enqueued(jobs, session).values()

@@ -66,7 +66,9 @@ class _Group(click.Group):
 @click.group(
     cls=_Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: " + "; ".join(f"{code:d} {code.meaning}" for code in Exit) + ".",
+    epilog="Exit codes: "
+    + "; ".join(f"{code:d} {code.meaning}" for code in Exit)
+    + ".",
 )
 @click.version_option(package_name="redrive", prog_name="redrive")
 def cli() -> None:
@@ -91,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=None if arguments is None else list(arguments),
             prog_name="redrive",
             standalone_mode=False,
-            color=False if os.environ.get("NO_COLOR") else None,  # None: only on a terminal
+            color=False
+            if os.environ.get("NO_COLOR")
+            else None,  # None: only on a terminal
         )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
@@ -104,7 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.DONE
     except (click.Abort, KeyboardInterrupt, RedriveError, psycopg.Error) as error:
         code, text = explain(error)
-        shown = escaped_lines(text) if isinstance(error, CannotImport) else escaped(text)
+        shown = (
+            escaped_lines(text) if isinstance(error, CannotImport) else escaped(text)
+        )
         click.echo(f"redrive: {shown}", err=True)
         return code
     return result if isinstance(result, int) else Exit.DONE

@@ -1,4 +1,6 @@
-"""Build the ASGI application: routes, error responses, probes, metrics. Run its server."""
+"""Build the ASGI application: routes, error responses, probes, metrics. Run its
+server.
+"""
 
 import logging
 import socket
@@ -24,7 +26,14 @@ from redrive.console.pages.render import environment
 from redrive.console.security.access import Access, Refused
 from redrive.console.security.guard import Guard
 from redrive.console.security.logins import Crowded, Logins
-from redrive.console.state import NO_LINKS, PREFIX, Console, NoCell, NotSignedIn, console
+from redrive.console.state import (
+    NO_LINKS,
+    PREFIX,
+    Console,
+    NoCell,
+    NotSignedIn,
+    console,
+)
 from redrive.database.ask import ask_all
 from redrive.errors import Busy, InvalidJob, SchemaError, SettingsError
 from redrive.handlers import Handlers
@@ -104,7 +113,9 @@ def _routed() -> FastAPI:
     )
     for part in (api, views, sign_in, system, cells, live, edit_page):
         app.include_router(part.router)
-    app.mount("/static", StaticFiles(packages=[("redrive.console", "static")]), name="static")
+    app.mount(
+        "/static", StaticFiles(packages=[("redrive.console", "static")]), name="static"
+    )
     return app
 
 
@@ -112,7 +123,9 @@ def _untraced(_method: str, _page: str, _status: int, _seconds: float) -> None:
     """Record no span; used when tracing is off."""
 
 
-def _probes(app: FastAPI, by_cell: Mapping[str, Logins], exposition: Exposition) -> None:
+def _probes(
+    app: FastAPI, by_cell: Mapping[str, Logins], exposition: Exposition
+) -> None:
     """Add the probes of Kubernetes and Prometheus, which need no sign-in and reveal
     nothing.
     """
@@ -176,7 +189,9 @@ def _no_cell(request: Request, _error: Exception) -> Response:
     if _is_of_program(request):
         path = f"{PREFIX}NAME{request.url.path}"
         return _failed(
-            request, 404, f"the address names no cell; write {path}, where NAME is one of: {names}"
+            request,
+            404,
+            f"the address names no cell; write {path}, where NAME is one of: {names}",
         )
     query = f"?{request.url.query}" if request.url.query else ""
     return here.page(
@@ -186,7 +201,9 @@ def _no_cell(request: Request, _error: Exception) -> Response:
         404,
         title="Choose a cell",
         text="This console shows several databases. Choose a cell.",
-        elsewhere=[(cell, f"{PREFIX}{cell}{request.url.path}{query}") for cell in here.cells],
+        elsewhere=[
+            (cell, f"{PREFIX}{cell}{request.url.path}{query}") for cell in here.cells
+        ],
     )
 
 
@@ -205,24 +222,37 @@ def _of_database(request: Request, error: Exception) -> Response:
     rows.
     """
     match error:
-        case psycopg.errors.InsufficientPrivilege() | psycopg.errors.ReadOnlySqlTransaction():
-            text = (
-                "the database login of your role lacks this right; docs/roles.md lists the rights"
-            )
+        case (
+            psycopg.errors.InsufficientPrivilege()
+            | psycopg.errors.ReadOnlySqlTransaction()
+        ):
+            text = "the database login of your role lacks this right; docs/roles.md lists the rights"
             return _failed(request, 403, text)
         case psycopg.errors.QueryCanceled():
-            return _failed(request, 503, "the query took too long; narrow the filter, or try again")
-        case psycopg.OperationalError():
-            logger.warning("the database does not answer", extra={"sqlstate": error.sqlstate})
-            return _failed(request, 503, "the database does not answer; try again in a moment")
-        case psycopg.Error(sqlstate="RD001"):  # raised by a Redrive function; its text is for users
             return _failed(
-                request, 409, error.diag.message_primary or "a rule of Redrive does not allow this"
+                request, 503, "the query took too long; narrow the filter, or try again"
+            )
+        case psycopg.OperationalError():
+            logger.warning(
+                "the database does not answer", extra={"sqlstate": error.sqlstate}
+            )
+            return _failed(
+                request, 503, "the database does not answer; try again in a moment"
+            )
+        case psycopg.Error(
+            sqlstate="RD001"
+        ):  # raised by a Redrive function; its text is for users
+            return _failed(
+                request,
+                409,
+                error.diag.message_primary or "a rule of Redrive does not allow this",
             )
         case psycopg.Error():
             logger.error("the database refused", extra={"sqlstate": error.sqlstate})
             return _failed(
-                request, 400, f"the database rejected the request (SQLSTATE {error.sqlstate})"
+                request,
+                400,
+                f"the database rejected the request (SQLSTATE {error.sqlstate})",
             )
         case _:
             raise error
@@ -244,12 +274,16 @@ def _http(request: Request, error: Exception) -> Response:
 
 def _invalid(request: Request, _error: Exception) -> Response:
     """Return 404 for a path of the wrong type, without repeating its value."""
-    return _failed(request, 404, "there is no such page; the id of a job must be a number")
+    return _failed(
+        request, 404, "there is no such page; the id of a job must be a number"
+    )
 
 
 def _broken(request: Request, error: Exception) -> Response:
     logger.error("a request failed", exc_info=error, extra={"path": request.url.path})
-    return _failed(request, 500, "Redrive failed to answer; the log of the console has the error")
+    return _failed(
+        request, 500, "Redrive failed to answer; the log of the console has the error"
+    )
 
 
 def _crowded(request: Request, _error: Exception) -> Response:

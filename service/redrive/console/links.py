@@ -1,4 +1,6 @@
-"""Links out of the console: to the trace of an attempt, and to the log lines of a job."""
+"""Links out of the console: to the trace of an attempt, and to the log lines of a
+job.
+"""
 
 import re
 from dataclasses import dataclass
@@ -33,7 +35,11 @@ class Links:
     def to_trace(self, trace_id: object) -> str | None:
         """Return the address of a trace; None if the id is not a trace id."""
         is_one = isinstance(trace_id, str) and _TRACE.fullmatch(trace_id)
-        return self.trace.replace("{trace_id}", str(trace_id)) if self.trace and is_one else None
+        return (
+            self.trace.replace("{trace_id}", str(trace_id))
+            if self.trace and is_one
+            else None
+        )
 
     def to_logs(self, job: int) -> str | None:
         """Return the address of a job's log lines."""
@@ -48,7 +54,12 @@ def _checked(variable: str, text: str | None, part: str) -> str | None:
         is_address = split.scheme in {"http", "https"} and bool(split.hostname)
     except ValueError:
         is_address = False
-    if is_address and text.isprintable() and " " not in text and _PART.findall(text) == [part]:
+    if (
+        is_address
+        and text.isprintable()
+        and " " not in text
+        and _PART.findall(text) == [part]
+    ):
         return text
     example = f"https://traces.example/trace/{part}"
     msg = f"{variable} is no address of http or https with {part} in it, once; write {example}"

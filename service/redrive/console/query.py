@@ -1,4 +1,5 @@
-"""The query string of a page as a filter, and a filter as a query string or a shell command.
+"""The query string of a page as a filter, and a filter as a query string or a shell
+command.
 
 The names come from the filter classes, so pages and commands accept the same filters.
 """
@@ -49,10 +50,14 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
     wanted: dict[str, list[Any]] = {}
     for name, text in query:
         if name not in names:
-            raise Refused(400, f"there is no filter {name!r}; there are: {', '.join(names)}")
+            raise Refused(
+                400, f"there is no filter {name!r}; there are: {', '.join(names)}"
+            )
         if text.strip():
             field = names[name]
-            wanted.setdefault(field, []).extend(_values(field, criteria[field], text.strip()))
+            wanted.setdefault(field, []).extend(
+                _values(field, criteria[field], text.strip())
+            )
     state = wanted.pop("state", list(states))
     values = {field: _shaped(of, field, given) for field, given in wanted.items()}
     values["state"] = () if ANY in state else tuple(state)
@@ -67,7 +72,9 @@ def _shaped(of: type[Criteria], field: str, given: list[Any]) -> Any:
 def _values(field: str, criterion: Criterion, text: str) -> Iterable[Any]:
     name = name_of(field)
     if len(text) > MOST_TEXT or "\0" in text:
-        raise Refused(400, f"{name} must have at most {MOST_TEXT} characters and no NUL")
+        raise Refused(
+            400, f"{name} must have at most {MOST_TEXT} characters and no NUL"
+        )
     if field in NUMBERS:
         return [_number(field, part) for part in text.split(",")]
     if field in TIMES:
@@ -93,7 +100,9 @@ def _condition(text: str) -> str:
     return text
 
 
-def _choices(name: str, text: str, choices: Sequence[str], extra: Sequence[str]) -> Sequence[str]:
+def _choices(
+    name: str, text: str, choices: Sequence[str], extra: Sequence[str]
+) -> Sequence[str]:
     allowed = (*choices, *extra)
     chosen = [part.strip() for part in text.split(",")]
     for part in chosen:
@@ -105,15 +114,21 @@ def _choices(name: str, text: str, choices: Sequence[str], extra: Sequence[str])
 
 def _number(field: str, text: str) -> int:
     digits = text.strip()
-    if not (digits.isascii() and digits.isdigit() and 0 < int(digits[:20]) <= MOST_NUMBER):
-        raise Refused(400, f"{name_of(field)} is {text!r}; it must be a whole number above 0")
+    if not (
+        digits.isascii() and digits.isdigit() and 0 < int(digits[:20]) <= MOST_NUMBER
+    ):
+        raise Refused(
+            400, f"{name_of(field)} is {text!r}; it must be a whole number above 0"
+        )
     return int(digits)
 
 
 def pairs(chosen: Criteria) -> Iterator[tuple[str, str]]:
     """Yield the filter's set fields by name, one value at a time."""
     for field, value in chosen.described().items():
-        many: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+        many: list[Any] = (
+            cast("list[Any]", value) if isinstance(value, list) else [value]
+        )
         yield from ((name_of(field), str(one)) for one in many)
 
 
@@ -124,12 +139,18 @@ def url(path: str, chosen: Criteria | None = None, /, **more: str | None) -> str
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
-def command(words: Iterable[str], chosen: Criteria | None = None, /, **options: str | None) -> str:
+def command(
+    words: Iterable[str], chosen: Criteria | None = None, /, **options: str | None
+) -> str:
     """Return the shell command with the same filter."""
     flags = [
-        part for name, value in (pairs(chosen) if chosen else ()) for part in _flag(name, value)
+        part
+        for name, value in (pairs(chosen) if chosen else ())
+        for part in _flag(name, value)
     ]
-    flags += [part for name, value in options.items() if value for part in _flag(name, value)]
+    flags += [
+        part for name, value in options.items() if value for part in _flag(name, value)
+    ]
     return shlex.join(["redrive", *words, *flags])
 
 
@@ -138,7 +159,9 @@ def _flag(name: str, value: str) -> tuple[str, ...]:
 
 
 def place_of(at: datetime, job: int) -> str:
-    """Return the position of a dead letter in a list, for the address of the next page."""
+    """Return the position of a dead letter in a list, for the address of the next
+    page.
+    """
     return f"{at.isoformat()}/{job}"
 
 
@@ -149,9 +172,13 @@ def dead_letter_place(text: str | None) -> Place | None:
     at, _, digits = text.rpartition("/")
     try:
         found = datetime.fromisoformat(at)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)), _number("ids", digits)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)), _number(
+            "ids", digits
+        )
     except ValueError:
-        raise Refused(400, f"after is {text!r}; take the link of the page before") from None
+        raise Refused(
+            400, f"after is {text!r}; take the link of the page before"
+        ) from None
 
 
 def job_place(text: str | None) -> str | None:

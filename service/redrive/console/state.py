@@ -12,7 +12,14 @@ from jinja2 import Environment
 from redrive.console.links import Links
 from redrive.console.metrics import REFUSED
 from redrive.console.security import sessions
-from redrive.console.security.access import COOKIE, Access, Principal, Refused, Role, is_own_site
+from redrive.console.security.access import (
+    COOKIE,
+    Access,
+    Principal,
+    Refused,
+    Role,
+    is_own_site,
+)
 from redrive.console.security.logins import Logins
 from redrive.console.streams import Streams
 from redrive.handlers import Handlers
@@ -56,8 +63,8 @@ class Console:
     def root(self) -> str:
         """Return the prefix of every page's address.
 
-        Every address names its cell. A form in an old tab therefore reaches the database
-        that the tab shows, even if the user has opened another cell since.
+        Every address names its cell. A form in an old tab therefore reaches the
+        database that the tab shows, even if the user has opened another cell since.
         """
         return f"{PREFIX}{self.cell}" if self.cell else ""
 
@@ -66,7 +73,9 @@ class Console:
         if len(logins) == 1:
             return {"": replace(self, logins=next(iter(logins.values())))}
         those = replace(self, cells=tuple(logins))
-        each = {cell: replace(those, cell=cell, logins=own) for cell, own in logins.items()}
+        each = {
+            cell: replace(those, cell=cell, logins=own) for cell, own in logins.items()
+        }
         return {"": those, **each}
 
     def command(self, shell: str) -> str:
@@ -94,7 +103,9 @@ class Console:
             "cells": self.cells,
             "said": self.access.heard(request.query_params.get("said")),
         }
-        return HTMLResponse(self.templates.get_template(template).render(values), status)
+        return HTMLResponse(
+            self.templates.get_template(template).render(values), status
+        )
 
 
 def console(request: Request) -> Console:
@@ -115,7 +126,9 @@ def known(request: Request, here: Here) -> Principal:
     """
     peer = request.client.host if request.client else None
     try:
-        who = here.access.identify(peer, request.headers.items(), request.cookies.get(COOKIE))
+        who = here.access.identify(
+            peer, request.headers.items(), request.cookies.get(COOKIE)
+        )
     except Refused:
         request.state.sign_in = REFUSED
         raise
@@ -159,7 +172,8 @@ async def own_form(request: Request) -> Mapping[str, str]:
     """
     if not is_own_site(request.headers):
         raise Refused(
-            403, "the form was not sent from a page of this console; open the page and try again"
+            403,
+            "the form was not sent from a page of this console; open the page and try again",
         )
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
@@ -183,7 +197,9 @@ def signed_form(here: Here, who: Known, form: OwnForm) -> Mapping[str, str]:
         Refused: the form was issued to another user, or has expired.
     """
     if not here.access.is_own_form(who, form.get("csrf", "")):
-        raise Refused(403, "the form has expired, or was issued to another user; reload the page")
+        raise Refused(
+            403, "the form has expired, or was issued to another user; reload the page"
+        )
     return form
 
 
@@ -193,4 +209,6 @@ Form = Annotated[Mapping[str, str], Depends(signed_form)]
 def require(who: Principal, role: Role) -> None:
     """Raise Refused if the user's role is lower than `role`."""
     if who.role < role:
-        raise Refused(403, f"your role is {who.role.word}; it must be {role.word} or higher")
+        raise Refused(
+            403, f"your role is {who.role.word}; it must be {role.word} or higher"
+        )

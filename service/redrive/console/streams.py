@@ -1,7 +1,8 @@
 """Server-sent events: updates of one page until its subject ends or access is lost.
 
-Each update reads the database, so all replicas send the same. A user who signed out gets no more
-updates. A stream lasts one minute; then the browser reconnects with its current cookie.
+Each update reads the database, so all replicas send the same. A user who signed out
+gets no more updates. A stream lasts one minute; then the browser reconnects with its
+current cookie.
 """
 
 import asyncio
@@ -40,7 +41,9 @@ class Streams:
         """End all streams within a second, and refuse to keep new ones open."""
         self._is_over = True
 
-    async def events(self, session: str, look: Callable[[], News | None]) -> AsyncIterator[str]:
+    async def events(
+        self, session: str, look: Callable[[], News | None]
+    ) -> AsyncIterator[str]:
         """Yield the events that a browser is sent.
 
         Args:

@@ -102,7 +102,9 @@ class Instants(Array[datetime]):
     elements = "timestamptz"
 
     def _pack(self) -> bytes:
-        return _numbers("q", [(at - _FIRST_INSTANT) // _MICROSECOND for at in self.values])
+        return _numbers(
+            "q", [(at - _FIRST_INSTANT) // _MICROSECOND for at in self.values]
+        )
 
 
 class Texts(Array[str | None]):
@@ -131,4 +133,6 @@ class _ArrayDumper(Dumper):
 
 for _type in (Smallints, Ints, Bigints, Floats, Booleans, Instants, Texts):
     _oid = {"oid": postgres.types[_type.elements].array_oid}
-    adapters.register_dumper(_type, type(f"{_type.__name__}Dumper", (_ArrayDumper,), _oid))
+    adapters.register_dumper(
+        _type, type(f"{_type.__name__}Dumper", (_ArrayDumper,), _oid)
+    )

@@ -16,7 +16,8 @@ def ask_all(cells: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T
         answers[cell] = answer()
 
     threads = [
-        threading.Thread(target=ask, args=one, name="cell", daemon=True) for one in cells.items()
+        threading.Thread(target=ask, args=one, name="cell", daemon=True)
+        for one in cells.items()
     ]
     deadline = time.monotonic() + seconds
     for thread in threads:

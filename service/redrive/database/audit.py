@@ -21,7 +21,9 @@ _CHOSEN: LiteralString = """
     and (%(actor)s::text is null or a.actor = %(actor)s)
     and (%(login)s::text is null or a.db_user = %(login)s)
     and (%(action)s::text is null or a.action = %(action)s)"""
-_FIELDS: LiteralString = "a.id, a.at, a.actor, a.db_user as login, a.action, a.why, a.n, a.detail"
+_FIELDS: LiteralString = (
+    "a.id, a.at, a.actor, a.db_user as login, a.action, a.why, a.n, a.detail"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ def verify(conn: Connection) -> Verdict:
     count, place, more, fault = 0, None, True, None
     while more and fault is None:
         row: Any = conn.execute(
-            "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)", (place, STEP)
+            "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)",
+            (place, STEP),
         ).fetchone()
         place, step, more, fault = row
         count += step

@@ -85,7 +85,9 @@ class Blocker:
     def fields(self) -> Mapping[str, Any]:
         """Return the fields for a log line."""
         shown = asdict(self) | {"statement": statement(self.query)}
-        shown["transaction_seconds"] = None if self.seconds is None else round(self.seconds, 1)
+        shown["transaction_seconds"] = (
+            None if self.seconds is None else round(self.seconds, 1)
+        )
         del shown["query"], shown["seconds"]
         return shown
 
@@ -158,7 +160,9 @@ class Waiting(threading.Thread):
         """Check for blockers until the migration is over."""
         with (
             contextlib.suppress(psycopg.Error),
-            psycopg.connect(self._same, autocommit=True, prepare_threshold=None) as conn,
+            psycopg.connect(
+                self._same, autocommit=True, prepare_threshold=None
+            ) as conn,
         ):
             while not self._over.wait(LOOK_SECONDS):
                 if self.pid is not None:

@@ -35,13 +35,20 @@ class _Login(BaseModel):
     url: Annotated[str, Field(repr=False)] = ""
     url_file: Path | None = None
     role: (
-        Literal["redrive_viewer", "redrive_operator", "redrive_worker", "redrive_producer"] | None
+        Literal[
+            "redrive_viewer", "redrive_operator", "redrive_worker", "redrive_producer"
+        ]
+        | None
     ) = None
 
 
 class _Line(_Login):
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,62}$")]  # the rule for queue names
-    console: dict[Literal["viewer", "operator", "approver"], _Login] = Field(default_factory=dict)
+    name: Annotated[
+        str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,62}$")
+    ]  # the rule for queue names
+    console: dict[Literal["viewer", "operator", "approver"], _Login] = Field(
+        default_factory=dict
+    )
 
 
 _LINES = TypeAdapter(Annotated[list[_Line], Field(min_length=1)])
@@ -58,7 +65,9 @@ def read(path: Path) -> tuple[Cell, ...]:
     try:
         lines = _LINES.validate_python(_parsed(path))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        first = error.errors(
+            include_input=False, include_url=False, include_context=False
+        )[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         hint = f" (a cell has: {KEYS})" if first["type"] == "extra_forbidden" else ""
         raise _refused(path, f"{where}: {first['msg']}{hint}") from None
@@ -86,7 +95,9 @@ def _address(path: Path, login: _Login, whose: str) -> Address:
 def _parsed(path: Path) -> Any:
     try:
         text = path.read_text()
-        return msgspec.json.decode(text) if path.suffix == ".json" else _yaml(path, text)
+        return (
+            msgspec.json.decode(text) if path.suffix == ".json" else _yaml(path, text)
+        )
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise _refused(path, f"it cannot be read: {why}") from None
@@ -96,7 +107,9 @@ def _parsed(path: Path) -> Any:
 
 def _yaml(path: Path, text: str) -> Any:
     if not find_spec("yaml"):  # PyYAML comes with an extra
-        raise _refused(path, "YAML needs pip install 'redrive[http]'; write JSON, named .json")
+        raise _refused(
+            path, "YAML needs pip install 'redrive[http]'; write JSON, named .json"
+        )
     import yaml  # noqa: PLC0415 # as above
 
     try:

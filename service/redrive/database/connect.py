@@ -96,7 +96,13 @@ class Trouble(Enum):
 
 
 _MEANING = {
-    Trouble.LOST: ("08", "28", "57P", "25006", "25P03"),  # class 28: the password has changed
+    Trouble.LOST: (
+        "08",
+        "28",
+        "57P",
+        "25006",
+        "25P03",
+    ),  # class 28: the password has changed
     Trouble.AGAIN: ("40", "53", "55P03", "57014"),
     Trouble.DATA: ("22", "23", "54", "P0001"),  # P0001: raised by a user's trigger
 }
@@ -110,7 +116,9 @@ def trouble(error: psycopg.Error) -> Trouble:
     """
     state = error.sqlstate
     if state is not None:
-        found = (kind for kind, prefixes in _MEANING.items() if state.startswith(prefixes))
+        found = (
+            kind for kind, prefixes in _MEANING.items() if state.startswith(prefixes)
+        )
         return next(found, Trouble.FATAL)
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return Trouble.LOST
@@ -179,7 +187,9 @@ class Address:
         """
         if self.file is None:
             return _checked(self.url, self.variable)
-        suffix = "_FILE" if self.variable.isupper() else "_file"  # as variables or fields have it
+        suffix = (
+            "_FILE" if self.variable.isupper() else "_file"
+        )  # as variables or fields have it
         name = f"{self.variable}{suffix} is {self.file}; it"
         try:
             text = self.file.read_text()
@@ -270,7 +280,10 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
     @property
     def is_idle(self) -> bool:
         """Return True if the next statement begins a transaction."""
-        return self._pipeline is None and self.pgconn.transaction_status == TransactionStatus.IDLE
+        return (
+            self._pipeline is None
+            and self.pgconn.transaction_status == TransactionStatus.IDLE
+        )
 
     @functools.cached_property
     def _kept_cursors(self) -> dict[str, psycopg.Cursor[tuple[Any, ...]]]:
@@ -301,7 +314,9 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         """
         ours = sql.Literal(self.info.backend_pid)
         is_local = sql.SQL("pg_backend_pid() <> {}").format(ours)
-        given = sql.SQL("select pg_backend_pid() = {}, {}").format(ours, _given(settings, is_local))
+        given = sql.SQL("select pg_backend_pid() = {}, {}").format(
+            ours, _given(settings, is_local)
+        )
         is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
         if is_ours:
             self._held = _of_transaction(settings)
@@ -346,7 +361,9 @@ def _with(meanwhile: Callable[[], object], gen: PQGen[RV]) -> PQGen[RV]:
 
 
 @contextlib.contextmanager
-def doing(meanwhile: Callable[[], object] | None, conn: OwnConnection) -> Iterator[None]:
+def doing(
+    meanwhile: Callable[[], object] | None, conn: OwnConnection
+) -> Iterator[None]:
     """Call `meanwhile` whenever the connection waits for the server."""
     conn.meanwhile = meanwhile
     try:
@@ -386,7 +403,9 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnectio
         prepare_threshold=None,
         cursor_factory=_OwnCursor,
         # Each host gets this long, so that a standby behind a hanging host is reached.
-        connect_timeout=int(conninfo_to_dict(url).get("connect_timeout") or CONNECT_SECONDS),
+        connect_timeout=int(
+            conninfo_to_dict(url).get("connect_timeout") or CONNECT_SECONDS
+        ),
         application_name=name,
         client_encoding="UTF8",
         keepalives_idle=10,
@@ -489,7 +508,11 @@ class Link:
             self._was_cut = False
             msg = "the connection was lost while it was lent"
             raise psycopg.OperationalError(msg)
-        return self._conn if self._conn is not None and not self._conn.closed else self._open()
+        return (
+            self._conn
+            if self._conn is not None and not self._conn.closed
+            else self._open()
+        )
 
     def _failed(self, now: float) -> None:
         if not self._failures:
@@ -524,7 +547,9 @@ class Link:
         If the guest hangs, it keeps it and we open another.
         """
         with self._turn:
-            if not self._turn.wait_for(lambda: self._conn or not self._is_lent, LENT_SECONDS):
+            if not self._turn.wait_for(
+                lambda: self._conn or not self._is_lent, LENT_SECONDS
+            ):
                 self.keep()
             self._is_used = True
 
@@ -558,7 +583,8 @@ class Link:
             self._turn.notify()
             return is_wanted
 
-    # ------------------------------------------------------------------ opening and closing
+    # ------------------------------------------------------------------ opening and
+    # closing
 
     def _open(self) -> OwnConnection:
         try:
@@ -626,7 +652,9 @@ class Watchdog(threading.Thread):
     answered one of them, and runs other checks.
     """
 
-    def __init__(self, *links: Link, checks: Sequence[Callable[[float], None]] = ()) -> None:
+    def __init__(
+        self, *links: Link, checks: Sequence[Callable[[float], None]] = ()
+    ) -> None:
         super().__init__(name="watchdog", daemon=True)
         self._links = links
         self._checks = checks

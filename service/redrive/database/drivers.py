@@ -15,7 +15,9 @@ class _Commit(Protocol):
     """Connection of psycopg, or Connection or Session of SQLAlchemy."""
 
     def execute(self, *args: Any, **options: Any) -> Any: ...
-    def commit(self) -> None: ...  # the method that distinguishes it from an async connection
+    def commit(
+        self,
+    ) -> None: ...  # the method that distinguishes it from an async connection
 
 
 class _Django(Protocol):
@@ -83,7 +85,9 @@ def row(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) ->
             return _asyncpg(conn, statement, parameters, finish)
 
 
-def in_turn(conn: Any, statement: str, parameters: Iterable[Sequence[Any]]) -> Iterator[Any]:
+def in_turn(
+    conn: Any, statement: str, parameters: Iterable[Sequence[Any]]
+) -> Iterator[Any]:
     """Execute once per parameter set, and yield the first column of each first row.
 
     Supports psycopg only. The next parameters are requested while the database works on
@@ -132,7 +136,10 @@ def in_transaction(conn: Any) -> bool:
 
 
 def _is_open(conn: Any) -> bool:
-    return int(conn.info.transaction_status) not in {0, 4}  # 0 = idle, 4 = unknown (closed)
+    return int(conn.info.transaction_status) not in {
+        0,
+        4,
+    }  # 0 = idle, 4 = unknown (closed)
 
 
 def itself(conn: Any) -> Any:
@@ -183,13 +190,17 @@ def _sqlalchemy(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
     for n in range(len(parameters)):
         named = named.replace("%s", f":p{n}", 1)
     # text() would read '::' as two characters of SQL, not as part of a parameter.
-    return conn.execute(text(named), {f"p{n}": value for n, value in enumerate(parameters)}).one()
+    return conn.execute(
+        text(named), {f"p{n}": value for n, value in enumerate(parameters)}
+    ).one()
 
 
 async def _sqlalchemy_async(
     conn: Any, statement: str, parameters: Sequence[Any], finish: Finish
 ) -> Any:
-    return finish(await conn.run_sync(lambda sync: _sqlalchemy(sync, statement, parameters)))
+    return finish(
+        await conn.run_sync(lambda sync: _sqlalchemy(sync, statement, parameters))
+    )
 
 
 def _django(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
@@ -198,7 +209,9 @@ def _django(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
         return cursor.fetchone()
 
 
-async def _asyncpg(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
+async def _asyncpg(
+    conn: Any, statement: str, parameters: Sequence[Any], finish: Finish
+) -> Any:
     numbered = statement
     for n in range(len(parameters)):
         numbered = numbered.replace("%s", f"${n + 1}", 1)

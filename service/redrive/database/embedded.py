@@ -121,7 +121,11 @@ class EmbeddedPostgres:
 
     def url(self, database: str = "postgres") -> str:
         """Return the URL to connect to."""
-        user = "postgres" if self.password is None else f"postgres:{quote(self.password, safe='')}"
+        user = (
+            "postgres"
+            if self.password is None
+            else f"postgres:{quote(self.password, safe='')}"
+        )
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
@@ -133,7 +137,9 @@ class EmbeddedPostgres:
         self._pg_ctl("-w", "-t", "60", "-l", str(self.data / "log"), "start")
 
     def _make_directory(self) -> None:
-        shutil.rmtree(self.data, ignore_errors=True)  # remains of a start that was killed
+        shutil.rmtree(
+            self.data, ignore_errors=True
+        )  # remains of a start that was killed
         self.data.mkdir(parents=True)
         if self._user is not None:
             self._utils.ensure_prefix_permissions(self.data)
@@ -147,11 +153,21 @@ class EmbeddedPostgres:
             **self.settings,
         }
         file = self.data / "postgresql.auto.conf"
-        file.write_text("".join(f"{name} = '{value}'\n" for name, value in options.items()))
+        file.write_text(
+            "".join(f"{name} = '{value}'\n" for name, value in options.items())
+        )
         self._own(file)
 
     def _initialise(self) -> None:
-        arguments = ["-E", "utf8", "--locale=C.UTF-8", "-U", "postgres", "-D", str(self.data)]
+        arguments = [
+            "-E",
+            "utf8",
+            "--locale=C.UTF-8",
+            "-U",
+            "postgres",
+            "-D",
+            str(self.data),
+        ]
         if self.password is None:
             self._run("initdb", "-A", "trust", *arguments)
             return
@@ -161,7 +177,9 @@ class EmbeddedPostgres:
         try:
             file.write_text(self.password)
             self._own(file)
-            self._run("initdb", "-A", "scram-sha-256", "--pwfile", str(file), *arguments)
+            self._run(
+                "initdb", "-A", "scram-sha-256", "--pwfile", str(file), *arguments
+            )
         finally:
             file.unlink()
 

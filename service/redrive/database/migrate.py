@@ -194,7 +194,9 @@ def installed(conn: Connection) -> int:
     """Return the version of the schema in this database; 0 if there is none."""
     if not _is_installed(conn):
         return 0
-    return int(_scalar(conn, "select coalesce(max(version), 0) from redrive.migrations"))
+    return int(
+        _scalar(conn, "select coalesce(max(version), 0) from redrive.migrations")
+    )
 
 
 def require(conn: Connection) -> None:
@@ -214,7 +216,9 @@ def require(conn: Connection) -> None:
         raise SchemaError(msg)
     if found > latest() and not _serves_us(conn):
         raise SchemaTooNew(_too_new(found))
-    if not _scalar(conn, "select functions from redrive.migrations where version = %s", latest()):
+    if not _scalar(
+        conn, "select functions from redrive.migrations where version = %s", latest()
+    ):
         msg = f"the migration to version {latest()} has not ended; run: redrive migrate"
         raise SchemaError(msg)
 
@@ -247,7 +251,9 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
         ValueError: the connection is not in autocommit.
     """
     if not conn.autocommit:
-        msg = "migrate(conn): conn must be in autocommit: each migration is a transaction"
+        msg = (
+            "migrate(conn): conn must be in autocommit: each migration is a transaction"
+        )
         raise ValueError(msg)
     # Checked here because roles are made outside the transaction, and again under the
     # lock.
@@ -259,7 +265,9 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
     without_roles = _ensure_roles(conn)
     with Waiting(conn, patience) as waiting:
         run = _Run(conn, without_roles is None, waiting)
-        found, applied = run.step(partial(_install, conn, with_roles=without_roles is None))
+        found, applied = run.step(
+            partial(_install, conn, with_roles=without_roles is None)
+        )
         if found:
             applied = _upgrade(run)
     return Report(before or found, latest(), applied, without_roles)
@@ -406,8 +414,12 @@ def _upgrade(run: _Run) -> list[str]:
             applied += run.step(act, sorted(migration.locks))
     _finish(run)
     concurrent = [migration for migration in missing if migration.is_concurrent]
-    built = [name for migration in concurrent for name in _build_indexes(run, migration)]
-    if built:  # functions are recorded with the newest version, which may be among these
+    built = [
+        name for migration in concurrent for name in _build_indexes(run, migration)
+    ]
+    if (
+        built
+    ):  # functions are recorded with the newest version, which may be among these
         _finish(run)
     return applied + built
 
@@ -446,7 +458,9 @@ def _apply(conn: Connection, wanted: list[Migration]) -> list[str]:
 
 
 def _missing(conn: Connection, wanted: list[Migration]) -> list[Migration]:
-    known = {version for (version,) in conn.execute("select version from redrive.migrations")}
+    known = {
+        version for (version,) in conn.execute("select version from redrive.migrations")
+    }
     return [migration for migration in wanted if migration.version not in known]
 
 
@@ -495,7 +509,9 @@ def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
 
 def _drops(conn: Connection) -> list[str]:
     """Return the functions that newer migrations than the installed functions drop."""
-    newest = "select coalesce(max(version), 0) from redrive.migrations where functions <> ''"
+    newest = (
+        "select coalesce(max(version), 0) from redrive.migrations where functions <> ''"
+    )
     made = int(_scalar(conn, newest))
     return [drop for m in migrations() if m.version > made for drop in m.drops]
 
@@ -520,7 +536,9 @@ def _triggers_that_differ(conn: Connection) -> list[tuple[str, str]]:
         " where c.relnamespace = 'redrive'::regnamespace and not t.tgisinternal"
     )
     there = {_normal(definition) for (definition,) in rows}
-    wanted = (trigger for text in functions().values() for trigger in TRIGGER.findall(text))
+    wanted = (
+        trigger for text in functions().values() for trigger in TRIGGER.findall(text)
+    )
     return [
         (re.findall(r"\bon redrive\.(\w+)", trigger)[0], trigger)
         for trigger in wanted
@@ -593,7 +611,9 @@ def _ensure_roles(conn: Connection) -> str | None:
         _create_roles(conn, missing)
     except errors.InsufficientPrivilege:
         statements = "; ".join(f"create role {name} nologin" for name in missing)
-        return f"this user may not create roles; ask an administrator to run: {statements}"
+        return (
+            f"this user may not create roles; ask an administrator to run: {statements}"
+        )
     try:
         _grant_ownership(conn)
     except errors.InsufficientPrivilege as error:
@@ -604,7 +624,9 @@ def _ensure_roles(conn: Connection) -> str | None:
 
 
 def _missing_roles(conn: Connection) -> list[str]:
-    rows = conn.execute("select rolname from pg_roles where rolname = any (%s)", (list(ROLES),))
+    rows = conn.execute(
+        "select rolname from pg_roles where rolname = any (%s)", (list(ROLES),)
+    )
     existing = {name for (name,) in rows}
     return [role for role in ROLES if role not in existing]
 
@@ -623,7 +645,9 @@ def _grant_ownership(conn: Connection) -> None:
         conn.execute(sql.SQL("grant redrive_owner to {}").format(user))
     if not standing.may_create:
         database = sql.Identifier(standing.database)
-        conn.execute(sql.SQL("grant create on database {} to redrive_owner").format(database))
+        conn.execute(
+            sql.SQL("grant create on database {} to redrive_owner").format(database)
+        )
     # Without this grant, long transactions are not visible.
     with contextlib.suppress(errors.InsufficientPrivilege):
         conn.execute("grant pg_read_all_stats to redrive_owner")
@@ -651,7 +675,8 @@ def _act_as_owner(conn: Connection, *, may_begin: bool) -> None:
     if a new role is still missing.
     """
     owner = _scalar(
-        conn, "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'"
+        conn,
+        "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'",
     )
     if owner == "redrive_owner" or (owner is None and may_begin):
         conn.execute("set local role redrive_owner")

@@ -112,8 +112,12 @@ def _seal_failure(keyring: Keyring, row: Row) -> Sealed:
 def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
     effect = _decode(row["old"])
     if is_sealed(effect["detail"]):
-        return Sealed(keyring.seal_again(effect["detail"], "side effect", row["id"], row["n"]))
-    _, envelope = keyring.seal_side_effect(effect["what"], effect["detail"], row["id"], row["n"])
+        return Sealed(
+            keyring.seal_again(effect["detail"], "side effect", row["id"], row["n"])
+        )
+    _, envelope = keyring.seal_side_effect(
+        effect["what"], effect["detail"], row["id"], row["n"]
+    )
     return Sealed(envelope)
 
 
@@ -134,7 +138,9 @@ _PAYLOAD: LiteralString = (
 )
 # The release before bound these to less data. If such a row is moved, it is unreadable.
 _UNBOUND: LiteralString = "left(headers ->> '$redrive', 2) <> '2.'"
-_OF_NO_DELIVERY: LiteralString = "detail -> '$redrive' -> 'd' is distinct from to_jsonb(deliveries)"
+_OF_NO_DELIVERY: LiteralString = (
+    "detail -> '$redrive' -> 'd' is distinct from to_jsonb(deliveries)"
+)
 # A payload from before an edit is bound to the same data as its dead letter's payload.
 _EDITS: LiteralString = """
     (select e.job, e.n, e.payload, jsonb_build_object('$redrive', e.salt) as headers,
@@ -236,7 +242,9 @@ class Report:
     rewritten: int = 0
     skipped: int = 0
     unreadable: int = 0
-    left: dict[str | None, dict[str, int]] = field(default_factory=dict[str | None, dict[str, int]])
+    left: dict[str | None, dict[str, int]] = field(
+        default_factory=dict[str | None, dict[str, int]]
+    )
 
     def add(self, read: int, sealed: int, changed: int) -> None:
         """Add a batch: the numbers of rows that were read, sealed and changed."""
@@ -262,7 +270,8 @@ def count_stale(conn: Connection, key: str) -> int:
     with conn.cursor(row_factory=scalar_row) as cursor:
         return sum(
             cursor.execute(
-                f"select count(*) from {place.table} where {place.is_stale()}", {"key": key}
+                f"select count(*) from {place.table} where {place.is_stale()}",
+                {"key": key},
             ).fetchone()
             or 0
             for place in PLACES.values()
@@ -294,7 +303,9 @@ def reencrypt(
     return report
 
 
-def _paced(batches: Iterable[Sequence[Row]], rate: float | None) -> Iterator[Sequence[Row]]:
+def _paced(
+    batches: Iterable[Sequence[Row]], rate: float | None
+) -> Iterator[Sequence[Row]]:
     """Yield the batches, with a wait after each one that exceeded the rate."""
     for rows in batches:
         began = time.monotonic()
@@ -308,7 +319,9 @@ def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[dict[str, 
     query = place.select_stale()
     last = 0
     with conn.cursor(row_factory=dict_row) as cursor:
-        while rows := cursor.execute(query, {"key": key, "last": last, "limit": CHUNK}).fetchall():
+        while rows := cursor.execute(
+            query, {"key": key, "last": last, "limit": CHUNK}
+        ).fetchall():
             yield rows
             last = rows[-1]["id"]
 

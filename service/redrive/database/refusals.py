@@ -64,7 +64,9 @@ class Refusals:
             now = time.monotonic()
             if now < found.retry_at:
                 raise psycopg.OperationalError(found.error)
-            found.put_off(now)  # the other connections wait for the result of this attempt
+            found.put_off(
+                now
+            )  # the other connections wait for the result of this attempt
 
     def refused(self, origin: object, url: str, error: psycopg.Error) -> None:
         """Note that the server refused this login."""

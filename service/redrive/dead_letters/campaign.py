@@ -112,7 +112,9 @@ def plan(
         with_quarantined: include quarantined dead letters. One that is named by its id
             is always included.
     """
-    selects = {name: value for name, value in chosen.described().items() if name != "state"}
+    selects = {
+        name: value for name, value in chosen.described().items() if name != "state"
+    }
     if with_quarantined:
         selects["include_quarantined"] = True
     statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
@@ -128,7 +130,9 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
     of death takes several times as long. If there are more than `most`, only the oldest
     are examined.
     """
-    found = plan(conn, replace(chosen, limit=min(chosen.limit or most + 1, most + 1)), actor=None)
+    found = plan(
+        conn, replace(chosen, limit=min(chosen.limit or most + 1, most + 1)), actor=None
+    )
     if found.matched <= most:
         return found, found.matched
     conditions, parameters = groups.where(conn, chosen)
@@ -137,7 +141,9 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
         parameters,
     )
     kinds = dict(rows.fetchall())
-    return replace(found, matched=sum(kinds.values()), kinds=sorted(kinds)), found.matched
+    return replace(
+        found, matched=sum(kinds.values()), kinds=sorted(kinds)
+    ), found.matched
 
 
 def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:
@@ -153,7 +159,9 @@ def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:
     ).fetchall()
 
 
-def start(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str) -> None:
+def start(
+    conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str
+) -> None:
     """Start a plan; from now on, any live worker drives it."""
     conn.execute(
         "select redrive.start_campaign_v1(%s, %s, %s, %s::float8, %s, %s, %s, %s)",
@@ -178,7 +186,9 @@ _SAME: LiteralString = """
     order by o.id limit 1"""
 
 
-def start_alone(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str) -> None:
+def start_alone(
+    conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str
+) -> None:
     """Start a plan, unless another campaign has the same dead letters.
 
     A campaign that had them since the plan counts too. Two clients that plan at once
@@ -189,7 +199,9 @@ def start_alone(conn: Connection, plan_id: int, terms: Terms, *, actor: str, why
         Busy: another campaign has them; the text names it.
     """
     with conn.transaction():
-        conn.execute("select pg_advisory_xact_lock(hashtextextended('redrive.start_campaign', 0))")
+        conn.execute(
+            "select pg_advisory_xact_lock(hashtextextended('redrive.start_campaign', 0))"
+        )
         for other, whose in conn.execute(_SAME, (plan_id,)):
             msg = f"campaign {other} of {whose} takes the same dead letters: see what it does"
             raise Busy(msg)
@@ -246,7 +258,10 @@ def heal(conn: Connection, end: float) -> psycopg.Error | None:
     """
     statement: LiteralString = "select redrive.heal_v1(%s, %s::float8)"
     try:
-        while _value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE) and time.monotonic() < end:
+        while (
+            _value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE)
+            and time.monotonic() < end
+        ):
             pass
     except psycopg.Error as error:
         return error
@@ -300,7 +315,9 @@ _SHOWN: LiteralString = """
     from redrive.campaigns c"""
 
 
-def find(conn: Connection, states: tuple[str, ...] = (), limit: int = 100) -> list[dict[str, Any]]:
+def find(
+    conn: Connection, states: tuple[str, ...] = (), limit: int = 100
+) -> list[dict[str, Any]]:
     """Return campaigns, the newest first; without states, all except plans."""
     query: LiteralString = (
         f"{_SHOWN} where case when %s::text[] = '{{}}' then c.state <> 'planned'"
@@ -308,7 +325,10 @@ def find(conn: Connection, states: tuple[str, ...] = (), limit: int = 100) -> li
     )
     wanted = list(states)
     with conn.cursor(row_factory=dict_row) as cursor:
-        return [_shown(row) for row in cursor.execute(query, (wanted, wanted, limit)).fetchall()]
+        return [
+            _shown(row)
+            for row in cursor.execute(query, (wanted, wanted, limit)).fetchall()
+        ]
 
 
 def show(conn: Connection, campaign: int) -> dict[str, Any] | None:
@@ -370,15 +390,21 @@ def pause(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
 
 def resume(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
     """Resume a campaign that was paused or aborted itself, beginning with canaries."""
-    conn.execute("select redrive.resume_campaign_v1(%s, %s, %s)", (campaign, actor, why))
+    conn.execute(
+        "select redrive.resume_campaign_v1(%s, %s, %s)", (campaign, actor, why)
+    )
 
 
 def cancel(conn: Connection, campaign: int, *, actor: str, why: str) -> int:
     """End a campaign now; return how many unstarted jobs were taken back."""
-    return _value(conn, "select redrive.cancel_campaign_v1(%s, %s, %s)", campaign, actor, why)
+    return _value(
+        conn, "select redrive.cancel_campaign_v1(%s, %s, %s)", campaign, actor, why
+    )
 
 
-def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[dict[str, Any]]:
+def watch(
+    conn: Connection, campaign: int, *, every: float = 1.0
+) -> Iterator[dict[str, Any]]:
     """Drive a campaign and yield its progress until it is over or stops by itself.
 
     The last value has nothing in flight and nothing left to put back.
@@ -391,7 +417,9 @@ def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[di
             return
         try:
             step = drive(conn, campaign)
-        except psycopg.errors.InsufficientPrivilege:  # a login that may only read does not drive
+        except (
+            psycopg.errors.InsufficientPrivilege
+        ):  # a login that may only read does not drive
             step = None
         if step is None or step.feed <= STEP_SIZE:
             time.sleep(every)

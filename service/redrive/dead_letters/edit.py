@@ -70,7 +70,9 @@ class Letter:
     secret_fields: frozenset[str]
     campaign: int | None
 
-    def redacted(self, payloads: Sequence[Any], declared: Collection[str] = ()) -> list[Any]:
+    def redacted(
+        self, payloads: Sequence[Any], declared: Collection[str] = ()
+    ) -> list[Any]:
         """Redact payloads of this dead letter for display."""
         fields = {*self.secret_fields, *declared}
         secrets = secret_values([*payloads, self.payload, self.headers], fields)
@@ -132,7 +134,9 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
     """
     conditions, parameters = groups.where(conn, chosen)
     left, last = chosen.limit or sys.maxsize, 0
-    query: LiteralString = f"{_READ} and {conditions} and d.id > %s order by d.id limit %s"
+    query: LiteralString = (
+        f"{_READ} and {conditions} and d.id > %s order by d.id limit %s"
+    )
     with conn.cursor(row_factory=dict_row) as cursor:
         while left > 0:
             want = min(CHUNK, left)
@@ -145,7 +149,9 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
 
 
 def _campaigns(conn: Connection, ids: list[int]) -> dict[int, int]:
-    return dict(conn.execute("select id, campaign from redrive.in_campaign_v1(%s)", (ids,)))
+    return dict(
+        conn.execute("select id, campaign from redrive.in_campaign_v1(%s)", (ids,))
+    )
 
 
 def _opened(row: Row, campaign: int | None) -> Letter | int:
@@ -188,21 +194,35 @@ def edited(letter: Letter, patch: Patch, handlers: Handlers) -> str:
     if handler:
         check_payload(handler, text, letter.version)
         if cause := refusal(handler, text, letter.version):
-            raise InvalidJob(rules.PAYLOAD, f"the handler of {handler.kind!r} refuses it: {cause}")
+            raise InvalidJob(
+                rules.PAYLOAD, f"the handler of {handler.kind!r} refuses it: {cause}"
+            )
     return text
 
 
-def preview(letters: Iterable[Letter | int], patch: Patch, handlers: Handlers) -> Preview:
+def preview(
+    letters: Iterable[Letter | int], patch: Patch, handlers: Handlers
+) -> Preview:
     """Preview a patch of these dead letters; changes nothing."""
     seen = Preview()
     for letter in letters:
         seen.found.append(letter if isinstance(letter, int) else letter.id)
         if isinstance(letter, int):
-            _count(seen, "unreadable", letter, "its payload is encrypted with a key not known here")
+            _count(
+                seen,
+                "unreadable",
+                letter,
+                "its payload is encrypted with a key not known here",
+            )
             continue
         if which := letter.campaign:
             fix = f"pause that first: redrive campaign pause {which}"
-            _count(seen, "in_campaign", letter.id, f"campaign {which} is to put it back; {fix}")
+            _count(
+                seen,
+                "in_campaign",
+                letter.id,
+                f"campaign {which} is to put it back; {fix}",
+            )
             continue
         try:
             text = edited(letter, patch, handlers)
@@ -231,7 +251,9 @@ def _look(seen: Preview, letter: Letter, after: Any, handler: Handler | None) ->
     seen.ids.append(letter.id)
     seen.digests += letter.digest
     if len(seen.samples) < SAMPLE:
-        old, new = letter.redacted([letter.payload, after], handler.secret if handler else ())
+        old, new = letter.redacted(
+            [letter.payload, after], handler.secret if handler else ()
+        )
         seen.samples.append(Sample(letter.id, rules.diff(old, new, f"job {letter.id}")))
 
 

@@ -126,7 +126,9 @@ def _limits(most: int) -> dict[str, int]:
         "newest": most // 2,
         "each": most // 2 // SLICES,
         "groups": max(OTHER_GROUPS // 2, OTHER_GROUPS * most // OF_GROUP),
-        "of_each": max(rules.MIN_BASE, OF_EACH * most // OF_GROUP),  # perhaps only one other exists
+        "of_each": max(
+            rules.MIN_BASE, OF_EACH * most // OF_GROUP
+        ),  # perhaps only one other exists
     }
 
 
@@ -142,7 +144,11 @@ def _days(letters: Iterable[Mapping[str, Any]]) -> set[date]:
 
 
 def _others(
-    conn: psycopg.Connection[Any], asked: Mapping[str, Any], *, of_kind: bool, by_hour: bool
+    conn: psycopg.Connection[Any],
+    asked: Mapping[str, Any],
+    *,
+    of_kind: bool,
+    by_hour: bool,
 ) -> Sequence[Observed]:
     found = _letters(conn, _OF_OTHERS, {**asked, "of_kind": of_kind})
     return [_observed(letter, None, by_hour=by_hour) for letter in found]
@@ -174,7 +180,9 @@ def _observed(
     return Observed({**content, **place, **hour}, letter["at"])
 
 
-def _succeeded(conn: psycopg.Connection[Any], kind: str, *, by_hour: bool) -> Sequence[Observed]:
+def _succeeded(
+    conn: psycopg.Connection[Any], kind: str, *, by_hour: bool
+) -> Sequence[Observed]:
     with conn.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SUCCEEDED, {"kind": kind}).fetchall()
     return [

@@ -26,38 +26,56 @@ class Filter(Criteria):
     values.
     """
 
-    ids: Annotated[Sequence[int], Criterion("d.id = any (%s::bigint[])", "Job id.")] = ()
-    kind: Annotated[Sequence[str], Criterion("d.kind = any (%s::text[])", "Kind of job.")] = ()
-    queue: Annotated[Sequence[str], Criterion("d.queue = any (%s::text[])", "Queue.")] = ()
+    ids: Annotated[
+        Sequence[int], Criterion("d.id = any (%s::bigint[])", "Job id.")
+    ] = ()
+    kind: Annotated[
+        Sequence[str], Criterion("d.kind = any (%s::text[])", "Kind of job.")
+    ] = ()
+    queue: Annotated[
+        Sequence[str], Criterion("d.queue = any (%s::text[])", "Queue.")
+    ] = ()
     reason: Annotated[
         Sequence[str],
         Criterion("d.reason = any (%s::text[])", "Why it died.", REASONS),
     ] = ()
     category: Annotated[
         Sequence[str],
-        Criterion("d.category = any (%s::text[])", "Category of its last failure.", CATEGORIES),
+        Criterion(
+            "d.category = any (%s::text[])", "Category of its last failure.", CATEGORIES
+        ),
     ] = ()
     error_class: Annotated[
         Sequence[str],
-        Criterion("d.error_class = any (%s::text[])", "Exception class of its last failure."),
+        Criterion(
+            "d.error_class = any (%s::text[])", "Exception class of its last failure."
+        ),
     ] = ()
     group: Annotated[
         str | None,
         Criterion(
-            "d.fingerprint = any (%s::text[])", "Group: the beginning of its name is enough."
+            "d.fingerprint = any (%s::text[])",
+            "Group: the beginning of its name is enough.",
         ),
     ] = None
     state: Annotated[
         Sequence[str], Criterion("d.state = any (%s::text[])", "Its state.", STATES)
     ] = ()
-    tenant: Annotated[Sequence[str], Criterion("d.tenant = any (%s::text[])", "Tenant.")] = ()
+    tenant: Annotated[
+        Sequence[str], Criterion("d.tenant = any (%s::text[])", "Tenant.")
+    ] = ()
     environment: Annotated[
         Sequence[str],
-        Criterion("d.environment = any (%s::text[])", "Environment of the worker it failed on."),
+        Criterion(
+            "d.environment = any (%s::text[])",
+            "Environment of the worker it failed on.",
+        ),
     ] = ()
     version: Annotated[
         Sequence[str],
-        Criterion("d.version = any (%s::text[])", "Version of the worker it failed on."),
+        Criterion(
+            "d.version = any (%s::text[])", "Version of the worker it failed on."
+        ),
     ] = ()
     holds: Annotated[
         Sequence[str],
@@ -68,11 +86,15 @@ class Filter(Criteria):
     ] = ()
     since: Annotated[
         datetime | None,
-        Criterion("d.died_at >= %s", "Died at or after: an instant, or 2h for two hours ago."),
+        Criterion(
+            "d.died_at >= %s", "Died at or after: an instant, or 2h for two hours ago."
+        ),
     ] = None
     until: Annotated[
         datetime | None,
-        Criterion("d.died_at < %s", "Died before: an instant, or 2h for two hours ago."),
+        Criterion(
+            "d.died_at < %s", "Died before: an instant, or 2h for two hours ago."
+        ),
     ] = None
     limit: Annotated[int | None, Criterion(None, "At most this many.")] = None
 

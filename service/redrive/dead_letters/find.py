@@ -116,19 +116,25 @@ def show(
         "payload": payloads[0 if original else -1],
         "headers": headers,
         "failures": failures,
-        "lineage": [{name: death[name] for name in LINEAGE} for death in reversed(generations)],
+        "lineage": [
+            {name: death[name] for name in LINEAGE} for death in reversed(generations)
+        ],
         "side_effects": side_effects,
         "edits": list(map(_edit, edits, pairwise(payloads))),
     }
 
 
-def failures_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[dict[str, Any]]:
+def failures_of(
+    cursor: psycopg.Cursor[dict[str, Any]], job: int
+) -> list[dict[str, Any]]:
     """Return the failures of any job, oldest first."""
     found = cursor.execute(_FAILURES, (job,)).fetchall()
     return [shown_failure(job, failure) for failure in found]
 
 
-def side_effects_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[dict[str, Any]]:
+def side_effects_of(
+    cursor: psycopg.Cursor[dict[str, Any]], job: int
+) -> list[dict[str, Any]]:
     """List the side effects that handlers of a job reported, oldest first."""
     found = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
     return [shown_side_effect(job, effect) for effect in found]
@@ -136,7 +142,9 @@ def side_effects_of(cursor: psycopg.Cursor[dict[str, Any]], job: int) -> list[di
 
 def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:
     """Describe an edit and its changes."""
-    return {name: edit[name] for name in EDITED} | {"diff": diff(*payloads, f"edit {edit['n']}")}
+    return {name: edit[name] for name in EDITED} | {
+        "diff": diff(*payloads, f"edit {edit['n']}")
+    }
 
 
 def declared_secret(failures: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -155,7 +163,9 @@ def _redacted(
     payloads.append(shown_payload(latest))
     declared = declared_secret(failures)
     secrets = secret_values([*payloads, latest["headers"]], declared)
-    *seen, headers = (redact(one, declared, secrets) for one in (*payloads, latest["headers"]))
+    *seen, headers = (
+        redact(one, declared, secrets) for one in (*payloads, latest["headers"])
+    )
     return seen, headers
 
 

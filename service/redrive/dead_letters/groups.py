@@ -70,16 +70,30 @@ def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | No
 def named(conn: psycopg.Connection[Any], beginning: str) -> list[str]:
     """Return the full names of groups that begin so, and always `beginning` itself."""
     with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute("select redrive.groups_named_v1(%s)", (beginning,)).fetchone() or []
+        return (
+            cursor.execute(
+                "select redrive.groups_named_v1(%s)", (beginning,)
+            ).fetchone()
+            or []
+        )
 
 
-def where(conn: psycopg.Connection[Any], chosen: Filter) -> tuple[LiteralString, list[Any]]:
+def where(
+    conn: psycopg.Connection[Any], chosen: Filter
+) -> tuple[LiteralString, list[Any]]:
     """Return a filter's conditions with full group names, as an index has them."""
-    return chosen.where(**({"group": named(conn, chosen.group)} if chosen.group else {}))
+    return chosen.where(
+        **({"group": named(conn, chosen.group)} if chosen.group else {})
+    )
 
 
 def mute(
-    conn: psycopg.Connection[Any], fingerprint: str, until: datetime | None, *, actor: str, why: str
+    conn: psycopg.Connection[Any],
+    fingerprint: str,
+    until: datetime | None,
+    *,
+    actor: str,
+    why: str,
 ) -> bool:
     """Exclude a group from redrives until an instant; None ends that.
 
@@ -88,6 +102,7 @@ def mute(
     with conn.cursor(row_factory=scalar_row) as cursor:
         return bool(
             cursor.execute(
-                "select redrive.mute_v1(%s, %s, %s, %s)", (fingerprint, until, actor, why)
+                "select redrive.mute_v1(%s, %s, %s, %s)",
+                (fingerprint, until, actor, why),
             ).fetchone()
         )

@@ -93,14 +93,19 @@ class Reader:
         return replace(letter, source_id=f"{digest}-{self._alike[digest]}")
 
 
-def take(conn: Connection, source: str, chunk: Sequence[Imported], *, why: str, actor: str) -> int:
+def take(
+    conn: Connection, source: str, chunk: Sequence[Imported], *, why: str, actor: str
+) -> int:
     """Import all of a chunk or none of it; return how many are new."""
     with conn.transaction():
         told = msgspec.json.encode([_told(letter) for letter in chunk]).decode()
         new = conn.execute(_IMPORT, (source, told, actor, why)).fetchall()
         conn.execute(
             "select redrive.import_failures_v1(%s::bigint[], %s::jsonb[])",
-            ([id_ for _, id_ in new], [Jsonb(_record(chunk[int(n) - 1], id_)) for n, id_ in new]),
+            (
+                [id_ for _, id_ in new],
+                [Jsonb(_record(chunk[int(n) - 1], id_)) for n, id_ in new],
+            ),
         )
     return len(new)
 

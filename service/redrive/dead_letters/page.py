@@ -97,14 +97,31 @@ def _looked(
     (of_list, values), (looks, most) = lists, bounds
     # Only one bound on each side: of two, the index scan may start at the wider one.
     conditions, parameters = replace(chosen, group=None, since=None, until=None).where()
-    at, job = min(filter(None, (after, chosen.until and (chosen.until, 0))), default=_END)
+    at, job = min(
+        filter(None, (after, chosen.until and (chosen.until, 0))), default=_END
+    )
     since, each = chosen.since or "-infinity", max(1, looks // len(values))
     with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
         cursor.execute(_GUARDS)
-        asked = (values, at, job, since, each, values, at, job, since, *parameters, most, most)
+        asked = (
+            values,
+            at,
+            job,
+            since,
+            each,
+            values,
+            at,
+            job,
+            since,
+            *parameters,
+            most,
+            most,
+        )
         rows = cursor.execute(_statement(of_list, conditions), asked).fetchall()
     edge = rows[0]["edge"]  # there is at least one row, which may hold only the edge
-    found = [{name: value for name, value in row.items() if name != "edge"} for row in rows]
+    found = [
+        {name: value for name, value in row.items() if name != "edge"} for row in rows
+    ]
     return [row for row in found if row["id"] is not None], edge
 
 

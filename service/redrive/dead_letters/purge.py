@@ -15,9 +15,7 @@ CHUNK = 500
 ENDED = ("resolved", "dismissed", "redriven")
 """States that are purged if the filter names none."""
 
-_HAS_ENDED: LiteralString = (
-    "(d.state in ('resolved', 'dismissed') or d.state = 'redriven' and d.outcome is not null)"
-)
+_HAS_ENDED: LiteralString = "(d.state in ('resolved', 'dismissed') or d.state = 'redriven' and d.outcome is not null)"
 _FORGET_BATCH = 1000
 
 
@@ -28,7 +26,9 @@ class Purgeable(NamedTuple):
     redrives: int
 
 
-def purgeable(conn: psycopg.Connection[Any], chosen: Filter, older_than: float) -> list[Purgeable]:
+def purgeable(
+    conn: psycopg.Connection[Any], chosen: Filter, older_than: float
+) -> list[Purgeable]:
     """Return the dead letters that ended over `older_than` seconds ago, oldest first.
 
     For open ones, the time of death counts. Without a state in the filter these are
@@ -69,7 +69,9 @@ def purge(  # noqa: PLR0913 # what a purge needs
     purged = 0
     if not selected:
         return purged
-    with audited(conn, "purge", actor=actor, why=why, n=len(selected), detail=detail) as run:
+    with audited(
+        conn, "purge", actor=actor, why=why, n=len(selected), detail=detail
+    ) as run:
         for start in range(0, len(selected), CHUNK):
             chunk = selected[start : start + CHUNK]
             purged += _delete(conn, run, chunk, states)
@@ -78,7 +80,10 @@ def purge(  # noqa: PLR0913 # what a purge needs
 
 
 def _delete(
-    conn: psycopg.Connection[Any], run: int, chunk: Sequence[Purgeable], states: list[str]
+    conn: psycopg.Connection[Any],
+    run: int,
+    chunk: Sequence[Purgeable],
+    states: list[str],
 ) -> int:
     ids, redrives = map(list, zip(*chunk, strict=True))
     with conn.cursor(row_factory=scalar_row) as cursor:

@@ -42,7 +42,9 @@ _HEAD = """\
 group {group}, category {category}. **{open} open** of {total} ever; \
 first seen {first_seen:%Y-%m-%d %H:%M:%S %Z}, last {last_seen:%Y-%m-%d %H:%M:%S %Z}."""
 
-_FAILURE = "- attempt {attempt}, {at:%Y-%m-%d %H:%M:%S}, on {worker}: {error_class}: {message}"
+_FAILURE = (
+    "- attempt {attempt}, {at:%Y-%m-%d %H:%M:%S}, on {worker}: {error_class}: {message}"
+)
 
 
 def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
@@ -71,7 +73,10 @@ def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
         "| id | died | reason | state |\n|---|---|---|---|\n"
         + _lines("| {id} | {died_at:%Y-%m-%d %H:%M:%S} | {reason} | {state} |", jobs),
         "## What was done",
-        _lines("- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}", map(_in_code, actions))
+        _lines(
+            "- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}",
+            map(_in_code, actions),
+        )
         or "Nothing yet.",
         "## Back to work",
         f"    redrive dlq redrive --group {group['group']} --rate 10 --why '...'",
@@ -116,7 +121,10 @@ def _fenced(text: str, language: str = "") -> str:
 
 def _in_code(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row with its texts as code spans."""
-    return {name: _code(value) if isinstance(value, str) else value for name, value in row.items()}
+    return {
+        name: _code(value) if isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 def _code(text: str) -> str:

@@ -9,7 +9,9 @@ from psycopg.rows import dict_row
 from redrive.encryption import HIDDEN, shown_failure
 
 
-def reveal(conn: psycopg.Connection[Any], rows: Sequence[dict[str, Any]], job: str = "id") -> None:
+def reveal(
+    conn: psycopg.Connection[Any], rows: Sequence[dict[str, Any]], job: str = "id"
+) -> None:
     """Restore the failure's message in each row that has it encrypted.
 
     Args:
@@ -25,7 +27,9 @@ def reveal(conn: psycopg.Connection[Any], rows: Sequence[dict[str, Any]], job: s
         row["message"] = messages.get((row[job], row["group"]), HIDDEN)
 
 
-def _messages(conn: psycopg.Connection[Any], jobs: Sequence[int]) -> dict[tuple[int, str], str]:
+def _messages(
+    conn: psycopg.Connection[Any], jobs: Sequence[int]
+) -> dict[tuple[int, str], str]:
     """Return the latest message of each job and fingerprint."""
     with conn.cursor(row_factory=dict_row) as cursor:
         failures = cursor.execute(
@@ -34,4 +38,7 @@ def _messages(conn: psycopg.Connection[Any], jobs: Sequence[int]) -> dict[tuple[
             " order by job, fingerprint, deliveries desc",
             (list(jobs),),
         ).fetchall()
-    return {(f["job"], f["fingerprint"]): shown_failure(f["job"], f)["message"] for f in failures}
+    return {
+        (f["job"], f["fingerprint"]): shown_failure(f["job"], f)["message"]
+        for f in failures
+    }

@@ -90,7 +90,9 @@ def simulate(
     return seen, changes
 
 
-def _recorded(conn: psycopg.Connection[Any], since: datetime) -> Iterator[dict[str, Any]]:
+def _recorded(
+    conn: psycopg.Connection[Any], since: datetime
+) -> Iterator[dict[str, Any]]:
     with conn.cursor(row_factory=dict_row) as cursor:
         for row in cursor.execute(_RECORDED, {"since": since}):
             if row["at"] >= since:
@@ -99,7 +101,9 @@ def _recorded(conn: psycopg.Connection[Any], since: datetime) -> Iterator[dict[s
 
 def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
     then = row["reason"] or str(Outcome.RETRY)
-    if row["detail"].get("phase") == "payload":  # always a death, whatever the policy says
+    if (
+        row["detail"].get("phase") == "payload"
+    ):  # always a death, whatever the policy says
         category = row["category"]
         return Change(row["kind"], row["error_class"], category, category, then, then)
     failure = _failure(row, policy)
@@ -112,7 +116,12 @@ def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
     )
     now = _now(decide(claimed, failure, policy, MIDDLE), then)
     return Change(
-        row["kind"], row["error_class"], row["category"], str(failure.category), then, now
+        row["kind"],
+        row["error_class"],
+        row["category"],
+        str(failure.category),
+        then,
+        now,
     )
 
 
@@ -127,9 +136,16 @@ def _failure(row: dict[str, Any], policy: Policy) -> Failure:
     """Return a recorded failure, in the category that the policy assigns."""
     detail = row["detail"]
     evidence = Evidence(
-        tuple(detail["classes"]), row["message"], detail.get("status"), detail.get("sqlstate")
+        tuple(detail["classes"]),
+        row["message"],
+        detail.get("status"),
+        detail.get("sqlstate"),
     )
     category, verdict = judge(evidence, policy.rules)
     return Failure(
-        row["error_class"], row["message"], category, row["fingerprint"], verdict=verdict
+        row["error_class"],
+        row["message"],
+        category,
+        row["fingerprint"],
+        verdict=verdict,
     )

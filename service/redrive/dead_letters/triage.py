@@ -14,16 +14,27 @@ def dismiss(
 
     Returns the ids that were open, sorted.
     """
-    return _changed(conn, "select redrive.dismiss_v1(%s::bigint[], %s, %s)", ids, actor, why)
+    return _changed(
+        conn, "select redrive.dismiss_v1(%s::bigint[], %s, %s)", ids, actor, why
+    )
 
 
-def reopen(conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str) -> list[int]:
+def reopen(
+    conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str
+) -> list[int]:
     """Reopen dismissed dead letters; return the ids that were dismissed, sorted."""
-    return _changed(conn, "select redrive.reopen_v1(%s::bigint[], %s, %s)", ids, actor, why)
+    return _changed(
+        conn, "select redrive.reopen_v1(%s::bigint[], %s, %s)", ids, actor, why
+    )
 
 
 def assign(
-    conn: psycopg.Connection[Any], ids: Sequence[int], owner: str, *, why: str, actor: str
+    conn: psycopg.Connection[Any],
+    ids: Sequence[int],
+    owner: str,
+    *,
+    why: str,
+    actor: str,
 ) -> list[int]:
     """Set the assignee of open dead letters; "" removes it.
 
@@ -44,5 +55,7 @@ def note(conn: psycopg.Connection[Any], job: int, text: str, *, actor: str) -> b
     """Attach a note to a job's latest dead letter; return whether there is one."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return bool(
-            cursor.execute("select redrive.note_v1(%s, %s, %s)", (job, actor, text)).fetchone()
+            cursor.execute(
+                "select redrive.note_v1(%s, %s, %s)", (job, actor, text)
+            ).fetchone()
         )

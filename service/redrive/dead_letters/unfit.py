@@ -84,7 +84,9 @@ def _look(row: Row, handlers: Handlers, found: Unfit, causes: dict[int, str]) ->
     text = row["payload"]
     if text.startswith(SEALED):
         try:
-            text = open_payload(configured(), text, Whose.of(row), row["headers"]).decode()
+            text = open_payload(
+                configured(), text, Whose.of(row), row["headers"]
+            ).decode()
         except Undecryptable as error:
             _count(found.unchecked, str(error))
             return
@@ -113,7 +115,11 @@ def fault(handler: Handler, text: str, version: Any) -> str | None:
 
 def refusal(handler: Handler, text: str, version: Any) -> str | None:
     """Return why `validate` refuses a readable payload; None if it does not refuse."""
-    if handler.validate is None or not isinstance(version, int) or version > handler.version:
+    if (
+        handler.validate is None
+        or not isinstance(version, int)
+        or version > handler.version
+    ):
         return None
     try:
         handler.validate(handler.payload(text, version))
@@ -129,7 +135,9 @@ def _cause(error: Exception, where: str) -> str:
         return f"{where}: {type(error).__name__}"
     listed: Any = errors(include_input=False, include_url=False, include_context=False)
     first = next(iter(listed))
-    path = "".join("[]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    path = "".join(
+        "[]" if isinstance(part, int) else f".{part}" for part in first["loc"]
+    )
     return f"{path.removeprefix('.') or where}: {first['type'].replace('_', ' ')}"
 
 

@@ -27,9 +27,12 @@ mails.breaker("smtp", threshold=3, cooldown=0.5)
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Currency = Annotated[
-    str, StringConstraints(strip_whitespace=True, pattern=r"^[A-Za-z]{3}$", to_upper=True)
+    str,
+    StringConstraints(strip_whitespace=True, pattern=r"^[A-Za-z]{3}$", to_upper=True),
 ]
-Address = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^@\s]+@[^@\s]+$")]
+Address = Annotated[
+    str, StringConstraints(strip_whitespace=True, pattern=r"^[^@\s]+@[^@\s]+$")
+]
 
 
 class Payment(BaseModel):
@@ -80,7 +83,13 @@ def record(payment: Payment, amount: Decimal, job: Job) -> None:
         conn.execute(
             "insert into shop.ledger (order_no, placed_on, customer, amount, currency)"
             " values (%s, %s, %s, %s, %s)",
-            (payment.order, payment.placed_on, payment.customer, amount, payment.currency),
+            (
+                payment.order,
+                payment.placed_on,
+                payment.customer,
+                amount,
+                payment.currency,
+            ),
         )
         receipt = {
             "order": payment.order,
@@ -99,7 +108,9 @@ def record(payment: Payment, amount: Decimal, job: Job) -> None:
         job.complete(conn)
 
 
-@mails.handle("receipt.deliver", depends_on=["smtp"], policy=Policy(max_attempts=12, timeout=10))
+@mails.handle(
+    "receipt.deliver", depends_on=["smtp"], policy=Policy(max_attempts=12, timeout=10)
+)
 def deliver(receipt: Receipt, job: Job) -> None:
     """Mail a receipt at least once; all attempts have one Message-ID.
 
@@ -107,7 +118,9 @@ def deliver(receipt: Receipt, job: Job) -> None:
     receipts wait without using up their attempts.
     """
     host, _, port = os.environ["SHOP_SMTP"].rpartition(":")
-    with smtplib.SMTP(host, int(port), local_hostname="shop.example", timeout=5) as server:
+    with smtplib.SMTP(
+        host, int(port), local_hostname="shop.example", timeout=5
+    ) as server:
         server.send_message(as_mail(receipt, job.key))
 
 

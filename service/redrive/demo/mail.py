@@ -19,7 +19,13 @@ class Mailbox:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: ARG002, N802 # aiosmtpd's name
+    # The name and the arguments are aiosmtpd's.
+    async def handle_DATA(  # noqa: N802
+        self,
+        server: SMTP,  # noqa: ARG002
+        session: Session,  # noqa: ARG002
+        envelope: Envelope,
+    ) -> str:
         """Take one mail."""
         content = envelope.original_content or b""
         name = _name_of(content)
@@ -31,7 +37,9 @@ class Mailbox:
 
 def _name_of(content: bytes) -> str:
     """Return the part of a Message-ID before the @ as a file name; empty if missing."""
-    key, _, _ = str(email.message_from_bytes(content).get("Message-ID", "")).partition("@")
+    key, _, _ = str(email.message_from_bytes(content).get("Message-ID", "")).partition(
+        "@"
+    )
     return "".join(c for c in key if c.isalnum() or c == "-")
 
 

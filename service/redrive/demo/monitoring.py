@@ -93,7 +93,8 @@ class Monitoring:
     def reload(self) -> None:
         """Make Prometheus read its configuration again. Raises OSError if it fails."""
         with urlopen(
-            Request(f"http://127.0.0.1:{self.prometheus}/-/reload", method="POST"), timeout=10
+            Request(f"http://127.0.0.1:{self.prometheus}/-/reload", method="POST"),
+            timeout=10,
         ):
             pass
 
@@ -111,7 +112,10 @@ class Monitoring:
                 f"http://127.0.0.1:{self.prometheus}/api/v1/query?query={quote(expression)}",
                 timeout=5,
             ) as answer:
-                return [float(series["value"][1]) for series in json.load(answer)["data"]["result"]]
+                return [
+                    float(series["value"][1])
+                    for series in json.load(answer)["data"]["result"]
+                ]
         except OSError:
             return []
 
@@ -119,7 +123,9 @@ class Monitoring:
         text = shortened((ALERTS / "alertmanager.example.yml").read_text(), self.faster)
         for shipped, ours in {
             "http://tickets.example/alertmanager": f"http://{self.pager.address}/tickets",
-            "/etc/alertmanager/secrets/redrive-pagerduty": json.dumps(f"{self.home}/pagerduty.key"),
+            "/etc/alertmanager/secrets/redrive-pagerduty": json.dumps(
+                f"{self.home}/pagerduty.key"
+            ),
         }.items():
             text = text.replace(shipped, ours)
         return f"global: {{pagerduty_url: 'http://{self.pager.address}/v2/enqueue'}}\n{text}"
@@ -131,7 +137,11 @@ class Monitoring:
             "rule_files": ["rules*.yaml"],
             "alerting": {
                 "alertmanagers": [
-                    {"static_configs": [{"targets": [f"127.0.0.1:{self.alertmanager}"]}]}
+                    {
+                        "static_configs": [
+                            {"targets": [f"127.0.0.1:{self.alertmanager}"]}
+                        ]
+                    }
                 ]
             },
             "scrape_configs": [

@@ -15,7 +15,9 @@ KEY = "0123456789abcdef0123456789abcdef"
 class _Handler(BaseHTTPRequestHandler):
     """Request handler that passes on the path and the JSON body of each POST."""
 
-    def __init__(self, take: Callable[[str, dict[str, Any]], None], *arguments: Any) -> None:
+    def __init__(
+        self, take: Callable[[str, dict[str, Any]], None], *arguments: Any
+    ) -> None:
         self._take = take  # first, because the base class answers the request
         super().__init__(*arguments)
 
@@ -24,7 +26,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Accept every request."""
-        self._take(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self._take(
+            self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        )
         self.send_response(202)
         self.end_headers()
         self.wfile.write(b'{"status": "success"}')
@@ -38,7 +42,9 @@ class Pager:
         self.events: list[dict[str, Any]] = []
         self.tickets: list[dict[str, Any]] = []
         self._read = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self._take))
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), partial(_Handler, self._take)
+        )
         self.address = f"127.0.0.1:{self._server.server_port}"
 
     def _take(self, path: str, body: dict[str, Any]) -> None:
@@ -49,7 +55,9 @@ class Pager:
     @contextmanager
     def serve(self) -> Iterator[None]:
         """Answer requests in a thread."""
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
         thread.start()
         try:
             yield
@@ -93,4 +101,10 @@ def as_shown(event: dict[str, Any]) -> list[tuple[str, str]]:
         return [summary, key]
     details = payload["custom_details"]["firing"].strip()
     links = [(link["text"].lower(), link["href"]) for link in event.get("links", ())]
-    return [summary, ("severity", payload["severity"]), ("details", details), *links, key]
+    return [
+        summary,
+        ("severity", payload["severity"]),
+        ("details", details),
+        *links,
+        key,
+    ]

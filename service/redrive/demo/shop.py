@@ -109,13 +109,19 @@ def accounts(conn: Connection) -> Iterator[Account]:
     for line in csv.DictReader(io.StringIO(totals)):
         count, amount = booked.get(line["currency"], (0, Decimal("0.00")))
         yield Account(
-            line["currency"], count, amount, int(line["payments"]), Decimal(line["amount"])
+            line["currency"],
+            count,
+            amount,
+            int(line["payments"]),
+            Decimal(line["amount"]),
         )
 
 
 def _booked(conn: Connection) -> dict[str, tuple[int, Decimal]]:
     """Return number and sum of the ledger's payments by currency."""
-    rows = conn.execute("select currency, count(*), sum(amount) from shop.ledger group by currency")
+    rows = conn.execute(
+        "select currency, count(*), sum(amount) from shop.ledger group by currency"
+    )
     return {currency: (count, amount) for currency, count, amount in rows}
 
 
@@ -164,14 +170,21 @@ def is_busy(conn: Connection) -> bool:
 def is_held_up(conn: Connection) -> bool:
     """Return True if only receipts behind an open breaker are left."""
     is_open = _exists(
-        conn, "from redrive.breakers where name = 'smtp' and state in ('open', 'half_open')"
+        conn,
+        "from redrive.breakers where name = 'smtp' and state in ('open', 'half_open')",
     )
-    return is_open and not _exists(conn, "from redrive.jobs where kind <> 'receipt.deliver'")
+    return is_open and not _exists(
+        conn, "from redrive.jobs where kind <> 'receipt.deliver'"
+    )
 
 
 def waiting(conn: Connection) -> int:
     """Count the receipts that have not been sent."""
-    return int(_scalar(conn, "select count(*) from redrive.jobs where kind = 'receipt.deliver'"))
+    return int(
+        _scalar(
+            conn, "select count(*) from redrive.jobs where kind = 'receipt.deliver'"
+        )
+    )
 
 
 def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
@@ -189,7 +202,9 @@ def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
 
 def group(conn: Connection, job: int) -> str:
     """Return the group of an open dead letter."""
-    query = "select fingerprint from redrive.dead_letters where state = 'open' and id = %s"
+    query = (
+        "select fingerprint from redrive.dead_letters where state = 'open' and id = %s"
+    )
     return str(_scalar(conn, query, job))
 
 
@@ -206,7 +221,9 @@ def last_campaign(conn: Connection) -> int:
 
 def has_healed(conn: Connection, version: str) -> bool:
     """Return True if heal has examined every dead letter older than this version."""
-    return _exists(conn, "from redrive.heals where version = %s and ended_at is not null", version)
+    return _exists(
+        conn, "from redrive.heals where version = %s and ended_at is not null", version
+    )
 
 
 def _open_dead_letters(conn: Connection) -> tuple[int, int]:

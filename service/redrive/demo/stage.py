@@ -155,17 +155,23 @@ class Stage:
         if find_spec("fastapi"):
             port = Settings.model_fields["console_port"].default
             port = port if _is_free(port) else free_port()
-            self._run("console", *PYTHON, "redrive", "console", "--demo", "--port", str(port))
+            self._run(
+                "console", *PYTHON, "redrive", "console", "--demo", "--port", str(port)
+            )
             self.console = f"http://127.0.0.1:{port}"
 
     def start_monitoring(self) -> Monitoring:
         """Start Prometheus, Alertmanager (both must be installed) and an exporter."""
         exporter = free_port()
-        self._run("exporter", *PYTHON, "redrive", "exporter", "--http-port", str(exporter))
+        self._run(
+            "exporter", *PYTHON, "redrive", "exporter", "--http-port", str(exporter)
+        )
         pager = Pager()
         self._serving.enter_context(pager.serve())
         home = self.home / "monitoring"
-        shutil.rmtree(home, ignore_errors=True)  # a kept demo's old measurements are useless
+        shutil.rmtree(
+            home, ignore_errors=True
+        )  # a kept demo's old measurements are useless
         home.mkdir()
         targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
         self.monitoring = Monitoring(home, pager, targets, console=self.console)
@@ -183,7 +189,14 @@ class Stage:
         """Stop all processes; the home decides which files to keep."""
         if self._conn is not None:
             self._conn.close()
-        for name in ("prometheus", "alertmanager", "exporter", "console", "worker", "mail"):
+        for name in (
+            "prometheus",
+            "alertmanager",
+            "exporter",
+            "console",
+            "worker",
+            "mail",
+        ):
             self._stop(name)
         self._serving.close()
         with contextlib.suppress(subprocess.SubprocessError):
@@ -227,15 +240,24 @@ class Stage:
                 self.metrics_port = free_port()
             command = ["worker", "--handlers", RELEASES[self._actual["release"]]]
             port = ["--http-port", str(self.metrics_port)]
-            if self._answers(self._run("worker", *PYTHON, "redrive", *command, *port), self._ready):
+            if self._answers(
+                self._run("worker", *PYTHON, "redrive", *command, *port), self._ready
+            ):
                 return
             self._stop("worker")
-        msg = "the worker does not start: " + "".join(_last_lines(self.home / "worker.log", 1))
+        msg = "the worker does not start: " + "".join(
+            _last_lines(self.home / "worker.log", 1)
+        )
         raise RedriveError(msg)
 
     def _start_mail(self) -> None:
         for _ in range(TRIES):
-            command = (*PYTHON, "redrive.demo.mail", str(self.mail_port), str(self.mailbox))
+            command = (
+                *PYTHON,
+                "redrive.demo.mail",
+                str(self.mail_port),
+                str(self.mailbox),
+            )
             mail = self._run("mail", *command, stdin=subprocess.PIPE)
             if self._answers(mail, self._connectable):
                 return
@@ -245,7 +267,9 @@ class Stage:
         msg = f"the mail server does not start; see {self.home}/mail.log"
         raise RedriveError(msg)
 
-    def _answers(self, process: subprocess.Popen[bytes], ask: Callable[[], object]) -> bool:
+    def _answers(
+        self, process: subprocess.Popen[bytes], ask: Callable[[], object]
+    ) -> bool:
         """Wait until a process answers; return False if it ends or the time is up."""
         deadline = time.monotonic() + START_SECONDS
         while process.poll() is None and time.monotonic() < deadline:
@@ -283,7 +307,11 @@ class Stage:
         process = self._processes.pop(name, None)
         if process is None:
             return
-        for ask, seconds in ((process.terminate, 6), (process.terminate, 3), (process.kill, None)):
+        for ask, seconds in (
+            (process.terminate, 6),
+            (process.terminate, 3),
+            (process.kill, None),
+        ):
             ask()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(seconds)
@@ -295,7 +323,11 @@ class Stage:
     def environment(self) -> dict[str, str]:
         """Return the environment of child processes, without the user's settings."""
         programs = str(Path(sys.executable).parent)
-        own = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        own = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(PREFIX)
+        }
         return own | {
             "PATH": os.pathsep.join((programs, os.environ.get("PATH", os.defpath))),
             "REDRIVE_DATABASE_URL": self.url,
@@ -323,7 +355,9 @@ class Stage:
         with contextlib.suppress(FileExistsError):
             handle: IO[str]
             # Other users must not be able to read the file at any moment.
-            with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
+            with open(
+                file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)
+            ) as handle:
                 handle.write(secrets.token_urlsafe(18))
         return file.read_text()
 

@@ -82,7 +82,11 @@ def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None
     _arrive(stage, say)
     if watch := stage.monitoring:
         with _busy("the alert has yet to fire"):
-            stage.wait("the page", lambda: watch.pager.sent("trigger", "payments"), ALERT_SECONDS)
+            stage.wait(
+                "the page",
+                lambda: watch.pager.sent("trigger", "payments"),
+                ALERT_SECONDS,
+            )
         _show_pages(stage)
 
 
@@ -141,7 +145,9 @@ def _arrive_early(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
     """Place orders and wait for their jobs. Return how many are new."""
     with _busy(f"{len(lines)} orders arrive"):
         created = _place(stage, lines)
-        stage.wait("the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
+        stage.wait(
+            "the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
+        )
     came = f"{len(lines)} orders came in a CSV file and became jobs"
     say(f"{came}; release 1.0 of the handlers has run them")
     return created
@@ -153,7 +159,9 @@ def _arrive_late(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
     say("the mail server went down")
     with _busy("more orders arrive; their receipts have nowhere to go"):
         created = _place(stage, lines)
-        stage.wait("the breaker opens", lambda: shop.is_held_up(stage.conn), DRAIN_SECONDS)
+        stage.wait(
+            "the breaker opens", lambda: shop.is_held_up(stage.conn), DRAIN_SECONDS
+        )
     return created
 
 
@@ -204,7 +212,11 @@ def _bug(stage: Stage) -> list[Chapter]:
     return [
         Chapter(
             "Look: what died, of what, and what these have in common",
-            ["redrive dlq groups", f"redrive dlq show {job}", f"redrive dlq explain {group}"],
+            [
+                "redrive dlq groups",
+                f"redrive dlq show {job}",
+                f"redrive dlq explain {group}",
+            ],
         ),
         Chapter(
             "One customer cannot wait: correct that payment, and put it back",
@@ -224,11 +236,16 @@ def _bug(stage: Stage) -> list[Chapter]:
         ),
         Chapter(
             "Release 1.0 cannot read 1249,50; release 1.1 can, and heals what it mended",
-            ["redrive demo fix decimal-commas", f"redrive campaign watch {campaign + 3}"],
+            [
+                "redrive demo fix decimal-commas",
+                f"redrive campaign watch {campaign + 3}",
+            ],
         ),
         Chapter(
             "What died twice is in quarantine until somebody says otherwise",
-            [f"redrive dlq redrive --group {group} --include-quarantined --why '{FIXED}' --yes"],
+            [
+                f"redrive dlq redrive --group {group} --include-quarantined --why '{FIXED}' --yes"
+            ],
         ),
     ]
 
@@ -303,7 +320,9 @@ def play(stage: Stage) -> None:
         _play(stage, chapter)
     _check(shop.status(stage.conn))
     if watch := stage.monitoring:
-        stage.wait("the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS)
+        stage.wait(
+            "the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS
+        )
         _show_pages(stage)
     click.secho(f"\n{ALL_IS_WELL}", fg="green")
 
@@ -322,16 +341,25 @@ def _play(stage: Stage, chapter: Chapter) -> None:
         click.secho(f"$ {command}", fg="cyan")
         _type(stage, command, chapter.code(command))
     if chapter.drains:
-        stage.wait("the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS)
+        stage.wait(
+            "the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
+        )
     _show_pages(stage)
 
 
 def _type(stage: Stage, command: str, code: int) -> None:
     """Run a command like a shell, and tend the stage meanwhile, as it may be needed."""
     sys.stdout.flush()
-    environment = {"COLUMNS": WIDTH} | stage.environment() | {"REDRIVE_DEMO_HOME": str(stage.home)}
+    environment = (
+        {"COLUMNS": WIDTH}
+        | stage.environment()
+        | {"REDRIVE_DEMO_HOME": str(stage.home)}
+    )
     process = subprocess.Popen(
-        shlex.split(command), stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+        shlex.split(command),
+        stdin=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
     )
     try:
         while process.poll() is None:
@@ -351,7 +379,9 @@ def _show_pages(stage: Stage) -> None:
     """Print the PagerDuty events since the last call."""
     for event in stage.monitoring.pager.news() if stage.monitoring else ():
         rings = event["event_action"] == "trigger"
-        title, colour = ("PagerDuty rings", "red") if rings else ("PagerDuty: resolved", "green")
+        title, colour = (
+            ("PagerDuty rings", "red") if rings else ("PagerDuty: resolved", "green")
+        )
         click.secho(f"\n{title}", fg=colour, bold=True)
         for name, text in as_shown(event):
             click.echo(f"  {click.style(f'{name:9}', dim=True)}  {text}")
@@ -362,7 +392,9 @@ def _clock() -> Say:
     began = time.monotonic()
 
     def say(text: str) -> None:
-        click.echo(click.style(f"{time.monotonic() - began:5.1f} s", dim=True) + f"  {text}")
+        click.echo(
+            click.style(f"{time.monotonic() - began:5.1f} s", dim=True) + f"  {text}"
+        )
 
     return say
 

@@ -44,5 +44,9 @@ def within(around: Around, handlers: Handlers) -> Handlers:
     found.breakers, found.schedules = handlers.breakers, handlers.schedules
     for handler in handlers:
         functions = ("function", "on_expired", "on_cancelled")
-        found.add(replace(handler, **{name: wrapped(getattr(handler, name)) for name in functions}))
+        found.add(
+            replace(
+                handler, **{name: wrapped(getattr(handler, name)) for name in functions}
+            )
+        )
     return found

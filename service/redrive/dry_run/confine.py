@@ -18,7 +18,10 @@ import struct
 import sys
 from pathlib import Path
 
-ARCHITECTURES = {"x86_64": (0xC000003E, 317, 41, 53), "aarch64": (0xC00000B7, 277, 198, 199)}
+ARCHITECTURES = {
+    "x86_64": (0xC000003E, 317, 41, 53),
+    "aarch64": (0xC00000B7, 277, 198, 199),
+}
 """The kernel's number of each architecture, and its numbers of seccomp, socket,
 socketpair."""
 IO_URING_SETUP = 425
@@ -64,7 +67,9 @@ def _refuse_calls(libc: ctypes.CDLL) -> int:
     """Refuse new sockets from now on, and return the listener."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
-        sys.exit(f"no filter is known for {machine}, only for {', '.join(ARCHITECTURES)}")
+        sys.exit(
+            f"no filter is known for {machine}, only for {', '.join(ARCHITECTURES)}"
+        )
     architecture, seccomp, *numbers = ARCHITECTURES[machine]
     code = ctypes.create_string_buffer(_program(architecture, *numbers))
     program = struct.pack("HxxxxxxP", (len(code) - 1) // 8, ctypes.addressof(code))
@@ -101,7 +106,9 @@ def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
         return False
     rights = CHANGES | (TRUNCATE if version >= HAS_TRUNCATE else 0)
     attributes = struct.pack("Q", rights)
-    rules = libc.syscall(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    rules = libc.syscall(
+        CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0
+    )
     for path in filter(os.path.exists, writable):
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         allowed = rights if Path(path).is_dir() else rights & OF_A_FILE

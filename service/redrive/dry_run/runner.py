@@ -79,7 +79,9 @@ class ConfinedRunner:
 
     def _spawn(self, handlers: str, stack: contextlib.ExitStack) -> socket.socket:
         """Start the process and return our end of the channel."""
-        home = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        home = stack.enter_context(
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        )
         shared = stack.enter_context(contextlib.closing(SharedState(1)))
         ours, theirs = socket.socketpair()
         self._channel = stack.enter_context(contextlib.closing(Channel(ours)))
@@ -144,7 +146,9 @@ class ConfinedRunner:
         with contextlib.suppress(OSError):  # it is gone, and the loop will notice
             self._channel.send(message)
 
-    def _hear(self, seconds: float, after_call: float = AFTER_CALL_SECONDS) -> Iterator[Up]:
+    def _hear(
+        self, seconds: float, after_call: float = AFTER_CALL_SECONDS
+    ) -> Iterator[Up]:
         """Yield the runner's messages until a time limit, and refuse all its calls.
 
         After a refused call the limit is AFTER_CALL_SECONDS.
@@ -201,11 +205,15 @@ class ConfinedRunner:
         self._process.wait()
 
 
-def _started(fd: int, shared_fd: int, home: str, handlers: str) -> subprocess.Popen[bytes]:
+def _started(
+    fd: int, shared_fd: int, home: str, handlers: str
+) -> subprocess.Popen[bytes]:
     """Start the process with the arguments of `confine.main` and of the runner."""
     runner = (str(fd), str(shared_fd), "1", str(os.getpid()), handlers, "", "{}", "")
     # Exports of spans would only be refused.
-    inherited = {name: v for name, v in os.environ.items() if not name.startswith("OTEL_")}
+    inherited = {
+        name: v for name, v in os.environ.items() if not name.startswith("OTEL_")
+    }
     return subprocess.Popen(
         [
             *(sys.executable, "-I", "-S", confine.__file__, str(fd), home),

@@ -123,7 +123,9 @@ class _Trial:
         elif failure["error_class"] == LATE:
             tried.timed_out += 1
         else:
-            cause = ": ".join(filter(None, (failure["error_class"], failure["message"])))
+            cause = ": ".join(
+                filter(None, (failure["error_class"], failure["message"]))
+            )
             cause = cause[:MAX_CAUSE]
             tried.failed[cause] = tried.failed.get(cause, 0) + 1
             tried.again += failure["fingerprint"] == row["fingerprint"]
@@ -132,7 +134,9 @@ class _Trial:
         """Return the failure of the attempt; None if its handler returned."""
         limit = seconds(self._handlers.known(row["kind"]).policy.timeout)
         try:
-            report = runner.run(_work(row), row["queue"], min(limit, MAX_SECONDS) + SLACK_SECONDS)
+            report = runner.run(
+                _work(row), row["queue"], min(limit, MAX_SECONDS) + SLACK_SECONDS
+            )
         except TookTooLong:
             self.close()
             return made_up(LATE, "", Category.LOST, row["kind"]).record()
@@ -170,4 +174,6 @@ def _work(row: Row) -> Work:
     }
     text = encode_json(extras).decode()
     deliveries = row["deliveries"] + 1
-    return Work(row["id"], deliveries, 1, row["kind"], row["payload"], text, 1, row["created"])
+    return Work(
+        row["id"], deliveries, 1, row["kind"], row["payload"], text, 1, row["created"]
+    )

@@ -17,7 +17,9 @@ Value = TypeVar("Value")
 def _are_names(value: Any) -> bool:
     """Return True for a collection of texts; False for a single text."""
     is_one = isinstance(value, (str, bytes)) or not isinstance(value, Collection)
-    return not is_one and all(isinstance(name, str) for name in cast("Collection[object]", value))
+    return not is_one and all(
+        isinstance(name, str) for name in cast("Collection[object]", value)
+    )
 
 
 def _are_schedules(value: Any) -> bool:
@@ -35,7 +37,10 @@ _TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "depends_on": (_are_names, "a list of names"),
     "secret": (_are_names, "a list of names"),
     "version": (is_whole, "a whole number"),
-    "upgrade": (lambda value: value is None or isinstance(value, Mapping), "functions by version"),
+    "upgrade": (
+        lambda value: value is None or isinstance(value, Mapping),
+        "functions by version",
+    ),
     "on_expired": (_is_callable, "a function"),
     "on_cancelled": (_is_callable, "a function"),
     "schedule": (_are_schedules, "a Schedule, or a list of them"),
@@ -72,14 +77,18 @@ def check_declared(said: Mapping[str, Any]) -> None:
     elif approval not in {None, "two"}:
         fault = f'{kind}: approval must be "two" or absent, not {approval!r}'
     elif approval and heal:
-        fault = f'{kind}: heal puts back by itself what approval="two" leaves to two people'
+        fault = (
+            f'{kind}: heal puts back by itself what approval="two" leaves to two people'
+        )
     elif inspect.iscoroutinefunction(said["validate"]):
         fault = f"{kind}: validate must be a plain function, not async"
     if fault is not None:
         raise ValueError(fault)
 
 
-def every_upgrade(kind: str, version: int, upgrade: Mapping[int, Upgrade]) -> Mapping[int, Upgrade]:
+def every_upgrade(
+    kind: str, version: int, upgrade: Mapping[int, Upgrade]
+) -> Mapping[int, Upgrade]:
     """Return the upgrades; raise ValueError unless each older version has one."""
     if version < 1 or set(upgrade) != set(range(1, version)):
         msg = (

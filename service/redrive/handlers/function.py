@@ -52,7 +52,9 @@ def secret_fields(payload_type: type | None) -> frozenset[str]:
         return frozenset()
     schema = cast("Any", payload_type).model_json_schema()
     return frozenset(
-        name for name, rule in _properties(schema) if b'"writeOnly":true' in encode_json(rule)
+        name
+        for name, rule in _properties(schema)
+        if b'"writeOnly":true' in encode_json(rule)
     )
 
 
@@ -98,7 +100,9 @@ def faults_of(error: ValueError) -> str:
     if errors is None:
         return type(error).__name__
     faults = errors(include_input=False, include_url=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['type']}" for f in faults)
+    return "; ".join(
+        f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['type']}" for f in faults
+    )
 
 
 def place_of(function: Callable[..., Any]) -> str:

@@ -25,7 +25,9 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
         raise _refused(name, target, "it must be module:attribute, e.g. app.jobs:jobs")
     if module_name.endswith(".py"):
         meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        raise _refused(name, target, f"it must name a module, not a file: {meant}:{attribute}")
+        raise _refused(
+            name, target, f"it must name a module, not a file: {meant}:{attribute}"
+        )
     search_working_directory()
     try:
         module = importlib.import_module(module_name)
@@ -37,8 +39,12 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
     if not isinstance(found, Handlers):
         is_what = f"that is a {type(found).__name__}, not a Handlers registry"
         what = f"{module_name} has no {attribute}" if found is None else is_what
-        there = sorted(held for held, one in vars(module).items() if isinstance(one, Handlers))
-        raise _refused(name, target, what + (f"; it has {', '.join(there)}" if there else ""))
+        there = sorted(
+            held for held, one in vars(module).items() if isinstance(one, Handlers)
+        )
+        raise _refused(
+            name, target, what + (f"; it has {', '.join(there)}" if there else "")
+        )
     found.module = module_name
     return found
 
@@ -55,16 +61,25 @@ def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport
     from redrive.rules.attempts.failure import describe  # noqa: PLC0415 # as above
     from redrive.rules.payloads.redact import secrets_of_environment  # noqa: PLC0415 # as above
 
-    failure = describe(error, target, secrets=secrets_of_environment(os.environ)).record()
+    failure = describe(
+        error, target, secrets=secrets_of_environment(os.environ)
+    ).record()
     stack = failure["detail"].get("stack", ())
     frames = [frame for frame in stack if not _leads_there(frame)]
     if isinstance(error, SyntaxError) and error.filename is not None:
-        at = {"file": error.filename, "line": error.lineno, "function": "<module>", "own": True}
+        at = {
+            "file": error.filename,
+            "line": error.lineno,
+            "function": "<module>",
+            "own": True,
+        }
         frames.append(at)
     failure["detail"] = {"stack": frames}
     *lines, raised = traceback_lines(failure)
     module, _, _ = target.partition(":")
-    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(
+        f"{error.name}."
+    ):
         raised += "; go to where it is, or set PYTHONPATH"
     refused = _refused(name, target, f"it cannot be imported: {raised}")
     return CannotImport("\n".join((str(refused), *lines)))
@@ -72,7 +87,9 @@ def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport
 
 def _leads_there(frame: Mapping[str, Any]) -> bool:
     """Return True if a frame belongs to the import itself."""
-    return frame["module"].startswith(("redrive.", "importlib")) or frame["file"].startswith("<")
+    return frame["module"].startswith(("redrive.", "importlib")) or frame[
+        "file"
+    ].startswith("<")
 
 
 def _refused(name: str, target: str, why: str) -> SettingsError:

@@ -72,7 +72,12 @@ class Handlers:
         self.schedules: dict[str, Declaration] = {}
 
     def breaker(
-        self, name: str, *, threshold: int = 5, window: Seconds = 10, cooldown: Seconds = 5
+        self,
+        name: str,
+        *,
+        threshold: int = 5,
+        window: Seconds = 10,
+        cooldown: Seconds = 5,
     ) -> None:
         """Configure the breaker of a dependency if the defaults do not fit.
 
@@ -89,8 +94,15 @@ class Handlers:
             ValueError: threshold, window or cooldown is not a number above 0.
         """
         check_name("dependency", name)
-        are_numbers = is_whole(threshold) and is_duration(window) and is_duration(cooldown)
-        if not are_numbers or threshold < 1 or seconds(window) <= 0 or seconds(cooldown) <= 0:
+        are_numbers = (
+            is_whole(threshold) and is_duration(window) and is_duration(cooldown)
+        )
+        if (
+            not are_numbers
+            or threshold < 1
+            or seconds(window) <= 0
+            or seconds(cooldown) <= 0
+        ):
             msg = f"breaker({name!r}): threshold, window and cooldown must be numbers above 0"
             raise ValueError(msg)
         self.breakers[name] = Breaker(threshold, seconds(window), seconds(cooldown))
@@ -231,7 +243,11 @@ class Handlers:
         **options: Unpack[JobOptions],
     ) -> Awaitable[int]: ...
     def enqueue(
-        self, conn: Any, kind: str, payload: Payload = None, **options: Unpack[JobOptions]
+        self,
+        conn: Any,
+        kind: str,
+        payload: Payload = None,
+        **options: Unpack[JobOptions],
     ) -> int | Awaitable[int]:
         """Add one job with the options of its handler; see `JobFunction.enqueue`.
 
@@ -243,8 +259,12 @@ class Handlers:
     @overload
     def enqueue_many(self, conn: SyncConnection, jobs: Iterable[JobFields]) -> int: ...
     @overload
-    def enqueue_many(self, conn: AsyncConnection, jobs: Iterable[JobFields]) -> Awaitable[int]: ...
-    def enqueue_many(self, conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
+    def enqueue_many(
+        self, conn: AsyncConnection, jobs: Iterable[JobFields]
+    ) -> Awaitable[int]: ...
+    def enqueue_many(
+        self, conn: Any, jobs: Iterable[JobFields]
+    ) -> int | Awaitable[int]:
         """Add many jobs with the options of their handlers; see `redrive.enqueue_many`.
 
         Raises:
@@ -288,7 +308,9 @@ class Handlers:
 
         return register
 
-    def schedule(self, kind: str, schedule: Schedule, *, queue: str | None = None) -> None:
+    def schedule(
+        self, kind: str, schedule: Schedule, *, queue: str | None = None
+    ) -> None:
         """Enqueue jobs of a kind by a schedule; register the handler first.
 
         Args:

@@ -87,7 +87,10 @@ class Surroundings:
         self._progress = {row["id"]: _progress(row) for row in workers}
         self.around = Around(
             now.astimezone(UTC),
-            {r["queue"]: Pause(r["paused_by"], r["paused_why"], r["paused_at"]) for r in pauses},
+            {
+                r["queue"]: Pause(r["paused_by"], r["paused_why"], r["paused_at"])
+                for r in pauses
+            },
             {row["name"]: Breaker(**row) for row in breakers},
             [_worker(row) for row in workers if row["is_alive"]],
             [_worker(row) for row in workers if not row["is_alive"]],
@@ -170,7 +173,9 @@ class Surroundings:
         return found and Line(*found)
 
     def _ahead(self, row: Row) -> int:
-        (ahead,) = self._conn.execute(_AHEAD, {**row, "most": MOST_AHEAD}).fetchone() or (0,)
+        (ahead,) = self._conn.execute(
+            _AHEAD, {**row, "most": MOST_AHEAD}
+        ).fetchone() or (0,)
         return ahead
 
 

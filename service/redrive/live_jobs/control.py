@@ -51,7 +51,8 @@ def cancel(
     for chunk in _chunks(ids, progress):
         with conn.cursor(row_factory=scalar_row) as cursor:
             outcomes += cursor.execute(
-                "select outcome from redrive.cancel_v1(%s::bigint[], %s, %s)", (chunk, actor, why)
+                "select outcome from redrive.cancel_v1(%s::bigint[], %s, %s)",
+                (chunk, actor, why),
             )
     return Cancelled(outcomes.count("cancelled"), outcomes.count("asked"))
 

@@ -12,7 +12,15 @@ LIVE = frozenset({"ready", "scheduled", "retrying", "running", "blocked"})
 ENDED = frozenset({"completed", "cancelled"})
 """States that only queues with a history keep."""
 
-STATES = ("ready", "scheduled", "retrying", "running", "blocked", "completed", "cancelled")
+STATES = (
+    "ready",
+    "scheduled",
+    "retrying",
+    "running",
+    "blocked",
+    "completed",
+    "cancelled",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +32,12 @@ class JobFilter(Criteria):
     """
 
     ids: Annotated[Sequence[int], Criterion(None, "Job id.")] = ()
-    kind: Annotated[Sequence[str], Criterion("j.kind = any (%s::text[])", "Kind of job.")] = ()
-    queue: Annotated[Sequence[str], Criterion("j.queue = any (%s::text[])", "Queue.")] = ()
+    kind: Annotated[
+        Sequence[str], Criterion("j.kind = any (%s::text[])", "Kind of job.")
+    ] = ()
+    queue: Annotated[
+        Sequence[str], Criterion("j.queue = any (%s::text[])", "Queue.")
+    ] = ()
     state: Annotated[
         Sequence[str], Criterion("w.state = any (%s::text[])", "Its state.", STATES)
     ] = ()
@@ -40,22 +52,32 @@ class JobFilter(Criteria):
     ] = ()
     category: Annotated[
         Sequence[str],
-        Criterion("f.category = any (%s::text[])", "Category of its last failure.", CATEGORIES),
+        Criterion(
+            "f.category = any (%s::text[])", "Category of its last failure.", CATEGORIES
+        ),
     ] = ()
     error_class: Annotated[
         Sequence[str],
-        Criterion("f.error_class = any (%s::text[])", "Exception class of its last failure."),
+        Criterion(
+            "f.error_class = any (%s::text[])", "Exception class of its last failure."
+        ),
     ] = ()
     group: Annotated[
         str | None,
-        Criterion("starts_with(j.fingerprint, %s)", "Group: the beginning of its name is enough."),
+        Criterion(
+            "starts_with(j.fingerprint, %s)",
+            "Group: the beginning of its name is enough.",
+        ),
     ] = None
-    tenant: Annotated[Sequence[str], Criterion("j.tenant = any (%s::text[])", "Tenant.")] = ()
+    tenant: Annotated[
+        Sequence[str], Criterion("j.tenant = any (%s::text[])", "Tenant.")
+    ] = ()
     ordering_key: Annotated[
         Sequence[str], Criterion("j.ordering_key = any (%s::text[])", "Ordering key.")
     ] = ()
     key: Annotated[
-        Sequence[str], Criterion("j.idempotency_key = any (%s::text[])", "Idempotency key.")
+        Sequence[str],
+        Criterion("j.idempotency_key = any (%s::text[])", "Idempotency key."),
     ] = ()
     since: Annotated[
         datetime | None,

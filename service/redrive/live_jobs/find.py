@@ -40,7 +40,9 @@ _FOUND: LiteralString = """
         where j.id = w.id and """
 _PROGRESS: LiteralString = """
     select job, share, at, deliveries, detail from redrive.progress where job = any (%s)"""
-_SELECTED: LiteralString = "select w.place, w.id, w.state, w.worker as held_by, j.* from "
+_SELECTED: LiteralString = (
+    "select w.place, w.id, w.state, w.worker as held_by, j.* from "
+)
 _KEPT: LiteralString = ") j on true where j.kind is not null or w.id is null"
 
 LISTED = (
@@ -66,7 +68,9 @@ LISTED = (
 FAILURE = ("error_class", "message", "category", "at")
 
 
-def find(conn: Connection, chosen: JobFilter, after: str | None = None) -> Iterator[dict[str, Any]]:
+def find(
+    conn: Connection, chosen: JobFilter, after: str | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the live jobs of a filter, with the fields of `job ls --json` and more.
 
     The order is queue, priority and lane, and within a lane the order of execution.
@@ -130,13 +134,19 @@ def walk(
     where, parameters = chosen.where()
     source: LiteralString = "redrive.walk_jobs_v1(%s::text[], %s::text[], %s, %s) w"
     asked = (list(chosen.queue) or None, list(chosen.state) or None, after, looks)
-    return _rows(conn, _SELECTED + source + _FOUND + where + _KEPT, (*asked, *parameters))
+    return _rows(
+        conn, _SELECTED + source + _FOUND + where + _KEPT, (*asked, *parameters)
+    )
 
 
-def _named(conn: Connection, chosen: JobFilter, named: Sequence[int]) -> list[dict[str, Any]]:
+def _named(
+    conn: Connection, chosen: JobFilter, named: Sequence[int]
+) -> list[dict[str, Any]]:
     where, parameters = chosen.where()
     source: LiteralString = "redrive.live_jobs_v1(%s::bigint[]) w"
-    return _rows(conn, _SELECTED + source + _FOUND + where + _KEPT, (list(named), *parameters))
+    return _rows(
+        conn, _SELECTED + source + _FOUND + where + _KEPT, (list(named), *parameters)
+    )
 
 
 def _rows(
@@ -159,7 +169,9 @@ def described(
     row["worker"] = around.name(row["held_by"])
     answer = why(around.waiting(row, is_one_of_many=is_one_of_many), around.around)
     row["why"] = answer
-    row["waiting_for"] = None if answer.code in {Code.RUNNING, Code.DUE} else str(answer.code)
+    row["waiting_for"] = (
+        None if answer.code in {Code.RUNNING, Code.DUE} else str(answer.code)
+    )
     return row
 
 

@@ -30,7 +30,9 @@ _COLUMNS: LiteralString = """
     id, kind, queue, state, attempt, deliveries, redrives, priority, run_at, created_at, ended_at,
     worker, idempotency_key, ordering_key, tenant"""
 _NEWEST: LiteralString = " and h.id < %s order by h.id desc limit %s) h"
-_SHOWN: LiteralString = " from redrive.history h where h.id = %s order by h.ended_at desc limit 1"
+_SHOWN: LiteralString = (
+    " from redrive.history h where h.id = %s order by h.ended_at desc limit 1"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,12 @@ class _Named(Criteria):
 
     ids: Annotated[Sequence[int], Criterion("h.id = any (%s::bigint[])", "")] = ()
     tenant: Annotated[Sequence[str], Criterion("h.tenant = any (%s::text[])", "")] = ()
-    ordering_key: Annotated[Sequence[str], Criterion("h.ordering_key = any (%s::text[])", "")] = ()
-    key: Annotated[Sequence[str], Criterion("h.idempotency_key = any (%s::text[])", "")] = ()
+    ordering_key: Annotated[
+        Sequence[str], Criterion("h.ordering_key = any (%s::text[])", "")
+    ] = ()
+    key: Annotated[
+        Sequence[str], Criterion("h.idempotency_key = any (%s::text[])", "")
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,9 @@ def find_ended(
 
 def _page(conn: Connection, chosen: JobFilter, last: int) -> list[dict[str, Any]]:
     """Return the next jobs that an index finds, and whether each matches."""
-    named, parameters = _Named(chosen.ids, chosen.tenant, chosen.ordering_key, chosen.key).where()
+    named, parameters = _Named(
+        chosen.ids, chosen.tenant, chosen.ordering_key, chosen.key
+    ).where()
     kept, others = _Kept(
         chosen.kind, chosen.queue, chosen.state, chosen.since, chosen.until
     ).where()

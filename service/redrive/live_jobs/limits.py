@@ -55,5 +55,7 @@ def put(  # noqa: PLR0913 # a limit, and who sets it
     with conn.cursor(row_factory=scalar_row) as cursor:
         asked = (name, concurrency, rate, actor, why)
         return bool(
-            cursor.execute("select redrive.set_limit_v1(%s, %s, %s, %s, %s)", asked).fetchone()
+            cursor.execute(
+                "select redrive.set_limit_v1(%s, %s, %s, %s, %s)", asked
+            ).fetchone()
         )

@@ -44,7 +44,9 @@ def page(
     conn: Connection, chosen: JobFilter, after: str | None, *, most: int, seconds: float
 ) -> Page:
     """Return at most `most` matching jobs, found in about `seconds` seconds."""
-    live = replace(chosen, state=tuple(state for state in chosen.state if state in LIVE))
+    live = replace(
+        chosen, state=tuple(state for state in chosen.state if state in LIVE)
+    )
     is_past_live = after is not None and after.startswith(PLACE)
     if is_past_live or (chosen.state and not live.state):
         return _ended(conn, chosen, after, most)
@@ -95,5 +97,7 @@ def _live(
 
 
 def _ended(conn: Connection, chosen: JobFilter, after: str | None, most: int) -> Page:
-    rows = list(islice(find_ended(conn, replace(chosen, limit=most + 1), after), most + 1))
+    rows = list(
+        islice(find_ended(conn, replace(chosen, limit=most + 1), after), most + 1)
+    )
     return Page(rows[:most], rows[most - 1]["place"] if len(rows) > most else None)

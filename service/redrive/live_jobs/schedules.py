@@ -21,12 +21,16 @@ def find(conn: Connection) -> list[dict[str, Any]]:
 
 def pause(conn: Connection, name: str, *, actor: str, why: str) -> bool:
     """Pause a schedule. Returns False if it was paused already."""
-    return bool(_called(conn, "select redrive.pause_schedule_v1(%s, %s, %s)", name, actor, why))
+    return bool(
+        _called(conn, "select redrive.pause_schedule_v1(%s, %s, %s)", name, actor, why)
+    )
 
 
 def resume(conn: Connection, name: str, *, actor: str, why: str) -> bool:
     """Resume a schedule from its next slot on. Returns False if it was not paused."""
-    return bool(_called(conn, "select redrive.resume_schedule_v1(%s, %s, %s)", name, actor, why))
+    return bool(
+        _called(conn, "select redrive.resume_schedule_v1(%s, %s, %s)", name, actor, why)
+    )
 
 
 def run_now(conn: Connection, name: str, *, actor: str, why: str) -> int | None:

@@ -85,7 +85,9 @@ def _checkpoint(job: int, row: Row, failures: list[dict[str, Any]]) -> dict[str,
     """Return the checkpoint that the next attempt starts from, without secrets."""
     when = {"at": row["at"], "delivery": row["deliveries"]}
     said = shown_noted(row["data"], "checkpoint", job, row["deliveries"])
-    return {"data": redact(said.get("data", said), dead_letters.declared_secret(failures))} | when
+    return {
+        "data": redact(said.get("data", said), dead_letters.declared_secret(failures))
+    } | when
 
 
 def _live(
@@ -137,7 +139,10 @@ def _ended(letter: Row, death: Row) -> dict[str, Any]:
     else:
         text = f"it has ended: {state}"
     return dict.fromkeys(LISTED) | {
-        **{name: letter[name] for name in ("id", "kind", "queue", "deliveries", "created_at")},
+        **{
+            name: letter[name]
+            for name in ("id", "kind", "queue", "deliveries", "created_at")
+        },
         "state": state,
         "attempt": letter["attempts"],
         "key": letter["idempotency_key"],
@@ -187,9 +192,14 @@ def _story(
         # later.
         last = (f["at"] for f in failures if f["deliveries"] == death["deliveries"])
         yield _step(max((death["died_at"], *last)), f"died: {death['reason']}")
-        if death["state"] in {"redriven", "resolved"} and death["settled_at"] is not None:
+        if (
+            death["state"] in {"redriven", "resolved"}
+            and death["settled_at"] is not None
+        ):
             campaign = f" by campaign {death['campaign']}" if death["campaign"] else ""
-            yield _step(death["settled_at"], f"redriven{campaign}", death["actor"], death["why"])
+            yield _step(
+                death["settled_at"], f"redriven{campaign}", death["actor"], death["why"]
+            )
     for line in lines:
         if line["action"] != _BY_CAMPAIGN:
             yield _step(line["at"], _act(line), line["actor"], line["why"])
@@ -225,7 +235,9 @@ def _end(job: Row) -> Iterator[dict[str, Any]]:
         yield _step(job["ended_at"], job["state"], job["worker"])
 
 
-def _step(at: datetime, what: str, by: str | None = None, why: str | None = None) -> dict[str, Any]:
+def _step(
+    at: datetime, what: str, by: str | None = None, why: str | None = None
+) -> dict[str, Any]:
     return {"at": at, "what": what, "by": by, "why": why}
 
 

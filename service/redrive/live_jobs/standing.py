@@ -48,7 +48,9 @@ _UNSERVED: LiteralString = """
     order by d.queue"""
 _ALIVE: LiteralString = """
     select count(*) from redrive.workers w where redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)"""
-_OPEN_FOR: LiteralString = "extract(epoch from clock_timestamp() - a.xact_start)::float8"
+_OPEN_FOR: LiteralString = (
+    "extract(epoch from clock_timestamp() - a.xact_start)::float8"
+)
 _LOCKED_TABLES: LiteralString = f"""
     select a.pid, a.application_name as application, {_OPEN_FOR} as seconds,
            min(c.relname) as table

@@ -1,6 +1,7 @@
 """The HTTP side of a process: /metrics, /livez, /readyz and nothing else.
 
-One request a connection, and an end to both whatever the other side does: probes are answered while
+One request a connection, and an end to both whatever the other side does: probes are
+    answered while
 others hold connections open, and the process keeps its descriptors for its work.
 """
 
@@ -23,10 +24,14 @@ MAX_CONNECTIONS = 100
 MAX_HEADER_BYTES = 16_384
 MAX_SCRAPES = 4
 CONNECTION_SECONDS = 30.0
-"""From its first byte to its last: a scrape's queries have a statement timeout well below."""
+"""From its first byte to its last: a scrape's queries have a statement timeout well
+below.
+"""
 
 ACCEPTED_AT_ONCE = 64
-"""Descriptors that a flood can take before the first of its connections is looked at."""
+"""Descriptors that a flood can take before the first of its connections is looked
+at.
+"""
 
 PLAIN = (("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store"))
 
@@ -42,7 +47,9 @@ class _Connection(H11Protocol):
     """A connection that ends in time, and gives way when there are too many."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Begin; past the limit the oldest goes that has not asked yet, or else the oldest."""
+        """Begin; past the limit the oldest goes that has not asked yet, or else the
+        oldest.
+        """
         super().connection_made(transport)
         self.since = self.loop.time()
         self._deadline = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
@@ -67,11 +74,15 @@ class _Server(uvicorn.Server):
     """A server that sleeps while nobody asks: it ends with the process."""
 
     async def main_loop(self) -> None:
-        """Wait for ever, where the library looks ten times a second whether it is to stop."""
+        """Wait for ever, where the library looks ten times a second whether it is to
+        stop.
+        """
         await asyncio.get_running_loop().create_future()
 
 
-def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks) -> int:
+def serve(
+    port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
+) -> int:
     """Serve on `port` of all addresses, in a thread of its own. Returns the port.
 
     Raises:
@@ -107,7 +118,9 @@ def serve(port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
 class _Application:
     """Handler of requests: probes are answered at once, scrapes in a few threads."""
 
-    def __init__(self, registry: CollectorRegistry, probes: Mapping[str, Checks]) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, probes: Mapping[str, Checks]
+    ) -> None:
         self._metrics = cast("Any", make_wsgi_app(registry))
         self._probes = probes
         self._scrapes = 0
@@ -120,7 +133,11 @@ class _Application:
         except Exception:
             logger.exception("a request failed", extra={"path": scope["path"]})
             status, headers, body = 500, PLAIN, b"it failed; the log says why\n"
-        headers = (*headers, ("content-length", str(len(body))), ("connection", "close"))
+        headers = (
+            *headers,
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        )
         sent = [(name.encode(), value.encode()) for name, value in headers]
         await send({"type": "http.response.start", "status": status, "headers": sent})
         await send({"type": "http.response.body", "body": body})
@@ -135,7 +152,9 @@ class _Application:
         return _probed(self._probes[scope["path"]])
 
     async def _scraped(self, scope: Scope) -> Answer:
-        """The figures, by a thread: they ask the database, and probes must not wait for it."""
+        """The figures, by a thread: they ask the database, and probes must not wait for
+        it.
+        """
         if self._scrapes >= MAX_SCRAPES:
             return 503, PLAIN, b"too many scrapes at once\n"
         self._scrapes += 1
@@ -163,8 +182,13 @@ async def _in_thread(work: Callable[[], Answer]) -> Answer:
 
 
 def _exposed(metrics: Any, scope: Scope) -> Answer:
-    """The library's own answer to a scrape: form and compression as they were asked for."""
-    asked = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    """The library's own answer to a scrape: form and compression as they were asked
+    for.
+    """
+    asked = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in scope["headers"]
+    }
     environ = {
         "REQUEST_METHOD": "GET",
         "PATH_INFO": "/metrics",

@@ -1,8 +1,10 @@
-"""The log: JSON lines for machines, short lines for people; no payloads, and no secrets.
+"""The log: JSON lines for machines, short lines for people; no payloads, and no
+secrets.
 
-Whatever text an error brings is the one of a failure's record: without values of rows and fields,
-scrubbed, bounded. Tracebacks are for people; in JSON a failure has its class, message and
-fingerprint, by which `redrive dlq show` and `redrive job show` find the rest.
+Whatever text an error brings is the one of a failure's record: without values of rows
+and fields, scrubbed, bounded. Tracebacks are for people; in JSON a failure has its
+class, message and fingerprint, by which `redrive dlq show` and `redrive job show` find
+the rest.
 """
 
 import logging
@@ -20,12 +22,18 @@ from redrive.rules.payloads.escape import escaped
 from redrive.rules.payloads.redact import secrets_of_environment
 
 FAILURE = "failure"
-"""The extra of a line that has a failure's record: in JSON some of it, for people its traceback."""
+"""The extra of a line that has a failure's record: in JSON some of it, for people its
+traceback.
+"""
 
 MAX_MESSAGE = 500
 """Characters of a failure's message in a JSON line; the record has more of it."""
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+}
 _COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m"}
 
 
@@ -47,7 +55,9 @@ def _summary(failure: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Formatter(logging.Formatter):
-    """`secrets`: values that no line may have. `colours`: whether the terminal has them."""
+    """`secrets`: values that no line may have. `colours`: whether the terminal has
+    them.
+    """
 
     def __init__(self, secrets: Collection[str] = (), *, colours: bool = False) -> None:
         super().__init__()
@@ -70,7 +80,9 @@ class JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(
+                timespec="milliseconds"
+            ),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
@@ -84,7 +96,9 @@ class JsonFormatter(_Formatter):
 
 
 class ConsoleFormatter(_Formatter):
-    """Time, level, event, fields; then the traceback of a failure or of an exception."""
+    """Time, level, event, fields; then the traceback of a failure or of an
+    exception.
+    """
 
     default_time_format = "%H:%M:%S"
     default_msec_format = "%s.%03d"
@@ -92,7 +106,9 @@ class ConsoleFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; those of its traceback follow it."""
         fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
-        event = escaped(f"{record.levelname.lower():7} {record.getMessage()} {fields}".rstrip())
+        event = escaped(
+            f"{record.levelname.lower():7} {record.getMessage()} {fields}".rstrip()
+        )
         at = self.formatTime(record)  # by the reader's own clock
         if self._colours:
             at = f"{DIM}{at}{RESET}"

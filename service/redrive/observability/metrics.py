@@ -1,8 +1,9 @@
-"""Every metric a worker exports: numbers are counted as they come, families made when scraped.
+"""Every metric a worker exports: numbers are counted as they come, families made when
+scraped.
 
-Jobs end by the thousand a second, so they are counted a batch at a time into dictionaries; only a
-scrape builds the library's objects. One process exports, so there is no multiprocess mode and
-nothing to merge.
+Jobs end by the thousand a second, so they are counted a batch at a time into
+dictionaries; only a scrape builds the library's objects. One process exports, so there
+is no multiprocess mode and nothing to merge.
 """
 
 import threading
@@ -14,7 +15,11 @@ from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar
 
@@ -22,9 +27,41 @@ from redrive.observability import process
 
 Labels = tuple[str, ...]
 
-DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800)
+DURATION_BUCKETS = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    180,
+    600,
+    1800,
+)
 WAIT_BUCKETS = (*DURATION_BUCKETS, 3600)
-CALL_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+CALL_BUCKETS = (
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+)
 MAX_LABEL_SETS = 5_000
 MAX_HISTOGRAMS = 500
 """Each has a series for every bucket."""
@@ -32,17 +69,25 @@ MAX_HISTOGRAMS = 500
 OTHER = "other"
 
 
-def _bounded(labels: Labels, names: Labels, known: Collection[Labels], limit: int) -> Labels:
+def _bounded(
+    labels: Labels, names: Labels, known: Collection[Labels], limit: int
+) -> Labels:
     """The label set to count under: a new one past the limit is folded into `other`.
 
-    At first only its kind is, so that queue and outcome stay known; further on all of its labels.
+    At first only its kind is, so that queue and outcome stay known; further on all of
+    its labels.
     """
     if labels in known or len(known) < limit:
         return labels
     folded = tuple(
-        OTHER if name == "kind" else value for name, value in zip(names, labels, strict=True)
+        OTHER if name == "kind" else value
+        for name, value in zip(names, labels, strict=True)
     )
-    return folded if folded in known or len(known) < limit * 1.1 else (OTHER,) * len(labels)
+    return (
+        folded
+        if folded in known or len(known) < limit * 1.1
+        else (OTHER,) * len(labels)
+    )
 
 
 class Counter:
@@ -53,12 +98,16 @@ class Counter:
         self._values: dict[Labels, float] = {}
 
     def add(self, labels: Labels, amount: float = 1) -> None:
-        """Count. A label set never seen before is folded into `other` once there are too many."""
+        """Count. A label set never seen before is folded into `other` once there are
+        too many.
+        """
         labels = _bounded(labels, self.labels, self._values, MAX_LABEL_SETS)
         self._values[labels] = self._values.get(labels, 0) + amount
 
     def create(self, labels: Labels) -> None:
-        """Show a label set at 0 from the start: increase() does not see a step from nothing."""
+        """Show a label set at 0 from the start: increase() does not see a step from
+        nothing.
+        """
         # label sets that may never count leave room for those that do
         if len(self._values) < MAX_LABEL_SETS / 2:
             self.add(labels, 0)
@@ -83,7 +132,9 @@ class Gauge:
         self._values[labels] = value
 
     def replace(self, values: dict[Labels, float]) -> None:
-        """Set all values. A label set that is missing goes to 0; past a limit its series ends."""
+        """Set all values. A label set that is missing goes to 0; past a limit its
+        series ends.
+        """
         gone = self._values if len(self._values) < MAX_LABEL_SETS else {}
         self._values = dict.fromkeys(gone, 0.0) | values
 
@@ -109,10 +160,14 @@ class Histogram:
         self._exemplars: dict[tuple[Labels, int], Exemplar] = {}
 
     def exemplify(self, labels: Labels, value: float, trace_id: str) -> None:
-        """Point to an observation's trace, one per bucket; only OpenMetrics shows it."""
+        """Point to an observation's trace, one per bucket; only OpenMetrics shows
+        it.
+        """
         if labels in self._counts:
             place = bisect_left(self.buckets, value)
-            self._exemplars[labels, place] = Exemplar({"trace_id": trace_id}, value, time.time())
+            self._exemplars[labels, place] = Exemplar(
+                {"trace_id": trace_id}, value, time.time()
+            )
 
     def observe(self, labels: Labels, values: Iterable[float]) -> None:
         """Add observations."""
@@ -140,15 +195,21 @@ class Histogram:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the family as it is now."""
-        family = HistogramMetricFamily(self.name, self.documentation, labels=self.labels)
+        family = HistogramMetricFamily(
+            self.name, self.documentation, labels=self.labels
+        )
         for labels, counts in list(self._counts.items()):
             buckets = list(self._buckets(labels, list(counts)))
             family.add_metric(labels, buckets, self._sums[labels])
         yield family
 
     def _buckets(self, labels: Labels, counts: list[int]) -> Iterator[Any]:
-        """Bound, observations up to it and exemplar, if there is one, of each bucket."""
-        for place, (bound, count) in enumerate(zip(self._bounds, accumulate(counts), strict=True)):
+        """Bound, observations up to it and exemplar, if there is one, of each
+        bucket.
+        """
+        for place, (bound, count) in enumerate(
+            zip(self._bounds, accumulate(counts), strict=True)
+        ):
             exemplar = self._exemplars.get((labels, place))
             yield (bound, count) if exemplar is None else (bound, count, exemplar)
 
@@ -157,7 +218,9 @@ class Metrics:
     """The families of one worker process."""
 
     def __init__(self) -> None:
-        self.inflight = Gauge("redrive_jobs_inflight", "Jobs this worker holds.", ("queue", "kind"))
+        self.inflight = Gauge(
+            "redrive_jobs_inflight", "Jobs this worker holds.", ("queue", "kind")
+        )
         self.retries = Counter(
             "redrive_job_retries_total",
             "Failed attempts that will be retried, by category of failure.",
@@ -175,7 +238,10 @@ class Metrics:
             DURATION_BUCKETS,
         )
         self.wait = Histogram(
-            "redrive_job_wait_seconds", "Time from due to claimed.", ("queue",), WAIT_BUCKETS
+            "redrive_job_wait_seconds",
+            "Time from due to claimed.",
+            ("queue",),
+            WAIT_BUCKETS,
         )
         self.claims = Counter("redrive_claims_total", "Claims, by result.", ("result",))
         self.exchange = Histogram(
@@ -195,13 +261,19 @@ class Metrics:
             ("queue", "reason"),
         )
         self.lost = Counter(
-            "redrive_jobs_lost_total", "Jobs dropped because this worker was declared lost.", ()
+            "redrive_jobs_lost_total",
+            "Jobs dropped because this worker was declared lost.",
+            (),
         )
         self.rescued = Counter(
-            "redrive_jobs_rescued_total", "Jobs this worker took back from lost workers.", ()
+            "redrive_jobs_rescued_total",
+            "Jobs this worker took back from lost workers.",
+            (),
         )
         self.runner_deaths = Counter(
-            "redrive_runner_deaths_total", "Runner processes that died, by cause.", ("cause",)
+            "redrive_runner_deaths_total",
+            "Runner processes that died, by cause.",
+            ("cause",),
         )
         self.database_errors = Counter(
             "redrive_db_errors_total",
@@ -219,7 +291,9 @@ class Metrics:
             "Slots in use: jobs this worker holds, capped at its slots.",
         )
         self.up = Gauge(
-            "redrive_worker_up", "1 for each queue this worker serves ('*' means all).", ("queue",)
+            "redrive_worker_up",
+            "1 for each queue this worker serves ('*' means all).",
+            ("queue",),
         )
         self.timeout = Gauge(
             "redrive_queue_timeout_seconds",
@@ -252,7 +326,9 @@ def exchange_age(read: Callable[[], float]) -> Callable[[], Iterable[Metric]]:
 class Exposition:
     """Contents of /metrics: the process, its work, and other sources."""
 
-    def __init__(self, metrics: Metrics | None, *sources: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(
+        self, metrics: Metrics | None, *sources: Callable[[], Iterable[Metric]]
+    ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self._metrics = metrics
         self._sources = sources

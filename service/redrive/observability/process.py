@@ -11,7 +11,9 @@ from prometheus_client.metrics_core import Metric
 
 CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
-"""Where a container finds the limit of its memory, with version 2 of cgroups and with version 1."""
+"""Where a container finds the limit of its memory, with version 2 of cgroups and with
+version 1.
+"""
 
 NO_LIMIT = 1 << 60
 """From here on version 1 means that there is none."""
@@ -30,7 +32,8 @@ def collect() -> Iterator[Metric]:
     yield build
     yield from _itself.collect()
     limit = GaugeMetricFamily(
-        "redrive_memory_limit_bytes", "Memory that the container may use; nothing without a limit."
+        "redrive_memory_limit_bytes",
+        "Memory that the container may use; nothing without a limit.",
     )
     found = memory_limit(CGROUPS)
     if found is not None:

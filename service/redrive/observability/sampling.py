@@ -1,6 +1,8 @@
-"""Log lines that are like one another: the first few of a minute in full, the rest as a number.
+"""Log lines that are like one another: the first few of a minute in full, the rest as a
+number.
 
-Ten thousand failures a second would cost more to write down than to settle, and nobody reads them.
+Ten thousand failures a second would cost more to write down than to settle, and nobody
+reads them.
 """
 
 from collections import Counter
@@ -36,11 +38,15 @@ class Sampler(Generic[Sort]):
         return self._seen[sort] <= IN_FULL
 
     def held_back(self, now: float) -> list[tuple[Sort | None, int]]:
-        """Once a window is over: how many more there were of each sort; None: of later ones."""
+        """Once a window is over: how many more there were of each sort; None: of later
+        ones.
+        """
         if now < self._over_at:
             return []
         found: list[tuple[Sort | None, int]] = [
-            (sort, seen - IN_FULL) for sort, seen in self._seen.most_common() if seen > IN_FULL
+            (sort, seen - IN_FULL)
+            for sort, seen in self._seen.most_common()
+            if seen > IN_FULL
         ]
         if self._others:
             found.append((None, self._others))

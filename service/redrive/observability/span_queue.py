@@ -15,7 +15,9 @@ logger = logging.getLogger("redrive.tracing")
 QUEUED_SPANS = 2048
 BATCH_SPANS = 512
 PROBE_SPANS = 64
-"""Spans that are queued for a collector that has not taken any yet, or not the last ones."""
+"""Spans that are queued for a collector that has not taken any yet, or not the last
+ones.
+"""
 
 EXPORT_SECONDS = 1.0
 LAST_EXPORT_SECONDS = 1.0
@@ -27,9 +29,9 @@ REPORT_SECONDS = 60.0
 class SpanQueue(SpanProcessor):
     """A span processor that never blocks and never waits for long.
 
-    Spans that find it full are dropped and counted; so are those of an export that failed. Its
-    capacity is small until an export has succeeded, and again after one that failed: a collector
-    that is gone must not cost spans that go nowhere.
+    Spans that find it full are dropped and counted; so are those of an export that
+    failed. Its capacity is small until an export has succeeded, and again after one
+    that failed: a collector that is gone must not cost spans that go nowhere.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -41,7 +43,9 @@ class SpanQueue(SpanProcessor):
         self.dropped = 0
         self._reported, self._reported_at = 0, float("-inf")
         self.is_full = False
-        """Whether the collector is gone or too slow; asked before every job, so kept as a flag."""
+        """Whether the collector is gone or too slow; asked before every job, so kept as
+        a flag.
+        """
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
@@ -62,7 +66,9 @@ class SpanQueue(SpanProcessor):
             self._wake.set()
 
     def shutdown(self) -> None:
-        """Export what is queued, for at most LAST_EXPORT_SECONDS; then leave the thread behind."""
+        """Export what is queued, for at most LAST_EXPORT_SECONDS; then leave the thread
+        behind.
+        """
         self._ending = True
         self._wake.set()
         self._thread.join(LAST_EXPORT_SECONDS)
@@ -83,15 +89,22 @@ class SpanQueue(SpanProcessor):
                 self._report_dropped()
 
     def _report_dropped(self) -> None:
-        """Log how many spans were dropped since the last time, at most once a minute."""
+        """Log how many spans were dropped since the last time, at most once a
+        minute.
+        """
         now = time.monotonic()
         if self.dropped > self._reported and now > self._reported_at + REPORT_SECONDS:
-            logger.warning("spans dropped", extra={"spans": self.dropped - self._reported})
+            logger.warning(
+                "spans dropped", extra={"spans": self.dropped - self._reported}
+            )
             self._reported, self._reported_at = self.dropped, now
 
     def _take(self) -> list[Any]:
-        batch = [self._spans.popleft() for _ in range(min(BATCH_SPANS, len(self._spans)))]
-        # even when there was none: a span that ended during the last batch may have set it
+        batch = [
+            self._spans.popleft() for _ in range(min(BATCH_SPANS, len(self._spans)))
+        ]
+        # even when there was none: a span that ended during the last batch may have set
+        # it
         self.is_full = False
         return batch
 

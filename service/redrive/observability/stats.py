@@ -1,9 +1,11 @@
-"""The database's figures about all queues, as metric families: the same from every process.
+"""The database's figures about all queues, as metric families: the same from every
+process.
 
-The figures come as one object from `redrive.stats_v1`: a snapshot that whoever asks first renews,
-at most every few seconds. The exporter reads ahead of its scrapes, as long as there are any, so
-that a scrape only shows what is there. When the database does not answer, or its answer is old, the
-figures are left out and `redrive_stats_up` is 0: an old figure would look like a calm one.
+The figures come as one object from `redrive.stats_v1`: a snapshot that whoever asks
+first renews, at most every few seconds. The exporter reads ahead of its scrapes, as
+long as there are any, so that a scrape only shows what is there. When the database does
+not answer, or its answer is old, the figures are left out and `redrive_stats_up` is 0:
+    an old figure would look like a calm one.
 """
 
 import threading
@@ -29,7 +31,9 @@ AHEAD_SECONDS = 6.0
 """How long figures that were read ahead are shown; reading again comes long before."""
 
 WANTED_SECONDS = 70.0
-"""How long after a scrape figures are read ahead: by default Prometheus comes once a minute."""
+"""How long after a scrape figures are read ahead: by default Prometheus comes once a
+minute.
+"""
 
 STALE_SECONDS = 30.0
 STATES = ("ready", "scheduled", "retrying", "running")
@@ -41,10 +45,14 @@ BREAKER_STATES = ("closed", "open", "half_open")
 OUTCOMES = ("succeeded", "dead_again", "cancelled", "blocked")
 REASONS = tuple(reason.value for reason in Reason)
 OTHER = "other"
-"""The queues, and the kinds, that are too many to be told apart; `redrive.shown_v1` chooses."""
+"""The queues, and the kinds, that are too many to be told apart; `redrive.shown_v1`
+chooses.
+"""
 
 FEW = 500
-"""Up to so many kinds of queues, what has not happened to them yet is shown, too, as 0."""
+"""Up to so many kinds of queues, what has not happened to them yet is shown, too, as
+0.
+"""
 
 Labels = tuple[str, ...]
 Values = Mapping[Labels, float]
@@ -68,7 +76,9 @@ class Tally(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Depth(msgspec.Struct, frozen=True, gc=False):
-    """The jobs of a queue by state, and for how many seconds the oldest ready one has been due."""
+    """The jobs of a queue by state, and for how many seconds the oldest ready one has
+    been due.
+    """
 
     queue: str
     ready: int
@@ -80,7 +90,9 @@ class Depth(msgspec.Struct, frozen=True, gc=False):
 
 
 class Objective(NamedTuple):
-    """A threshold of the alerts; the queue `*` stands for all that have none of their own."""
+    """A threshold of the alerts; the queue `*` stands for all that have none of their
+    own.
+    """
 
     queue: str
     name: str
@@ -113,7 +125,9 @@ class Table(NamedTuple):
 
 
 class Campaign(NamedTuple):
-    """One that is not over: those whose turn has not come; of what ended how many died again."""
+    """One that is not over: those whose turn has not come; of what ended how many died
+    again.
+    """
 
     state: str
     waiting: int
@@ -132,7 +146,8 @@ class Unhandled(NamedTuple):
 class Snapshot(msgspec.Struct, frozen=True):
     """Result of `redrive.stats_v1`. Instants are Unix time, ages seconds.
 
-    `bases`: what queues had counted while they were among `other`. `totals` count it there still.
+    `bases`: what queues had counted while they were among `other`. `totals` count it
+        there still.
     """
 
     taken_at: float
@@ -156,7 +171,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     limits: list[Limit] = []
 
 
-# ---------------------------------------------------------------------- from snapshot to families
+# ---------------------------------------------------------------------- from snapshot
+# to families
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +192,8 @@ class Total:
     Args:
         labels: label -> the field of a tally that it shows.
         events: the events that count -> what each counts for, 1 or -1.
-        known: values of the last label that are shown at 0 before they happen, unless too many.
+        known: values of the last label that are shown at 0 before they happen, unless
+            too many.
     """
 
     name: str
@@ -185,8 +202,12 @@ class Total:
     events: Mapping[str, int]
     known: tuple[str, ...] = ()
 
-    def add_up(self, tallies: Mapping[str, Sequence[Tally]], kinds: Collection[Labels]) -> Values:
-        """The values, from tallies by their event; at least 0 for each (queue, kind)."""
+    def add_up(
+        self, tallies: Mapping[str, Sequence[Tally]], kinds: Collection[Labels]
+    ) -> Values:
+        """The values, from tallies by their event; at least 0 for each (queue,
+        kind).
+        """
         values = defaultdict(float, self._zeros(kinds))
         labels_of: Callable[[Tally], Labels] = attrgetter(*self.labels.values())
         for event, sign in self.events.items():
@@ -283,8 +304,12 @@ def _dead_again(snapshot: Snapshot) -> Values:
 def _objectives(snapshot: Snapshot) -> Values:
     """The thresholds of each queue: its own, else those for all others."""
     defaults = [o for o in snapshot.objectives if o.queue == "*"]
-    values = {(depth.queue, o.name): o.value for depth in snapshot.depths for o in defaults}
-    return values | {(o.queue, o.name): o.value for o in snapshot.objectives if o.queue != "*"}
+    values = {
+        (depth.queue, o.name): o.value for depth in snapshot.depths for o in defaults
+    }
+    return values | {
+        (o.queue, o.name): o.value for o in snapshot.objectives if o.queue != "*"
+    }
 
 
 FIGURES = (
@@ -298,7 +323,9 @@ FIGURES = (
         "redrive_queue_depth",
         "Jobs in the queue, by state.",
         ("queue", "state"),
-        lambda s: {(d.queue, state): getattr(d, state) for d in s.depths for state in STATES},
+        lambda s: {
+            (d.queue, state): getattr(d, state) for d in s.depths for state in STATES
+        },
     ),
     Figure(
         "redrive_queue_oldest_ready_age_seconds",
@@ -444,11 +471,15 @@ FIGURES = (
 
 
 class DatabaseStats:
-    """Reads the figures for one process; scrapes within two seconds share one reading."""
+    """Reads the figures for one process; scrapes within two seconds share one
+    reading.
+    """
 
     def __init__(self, where: Address | str) -> None:
         self.link = Link(where, "redrive stats", statement_timeout="5s")
-        Watchdog(self.link).start()  # a server that is frozen ends no statement by itself
+        Watchdog(
+            self.link
+        ).start()  # a server that is frozen ends no statement by itself
         self._lock = threading.Lock()
         self._decode = msgspec.json.Decoder(Snapshot).decode
         self._families: list[Metric] = []
@@ -459,12 +490,16 @@ class DatabaseStats:
         self._wanted_until = time.monotonic() + WANTED_SECONDS
         if time.monotonic() > self._fresh_until:
             with self._lock:
-                if time.monotonic() > self._fresh_until:  # whoever had the lock may have read them
+                if (
+                    time.monotonic() > self._fresh_until
+                ):  # whoever had the lock may have read them
                     self._renew(MAX_AGE_SECONDS)
         yield from self._families
 
     def read_ahead(self) -> None:
-        """Read for the next scrape, if there was one lately; to be called every two seconds."""
+        """Read for the next scrape, if there was one lately; to be called every two
+        seconds.
+        """
         if time.monotonic() < self._wanted_until:
             with self._lock:
                 self._renew(AHEAD_SECONDS)
@@ -487,11 +522,15 @@ class DatabaseStats:
             snapshot = self._decode(body)
             about_duration = "How long reading the database's figures took."
             duration = time.monotonic() - began
-            yield _gauge("redrive_stats_duration_seconds", about_duration, (), {(): duration})
+            yield _gauge(
+                "redrive_stats_duration_seconds", about_duration, (), {(): duration}
+            )
             yield from self._translate(snapshot)
 
     def _fetch(self) -> str | None:
-        """The snapshot as JSON; None when it cannot be read or is too old to be shown."""
+        """The snapshot as JSON; None when it cannot be read or is too old to be
+        shown.
+        """
         try:
             with (
                 self.link.use(bound=6.0) as conn,
@@ -511,7 +550,9 @@ class DatabaseStats:
     def _translate(self, snapshot: Snapshot) -> Iterator[Metric]:
         """The families of a snapshot."""
         for figure in FIGURES:
-            yield _gauge(figure.name, figure.help, figure.labels, figure.values(snapshot))
+            yield _gauge(
+                figure.name, figure.help, figure.labels, figure.values(snapshot)
+            )
         yield from self._totals(snapshot)
 
     def _totals(self, snapshot: Snapshot) -> Iterator[Metric]:
@@ -551,10 +592,11 @@ def _born(tallies: Mapping[str, Sequence[Tally]]) -> set[Labels]:
 
 
 def _counter(total: Total, values: Values) -> Metric:
-    """A counter as the database has it now, even if it was restored and has forgotten some.
+    """A counter as the database has it now, even if it was restored and has forgotten
+    some.
 
-    Every process shows the same that way. The alerts bear a step down; held up, the figure would
-    hide what dies until it is passed again.
+    Every process shows the same that way. The alerts bear a step down; held up, the
+    figure would hide what dies until it is passed again.
     """
     family = CounterMetricFamily(total.name, total.help, labels=tuple(total.labels))
     for labels, value in values.items():

@@ -1,4 +1,5 @@
-"""A failure as a developer reads it: its traceback, from the record, which has no locals.
+"""A failure as a developer reads it: its traceback, from the record, which has no
+locals.
 
 What is shown of the source is scrubbed, as the record's texts are already.
 """
@@ -18,7 +19,8 @@ MAX_SOURCE = 200
 def traceback_lines(
     failure: Mapping[str, Any], secrets: Collection[str] = (), *, colours: bool = False
 ) -> Iterator[str]:
-    """The lines of a failure's record: frames, outermost first, then what was raised, and why.
+    """The lines of a failure's record: frames, outermost first, then what was raised,
+    and why.
 
     Frames that are not the application's own are dimmed where there are colours.
     """
@@ -33,7 +35,9 @@ def traceback_lines(
 
 
 def _frame(frame: Mapping[str, Any], secrets: Collection[str]) -> Iterator[str]:
-    yield escaped(f'  File "{frame["file"]}", line {frame["line"]}, in {frame["function"]}')
+    yield escaped(
+        f'  File "{frame["file"]}", line {frame["line"]}, in {frame["function"]}'
+    )
     linecache.checkcache(frame["file"])  # it may have been edited since
     source = linecache.getline(frame["file"], frame["line"] or 0).strip()
     if source:
@@ -41,6 +45,8 @@ def _frame(frame: Mapping[str, Any], secrets: Collection[str]) -> Iterator[str]:
 
 
 def _said(error: Mapping[str, Any]) -> str:
-    """Class and message; later lines of a message are indented: none passes for one of the log."""
+    """Class and message; later lines of a message are indented: none passes for one of
+    the log.
+    """
     text = f"{error['error_class']}: {error['message']}"
     return escaped_lines(text.replace("\n", "\n    "))

@@ -1,12 +1,15 @@
-"""Spans, by OpenTelemetry's messaging conventions (1.44): send, receive, process, settle.
+"""Spans, by OpenTelemetry's messaging conventions (1.44): send, receive, process,
+settle.
 
-An attempt's span is linked to the one that enqueued the job and, after a redrive, to the attempt
-that died: links and not parents, for hours may lie between them. Telemetry can never hold a job up:
-spans are exported by a thread of their own from a bounded queue, and dropped when it is full.
+An attempt's span is linked to the one that enqueued the job and, after a redrive, to
+the attempt that died: links and not parents, for hours may lie between them. Telemetry
+    can never hold a job up:
+spans are exported by a thread of their own from a bounded queue, and dropped when it is
+full.
 
-Settings are OpenTelemetry's own: OTEL_EXPORTER_OTLP_ENDPOINT turns it on (with the otlp extra),
-OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and so on. Attributes hold ids and kinds, never payloads or
-messages of failures.
+Settings are OpenTelemetry's own: OTEL_EXPORTER_OTLP_ENDPOINT turns it on (with the otlp
+extra), OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and so on. Attributes hold ids and kinds,
+never payloads or messages of failures.
 """
 
 import logging
@@ -42,7 +45,8 @@ def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def set_up() -> "Tracing":
-    """Export this process's spans from now on, those of handlers and of what they call too.
+    """Export this process's spans from now on, those of handlers and of what they call
+    too.
 
     Raises:
         SettingsError: the otlp extra is not installed.
@@ -67,13 +71,16 @@ def set_up() -> "Tracing":
 
 def _exporting_queue() -> "SpanQueue":
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+            OTLPSpanExporter,
+        )
 
         from redrive.observability.span_queue import SpanQueue
     except ImportError as error:
         msg = f"{ENDPOINTS[0]} is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
         raise SettingsError(msg) from error
-    # It logs each failed export in a format of its own; the span queue logs them once a minute.
+    # It logs each failed export in a format of its own; the span queue logs them once a
+    # minute.
     exporter_log = logging.getLogger("opentelemetry.exporter")
     exporter_log.addHandler(logging.NullHandler())
     exporter_log.propagate = False
@@ -104,7 +111,11 @@ class Tracing:
             "redrive.kind": kind,
             "redrive.attempt": attempt,
         }
-        links = [link for name, role in ROLES.items() if (link := _link(headers.get(name), role))]
+        links = [
+            link
+            for name, role in ROLES.items()
+            if (link := _link(headers.get(name), role))
+        ]
         with self._tracer.start_as_current_span(
             f"process {queue}",
             kind=SpanKind.CONSUMER,
@@ -116,19 +127,27 @@ class Tracing:
             yield span
 
     def call(
-        self, operation: str, queue: str, seconds: float, count: int, created: Iterable[object] = ()
+        self,
+        operation: str,
+        queue: str,
+        seconds: float,
+        count: int,
+        created: Iterable[object] = (),
     ) -> None:
         """Record a round trip (receive or settle) that just ended, of `count` jobs.
 
         Args:
-            created: traceparent headers of what created some of the jobs; the span links to them.
+            created: traceparent headers of what created some of the jobs; the span
+                links to them.
         """
         from opentelemetry.trace import SpanKind
 
         if self.is_overrun:
             return
         ended = time.time_ns()
-        attributes = _attributes(operation, queue) | {"messaging.batch.message_count": count}
+        attributes = _attributes(operation, queue) | {
+            "messaging.batch.message_count": count
+        }
         span = self._tracer.start_span(
             f"{operation} {queue}",
             kind=SpanKind.CLIENT,
@@ -176,7 +195,9 @@ def fail(span: "Span", error_class: str) -> None:
 def traceparent(span: "Span") -> str:
     """A span's context as the W3C header."""
     context = span.get_span_context()
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    return (
+        f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    )
 
 
 def is_sampled(span: "Span") -> bool:
@@ -195,8 +216,11 @@ def current_traceparent() -> str | None:
 
 
 @contextmanager
-def sending(queue: str, kind: str, headers: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The headers of a job to be enqueued; with the context of a send span in a traced producer.
+def sending(
+    queue: str, kind: str, headers: Mapping[str, Any]
+) -> Iterator[Mapping[str, Any]]:
+    """The headers of a job to be enqueued; with the context of a send span in a traced
+    producer.
 
     Costs nothing in a process that has not loaded OpenTelemetry.
     """

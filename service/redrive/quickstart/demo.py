@@ -1,4 +1,4 @@
-"""Orders die, are understood and come back, on a Postgres that is thrown away: make demo."""
+"""Orders die, are understood and come back, on a throw-away Postgres: make demo."""
 
 import os
 import shlex
@@ -15,7 +15,9 @@ from handlers import Order, book
 HANDLERS = Path(__file__).with_name("handlers.py").read_text()
 BUG = "    return 100 * int(parts[0]) + int(parts[1])\n"
 FIX = '    return 100 * int(parts[0]) + int("".join(parts[1:]) or 0)\n'
-ENVIRONMENT = {name: value for name, value in os.environ.items() if "REDRIVE" not in name} | {
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if "REDRIVE" not in name
+} | {
     "REDRIVE_HANDLERS": "handlers:jobs",
     "REDRIVE_HTTP_PORT": "0",
     "REDRIVE_LOG_LEVEL": "error",
@@ -51,7 +53,8 @@ def main() -> None:
 
         print(f"\nThe fix, in a copy of handlers.py:\n-{BUG}+{FIX}", end="")
         Path(release, "handlers.py").write_text(HANDLERS.replace(BUG, FIX))
-        redrive("dlq", "redrive", "--category", "bug", "--why", "yen have no decimals", "--yes")
+        fixed = ("--category", "bug", "--why", "yen have no decimals", "--yes")
+        redrive("dlq", "redrive", *fixed)
         redrive("worker", "--until-empty", where=release)
         redrive("dlq", "groups")
 

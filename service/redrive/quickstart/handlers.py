@@ -1,4 +1,4 @@
-"""Handlers of this project's jobs. A worker runs them: redrive worker --handlers handlers:jobs."""
+"""Handlers of this project's jobs. Run: redrive worker --handlers handlers:jobs."""
 
 from pydantic import BaseModel
 
@@ -23,5 +23,6 @@ def cents(amount: str) -> int:
 
 @jobs.handle("order.book", policy=Policy(max_attempts=5, timeout=30))
 async def book(order: Order, job: Job) -> None:
-    """Book an order. Another attempt has the same key, for whoever recognises a repeated call."""
-    print(f"order {order.number}: {cents(order.amount)} cents, {order.currency}, key {job.key}")
+    """Book an order. Another attempt has the same key, so a service can recognise it."""
+    amount = cents(order.amount)
+    print(f"order {order.number}: {amount} cents, {order.currency}, key {job.key}")

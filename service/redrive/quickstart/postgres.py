@@ -1,4 +1,6 @@
-"""A Postgres to try things on, until Ctrl-C; what is in it goes with it: make postgres."""
+"""A Postgres to try things on, until Ctrl-C; what is in it goes with it: make
+postgres.
+"""
 
 import contextlib
 import time

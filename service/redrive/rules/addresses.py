@@ -30,7 +30,9 @@ def is_allowed(text: str, named: Iterable[Network]) -> bool:
     if any(address in network for network in named):
         return True
     reached = _reached(address)
-    is_inward = not reached.is_global or any(reached in network for network in INWARD_ALL_THE_SAME)
+    is_inward = not reached.is_global or any(
+        reached in network for network in INWARD_ALL_THE_SAME
+    )
     return not is_inward and not reached.is_multicast
 
 

@@ -57,7 +57,9 @@ class TargetError(Exception):
     """An endpoint answered with a failure; `response` has its status and headers."""
 
     def __init__(self, host: str, response: Answer, body: str) -> None:
-        super().__init__(f"{host} answered {response.status_code}" + (f": {body}" if body else ""))
+        super().__init__(
+            f"{host} answered {response.status_code}" + (f": {body}" if body else "")
+        )
         self.response = response
 
 
@@ -151,7 +153,9 @@ class _Network(httpcore.AsyncNetworkBackend):
                 return await self._backend.connect_tcp(
                     address, port, share, local_address, socket_options
                 )
-        return await self._backend.connect_tcp(last, port, share, local_address, socket_options)
+        return await self._backend.connect_tcp(
+            last, port, share, local_address, socket_options
+        )
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """Return the allowed addresses of a host, or raise AddressRefused."""
@@ -227,11 +231,16 @@ class _Caller:
         if job.scheduled_for is not None:
             sent["redrive-scheduled-for"] = job.scheduled_for.isoformat()
         trace = current_traceparent() or job.headers.get("traceparent")
-        if isinstance(trace, str) and trace.isascii() and trace.isprintable():  # set by a producer
+        if (
+            isinstance(trace, str) and trace.isascii() and trace.isprintable()
+        ):  # set by a producer
             sent["traceparent"] = trace
         if self._keys:
             sent |= signed(self._keys, key.replace(".", "%2E"), int(time.time()), body)
-        return [(name.encode(), value.encode()) for name, value in (sent | self._own).items()]
+        return [
+            (name.encode(), value.encode())
+            for name, value in (sent | self._own).items()
+        ]
 
 
 def _literal(host: str) -> Sequence[Network]:
@@ -277,7 +286,9 @@ def _redacted(text: str, known: Collection[str]) -> str:
 
 def _tls(target: Target) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=str(target.ca_file) if target.ca_file else None)
+        context = ssl.create_default_context(
+            cafile=str(target.ca_file) if target.ca_file else None
+        )
         if target.client_cert_file is not None:
             context.load_cert_chain(target.client_cert_file, target.client_key_file)
     except (OSError, ssl.SSLError) as error:

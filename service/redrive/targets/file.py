@@ -90,7 +90,9 @@ def load(path: Path) -> Targets:
         if fault := _fault_of_url(target.url, read.allowed_hosts):
             raise _refused(path, f"targets.{kind}.url {fault}")
         if target.heal and kind.endswith("*"):
-            raise _refused(path, f"targets.{kind}.heal: give each kind that heals its own target")
+            raise _refused(
+                path, f"targets.{kind}.heal: give each kind that heals its own target"
+            )
     return read
 
 

@@ -72,7 +72,8 @@ def signed(keys: Sequence[bytes], message: str, at: int, body: bytes) -> dict[st
     """
     content = f"{message}.{at}.".encode() + body
     signatures = [
-        "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in keys
+        "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
+        for key in keys
     ]
     return {
         "webhook-id": message,

@@ -15,7 +15,13 @@ from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.enqueue import enqueue
 from redrive.handlers import Handlers, decode_object
 from redrive.job_function import options_for
-from redrive.rules.attempts.settlement import Complete, DeadLetter, NotComplete, Retry, Settlement
+from redrive.rules.attempts.settlement import (
+    Complete,
+    DeadLetter,
+    NotComplete,
+    Retry,
+    Settlement,
+)
 from redrive.rules.payloads.job_fields import (
     CheckedJob,
     JobOptions,
@@ -108,7 +114,8 @@ def run(
     """
     check_options("run", options)
     return in_new_loop(
-        run_async(handlers, kind, payload, attempt=attempt, conn=conn, **options), "run_async"
+        run_async(handlers, kind, payload, attempt=attempt, conn=conn, **options),
+        "run_async",
     )
 
 
@@ -192,7 +199,9 @@ async def attempt_of(handlers: Handlers, batch: Jobs, conn: Any = None) -> Outco
     def send(message: SideEffect | Observed | Checkpoint | Progress) -> None:
         sent.append(message)
         if isinstance(message, Checkpoint):
-            kept = CheckpointKept(message.id, message.deliveries, message.n, is_kept=True)
+            kept = CheckpointKept(
+                message.id, message.deliveries, message.n, is_kept=True
+            )
             loop.call_soon_threadsafe(services.notes.heed, kept)
 
     loop = asyncio.get_running_loop()
@@ -236,7 +245,9 @@ def _is_not_committed(settlement: NotComplete | None) -> bool:
     )
 
 
-def _outcome(settlement: Settlement, side_effects: list[tuple[str, dict[str, Any]]]) -> Outcome:
+def _outcome(
+    settlement: Settlement, side_effects: list[tuple[str, dict[str, Any]]]
+) -> Outcome:
     if isinstance(settlement, Complete):
         return Outcome(settlement.outcome.event, side_effects=side_effects)
     report = report_of(0, 0, settlement)

@@ -10,7 +10,14 @@ from redrive.encryption import shown_payload
 from redrive.handlers import Handlers
 from redrive.job import COMPLETE
 from redrive.signals import Seconds, seconds
-from redrive.testing.attempt import IS_LEFT, Outcome, answer, attempt_of, hold, in_new_loop
+from redrive.testing.attempt import (
+    IS_LEFT,
+    Outcome,
+    answer,
+    attempt_of,
+    hold,
+    in_new_loop,
+)
 from redrive.worker.protocol import Jobs, Work
 
 NEXT = (
@@ -51,7 +58,9 @@ def run_enqueued(
         RuntimeError: an event loop is running, so await `run_enqueued_async`; or jobs
             enqueue other jobs endlessly.
     """
-    return in_new_loop(run_enqueued_async(handlers, conn, ahead=ahead), "run_enqueued_async")
+    return in_new_loop(
+        run_enqueued_async(handlers, conn, ahead=ahead), "run_enqueued_async"
+    )
 
 
 async def run_enqueued_async(
@@ -68,7 +77,9 @@ async def run_enqueued_async(
             return outcomes
         row: dict[str, Any] = msgspec.json.decode(text)
         worker = await hold(conn, row["id"])
-        outcome = await attempt_of(handlers, Jobs(worker, [row["queue"]], [_work(row)]), conn)
+        outcome = await attempt_of(
+            handlers, Jobs(worker, [row["queue"]], [_work(row)]), conn
+        )
         outcomes[row["id"]] = outcome
         if outcome.outcome == "completed":
             await _complete(conn, worker, row)
@@ -77,11 +88,24 @@ async def run_enqueued_async(
 
 
 def _work(row: dict[str, Any]) -> Work:
-    names = ("max_attempts", "idempotency_key", "ordering_key", "tenant", "headers", "expires_in")
+    names = (
+        "max_attempts",
+        "idempotency_key",
+        "ordering_key",
+        "tenant",
+        "headers",
+        "expires_in",
+    )
     extras = msgspec.json.encode({name: row[name] for name in names}).decode()
     payload = msgspec.json.encode(shown_payload(row)).decode()
     return Work(
-        row["id"], row["deliveries"] + 1, row["attempt"] + 1, row["kind"], payload, extras, 1
+        row["id"],
+        row["deliveries"] + 1,
+        row["attempt"] + 1,
+        row["kind"],
+        payload,
+        extras,
+        1,
     )
 
 

@@ -21,7 +21,9 @@ ENQUEUED = (
 @overload
 def enqueued(conn: SyncConnection, kind: str | None = None) -> list[dict[str, Any]]: ...
 @overload
-def enqueued(conn: AsyncConnection, kind: str | None = None) -> Awaitable[list[dict[str, Any]]]: ...
+def enqueued(
+    conn: AsyncConnection, kind: str | None = None
+) -> Awaitable[list[dict[str, Any]]]: ...
 def enqueued(conn: Any, kind: str | None = None) -> Any:
     """Return the waiting and running jobs, oldest first, of one kind or all.
 
@@ -33,11 +35,17 @@ def enqueued(conn: Any, kind: str | None = None) -> Any:
 
 @overload
 def assert_enqueued(
-    conn: SyncConnection, kind: str, payload: Mapping[str, Any] | None = None, **fields: Any
+    conn: SyncConnection,
+    kind: str,
+    payload: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> dict[str, Any]: ...
 @overload
 def assert_enqueued(
-    conn: AsyncConnection, kind: str, payload: Mapping[str, Any] | None = None, **fields: Any
+    conn: AsyncConnection,
+    kind: str,
+    payload: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> Awaitable[dict[str, Any]]: ...
 def assert_enqueued(
     conn: Any, kind: str, payload: Mapping[str, Any] | None = None, **fields: Any
@@ -50,7 +58,10 @@ def assert_enqueued(
     """
     wanted = dict(payload or {})
     return sql_drivers.scalar(
-        conn, ENQUEUED, (kind, kind), lambda text: _the_one(_read(text), kind, wanted, fields)
+        conn,
+        ENQUEUED,
+        (kind, kind),
+        lambda text: _the_one(_read(text), kind, wanted, fields),
     )
 
 
@@ -71,21 +82,33 @@ def _instant(text: str | None) -> datetime | None:
 
 
 def _the_one(
-    there: list[dict[str, Any]], kind: str, payload: Mapping[str, Any], fields: Mapping[str, Any]
+    there: list[dict[str, Any]],
+    kind: str,
+    payload: Mapping[str, Any],
+    fields: Mapping[str, Any],
 ) -> dict[str, Any]:
     fitting = [job for job in there if _fits(job, payload, fields)]
     if len(fitting) != 1:
-        sought = f"{len(fitting)} jobs of kind {kind!r} with {dict(payload) | dict(fields)}"
+        sought = (
+            f"{len(fitting)} jobs of kind {kind!r} with {dict(payload) | dict(fields)}"
+        )
         msg = f"{sought}; enqueued are:\n{_shown(there)}"
         raise AssertionError(msg)
     return fitting[0]
 
 
-def _fits(job: dict[str, Any], payload: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+def _fits(
+    job: dict[str, Any], payload: Mapping[str, Any], fields: Mapping[str, Any]
+) -> bool:
     """Return True if a job has at least this payload and these fields."""
-    has_payload = all(job["payload"].get(name) == value for name, value in payload.items())
+    has_payload = all(
+        job["payload"].get(name) == value for name, value in payload.items()
+    )
     return has_payload and all(job[name] == value for name, value in fields.items())
 
 
 def _shown(jobs: list[dict[str, Any]]) -> str:
-    return "\n".join(f"  {job['payload']} in queue {job['queue']}" for job in jobs) or "  none"
+    return (
+        "\n".join(f"  {job['payload']} in queue {job['queue']}" for job in jobs)
+        or "  none"
+    )

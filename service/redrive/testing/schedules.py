@@ -11,7 +11,9 @@ from redrive.rules.scheduling.slots import Declaration, slots_after
 from redrive.testing.attempt import Outcome, run
 
 
-def slots(handlers: Handlers, schedule: str, after: datetime, n: int = 10) -> list[datetime]:
+def slots(
+    handlers: Handlers, schedule: str, after: datetime, n: int = 10
+) -> list[datetime]:
     """Return the first `n` slots of a schedule after an instant, UTC.
 
     Args:
@@ -26,7 +28,11 @@ def slots(handlers: Handlers, schedule: str, after: datetime, n: int = 10) -> li
 
 
 def run_scheduled(
-    handlers: Handlers, schedule: str, slot: datetime, *, conn: SyncConnection | None = None
+    handlers: Handlers,
+    schedule: str,
+    slot: datetime,
+    *,
+    conn: SyncConnection | None = None,
 ) -> Outcome:
     """Run one attempt of the job that a schedule would enqueue for a slot, like `run`.
 
@@ -40,9 +46,19 @@ def run_scheduled(
         LookupError: there is no schedule of that name.
     """
     declared = _schedule(handlers, schedule)
-    headers = {"schedule": declared.name, "scheduled_for": slot.astimezone(UTC).isoformat()}
+    headers = {
+        "schedule": declared.name,
+        "scheduled_for": slot.astimezone(UTC).isoformat(),
+    }
     payload = msgspec.json.decode(declared.payload)
-    return run(handlers, declared.kind, payload, conn=conn, queue=declared.queue, headers=headers)
+    return run(
+        handlers,
+        declared.kind,
+        payload,
+        conn=conn,
+        queue=declared.queue,
+        headers=headers,
+    )
 
 
 def _schedule(handlers: Handlers, name: str) -> Declaration:

@@ -29,7 +29,9 @@ def postgres(version: int = NEWEST) -> Iterator[str]:
         SettingsError: the extra is not installed.
     """
     home = Path(tempfile.mkdtemp(prefix="redrive-testing-"))
-    server = EmbeddedPostgres(home, version, settings={**UNSAFE, "cluster_name": THROWAWAY})
+    server = EmbeddedPostgres(
+        home, version, settings={**UNSAFE, "cluster_name": THROWAWAY}
+    )
     with guarded(home, version):
         server.start()
         with psycopg.connect(server.url(), autocommit=True) as conn:

@@ -1,1 +1,3 @@
-"""The worker pod: a supervisor, which alone talks to Postgres, and runners, which run user code."""
+"""The worker pod: a supervisor, which alone talks to Postgres, and runners, which run
+user code.
+"""

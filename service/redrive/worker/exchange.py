@@ -1,4 +1,5 @@
-"""The statements of an exchange: what has ended is settled, then jobs are claimed and read.
+"""The statements of an exchange: what has ended is settled, then jobs are claimed and
+read.
 
 Every job passes through here twice; the other statements of a worker are in `store`.
 """
@@ -12,7 +13,15 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from redrive.database.arrays import Bigints, Booleans, Floats, Instants, Ints, Smallints, Texts
+from redrive.database.arrays import (
+    Bigints,
+    Booleans,
+    Floats,
+    Instants,
+    Ints,
+    Smallints,
+    Texts,
+)
 from redrive.database.connect import OwnConnection
 from redrive.worker.protocol import Report, Returned
 
@@ -31,9 +40,7 @@ _CLAIMED = (
     "select claim, id, deliveries, attempt, kind, payload::text, rest, run_at, created"
     " from redrive.claimed_v1(%s, %s)"
 )
-_COMPLETE = (
-    "select redrive.complete_v2(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
-)
+_COMPLETE = "select redrive.complete_v2(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
 _COMPLETE_WITH_RESULTS = (
     "select redrive.complete_with_results_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[],"
     " %s::bigint[], %s::bigint[], %s::jsonb[], %s::float8[])"
@@ -47,7 +54,8 @@ _SETTLE = (
 Row = tuple[int, int, int, int, str, str, str | None, datetime, float]
 """claim, id, deliveries, attempt, kind, payload, JSON of `Extras`, run_at, created.
 
-A plain tuple, because thousands come at once; supervisor/held.py gives the columns their names.
+A plain tuple, because thousands come at once; supervisor/held.py gives the columns
+their names.
 """
 
 Completion = tuple[int, int, int, int]
@@ -108,10 +116,12 @@ def lane_arrays(lanes: Sequence[Lane], places: Sequence[Place]) -> LaneArrays:
 class ClaimRequest:
     """Request of a claim: the lanes in order, and the place where each scan starts.
 
-    `from_start`: from the beginning instead, for what has become visible there. `after`: the last
-    claim that is known of this worker. `is_large`: likely to be, so that its jobs are read at once.
-    `patience`: milliseconds to wait for a lane, where others claim from all that hold something.
-    `arrays`: what is sent of lanes and places, where it was made before.
+    `from_start`: from the beginning instead, for what has become visible there.
+        `after`: the last
+    claim that is known of this worker. `is_large`: likely to be, so that its jobs are
+    read at once. `patience`: milliseconds to wait for a lane, where others claim from
+    all that hold something. `arrays`: what is sent of lanes and places, where it was
+    made before.
     """
 
     worker: int
@@ -137,7 +147,9 @@ class LaneClaim(NamedTuple):
 
 
 _OF_A_LANE = len(LaneClaim._fields)
-"""Columns of a claim's row that are of a lane; the last of them, and the rest, of a job."""
+"""Columns of a claim's row that are of a lane; the last of them, and the rest, of a
+job.
+"""
 
 
 class Settlements(NamedTuple):
@@ -155,8 +167,9 @@ class Settlements(NamedTuple):
 class Answer(NamedTuple):
     """Result of an exchange.
 
-    The ids that were completed (None: all of them), those settled by reports, the claims and what
-    makes the rows of their jobs, to be called once; or why nothing was claimed.
+    The ids that were completed (None: all of them), those settled by reports, the
+    claims and what makes the rows of their jobs, to be called once; or why nothing was
+    claimed.
     """
 
     completed: set[int] | None
@@ -166,17 +179,22 @@ class Answer(NamedTuple):
     claim_error: psycopg.Error | None = None
 
 
-def exchange(conn: OwnConnection, settlements: Settlements, claim: ClaimRequest | None) -> Answer:
-    """Settle, then claim, then read what was claimed: up to three transactions in one round trip.
+def exchange(
+    conn: OwnConnection, settlements: Settlements, claim: ClaimRequest | None
+) -> Answer:
+    """Settle, then claim, then read what was claimed: up to three transactions in one
+    round trip.
 
-    The claim holds a lane for as long as it lasts and waits for no disk; what was settled is
-    settled, whatever becomes of it, and nothing is claimed after settlements that failed. A few
-    small jobs come with their claim, and nothing is to be read. Raises psycopg.Error when nothing
-    is known to be settled.
+    The claim holds a lane for as long as it lasts and waits for no disk; what was
+    settled is settled, whatever becomes of it, and nothing is claimed after settlements
+    that failed. A few small jobs come with their claim, and nothing is to be read.
+    Raises psycopg.Error when nothing is known to be settled.
     """
     asked = bool(settlements.completions or settlements.reports)
     # in a caller's transaction all is one
-    commits = conn.info.transaction_status == TransactionStatus.IDLE and claim is not None
+    commits = (
+        conn.info.transaction_status == TransactionStatus.IDLE and claim is not None
+    )
     settled: Cursor | None = None
     reading: Cursor | None = None
     try:
@@ -208,9 +226,11 @@ def exchange(conn: OwnConnection, settlements: Settlements, claim: ClaimRequest 
 
 @contextlib.contextmanager
 def _transaction(conn: OwnConnection, commits: bool) -> Iterator[Cursor | None]:  # noqa: FBT001 # mine
-    """A transaction of its own in a pipeline that goes on after it; what says that it is committed.
+    """A transaction of its own in a pipeline that goes on after it; what says that it
+    is committed.
 
-    Not a `sync`, which would wait for the answers. Behind a failure the server skips the rest.
+    Not a `sync`, which would wait for the answers. Behind a failure the server skips
+    the rest.
     """
     if not commits:
         yield None
@@ -225,7 +245,9 @@ def _transaction(conn: OwnConnection, commits: bool) -> Iterator[Cursor | None]:
 def _send_settlements(conn: OwnConnection, settlements: Settlements) -> None:
     completions, reports, ended, results = settlements
     if completions:
-        _send_completions(_completing(conn), completions, () if reports else ended, results)
+        _send_completions(
+            _completing(conn), completions, () if reports else ended, results
+        )
     if reports:
         _send_reports(_settling(conn), reports, ended)
 
@@ -246,11 +268,15 @@ def _claimed(
     return lanes, (reading or _read(conn, claim)).fetchall
 
 
-def _settled(conn: OwnConnection, settlements: Settlements) -> tuple[set[int] | None, set[int]]:
+def _settled(
+    conn: OwnConnection, settlements: Settlements
+) -> tuple[set[int] | None, set[int]]:
     """The ids that were completed (None: all of them), and those settled by reports."""
     return (
         _completed(_completing(conn)) if settlements.completions else None,
-        {job for (job,) in _settling(conn).fetchall()} if settlements.reports else set(),
+        {job for (job,) in _settling(conn).fetchall()}
+        if settlements.reports
+        else set(),
     )
 
 
@@ -273,11 +299,20 @@ def _send_completions(
     results: Sequence[Returned],
 ) -> None:
     ids, deliveries, claims, workers = zip(*sorted(completions), strict=True)
-    batch = Ints(workers), Bigints(claims), Bigints(ids), Ints(deliveries), Bigints(ended)
+    batch = (
+        Ints(workers),
+        Bigints(claims),
+        Bigints(ids),
+        Ints(deliveries),
+        Bigints(ended),
+    )
     if not results:
         cursor.execute(_COMPLETE, batch, prepare=True)
         return
-    returned = Bigints([one.id for one in results]), Texts([one.result for one in results])
+    returned = (
+        Bigints([one.id for one in results]),
+        Texts([one.result for one in results]),
+    )
     keeps = Floats([one.keep for one in results])
     cursor.execute(_COMPLETE_WITH_RESULTS, (*batch, *returned, keeps), prepare=True)
 
@@ -288,7 +323,9 @@ def _completed(cursor: Cursor) -> set[int] | None:
     return None if ids is None else set(ids)
 
 
-def _send_reports(cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]) -> None:
+def _send_reports(
+    cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]
+) -> None:
     ordered = sorted(reports, key=lambda item: (item[0].id, item[0].deliveries))
     said = [report for report, _, _ in ordered]
     cursor.execute(
@@ -319,5 +356,9 @@ def _send_claim(conn: OwnConnection, claim: ClaimRequest) -> None:
 
 
 def _read(conn: OwnConnection, claim: ClaimRequest) -> Cursor:
-    """Ask for the rows of what was claimed: they may be large, and go with their cursor."""
-    return conn.cursor(binary=True).execute(_CLAIMED, (claim.worker, claim.after), prepare=True)
+    """Ask for the rows of what was claimed: they may be large, and go with their
+    cursor.
+    """
+    return conn.cursor(binary=True).execute(
+        _CLAIMED, (claim.worker, claim.after), prepare=True
+    )

@@ -1,6 +1,7 @@
 """Messages between supervisor and runner.
 
-Payloads cross as the text that Postgres gave and are parsed in the runner, one by one: a payload
+Payloads cross as the text that Postgres gave and are parsed in the runner, one by one:
+    a payload
 that cannot be read must fail its own job and not the batch it came in.
 """
 
@@ -26,8 +27,8 @@ from redrive.rules.scheduling.slots import Declaration
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A claimed job on its way to a runner.
 
-    `extras` is the JSON of `Extras`, or None where all of it is at its default; `lane` counts
-    `Jobs.queues` from 1; `created` in seconds since 1970.
+    `extras` is the JSON of `Extras`, or None where all of it is at its default; `lane`
+    counts `Jobs.queues` from 1; `created` in seconds since 1970.
     """
 
     id: int
@@ -117,9 +118,9 @@ def has_expired(text: str | None) -> bool:
 class Report(msgspec.Struct, array_like=True, frozen=True):
     """End of an attempt in the form of settle's parameters; `report_of` writes it.
 
-    `failure` is JSON. `may_be_gone`: the handler completed the job in a transaction of its own, so
-    finding no row is the expected end, and this report is for the transaction that was rolled
-    back.
+    `failure` is JSON. `may_be_gone`: the handler completed the job in a transaction of
+    its own, so finding no row is the expected end, and this report is for the
+    transaction that was rolled back.
     """
 
     id: int
@@ -156,7 +157,8 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
 class Dependency(msgspec.Struct, array_like=True, frozen=True):
     """Settings of a breaker.
 
-    `threshold` failures within `window` seconds open it, at first for `cooldown` seconds.
+    `threshold` failures within `window` seconds open it, at first for `cooldown`
+    seconds.
     """
 
     name: str
@@ -168,7 +170,8 @@ class Dependency(msgspec.Struct, array_like=True, frozen=True):
 class Jobs(msgspec.Struct, array_like=True, tag="jobs"):
     """Down: run these jobs.
 
-    `worker` is the identity that claimed them, `queues` the queue of each lane it claimed from.
+    `worker` is the identity that claimed them, `queues` the queue of each lane it
+    claimed from.
     """
 
     worker: int
@@ -242,7 +245,9 @@ class Returned(msgspec.Struct, array_like=True, tag="returned"):
 
 
 class CheckpointKept(msgspec.Struct, array_like=True, tag="checkpoint_kept"):
-    """Down: a checkpoint and those before it are committed; or the job is not ours any more."""
+    """Down: a checkpoint and those before it are committed; or the job is not ours any
+    more.
+    """
 
     id: int
     deliveries: int
@@ -258,12 +263,13 @@ class Sampled(msgspec.Struct, array_like=True, tag="sampled"):
 
 
 class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
-    """Down: start nothing that depends on these, but for one job for each lease in `probes`.
+    """Down: start nothing that depends on these, but for one job for each lease in
+    `probes`.
 
     A lease allows one job, however often it is sent.
 
-    names -> the monotonic instant until which the breaker is open, and its cooldown in seconds
-    probes -> the lease: the monotonic instant at which it runs out
+    names -> the monotonic instant until which the breaker is open, and its cooldown in
+    seconds probes -> the lease: the monotonic instant at which it runs out
     """
 
     names: dict[str, tuple[float, float]]
@@ -294,7 +300,9 @@ class CancelJob(msgspec.Struct, array_like=True, tag="cancel_job"):
 
 
 class Suspended(msgspec.Struct, array_like=True, tag="suspended"):
-    """Down: the runner was stopped for so many seconds; they count towards no timeout."""
+    """Down: the runner was stopped for so many seconds; they count towards no
+    timeout.
+    """
 
     seconds: float
 
@@ -320,8 +328,12 @@ Up = (
 )
 
 encode_frame = msgspec.msgpack.Encoder().encode
-decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(Down).decode
-decode_up: Callable[[bytes | bytearray | memoryview], Up] = msgspec.msgpack.Decoder(Up).decode
+decode_down: Callable[[bytes | bytearray | memoryview], Down] = msgspec.msgpack.Decoder(
+    Down
+).decode
+decode_up: Callable[[bytes | bytearray | memoryview], Up] = msgspec.msgpack.Decoder(
+    Up
+).decode
 _encode_json = msgspec.json.Encoder().encode
 
 
@@ -334,7 +346,9 @@ def report_of(  # noqa: PLR0913 # a record
     may_be_gone: bool = False,
     trace: str | None = None,
 ) -> Report:
-    """Write a settlement as a report; the keywords are fields of it, `seconds` those it ran."""
+    """Write a settlement as a report; the keywords are fields of it, `seconds` those it
+    ran.
+    """
     report = Report(
         job,
         deliveries,

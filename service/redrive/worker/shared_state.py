@@ -1,13 +1,15 @@
-"""Shared memory in which a runner shows what it is doing, for the supervisor to read at any time.
+"""Shared memory in which a runner shows what it is doing, for the supervisor to read at
+any time.
 
-A runner that hangs or is dead cannot answer. Its shared state still says which jobs it had started
-and since when, and which it had completed but not yet reported: a job that killed its process takes
+A runner that hangs or is dead cannot answer. Its shared state still says which jobs it
+had started and since when, and which it had completed but not yet reported: a job that
+    killed its process takes
 no success of its neighbours with it.
 
-    taken     how many of the jobs sent to this runner it has taken off its list, in the order sent
-    done      how many it has completed
-    slots     per slot: job id (0: idle), deliveries, start in monotonic nanoseconds, a clock that
-              processes share
+    taken     how many of the jobs sent to this runner it has taken off its list, in the
+    order sent done      how many it has completed
+    slots     per slot: job id (0: idle), deliveries, start in monotonic nanoseconds, a
+              clock that processes share
     ring      the last completed jobs: id, deliveries
 """
 
@@ -17,7 +19,9 @@ from typing import NamedTuple
 
 WORD = 8
 TAKEN, DONE, SLOTS = 0, 1, 2
-"""Where things are, in words; a word is written whole, so a reader sees the old or the new one."""
+"""Where things are, in words; a word is written whole, so a reader sees the old or the
+new one.
+"""
 
 RING = 4_096
 """Completed jobs remembered: more than can wait for one report."""
@@ -49,7 +53,8 @@ class SharedState:
     def start(self, slot: int, job: int, deliveries: int, now_ns: int) -> None:
         """Runner: the next job of the list starts in a slot.
 
-        Its id comes last: a runner stopped by the scheduler between an id and its start would show,
+        Its id comes last: a runner stopped by the scheduler between an id and its start
+            would show,
         for as long as it stands still, a job that began when the one before it did.
         """
         words, at = self._words, SLOTS + 3 * slot
@@ -62,7 +67,8 @@ class SharedState:
     def complete(self, slot: int, job: int, deliveries: int) -> None:
         """Runner: the work of the slot's job is done, and the slot is idle.
 
-        In this order: between the two it shows a completed job that runs, and never neither.
+        In this order: between the two it shows a completed job that runs, and never
+            neither.
         """
         words, at = self._words, self._ring_at + 2 * (self._completions % RING)
         words[at] = job
@@ -77,13 +83,19 @@ class SharedState:
 
     @property
     def taken(self) -> int:
-        """Supervisor: how many jobs may have started, in the order sent; later ones have not."""
+        """Supervisor: how many jobs may have started, in the order sent; later ones
+        have not.
+        """
         return self._words[TAKEN]
 
     def running(self) -> list[Running]:
-        """Supervisor: what runs. No start is older than its job; it may be that of the next one."""
+        """Supervisor: what runs. No start is older than its job; it may be that of the
+        next one.
+        """
         words = self._words[SLOTS : self._ring_at].tolist()
-        return [Running(*words[at : at + 3]) for at in range(0, len(words), 3) if words[at]]
+        return [
+            Running(*words[at : at + 3]) for at in range(0, len(words), 3) if words[at]
+        ]
 
     def completed(self) -> set[tuple[int, int]]:
         """Supervisor: the last completed jobs, as (id, deliveries)."""

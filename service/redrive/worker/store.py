@@ -35,9 +35,7 @@ _KEEP_PROGRESS = (
     "select redrive.keep_progress_v1("
     "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::float8[], %s::jsonb[])"
 )
-_SIDE_EFFECTS = (
-    "select redrive.side_effects_v2(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])"
-)
+_SIDE_EFFECTS = "select redrive.side_effects_v2(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])"
 _LANES = "select queue, priority, lane, due_in from redrive.lanes_v1(%s::text[])"
 _FOLD_STEPS: tuple[LiteralString, ...] = (
     "select moved, more from redrive.fold_v2()",
@@ -49,7 +47,9 @@ _BREAKERS = (
 )
 
 _TEND_LIMITS: LiteralString = "select redrive.tend_limits_v1(%s)"
-_DECLARE_LIMITS: LiteralString = "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
+_DECLARE_LIMITS: LiteralString = (
+    "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
+)
 
 KEYS_AT_A_TIME = 1000
 """Ordering keys that one step of `unpark` looks at, and names one of `tend_limits`."""
@@ -84,10 +84,11 @@ class BreakerRow(NamedTuple):
 class Registration(NamedTuple):
     """Registration of a worker.
 
-    It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None = all;
-    `depends_on`: kind -> breakers, for those that have any; `holds`: the kinds whose deaths hold
-    their ordering key; `limits`: kind -> templates, for those that have any; `approvals`: kinds
-    whose redrive needs two people; `heals`: kind -> how its dead letters are tried after a deploy.
+    It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None
+    = all; `depends_on`: kind -> breakers, for those that have any; `holds`: the kinds
+    whose deaths hold their ordering key; `limits`: kind -> templates, for those that
+    have any; `approvals`: kinds whose redrive needs two people; `heals`: kind -> how
+    its dead letters are tried after a deploy.
     """
 
     name: str
@@ -142,11 +143,16 @@ def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[
     return {job for (job,) in found}
 
 
-def keep_checkpoints(conn: Connection, noted: Sequence[Noted]) -> dict[tuple[int, int], bool]:
-    """Keep checkpoints. Of jobs still held: (id, deliveries) -> False: come with it again."""
+def keep_checkpoints(
+    conn: Connection, noted: Sequence[Noted]
+) -> dict[tuple[int, int], bool]:
+    """Keep checkpoints. Of jobs still held: (id, deliveries) -> False: come with it
+    again.
+    """
     workers, claims, ids, deliveries, data, _ = zip(*noted, strict=True)
     found = conn.execute(
-        _KEEP_CHECKPOINTS, (list(workers), list(claims), list(ids), list(deliveries), list(data))
+        _KEEP_CHECKPOINTS,
+        (list(workers), list(claims), list(ids), list(deliveries), list(data)),
     )
     return {(job, delivery): is_kept for job, delivery, is_kept in found}
 
@@ -156,28 +162,51 @@ def keep_progress(conn: Connection, noted: Sequence[Noted]) -> None:
     workers, claims, ids, deliveries, data, shares = zip(*noted, strict=True)
     conn.execute(
         _KEEP_PROGRESS,
-        (list(workers), list(claims), list(ids), list(deliveries), list(shares), list(data)),
+        (
+            list(workers),
+            list(claims),
+            list(ids),
+            list(deliveries),
+            list(shares),
+            list(data),
+        ),
     )
 
 
-def is_any_due(conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str]) -> bool:
-    """Return whether a job of these kinds is due that nobody holds. `queues` None = all."""
+def is_any_due(
+    conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str]
+) -> bool:
+    """Return whether a job of these kinds is due that nobody holds. `queues` None =
+    all.
+    """
     asked = None if queues is None else list(queues), list(kinds)
     return bool(
-        _value(conn, "select exists (select from redrive.due_v1(%s::text[], %s::text[]))", *asked)
+        _value(
+            conn,
+            "select exists (select from redrive.due_v1(%s::text[], %s::text[]))",
+            *asked,
+        )
     )
 
 
 def known_queues(conn: Connection) -> list[str]:
     """The queues that ever had a job, or that somebody has set something for."""
-    found = conn.execute("select queue from redrive.totals union select queue from redrive.queues")
+    found = conn.execute(
+        "select queue from redrive.totals union select queue from redrive.queues"
+    )
     return [queue for (queue,) in found]
 
 
-def lanes(conn: Connection, queues: Sequence[str] | None) -> list[tuple[Lane, float | None]]:
-    """The lanes that hold jobs, most urgent first, with the seconds until the next job is due."""
+def lanes(
+    conn: Connection, queues: Sequence[str] | None
+) -> list[tuple[Lane, float | None]]:
+    """The lanes that hold jobs, most urgent first, with the seconds until the next job
+    is due.
+    """
     found = conn.execute(_LANES, (None if queues is None else list(queues),)).fetchall()
-    return [(Lane(priority, queue, lane), due_in) for queue, priority, lane, due_in in found]
+    return [
+        (Lane(priority, queue, lane), due_in) for queue, priority, lane, due_in in found
+    ]
 
 
 def breakers(
@@ -222,28 +251,42 @@ def register(conn: Connection, worker: Registration) -> int:
         "select redrive.register_v4("
         "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb, %s::text[])"
     )
-    kinds, queues = list(worker.kinds), None if worker.queues is None else list(worker.queues)
+    kinds, queues = (
+        list(worker.kinds),
+        None if worker.queues is None else list(worker.queues),
+    )
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     holds = list(worker.holds) or None
     said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on, holds
     conn.execute(_DECLARE_LIMITS, (kinds, Jsonb(dict(worker.limits))))
     conn.execute(
-        "select redrive.say_approvals_v1(%s::text[], %s::text[])", (kinds, list(worker.approvals))
+        "select redrive.say_approvals_v1(%s::text[], %s::text[])",
+        (kinds, list(worker.approvals)),
     )
     if worker.heals and worker.version:
         heals = {kind: asdict(heal) for kind, heal in worker.heals.items()}
-        conn.execute("select redrive.say_heals_v1(%s, %s)", (worker.version, Jsonb(heals)))
+        conn.execute(
+            "select redrive.say_heals_v1(%s, %s)", (worker.version, Jsonb(heals))
+        )
     return _value(conn, sql, *said) or 0
 
 
 def beat(
-    conn: Connection, inflight: Mapping[int, int], progress: Mapping[int, str] | None = None
+    conn: Connection,
+    inflight: Mapping[int, int],
+    progress: Mapping[int, str] | None = None,
 ) -> set[int]:
-    """Beat for each identity (-> jobs in flight, their progress). Returns those still alive."""
+    """Beat for each identity (-> jobs in flight, their progress). Returns those still
+    alive.
+    """
     said = progress or {}
     found = conn.execute(
         "select redrive.beat_v2(%s::int[], %s::int[], %s::jsonb[])",
-        (list(inflight), list(inflight.values()), [said.get(worker) for worker in inflight]),
+        (
+            list(inflight),
+            list(inflight.values()),
+            [said.get(worker) for worker in inflight],
+        ),
     )
     return {worker for (worker,) in found}
 
@@ -265,11 +308,13 @@ def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:
 def end_left_open(conn: Connection, deliveries: Iterable[tuple[int, int]]) -> list[int]:
     """End the transactions in which dead handlers complete these (id, deliveries).
 
-    Returns the jobs of those that are ending: one may be another role's, and not ours to end.
+    Returns the jobs of those that are ending: one may be another role's, and not ours
+        to end.
     """
     ids, numbers = zip(*deliveries, strict=True)
     found = conn.execute(
-        "select redrive.end_left_open_v1(%s::bigint[], %s::int[])", (list(ids), list(numbers))
+        "select redrive.end_left_open_v1(%s::bigint[], %s::int[])",
+        (list(ids), list(numbers)),
     )
     return [job for (job,) in found]
 
@@ -283,7 +328,8 @@ def cancelled(conn: Connection, workers: Sequence[int]) -> list[int]:
 def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
     """Note that a job has its worker to itself; None: no longer.
 
-    Returns after how many seconds it has outlasted its losses; None: the worker was declared lost.
+    Returns after how many seconds it has outlasted its losses; None: the worker was
+    declared lost.
     """
     return _value(conn, "select redrive.run_alone_v1(%s, %s)", worker, job)
 
@@ -312,14 +358,21 @@ def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
     Returns those that had been.
     """
     ids, deliveries = [job for job, _ in held], [n for _, n in held]
-    found = conn.execute("select redrive.forgive_v1(%s::bigint[], %s::int[])", (ids, deliveries))
+    found = conn.execute(
+        "select redrive.forgive_v1(%s::bigint[], %s::int[])", (ids, deliveries)
+    )
     return [job for (job,) in found]
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
     """Try to take a chore; one worker of all gets it, once in `every` seconds."""
     return bool(
-        _value(conn, "select redrive.take_chore_v1(%s, %s * interval '1 second')", name, every)
+        _value(
+            conn,
+            "select redrive.take_chore_v1(%s, %s * interval '1 second')",
+            name,
+            every,
+        )
     )
 
 
@@ -328,26 +381,33 @@ def mark_lost(conn: Connection, ttl: float) -> int:
 
     Returns how many.
     """
-    return _value(conn, "select redrive.mark_lost_v1(%s * interval '1 second')", ttl) or 0
+    return (
+        _value(conn, "select redrive.mark_lost_v1(%s * interval '1 second')", ttl) or 0
+    )
 
 
 def advance_floors(conn: Connection) -> None:
-    """Note where the live claims of workers begin, for scans that dead rows would make slow."""
+    """Note where the live claims of workers begin, for scans that dead rows would make
+    slow.
+    """
     conn.execute("select redrive.advance_floors_v1()")
 
 
 def rescue(conn: Connection, ttl: float, max_losses: int) -> Rescued:
     """Take jobs back from workers silent for their own ttl, else for `ttl` seconds."""
     row = conn.execute(
-        "select * from redrive.rescue_v1(%s * interval '1 second', %s)", (ttl, max_losses)
+        "select * from redrive.rescue_v1(%s * interval '1 second', %s)",
+        (ttl, max_losses),
     ).fetchone()
     return Rescued(0, 0, 0) if row is None else Rescued(*row)
 
 
 def fold(conn: Connection) -> int:
-    """Add up the deltas of counters and groups, by short steps. Returns how many there were.
+    """Add up the deltas of counters and groups, by short steps. Returns how many there
+    were.
 
-    After a second it leaves the rest to the next call, which goes on where this one stopped.
+    After a second it leaves the rest to the next call, which goes on where this one
+    stopped.
     """
     end = time.monotonic() + STEPS_SECONDS
     return sum(_fold(conn, step, end) for step in _FOLD_STEPS)
@@ -363,9 +423,11 @@ def _fold(conn: Connection, step: LiteralString, end: float) -> int:
 
 
 def forget(conn: Connection) -> int:
-    """Delete what is past its retention, by short steps. Returns how many rows that were.
+    """Delete what is past its retention, by short steps. Returns how many rows that
+    were.
 
-    One step a call is enough to walk over what has no order of time; full ones mean there is more.
+    One step a call is enough to walk over what has no order of time; full ones mean
+    there is more.
     """
     end, forgotten, gone = time.monotonic() + STEPS_SECONDS, 0, FORGET_BATCH
     while gone >= FORGET_BATCH and time.monotonic() < end:
@@ -375,7 +437,9 @@ def forget(conn: Connection) -> int:
 
 
 def tend_history(conn: Connection) -> int:
-    """Make the history's next partitions, drop those whose day has come. Returns how many."""
+    """Make the history's next partitions, drop those whose day has come. Returns how
+    many.
+    """
     return _value(conn, "select redrive.tend_history_v1()") or 0
 
 
@@ -385,9 +449,13 @@ def sample(conn: Connection) -> None:
 
 
 def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
-    """Offer jobs that succeeded to the reservoirs of their kinds. Returns how many were kept."""
+    """Offer jobs that succeeded to the reservoirs of their kinds. Returns how many were
+    kept.
+    """
     kinds, facts = Texts([s.kind for s in samples]), Texts([s.facts for s in samples])
-    return _value(conn, "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])", kinds, facts)
+    return _value(
+        conn, "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])", kinds, facts
+    )
 
 
 def unpark(conn: Connection) -> int:
@@ -404,15 +472,22 @@ def tend_limits(conn: Connection) -> int:
 
 
 def end_cancellations(conn: Connection) -> int:
-    """End the jobs that are to be cancelled and wait by now. Returns how many were looked at."""
-    return _value(conn, "select redrive.end_cancellations_v1(%s)", CANCELLATIONS_AT_A_TIME) or 0
+    """End the jobs that are to be cancelled and wait by now. Returns how many were
+    looked at.
+    """
+    return (
+        _value(conn, "select redrive.end_cancellations_v1(%s)", CANCELLATIONS_AT_A_TIME)
+        or 0
+    )
 
 
 def fold_batches(conn: Connection) -> int:
     """See which batches have ended, by short steps. Returns how many were looked at."""
     end, looked, last = time.monotonic() + STEPS_SECONDS, 0, BATCHES_AT_A_TIME
     while last >= BATCHES_AT_A_TIME and time.monotonic() < end:
-        last = _value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
+        last = (
+            _value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
+        )
         looked += last
     return looked
 
@@ -420,8 +495,12 @@ def fold_batches(conn: Connection) -> int:
 def declare_schedules(
     conn: Connection, worker: int, version: str, declared: Sequence[Declaration]
 ) -> bool:
-    """Say which schedules a worker's code has. Returns whether the worker is still alive."""
-    said = [asdict(one) | {"payload": msgspec.json.decode(one.payload)} for one in declared]
+    """Say which schedules a worker's code has. Returns whether the worker is still
+    alive.
+    """
+    said = [
+        asdict(one) | {"payload": msgspec.json.decode(one.payload)} for one in declared
+    ]
     return bool(
         _value(
             conn,
@@ -445,7 +524,9 @@ def due_schedules(conn: Connection) -> list[DueSchedule]:
 def fire_schedule(
     conn: Connection, due: DueSchedule, slots: Sequence[datetime], next_at: datetime
 ) -> list[int] | None:
-    """Enqueue the jobs of slots and move the schedule on. Returns them; None: somebody else did."""
+    """Enqueue the jobs of slots and move the schedule on. Returns them; None: somebody
+    else did.
+    """
     return _value(
         conn,
         "select redrive.fire_schedule_v1(%s, %s, %s, %s::timestamptz[], %s)",

@@ -39,7 +39,10 @@ def main() -> int:
     """Return 0 when the job has run and the exporter can read the database."""
     DONE.mkdir(exist_ok=True)
     run = str(time.time_ns())
-    print("enqueued job", redrive("enqueue", KIND, f'{{"run": "{run}"}}', "--queue", QUEUE).strip())
+    print(
+        "enqueued job",
+        redrive("enqueue", KIND, f'{{"run": "{run}"}}', "--queue", QUEUE).strip(),
+    )
     # A worker of yours that serves all queues may take it first; it knows no such kind and gives it
     # back after a while.
     deadline = time.monotonic() + 120
@@ -50,7 +53,8 @@ def main() -> int:
         redrive("worker", "--until-empty")
         time.sleep(1)
     print("the job ran")
-    with urllib.request.urlopen(os.environ["EXPORTER"] + "/metrics", timeout=10) as response:  # noqa: S310
+    url = os.environ["EXPORTER"] + "/metrics"
+    with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310
         figures = response.read().decode()
     if "redrive_stats_up 1.0" not in figures:
         print("the exporter cannot read the database: redrive_stats_up is not 1")

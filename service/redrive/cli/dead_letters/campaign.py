@@ -44,7 +44,13 @@ from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Terms
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import Unfit, leave_out
 from redrive.handlers import Handlers
-from redrive.rules.dead_letters.campaign import ABORT_SHARE, CANARIES, State, exposure, is_version
+from redrive.rules.dead_letters.campaign import (
+    ABORT_SHARE,
+    CANARIES,
+    State,
+    exposure,
+    is_version,
+)
 from redrive.rules.dead_letters.heal import worded
 from redrive.settings import Settings
 
@@ -67,7 +73,15 @@ COLUMNS = (
     "why",
 )
 HEAL_COLUMNS = ("group", "kind", "open", "version", "why")
-_NUMBERS = ("campaign", "matched", "redriven", "succeeded", "dead_again", "waiting", "rate")
+_NUMBERS = (
+    "campaign",
+    "matched",
+    "redriven",
+    "succeeded",
+    "dead_again",
+    "waiting",
+    "rate",
+)
 _BREAKER_STATES = ("closed", "half_open", "open")
 _SHOWN = """\
 {title}  {state}{said}
@@ -78,7 +92,9 @@ rate {rate}, {canaries} canaries, aborts above {abort_share}
 planned by {planned_by} ({planned_login}), {created_at}
 started by {actor} ({login}), {started_at}: {why}"""
 
-_WATCHED = "{state}: {succeeded} succeeded, {dead_again} dead again, {in_flight} in flight"
+_WATCHED = (
+    "{state}: {succeeded} succeeded, {dead_again} dead again, {in_flight} in flight"
+)
 
 rate_option = click.option(
     "--rate",
@@ -104,18 +120,26 @@ class _Breaker(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         name, _, state = str(value).partition(":")
         if not name or state not in _BREAKER_STATES:
             among = ", ".join(_BREAKER_STATES)
-            self.fail(f"{value!r} is no breaker and state; write smtp:closed ({among})", param, ctx)
+            self.fail(
+                f"{value!r} is no breaker and state; write smtp:closed ({among})",
+                param,
+                ctx,
+            )
         return name, state
 
 
 class _Wanted(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
     name = "versions"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         try:
             is_version("1", str(value))
         except ValueError:
-            self.fail(f"{value!r} names no versions; write '>=1.4' or '==1.4.*'", param, ctx)
+            self.fail(
+                f"{value!r} names no versions; write '>=1.4' or '==1.4.*'", param, ctx
+            )
         return str(value)
 
 
@@ -133,7 +157,9 @@ def _terms_options(command: Command) -> Command:
         when_version: str | None,
         **options: Any,
     ) -> object:
-        terms = Terms(rate, canaries, abort_share, not_before, dict(when_breaker), when_version)
+        terms = Terms(
+            rate, canaries, abort_share, not_before, dict(when_breaker), when_version
+        )
         return command(terms=terms, **options)
 
     options: list[Callable[[Command], Command]] = [
@@ -154,7 +180,9 @@ def _terms_options(command: Command) -> Command:
             show_default=True,
             help="Abort when more than this share die again.",
         ),
-        click.option("--not-before", type=Later(), metavar="TIME", help="An instant, or 2h."),
+        click.option(
+            "--not-before", type=Later(), metavar="TIME", help="An instant, or 2h."
+        ),
         click.option(
             "--when-breaker",
             type=_Breaker(),
@@ -239,10 +267,14 @@ def plan_campaign(
     open a connection or change a file. A plan that nobody starts is forgotten after a day.
     """
     if is_heal and (chosen.narrows() or tries):
-        raise click.UsageError("--heal looks at all groups; leave the filters out, and --try")
+        raise click.UsageError(
+            "--heal looks at all groups; leave the filters out, and --try"
+        )
     settings = settings_for(database_url, actor=actor, handlers=handlers)
     if tries and not settings.handlers:
-        raise click.UsageError("--try runs handlers; say --handlers MODULE:ATTRIBUTE, too")
+        raise click.UsageError(
+            "--try runs handlers; say --handlers MODULE:ATTRIBUTE, too"
+        )
     if is_heal:
         return _healing(settings, as_json=as_json)
     registered = None
@@ -265,18 +297,30 @@ def plan_campaign(
 
 
 def _show_plan(
-    made: Plan, found: Unfit, tried: "Tried | None", rate: float | None, *, as_json: bool
+    made: Plan,
+    found: Unfit,
+    tried: "Tried | None",
+    rate: float | None,
+    *,
+    as_json: bool,
 ) -> None:
     if as_json:
         seconds = math.ceil(made.matched / rate) if rate else None
         more = {"seconds": seconds, "stops_after": exposure(CANARIES)}
-        emit(asdict(made) | asdict(found) | more | ({"tried": asdict(tried)} if tried else {}))
+        emit(
+            asdict(made)
+            | asdict(found)
+            | more
+            | ({"tried": asdict(tried)} if tried else {})
+        )
         return
     show_plan(made, rate)
     for line in (*_unfit_remarks(found), *_tried_remarks(tried)):
         click.echo(line)
     if made.plan is not None:
-        click.echo(f"plan {made.plan}; start it with: redrive campaign start {made.plan}")
+        click.echo(
+            f"plan {made.plan}; start it with: redrive campaign start {made.plan}"
+        )
 
 
 def _healing(settings: Settings, *, as_json: bool) -> int:
@@ -284,13 +328,17 @@ def _healing(settings: Settings, *, as_json: bool) -> int:
     with database(settings) as conn:
         found = campaigns.healing(conn)
     if not as_json:
-        found = [group | {"why": worded(group["why"], group["version"])} for group in found]
+        found = [
+            group | {"why": worded(group["why"], group["version"])} for group in found
+        ]
     empty = "no group of bugs or invalid payloads is open"
     listing(found, HEAL_COLUMNS, as_json=as_json, right=("open",), empty=empty)
     return Exit.DONE
 
 
-def _unfit(conn: psycopg.Connection[Any], made: Plan, handlers: Handlers | None) -> Unfit:
+def _unfit(
+    conn: psycopg.Connection[Any], made: Plan, handlers: Handlers | None
+) -> Unfit:
     """Leave dead letters that the handlers cannot take out of a plan; count them."""
     if handlers is None or made.plan is None:
         return Unfit()
@@ -311,7 +359,9 @@ def _tried(
     from redrive.dry_run.tries import try_some  # noqa: PLC0415 # it brings the worker
 
     with progress("tried", min(count, made.matched)) as advance:
-        return try_some(conn, made, handlers, settings.handlers or "", count, progress=advance)
+        return try_some(
+            conn, made, handlers, settings.handlers or "", count, progress=advance
+        )
 
 
 def _tried_remarks(tried: "Tried | None") -> Iterator[str]:
@@ -344,7 +394,9 @@ def _unfit_remarks(found: Unfit) -> Iterator[str]:
 @campaign.command()
 @click.argument("plan", type=click.INT)
 @_terms_options
-@click.option("--now", "at_once", is_flag=True, help=f"At once, though it is more than {MANY}.")
+@click.option(
+    "--now", "at_once", is_flag=True, help=f"At once, though it is more than {MANY}."
+)
 @run_options()
 @json_option
 def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> int:
@@ -364,9 +416,13 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
         found = campaigns.show(conn, plan)
         if found is None:
             return not_found(f"there is no plan {plan}")
-        if found["matched"] > MANY and not (terms.not_before or at_once or is_watched()):
+        if found["matched"] > MANY and not (
+            terms.not_before or at_once or is_watched()
+        ):
             n = counted(found["matched"], "dead letter")
-            raise click.UsageError(f"{n}: say --not-before TIME for the off hours, or --now")
+            raise click.UsageError(
+                f"{n}: say --not-before TIME for the off hours, or --now"
+            )
         why = _agreed(conn, found, terms, run, as_json=as_json)
         if why is not None:
             campaigns.start(conn, plan, terms, actor=run.settings.who(), why=why)
@@ -384,7 +440,12 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
 
 
 def _agreed(
-    conn: psycopg.Connection[Any], found: dict[str, Any], terms: Terms, run: Run, *, as_json: bool
+    conn: psycopg.Connection[Any],
+    found: dict[str, Any],
+    terms: Terms,
+    run: Run,
+    *,
+    as_json: bool,
 ) -> str | None:
     """Return the reason for the start after consent.
 
@@ -402,11 +463,16 @@ def _agreed(
     return why if confirm(f"This may repeat: {named}.", "again") else None
 
 
-def _remarks(found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]) -> list[str]:
+def _remarks(
+    found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]
+) -> list[str]:
     """Return remarks that the user should read before the campaign starts."""
     said = [counted(found["matched"], "dead letter")]
     for why, held in (("", found["blocked"]), (", invalid", found["invalid"])):
-        said += [f"{n} will stay{why}: {printable(cause)}" for cause, n in sorted(held.items())]
+        said += [
+            f"{n} will stay{why}: {printable(cause)}"
+            for cause, n in sorted(held.items())
+        ]
     said += [f"{n} have done this already: {printable(what)}" for what, n in effects]
     if terms.rate:
         said.append(f"takes {math.ceil(found['matched'] / terms.rate)} s at least")
@@ -470,14 +536,20 @@ def _say(which: int, found: dict[str, Any] | None, *, as_json: bool) -> int:
 
 def _worded(found: dict[str, Any]) -> dict[str, str]:
     """Return the fields of a campaign that are displayed as words."""
-    blocked = ", ".join(f"{n} {printable(cause)}" for cause, n in sorted(found["blocked"].items()))
-    invalid = "".join(f"\n{n} invalid: {printable(why)}" for why, n in found["invalid"].items())
+    blocked = ", ".join(
+        f"{n} {printable(cause)}" for cause, n in sorted(found["blocked"].items())
+    )
+    invalid = "".join(
+        f"\n{n} invalid: {printable(why)}" for why, n in found["invalid"].items()
+    )
     said = f": {printable(found['said'])}" if found["said"] else ""
     return {
         "title": click.style(f"campaign {found['campaign']}", bold=True),
         "said": said,
         "blocked": (blocked or "none") + invalid,
-        "rate": f"{found['rate']:g} per second" if found["rate"] else "as fast as they end",
+        "rate": f"{found['rate']:g} per second"
+        if found["rate"]
+        else "as fast as they end",
         "abort_share": f"{found['abort_share']:.0%}",
     }
 
@@ -567,5 +639,7 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
             campaigns.cancel(conn, which, actor=run.settings.who(), why=why)
             found = campaigns.show(conn, which)
         elif not as_json:
-            click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
+            click.echo(
+                "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
+            )
         return _say(which, found, as_json=as_json)

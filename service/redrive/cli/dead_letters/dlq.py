@@ -32,7 +32,14 @@ from redrive.cli.support.options import (
     run_options,
     settings_for,
 )
-from redrive.cli.support.output import counted, emit, listing, not_found, paged, printable
+from redrive.cli.support.output import (
+    counted,
+    emit,
+    listing,
+    not_found,
+    paged,
+    printable,
+)
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
@@ -98,7 +105,14 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 
 
-for _command in (groups.list_groups, show, explain, groups.report, edit, redrive_dead_letters):
+for _command in (
+    groups.list_groups,
+    show,
+    explain,
+    groups.report,
+    edit,
+    redrive_dead_letters,
+):
     dlq.add_command(_command)
 
 
@@ -125,28 +139,41 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
         dismissed: list[int] = []
         for start in range(0, len(matched) if why else 0, CHUNK):
             chunk = matched[start : start + CHUNK]
-            dismissed += triage.dismiss(conn, chunk, why=why or "", actor=run.settings.who())
+            dismissed += triage.dismiss(
+                conn, chunk, why=why or "", actor=run.settings.who()
+            )
     if as_json:
         emit({"matched": len(matched), "dismissed": dismissed})
     elif why or not matched:
         click.echo(f"{len(dismissed)} dismissed")
     else:
-        click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
+        click.echo(
+            "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
+        )
     named = (*jobs, *chosen.ids)
     return _name_missed(named, dismissed if why else matched) if named else Exit.DONE
 
 
 def _agreed(
-    conn: psycopg.Connection[Any], jobs: Sequence[int], chosen: Filter, run: Run, *, as_json: bool
+    conn: psycopg.Connection[Any],
+    jobs: Sequence[int],
+    chosen: Filter,
+    run: Run,
+    *,
+    as_json: bool,
 ) -> tuple[str | None, Sequence[int]]:
     """Return the reason for the dismissal after confirmation, and the dead letters."""
     if not chosen.narrows():
         return None if run.dry_run else require_why(run.why), jobs
-    matched = [row["id"] for row in find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))]
+    matched = [
+        row["id"] for row in find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))
+    ]
     count = counted(len(matched), "open dead letter")
     if not as_json:
         click.echo(count)
-    return (run.consent(f"Dismiss {count}?", str(len(matched))) if matched else None), matched
+    return (
+        run.consent(f"Dismiss {count}?", str(len(matched))) if matched else None
+    ), matched
 
 
 @dlq.command()
@@ -161,7 +188,9 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
     """
     change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
     with database(change.settings) as conn:
-        reopened = triage.reopen(conn, jobs, why=change.why, actor=change.settings.who())
+        reopened = triage.reopen(
+            conn, jobs, why=change.why, actor=change.settings.who()
+        )
     if as_json:
         emit({"reopened": reopened})
     else:
@@ -171,7 +200,9 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
 
 @dlq.command()
 @click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
-@click.option("--owner", metavar="NAME", required=True, help="Who looks after them; '' = nobody.")
+@click.option(
+    "--owner", metavar="NAME", required=True, help="Who looks after them; '' = nobody."
+)
 @acting_options
 @json_option
 def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> int:
@@ -183,7 +214,9 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> 
     owner = owner.strip()
     if len(owner) > NAME_LENGTH:
         raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
-    change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {printable(owner) or 'nobody'}")
+    change.agree(
+        f"Assign {counted(len(jobs), 'dead letter')} to {printable(owner) or 'nobody'}"
+    )
     with database(change.settings) as conn:
         actor = change.settings.who()
         assigned = triage.assign(conn, jobs, owner, why=change.why, actor=actor)

@@ -89,7 +89,9 @@ def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
     if tuple(chosen.state) != ("open",):
         raise click.UsageError("--state: only open dead letters can be edited")
     if in_editor and (len(chosen.ids) != 1 or as_json):
-        raise click.UsageError("give --patch; without it one is edited, by its id, in an editor")
+        raise click.UsageError(
+            "give --patch; without it one is edited, by its id, in an editor"
+        )
 
 
 def _in_editor(
@@ -140,7 +142,13 @@ def _edit(
     actor = run.settings.who()
     with progress("edited", n) as advance:
         return edits.edit(
-            conn, seen, patch, why=why, actor=actor, handlers=checked_by, progress=advance
+            conn,
+            seen,
+            patch,
+            why=why,
+            actor=actor,
+            handlers=checked_by,
+            progress=advance,
         )
 
 

@@ -40,7 +40,9 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
 
 
 def _told(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the findings in words, or the reason for none, then the numbers examined."""
+    """Yield the findings in words, or the reason for none, then the numbers
+    examined.
+    """
     others = found["compared_with"]
     yield from (printable(sentence(one)) for one in found["findings"])
     if found["looked_at"] < MIN_JOBS:

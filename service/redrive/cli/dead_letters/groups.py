@@ -29,18 +29,31 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 
-COLUMNS = ("open", "total", "kind", "category", "error_class", "message", "last_seen", "group")
+COLUMNS = (
+    "open",
+    "total",
+    "kind",
+    "category",
+    "error_class",
+    "message",
+    "last_seen",
+    "group",
+)
 
 
 @click.command("groups")
 @click.option("--kind", multiple=True, metavar="KIND", help="Kind of job.")
-@click.option("--category", multiple=True, type=click.Choice(CATEGORIES), help="Category.")
+@click.option(
+    "--category", multiple=True, type=click.Choice(CATEGORIES), help="Category."
+)
 @click.option(
     "--new-since",
     metavar="VERSION",
     help="First seen after the first failure of this image version.",
 )
-@click.option("--closed", is_flag=True, help="Also groups with no open dead letter left.")
+@click.option(
+    "--closed", is_flag=True, help="Also groups with no open dead letter left."
+)
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
 @database_option
 @json_option
@@ -101,7 +114,14 @@ def report(group: str, database_url: str | None) -> int:
 
 @click.command()
 @click.argument("group")
-@click.option("--for", "length", type=Duration(), default="1d", show_default=True, help="How long.")
+@click.option(
+    "--for",
+    "length",
+    type=Duration(),
+    default="1d",
+    show_default=True,
+    help="How long.",
+)
 @click.option("--off", is_flag=True, help="Unmute it.")
 @acting_options
 def mute(group: str, length: float, off: bool, change: Change) -> int:
@@ -116,11 +136,16 @@ def mute(group: str, length: float, off: bool, change: Change) -> int:
         if found is None:
             return missing(group)
         what = f"{found['open']} open dead letters of {printable(group)}"
-        change.agree(f"Mute {what} until {printable(until)}" if until else f"Unmute {what}")
+        change.agree(
+            f"Mute {what} until {printable(until)}" if until else f"Unmute {what}"
+        )
         actor = change.settings.who()
         if not groups.mute(conn, found["group"], until, actor=actor, why=change.why):
             return missing(group)
-    click.echo(f"{group} is " + (f"muted until {printable(until)}" if until else "no longer muted"))
+    click.echo(
+        f"{group} is "
+        + (f"muted until {printable(until)}" if until else "no longer muted")
+    )
     return Exit.DONE
 
 

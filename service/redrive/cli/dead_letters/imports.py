@@ -51,13 +51,18 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -
             why, came = require_why(run.why), Came()
         else:
             seen = _look(conn, _chunks(file, source), source)
-            why, came = _agreed(file, seen, run, as_json=as_json), Came(seen.matched, 0, seen.known)
+            why, came = (
+                _agreed(file, seen, run, as_json=as_json),
+                Came(seen.matched, 0, seen.known),
+            )
         if why is not None:
             came = _take(conn, _chunks(file, source), source, run, why)
     if as_json:
         emit(came._asdict())
     elif why is None:
-        click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
+        click.echo(
+            "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
+        )
     else:
         known = f", {came.skipped} came in before" if came.skipped else ""
         click.echo(f"{came.imported} imported{known}")
@@ -98,7 +103,9 @@ def _chunks(file: IO[bytes], source: str) -> Iterator[list[Imported]]:
         for number, text in enumerate(file, 1):
             if not text.strip():
                 continue
-            fields = read_object(f"line {number}", text, "must be an object with at least a kind")
+            fields = read_object(
+                f"line {number}", text, "must be an object with at least a kind"
+            )
             try:
                 yield reader.read(fields)
             except InvalidJob as error:
@@ -152,4 +159,6 @@ def _show(seen: Preview) -> None:
         for group, count in seen.groups.most_common(GROUPS_SHOWN)
     )
     if seen.matched:
-        table(("count", "group", "kind", "error_class", "message"), rows, right=("count",))
+        table(
+            ("count", "group", "kind", "error_class", "message"), rows, right=("count",)
+        )

@@ -64,7 +64,10 @@ def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
 
 
 def _purge(
-    conn: psycopg.Connection[Any], run: Run, chosen: Filter, selected: Sequence[Purgeable]
+    conn: psycopg.Connection[Any],
+    run: Run,
+    chosen: Filter,
+    selected: Sequence[Purgeable],
 ) -> Purged | None:
     """Delete the selection after confirmation. Returns None if the user declined."""
     why = run.consent("Delete them for good?", str(len(selected)))
@@ -73,13 +76,19 @@ def _purge(
     with only_one(run.settings, "purge"):
         with progress("purged", len(selected)) as advance:
             actor = run.settings.who()
-            letters = delete(conn, chosen, selected, why=why, actor=actor, progress=advance)
+            letters = delete(
+                conn, chosen, selected, why=why, actor=actor, progress=advance
+            )
         mark_done(conn, "purge", run.every)
         return Purged(letters, others=forget(conn))
 
 
 def _show_outcome(purged: Purged | None, run: Run) -> None:
     if purged:
-        click.echo(f"{purged.letters} purged, {purged.others} other rows past their retention")
+        click.echo(
+            f"{purged.letters} purged, {purged.others} other rows past their retention"
+        )
     else:
-        click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
+        click.echo(
+            "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
+        )

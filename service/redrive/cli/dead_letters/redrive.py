@@ -113,7 +113,9 @@ def redrive_dead_letters(
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
     if is_vague and run.yes:
-        raise click.UsageError("name ids or a filter; for every open dead letter, say --all")
+        raise click.UsageError(
+            "name ids or a filter; for every open dead letter, say --all"
+        )
     if run.yes and not run.dry_run:
         require_why(run.why)
     may_act = not (is_vague or run.dry_run) and (run.yes or is_watched())
@@ -171,7 +173,12 @@ def _redrive(
 
 
 def _carry_out(
-    conn: psycopg.Connection[Any], planned: Plan, chosen: Filter, run: Run, terms: Terms, why: str
+    conn: psycopg.Connection[Any],
+    planned: Plan,
+    chosen: Filter,
+    run: Run,
+    terms: Terms,
+    why: str,
 ) -> dict[str, Any]:
     """Start the campaign and wait until every dead letter is processed."""
     assert planned.plan is not None  # noqa: S101 # it was planned to be started
@@ -180,8 +187,13 @@ def _carry_out(
     with lock, progress("redriven", planned.matched) as advance:
         campaigns.start(conn, planned.plan, terms, actor=run.settings.who(), why=why)
         if terms.canaries:
-            first = f"{terms.canaries} go first" if terms.canaries > 1 else "one goes first"
-            click.echo(f"campaign {planned.plan}: {first}, and workers have to run them", err=True)
+            first = (
+                f"{terms.canaries} go first" if terms.canaries > 1 else "one goes first"
+            )
+            click.echo(
+                f"campaign {planned.plan}: {first}, and workers have to run them",
+                err=True,
+            )
         found = campaigns.feed(conn, planned.plan, progress=advance)
     if found["waiting"] and found["state"] in GOING:
         goes_on = f"campaign {planned.plan} waits for workers, and goes on when they are there"
@@ -196,7 +208,9 @@ def show_plan(planned: Plan, rate: float | None) -> None:
         return
     letters, groups = planned.matched, planned.group_count
     click.echo(f"{counted(letters, 'open dead letter')} in {counted(groups, 'group')}")
-    listing(planned.groups[:GROUPS_SHOWN], GROUP_COLUMNS, as_json=False, right=("count",))
+    listing(
+        planned.groups[:GROUPS_SHOWN], GROUP_COLUMNS, as_json=False, right=("count",)
+    )
     for remark in _remarks(planned, rate):
         click.echo(remark)
 
@@ -205,7 +219,9 @@ def _remarks(planned: Plan, rate: float | None) -> Iterator[str]:
     """Yield warnings about the dead letters before they are redriven."""
     yield "for example: " + ", ".join(map(str, planned.sample))
     for cause, count in sorted(planned.blocked.items()):
-        hint = "; look at them, or --include-quarantined" if cause == "quarantined" else ""
+        hint = (
+            "; look at them, or --include-quarantined" if cause == "quarantined" else ""
+        )
         yield f"{count} will stay: {cause}{hint}"
     if planned.acted:
         yield f"{planned.acted} have side effects on record; see dlq show"
@@ -214,7 +230,12 @@ def _remarks(planned: Plan, rate: float | None) -> Iterator[str]:
 
 
 def _show_outcome(
-    planned: Plan, found: dict[str, Any] | None, run: Run, *, is_vague: bool, as_json: bool
+    planned: Plan,
+    found: dict[str, Any] | None,
+    run: Run,
+    *,
+    is_vague: bool,
+    as_json: bool,
 ) -> None:
     report = Redriven(planned.matched, blocked=planned.blocked)
     if found:
@@ -223,10 +244,16 @@ def _show_outcome(
     if as_json:
         emit(asdict(report))
     elif found:
-        causes = "".join(f", {n} {cause}" for cause, n in sorted(report.blocked.items()))
+        causes = "".join(
+            f", {n} {cause}" for cause, n in sorted(report.blocked.items())
+        )
         click.echo(f"{report.redriven} redriven{causes}, campaign {report.campaign}")
     elif planned.matched:
-        hint = "; name ids or a filter, or say --all" if is_vague else "; add --yes to do it"
+        hint = (
+            "; name ids or a filter, or say --all"
+            if is_vague
+            else "; add --yes to do it"
+        )
         click.echo("nothing was changed" + ("" if run.dry_run else hint))
     if found and found["state"] == State.ABORTED:
         click.echo(f"redrive: campaign aborted: {printable(found['said'])}", err=True)

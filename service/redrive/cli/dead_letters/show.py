@@ -12,7 +12,13 @@ from redrive.cli.dead_letters.groups import missing
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import database_option, json_option, settings_for
-from redrive.cli.support.output import counted, emit, not_found, printable, printable_fields
+from redrive.cli.support.output import (
+    counted,
+    emit,
+    not_found,
+    printable,
+    printable_fields,
+)
 from redrive.dead_letters import find, groups
 
 FINGERPRINT_LENGTH = 16
@@ -44,7 +50,9 @@ _GROUP = """\
 
 @click.command()
 @click.argument("which", metavar="ID|GROUP")
-@click.option("--original", is_flag=True, help="With its payload from before all edits.")
+@click.option(
+    "--original", is_flag=True, help="With its payload from before all edits."
+)
 @database_option
 @json_option
 def show(which: str, original: bool, database_url: str | None, as_json: bool) -> int:
@@ -59,16 +67,22 @@ def show(which: str, original: bool, database_url: str | None, as_json: bool) ->
     is_group = len(which) == FINGERPRINT_LENGTH or not which.isdigit()
     with database(settings_for(database_url)) as conn:
         found = (
-            groups.show(conn, which) if is_group else find.show(conn, int(which), original=original)
+            groups.show(conn, which)
+            if is_group
+            else find.show(conn, int(which), original=original)
         )
     if found is None:
-        return missing(which) if is_group else not_found(f"job {which} has no dead letter")
+        return (
+            missing(which) if is_group else not_found(f"job {which} has no dead letter")
+        )
     if as_json:
         emit(found)
     elif is_group:
         click.echo("\n".join(_group(found)))
     else:
-        click.echo("\n\n".join(_letter(found, "original payload" if original else "payload")))
+        click.echo(
+            "\n\n".join(_letter(found, "original payload" if original else "payload"))
+        )
     return Exit.DONE
 
 
@@ -89,7 +103,9 @@ def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
         yield f"its last redrive was refused: {letter['blocked']}"
     if len(letter["lineage"]) > 1 or letter["campaign"]:
         yield _lineage(letter["lineage"])
-    notes = (note | {"at": datetime.fromisoformat(note["at"])} for note in letter["notes"])
+    notes = (
+        note | {"at": datetime.fromisoformat(note["at"])} for note in letter["notes"]
+    )
     yield from _filled(_bold("note") + " of {actor}, {at}\n  {text}", notes)
 
 
@@ -115,7 +131,9 @@ def _death(death: Mapping[str, Any]) -> Iterator[str]:
     shown = printable_fields(death)
     yield "  {died_at}  {reason}  {state}  {outcome}".format_map(shown).rstrip()
     if death["campaign"]:
-        yield "    redriven by {redriven_by}, campaign {campaign}: {why}".format_map(shown)
+        yield "    redriven by {redriven_by}, campaign {campaign}: {why}".format_map(
+            shown
+        )
 
 
 def _failures(failures: Iterable[dict[str, Any]]) -> str:
@@ -129,9 +147,13 @@ def _failure(failure: dict[str, Any]) -> Iterator[str]:
     shown = printable_fields(failure)
     yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
     yield "    {error_class}: {message}".format_map(shown)
-    if known := [_circumstance(name, detail[name]) for name in CIRCUMSTANCES if name in detail]:
+    if known := [
+        _circumstance(name, detail[name]) for name in CIRCUMSTANCES if name in detail
+    ]:
         yield f"      {', '.join(known)}"
-    yield from _filled("      {file}:{line} in {function}", detail.get("stack", [])[-FRAMES:])
+    yield from _filled(
+        "      {file}:{line} in {function}", detail.get("stack", [])[-FRAMES:]
+    )
     yield from _filled("    because {error_class}: {message}", detail.get("causes", []))
 
 

@@ -10,7 +10,16 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import database_option, json_option, settings_for
 from redrive.cli.support.output import emit, listing, not_found, printable_fields
 
-COLUMNS = ("id", "state", "total", "waiting", "succeeded", "dead", "cancelled", "created_at")
+COLUMNS = (
+    "id",
+    "state",
+    "total",
+    "waiting",
+    "succeeded",
+    "dead",
+    "cancelled",
+    "created_at",
+)
 COUNTS = ("total", "waiting", "succeeded", "dead", "cancelled")
 SELECT: LiteralString = """
     select b.id,
@@ -36,10 +45,14 @@ def batch() -> None:
 
 @batch.command("ls")
 @click.option("--all", "show_all", is_flag=True, help="Those that are over, too.")
-@click.option("--limit", type=click.IntRange(1), default=100, help="At most. [default: 100]")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, help="At most. [default: 100]"
+)
 @database_option
 @json_option
-def list_batches(*, show_all: bool, limit: int, database_url: str | None, as_json: bool) -> None:
+def list_batches(
+    *, show_all: bool, limit: int, database_url: str | None, as_json: bool
+) -> None:
     """List the batches that are not over, the newest first.
 
     \b

@@ -85,12 +85,19 @@ def reset(name: str, change: Change) -> int:
 
 
 def _force(name: str, state: str | None, change: Change) -> int:
-    with database(change.settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+    with (
+        database(change.settings) as conn,
+        conn.cursor(row_factory=scalar_row) as cursor,
+    ):
         exists = cursor.execute(
             "select redrive.force_breaker_v1(%s, %s, %s, %s)",
             (name, state, change.settings.who(), change.why),
         ).fetchone()
     if not exists:
         return not_found(f"there is no breaker {name}")
-    click.echo(f"{name} is held {state}" if state else f"{name} is closed and goes by what it sees")
+    click.echo(
+        f"{name} is held {state}"
+        if state
+        else f"{name} is closed and goes by what it sees"
+    )
     return Exit.DONE

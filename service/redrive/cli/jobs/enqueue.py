@@ -25,7 +25,13 @@ from redrive.cli.support.output import emit
 from redrive.cli.support.terminal import progress
 from redrive.enqueue import CHUNK, enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
-from redrive.rules.payloads.job_fields import OPTIONS, FieldType, JobFields, JobOptions, check_job
+from redrive.rules.payloads.job_fields import (
+    OPTIONS,
+    FieldType,
+    JobFields,
+    JobOptions,
+    check_job,
+)
 from redrive.settings import Settings
 
 
@@ -56,7 +62,11 @@ class Names(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         ctx: click.Context | None,  # noqa: ARG002 # as above
     ) -> list[str]:
         """Parse the value."""
-        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+        return (
+            [name.strip() for name in value.split(",")]
+            if isinstance(value, str)
+            else value
+        )
 
 
 FLAG_TYPES: dict[FieldType, Any] = {
@@ -78,7 +88,11 @@ def field_options(command: Command) -> Command:
     for name, field in reversed(OPTIONS.items()):
         flag = field.flag or f"--{name.replace('_', '-')}"
         command = click.option(
-            flag, *ALIASES.get(name, ()), name, type=FLAG_TYPES[field.type], help=field.help
+            flag,
+            *ALIASES.get(name, ()),
+            name,
+            type=FLAG_TYPES[field.type],
+            help=field.help,
         )(command)
     return command
 
@@ -154,7 +168,9 @@ _STATUS = {
 def _enqueue_one(
     settings: Settings, kind: str, payload: Any, options: JobOptions, *, as_json: bool
 ) -> None:
-    check_job({"kind": kind, "payload": payload, **options})  # before a database is needed
+    check_job(
+        {"kind": kind, "payload": payload, **options}
+    )  # before a database is needed
     with database(settings) as conn:
         report = enqueue_reporting(conn, kind, payload, **options)
     if as_json:
@@ -210,7 +226,9 @@ def _enqueue_chunk(conn: psycopg.Connection[Any], chunk: list[Line]) -> int:
 
 
 def _jobs(
-    lines: IO[bytes], defaults: Mapping[str, Any], said: Callable[[str], Mapping[str, Any]]
+    lines: IO[bytes],
+    defaults: Mapping[str, Any],
+    said: Callable[[str], Mapping[str, Any]],
 ) -> Iterator[Line]:
     for number, text in enumerate(lines, 1):
         if text.strip():

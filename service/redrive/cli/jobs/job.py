@@ -79,10 +79,14 @@ _SUMMARY = """\
 class _Place(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
     name = "place"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         if not PLACES.fullmatch(str(value)):
             self.fail(
-                f"{value!r} is no place; take the one that the page before ended with", param, ctx
+                f"{value!r} is no place; take the one that the page before ended with",
+                param,
+                ctx,
             )
         return str(value)
 
@@ -93,7 +97,9 @@ class _Seconds(Duration):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        return super().convert(f"{value}s" if str(value).isdigit() else value, param, ctx)
+        return super().convert(
+            f"{value}s" if str(value).isdigit() else value, param, ctx
+        )
 
 
 class _InOrder(click.Group):
@@ -110,7 +116,9 @@ def job() -> None:
 
 @job.command("ls")
 @filter_options(of=JobFilter)
-@click.option("--after", type=_Place(), metavar="PLACE", help="Go on where a page ended.")
+@click.option(
+    "--after", type=_Place(), metavar="PLACE", help="Go on where a page ended."
+)
 @database_option
 @json_option
 @pager_option
@@ -160,7 +168,9 @@ def _found(
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:
     failure: dict[str, Any] = row["last_failure"] or {}
-    state = row["state"] + (f" {row['progress']['share']:.0%}" if row["progress"] else "")
+    state = row["state"] + (
+        f" {row['progress']['share']:.0%}" if row["progress"] else ""
+    )
     return row | {"state": state} | {name: failure.get(name) for name in FAILURE[:2]}
 
 
@@ -197,7 +207,11 @@ def _nothing_kept(which: int, ended: Ended | None) -> str:
             f"nothing is left of job {which}: it succeeded, its enqueue was rolled back, or its"
             " dead letter was purged (redrive queue set QUEUE --history 7d keeps jobs that end)"
         )
-    returned = "" if ended.result is None else f"; redrive job wait {which} has what it returned"
+    returned = (
+        ""
+        if ended.result is None
+        else f"; redrive job wait {which} has what it returned"
+    )
     return (
         f"job {which} has ended: {ended.outcome}; nothing else of it is kept"
         f" (redrive queue set QUEUE --history 7d keeps those that end from then on){returned}"
@@ -236,7 +250,9 @@ def _facts(found: dict[str, Any]) -> Iterator[str]:
 def _notes(found: dict[str, Any]) -> Iterator[str]:
     """Format the progress and the checkpoint that a handler reported."""
     if (progress := found["progress"]) is not None:
-        said = f"{progress['share']:.0%}  {progress['text']}, at {progress['at']:%H:%M:%S}"
+        said = (
+            f"{progress['share']:.0%}  {progress['text']}, at {progress['at']:%H:%M:%S}"
+        )
         yield f"{click.style('progress', bold=True)}  {printable(said)}"
     if (checkpoint := found["checkpoint"]) is not None:
         data = printable(json.dumps(checkpoint["data"], ensure_ascii=False))
@@ -273,13 +289,17 @@ def _changed(
         why = run.consent(f"{verb} {counted(n, 'job')}?", str(n)) if matched else None
         with progress(verb, n) as advance:
             agreed = matched if why else []
-            came = change(conn, agreed, why=why or "", actor=run.settings.who(), progress=advance)
+            came = change(
+                conn, agreed, why=why or "", actor=run.settings.who(), progress=advance
+            )
     if as_json:
         emit({"matched": n} | report(came))
     elif why:
         click.echo(", ".join(f"{count} {name}" for name, count in report(came).items()))
     elif matched:
-        click.echo("nothing was changed" + ("" if run.dry_run else "; add --yes to do it"))
+        click.echo(
+            "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
+        )
     for missed in sorted(set(chosen.ids) - set(matched)):
         not_found(f"job {missed} is not live, or does not match")
     return Exit.NOTHING_MATCHED if chosen.ids and not matched else Exit.DONE
@@ -361,7 +381,12 @@ def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     return _changed(
-        "Run now", chosen, run, control.run_now, lambda due: {"due": due}, as_json=as_json
+        "Run now",
+        chosen,
+        run,
+        control.run_now,
+        lambda due: {"due": due},
+        as_json=as_json,
     )
 
 
@@ -397,6 +422,8 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
     if as_json:
         emit({"id": which, "outcome": outcome, "result": result})
     else:
-        returned = "" if result is None else "  " + json.dumps(result, ensure_ascii=False)
+        returned = (
+            "" if result is None else "  " + json.dumps(result, ensure_ascii=False)
+        )
         click.echo(printable(outcome + returned))
     return _WAITED.get(outcome, Exit.FAILED)

@@ -23,7 +23,9 @@ MOST_AT_ONCE = 1_000_000
 class _Name(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
     name = "name"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         if not NAME.match(value):
             self.fail("must be like emails, customer:17 or customer:*", param, ctx)
         return value
@@ -72,10 +74,14 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
 
 @limit.command("set")
 @click.argument("name", type=_Name())
-@click.option("--concurrency", type=click.IntRange(0, MOST_AT_ONCE), help="Run at once, at most.")
+@click.option(
+    "--concurrency", type=click.IntRange(0, MOST_AT_ONCE), help="Run at once, at most."
+)
 @click.option("--rate", type=_Rate(), help="Begin in a time, at most: 20/1m, 100/s.")
 @acting_options
-def set_limit(name: str, concurrency: int | None, rate: float | None, change: Change) -> None:
+def set_limit(
+    name: str, concurrency: int | None, rate: float | None, change: Change
+) -> None:
     """Limit the jobs that count under a name, from now on.
 
     \b
@@ -112,7 +118,9 @@ def remove_limit(name: str, change: Change) -> int:
     return Exit.DONE
 
 
-def _set(name: str, concurrency: int | None, rate: float | None, change: Change) -> bool:
+def _set(
+    name: str, concurrency: int | None, rate: float | None, change: Change
+) -> bool:
     who = {"actor": change.settings.who(), "why": change.why}
     with database(change.settings) as conn:
         if concurrency is not None or rate is not None:

@@ -7,13 +7,26 @@ import click
 
 from redrive import handlers as registry
 from redrive.cli.support.connection import database
-from redrive.cli.support.options import Instant, database_option, json_option, settings_for
+from redrive.cli.support.options import (
+    Instant,
+    database_option,
+    json_option,
+    settings_for,
+)
 from redrive.cli.support.output import listing
 from redrive.dead_letters import simulation
 from redrive.errors import SettingsError
 from redrive.settings import Settings
 
-COLUMNS = ("count", "kind", "error_class", "category_then", "category_now", "then", "now")
+COLUMNS = (
+    "count",
+    "kind",
+    "error_class",
+    "category_then",
+    "category_now",
+    "then",
+    "now",
+)
 
 
 @click.group()
@@ -52,7 +65,9 @@ def simulate(
     found = _handlers(settings)
     with database(settings) as conn:
         seen, changes = simulation.simulate(conn, found, since)
-    rows = [{"count": count, **asdict(change)} for change, count in changes.most_common()]
+    rows = [
+        {"count": count, **asdict(change)} for change, count in changes.most_common()
+    ]
     listing(rows, COLUMNS, as_json=as_json, right=("count",), empty="")
     if not as_json:
         click.echo(_summary(seen, changes.total()))

@@ -55,12 +55,18 @@ class _Days(Duration):
 
     name = "days"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         if value == "off":
             return 0
         days = super().convert(value, param, ctx) / DAY
         if not days.is_integer() or not 1 <= days <= MOST_DAYS:
-            self.fail(f"{value!r} must be 1d to {MOST_DAYS}d in whole days, or off", param, ctx)
+            self.fail(
+                f"{value!r} must be 1d to {MOST_DAYS}d in whole days, or off",
+                param,
+                ctx,
+            )
         return int(days)
 
 
@@ -100,9 +106,13 @@ def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
         ).fetchall()
         fair = {
             row["queue"]
-            for row in cursor.execute("select queue from redrive.queues where lanes > 1")
+            for row in cursor.execute(
+                "select queue from redrive.queues where lanes > 1"
+            )
         }
-        limited = dict(conn.execute("select queue, waiting from redrive.limited_v1()").fetchall())
+        limited = dict(
+            conn.execute("select queue, waiting from redrive.limited_v1()").fetchall()
+        )
         waiting = unhandled(conn)
         around = Surroundings(conn).around
     for row in rows:
@@ -132,7 +142,9 @@ def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
         if row["why"] and row["ready"]:
             click.echo(f"{_named(row)}{row['queue']}: {printable(row['why']['text'])}")
         if row["limited"]:
-            waiting = f"of the scheduled, {row['limited']} are due and wait behind limits"
+            waiting = (
+                f"of the scheduled, {row['limited']} are due and wait behind limits"
+            )
             click.echo(f"{_named(row)}{row['queue']}: {waiting} (redrive limit ls)")
 
 
@@ -189,7 +201,9 @@ def resume(name: str, change: Change) -> int:
     type=click.Choice(["tenant", "none"]),
     help="Whose jobs take turns, of those enqueued from now on.",
 )
-@click.option("--paused/--no-paused", default=None, help="Whether nothing is claimed from it.")
+@click.option(
+    "--paused/--no-paused", default=None, help="Whether nothing is claimed from it."
+)
 @click.option(
     "--history",
     type=_Days(),
@@ -232,7 +246,9 @@ def _wanted(
     """Yield each setting to change: its statement, values, and a description."""
     if fair_by is not None:
         lanes = FAIR_LANES if fair_by == "tenant" else 1
-        turns = "its tenants take turns" if lanes > 1 else "jobs run in order of their time"
+        turns = (
+            "its tenants take turns" if lanes > 1 else "jobs run in order of their time"
+        )
         yield _LANES_SET, (lanes,), f"{turns}, of jobs enqueued from now on"
     if paused is not None:
         yield _PAUSED if paused else _RESUMED, (), "paused" if paused else "not paused"
@@ -266,7 +282,9 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     redrive queue limits
     """
     with database(settings_for(database_url)) as conn:
-        rows = conn.execute("select what, used, at_most from redrive.names_used_v1()").fetchall()
+        rows = conn.execute(
+            "select what, used, at_most from redrive.names_used_v1()"
+        ).fetchall()
     if as_json:
         for what, used, at_most in rows:
             emit({"what": what, "used": used, "at_most": at_most})
@@ -276,7 +294,9 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
 
 
 @queue.command("limit")
-@click.argument("limits", metavar="WHAT=NUMBER...", nargs=-1, required=True, type=_Limit())
+@click.argument(
+    "limits", metavar="WHAT=NUMBER...", nargs=-1, required=True, type=_Limit()
+)
 @acting_options
 def limit_names(limits: Sequence[Limit], change: Change) -> None:
     """Set how many queues and kinds producers may bring into use.
@@ -286,7 +306,9 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
 
     What nobody has used for as long as `redrive retention` keeps names makes room again.
     """
-    change.agree("Allow at most " + ", ".join(f"{number} {what}" for what, number in limits))
+    change.agree(
+        "Allow at most " + ", ".join(f"{number} {what}" for what, number in limits)
+    )
     with database(change.settings) as conn, conn.transaction():
         for what, number in limits:
             conn.execute(
@@ -307,6 +329,9 @@ def _unknown(name: str, settings: "Settings") -> str | None:
 
 def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:
     check_name("queue", name)
-    with database(change.settings) as conn, conn.cursor(row_factory=scalar_row) as cursor:
+    with (
+        database(change.settings) as conn,
+        conn.cursor(row_factory=scalar_row) as cursor,
+    ):
         told = (name, *values, change.settings.who(), change.why)
         return cursor.execute(statement, told).fetchone()

@@ -7,7 +7,13 @@ import click
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import Run, database_option, json_option, run_options, settings_for
+from redrive.cli.support.options import (
+    Run,
+    database_option,
+    json_option,
+    run_options,
+    settings_for,
+)
 from redrive.cli.support.output import counted, emit, listing, not_found, printable
 from redrive.live_jobs import schedules
 
@@ -102,17 +108,25 @@ _ACTS: dict[str, Callable[..., Any]] = {
 """Maps an outcome to the function that brings it about."""
 
 
-def _changed(verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool) -> int:
+def _changed(
+    verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool
+) -> int:
     """Change schedules by name after confirmation; print the result."""
     with database(run.settings) as conn:
         matched = [row for row in schedules.find(conn) if row["name"] in names]
         if matched and not as_json:
             _show(matched, as_json=False)
         n = len(matched)
-        why = run.consent(f"{verb} {counted(n, 'schedule')}?", str(n)) if matched else None
+        why = (
+            run.consent(f"{verb} {counted(n, 'schedule')}?", str(n))
+            if matched
+            else None
+        )
         act = _ACTS[outcome]
         found = [
-            act(conn, row["name"], actor=run.settings.who(), why=why) for row in matched if why
+            act(conn, row["name"], actor=run.settings.who(), why=why)
+            for row in matched
+            if why
         ]
     done = [value for value in found if value]
     if as_json:

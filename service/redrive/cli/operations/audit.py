@@ -32,7 +32,9 @@ class _SealType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] 
     ) -> log.Seal:
         line, _, seal = str(value).partition(":")
         if not line.isdigit() or not seal:
-            self.fail(f"{value!r} is not a line and its seal; write 812:3fa9...", param, ctx)
+            self.fail(
+                f"{value!r} is not a line and its seal; write 812:3fa9...", param, ctx
+            )
         return log.Seal(int(line), seal.lower())
 
 
@@ -52,11 +54,15 @@ def _choice_options(command: Command) -> Command:
         return command(chosen=log.Choice(since, until, actor, login, action), **options)
 
     options: list[Callable[[Command], Command]] = [
-        click.option("--since", type=Instant(), help="At or after: an instant, or 2h ago."),
+        click.option(
+            "--since", type=Instant(), help="At or after: an instant, or 2h ago."
+        ),
         click.option("--until", type=Instant(), help="Before: an instant, or 2h ago."),
         click.option("--actor", metavar="NAME", help="Who they said they were."),
         click.option("--login", metavar="NAME", help="Who was logged in to Postgres."),
-        click.option("--action", metavar="NAME", help="What was done: redrive, purge, pause, ..."),
+        click.option(
+            "--action", metavar="NAME", help="What was done: redrive, purge, pause, ..."
+        ),
     ]
     return with_options(options, choose)
 
@@ -72,7 +78,9 @@ def audit() -> None:
 @database_option
 @json_option
 @pager_option
-def list_lines(chosen: log.Choice, limit: int, database_url: str | None, as_json: bool) -> None:
+def list_lines(
+    chosen: log.Choice, limit: int, database_url: str | None, as_json: bool
+) -> None:
     """List the audit log, the newest line first.
 
     \b
@@ -129,5 +137,7 @@ def verify(known: log.Seal | None, database_url: str | None, as_json: bool) -> i
     if as_json:
         emit({"ok": fault is None, "lines": count, "fault": fault, **seal._asdict()})
     else:
-        click.echo(fault or f"{count} lines are as they were written, the newest is {seal}")
+        click.echo(
+            fault or f"{count} lines are as they were written, the newest is {seal}"
+        )
     return Exit.FAILED if fault else Exit.DONE

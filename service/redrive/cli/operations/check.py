@@ -69,11 +69,15 @@ def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
             emit({**cell, **finding._asdict()})
         else:
             _show(cell, finding)
-    return code or (Exit.DONE if all(finding.ok for _, finding in findings) else Exit.FAILED)
+    return code or (
+        Exit.DONE if all(finding.ok for _, finding in findings) else Exit.FAILED
+    )
 
 
 def _show(cell: Mapping[str, str], finding: Finding) -> None:
-    mark = click.style("ok  ", fg="green") if finding.ok else click.style("bad ", fg="red")
+    mark = (
+        click.style("ok  ", fg="green") if finding.ok else click.style("bad ", fg="red")
+    )
     text = escaped_lines(finding.text.replace("\n", "\n     "))
     click.echo(" ".join((mark, *cell.values(), f"{finding.check:12}", text)))
 
@@ -94,7 +98,9 @@ def _encryption() -> Finding:
         text = "off: payloads and failures are stored in the clear"
     else:
         others = ", ".join(keyring.ids[1:])
-        text = f"on, with key {keyring.ids[0]}" + (f"; {others} can decrypt" if others else "")
+        text = f"on, with key {keyring.ids[0]}" + (
+            f"; {others} can decrypt" if others else ""
+        )
     return Finding("encryption", ok=True, text=text)
 
 
@@ -161,12 +167,16 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
                     yield Finding(name, ok=False, text=text)
     except psycopg.errors.InsufficientPrivilege as error:
         said = f"{error.diag.message_primary}: {login} may not look there, and nothing after it was"
-        yield Finding("rights", ok=False, text=f"{said} looked at; grant redrive_operator to it")
+        yield Finding(
+            "rights", ok=False, text=f"{said} looked at; grant redrive_operator to it"
+        )
 
 
 def _of_vitals(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
     with conn.cursor(row_factory=class_row(_Vitals)) as cursor:
-        vitals = cursor.execute(_READ_VITALS, (THROWAWAY, list(migrations.ROLES))).fetchone()
+        vitals = cursor.execute(
+            _READ_VITALS, (THROWAWAY, list(migrations.ROLES))
+        ).fetchone()
     assert vitals is not None  # noqa: S101 # a select without a table has one row
     for look in (_server, _durability, _schema, _roles, _clock, _bloat, _transactions):
         yield look(vitals)
@@ -177,7 +187,9 @@ def _owners(conn: psycopg.Connection[Any]) -> Finding:
     if found is None:
         return Finding("owners", ok=True, text="all of it is ours")
     thing, owner = found
-    return Finding("owners", ok=False, text=f"{thing} belongs to {owner}: who made it, and why?")
+    return Finding(
+        "owners", ok=False, text=f"{thing} belongs to {owner}: who made it, and why?"
+    )
 
 
 def _replication(conn: psycopg.Connection[Any]) -> Finding:
@@ -207,9 +219,13 @@ def _audit(conn: psycopg.Connection[Any]) -> Finding:
 def _kinds(conn: psycopg.Connection[Any]) -> Finding:
     found = unhandled(conn)
     if not found:
-        return Finding("kinds", ok=True, text="whatever is due, a live worker of its queue handles")
+        return Finding(
+            "kinds", ok=True, text="whatever is due, a live worker of its queue handles"
+        )
     first, more = sentence(found[0]), len(found) - 1
-    text = first + (f"; and {more} more such kinds: see redrive queue ls" if more else "")
+    text = first + (
+        f"; and {more} more such kinds: see redrive queue ls" if more else ""
+    )
     return Finding("kinds", ok=False, text=text)
 
 
@@ -227,7 +243,9 @@ def _durability(vitals: _Vitals) -> Finding:
         text = "none is meant: a Postgres to try things on, whose data goes with it"
         return Finding("durability", ok=True, text=text)
     if not vitals.has_fsync:
-        text = "fsync is off: a crash of its machine may lose jobs, or the whole database"
+        text = (
+            "fsync is off: a crash of its machine may lose jobs, or the whole database"
+        )
         return Finding("durability", ok=False, text=text)
     return Finding("durability", ok=True, text="fsync on, tables logged")
 
@@ -247,14 +265,21 @@ def _roles(vitals: _Vitals) -> Finding:
 def _clock(vitals: _Vitals) -> Finding:
     apart = abs(time.time() - vitals.clock)
     if apart <= CLOCK_SECONDS:
-        return Finding("clock", ok=True, text=f"within {CLOCK_SECONDS:.0f} s of the database's")
+        return Finding(
+            "clock", ok=True, text=f"within {CLOCK_SECONDS:.0f} s of the database's"
+        )
     text = f"{apart:.0f} s apart from the database's: waits in /metrics are wrong by as much"
     return Finding("clock", ok=False, text=text)
 
 
 def _bloat(vitals: _Vitals) -> Finding:
-    rows = f"{vitals.dead_rows} dead rows in redrive.jobs for {vitals.live_rows} live ones"
-    if vitals.dead_rows <= DEAD_ROWS or vitals.dead_rows <= DEAD_SHARE * vitals.live_rows:
+    rows = (
+        f"{vitals.dead_rows} dead rows in redrive.jobs for {vitals.live_rows} live ones"
+    )
+    if (
+        vitals.dead_rows <= DEAD_ROWS
+        or vitals.dead_rows <= DEAD_SHARE * vitals.live_rows
+    ):
         return Finding("bloat", ok=True, text=rows)
     text = f"{rows}: is a long transaction holding vacuum back?"
     return Finding("bloat", ok=False, text=text)
@@ -273,7 +298,9 @@ def _transactions(vitals: _Vitals) -> Finding:
 def _workers(conn: psycopg.Connection[Any]) -> Finding:
     alive, unserved = standing.alive(conn), standing.unserved(conn)
     if not unserved:
-        return Finding("workers", ok=True, text=f"{alive} live; each due job has one for its queue")
+        return Finding(
+            "workers", ok=True, text=f"{alive} live; each due job has one for its queue"
+        )
     first, more = unserved[0], len(unserved) - 1
     others = f" and {counted(more, 'more queue')}" if more else ""
     text = f"jobs are due in queue {first}{others}, and no live worker serves it: start one"
@@ -294,7 +321,9 @@ def _rescue(conn: psycopg.Connection[Any]) -> Finding:
 def _progress(conn: psycopg.Connection[Any]) -> Finding:
     found = standing.standing(conn)
     if not found:
-        return Finding("progress", ok=True, text="no due job is left waiting beside a free slot")
+        return Finding(
+            "progress", ok=True, text="no due job is left waiting beside a free slot"
+        )
     first, more = found[0], len(found) - 1
     others = f" and {counted(more, 'more queue')}" if more else ""
     text = (
@@ -308,7 +337,9 @@ def _progress(conn: psycopg.Connection[Any]) -> Finding:
 def _blocked_by(found: Sequence[standing.Blocker]) -> str:
     """Return a text about the session that stops everything, and its remedy."""
     if not found:
-        return "no session was seen to block it: see the workers' logs and their /readyz"
+        return (
+            "no session was seen to block it: see the workers' logs and their /readyz"
+        )
     first = found[0]
     what = "rows" if first.table is None else f"table {first.table}"
     since = "" if first.seconds is None else f", for {first.seconds:.0f} s"

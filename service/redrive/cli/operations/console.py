@@ -71,8 +71,12 @@ def console(database_url: str | None, console_port: int | None, demo: bool) -> N
     handlers = load(settings.handlers) if settings.handlers else None
     tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
     app = application(access, logins, handlers, links=links, tracing=tracing)
-    click.echo(f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True)
-    with contextlib.suppress(KeyboardInterrupt):  # uvicorn re-raises the signal that ended it
+    click.echo(
+        f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True
+    )
+    with contextlib.suppress(
+        KeyboardInterrupt
+    ):  # uvicorn re-raises the signal that ended it
         run(app, listener)
     if tracing is not None:
         tracing.shut_down()
@@ -92,7 +96,9 @@ def _logins(cells: Sequence[Settings], addresses: Sequence[Addresses]) -> Any:
     if len(cells) == 1:
         wait_for_schema(next(iter(addresses[0].values())), cells[0].startup_timeout)
         return Logins(addresses[0])
-    return {str(cell.cell): Logins(of) for cell, of in zip(cells, addresses, strict=True)}
+    return {
+        str(cell.cell): Logins(of) for cell, of in zip(cells, addresses, strict=True)
+    }
 
 
 def _open(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
@@ -123,14 +129,26 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
         raise SettingsError(WAYS_IN)
     if (proxy or provider) and not groups:
         raise SettingsError(NO_GROUPS)
-    wanted = {token.role for token in tokens.read().values()} if tokens else set[access.Role]()
-    _require(wanted | set(groups.values()), settings, {role for one in addresses for role in one})
-    key = _secret("REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32)
+    wanted = (
+        {token.role for token in tokens.read().values()}
+        if tokens
+        else set[access.Role]()
+    )
+    _require(
+        wanted | set(groups.values()),
+        settings,
+        {role for one in addresses for role in one},
+    )
+    key = _secret(
+        "REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32
+    )
     ways = access.Access(tokens=tokens, proxy=proxy, provider=provider, key=key)
     return ways, addresses
 
 
-def _require(roles: Collection[Any], settings: Settings, there_are: Collection[Any]) -> None:
+def _require(
+    roles: Collection[Any], settings: Settings, there_are: Collection[Any]
+) -> None:
     """Check that each assigned role has a login in some database.
 
     Raises SettingsError.
@@ -165,7 +183,9 @@ def _addresses(settings: Settings, roles: Collection[Any]) -> Addresses:
         raise SettingsError(msg)
     for address in cell.console.values():
         address.read()
-    return {role: cell.console[role.word] for role in roles if role.word in cell.console}
+    return {
+        role: cell.console[role.word] for role in roles if role.word in cell.console
+    }
 
 
 def _address(settings: Settings, role: str) -> Address | None:
@@ -175,7 +195,11 @@ def _address(settings: Settings, role: str) -> Address | None:
     url, file = values[f"console_{role}_url"], values[f"console_{role}_url_file"]
     if url is None and file is None:
         return None
-    found = Address(url, variable=variable) if url else Address(file=file, variable=variable)
+    found = (
+        Address(url, variable=variable)
+        if url
+        else Address(file=file, variable=variable)
+    )
     found.read()
     return found
 
@@ -212,14 +236,15 @@ def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
         msg = "REDRIVE_CONSOLE_OIDC_ISSUER is set and REDRIVE_CONSOLE_OIDC_CLIENT_ID is not"
         raise SettingsError(msg)
     if "openid" not in settings.console_oidc_scopes.split():
-        msg = (
-            f"REDRIVE_CONSOLE_OIDC_SCOPES is {settings.console_oidc_scopes!r}; it must hold openid"
-        )
+        msg = f"REDRIVE_CONSOLE_OIDC_SCOPES is {settings.console_oidc_scopes!r}; it must hold openid"
         raise SettingsError(msg)
     if urlsplit(ours).path:
         msg = f"REDRIVE_CONSOLE_URL is {ours!r}; it must have no path: leave it out"
         raise SettingsError(msg)
-    secret, file = settings.console_oidc_client_secret, settings.console_oidc_client_secret_file
+    secret, file = (
+        settings.console_oidc_client_secret,
+        settings.console_oidc_client_secret_file,
+    )
     return Provider(
         Client(
             issuer,
@@ -244,14 +269,22 @@ def _safe(variable: str, url: str | None) -> str:
     """
     with contextlib.suppress(ValueError):
         parts = urlsplit(url or "")
-        if url and parts.hostname and (parts.scheme == "https" or parts.hostname in LOCAL):
+        if (
+            url
+            and parts.hostname
+            and (parts.scheme == "https" or parts.hostname in LOCAL)
+        ):
             return url
-    held = f"is {url!r}" if url else "is not set, and the provider sends people back to it"
+    held = (
+        f"is {url!r}" if url else "is not set, and the provider sends people back to it"
+    )
     msg = f"{variable} {held}; it must begin with https://, or on this machine http://localhost"
     raise SettingsError(msg)
 
 
-def _secret(variable: str, value: str | None, file: Path | None, least: int) -> str | None:
+def _secret(
+    variable: str, value: str | None, file: Path | None, least: int
+) -> str | None:
     """Return a secret from its variable or its file.
 
     Raises:

@@ -17,7 +17,9 @@ from redrive.errors import SettingsError
 from redrive.settings import Settings
 
 TURN_SECONDS = 90.0
-NO_DEMO = "no demo runs here; start one with: redrive demo, and source the file it names"
+NO_DEMO = (
+    "no demo runs here; start one with: redrive demo, and source the file it names"
+)
 
 
 @click.group(invoke_without_command=True)
@@ -68,7 +70,11 @@ def _run(*, once: bool, home: Path | None, observe: bool) -> int:
         finally:
             stage.stop()
     with contextlib.suppress(OSError):  # the terminal may be gone
-        click.echo(f"\n{home} is kept." if home else "\nThe demo has ended; nothing is left of it.")
+        click.echo(
+            f"\n{home} is kept."
+            if home
+            else "\nThe demo has ended; nothing is left of it."
+        )
     return 1 if once and was_stopped else 0
 
 
@@ -82,7 +88,9 @@ def fix(what: str, database_url: str | None) -> None:  # noqa: ARG001 # there is
     redrive demo fix decimal-commas
     """
     _turn(database_url, "release", "1.1")
-    click.echo("release 1.1 is deployed: the worker finished what it had and was replaced")
+    click.echo(
+        "release 1.1 is deployed: the worker finished what it had and was replaced"
+    )
     with database(_settings(database_url)) as conn:
         _until(lambda: shop.has_healed(conn, "1.1"))
     click.echo("what died before it is tried by itself: redrive campaign ls")

@@ -41,7 +41,9 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     set_up(start.log_format, start.log_level)
     if single := start.databases.get(None):
         wait_for_schema(single, start.startup_timeout)
-    stats_of = {cell: DatabaseStats(address) for cell, address in start.databases.items()}
+    stats_of = {
+        cell: DatabaseStats(address) for cell, address in start.databases.items()
+    }
     readers = list(stats_of.values())
     named = {cell: stats for cell, stats in stats_of.items() if cell}
     port = _serve(start.http_port, readers, CellStats(named) if named else readers[0])
@@ -78,12 +80,16 @@ def _start(database_url: str | None, http_port: int | None) -> _Start:
     )
 
 
-def _serve(port: int, readers: Sequence[DatabaseStats], shown: DatabaseStats | CellStats) -> int:
+def _serve(
+    port: int, readers: Sequence[DatabaseStats], shown: DatabaseStats | CellStats
+) -> int:
     """Serve probes and scrapes from separate threads; return the port."""
     exposition = Exposition(None, shown.collect)
 
     def ready() -> dict[str, str | None]:
-        faults = [trouble_of(stats.link.failures, stats.link.fault) for stats in readers]
+        faults = [
+            trouble_of(stats.link.failures, stats.link.fault) for stats in readers
+        ]
         return {"database": faults[0] if all(faults) else None}
 
     return serve(port, exposition.registry, live=lambda: {"process": None}, ready=ready)

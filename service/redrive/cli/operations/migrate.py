@@ -70,6 +70,8 @@ def migrate(
         return
     for name in report.applied:
         click.echo(f"applied {name}")
-    click.echo(f"schema version {report.after}" + ("" if report.applied else ", nothing to do"))
+    click.echo(
+        f"schema version {report.after}" + ("" if report.applied else ", nothing to do")
+    )
     if report.without_roles:
         click.echo(f"without roles: {report.without_roles}", err=True)

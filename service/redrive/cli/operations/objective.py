@@ -67,7 +67,10 @@ def list_objectives(database_url: str | None, as_json: bool) -> None:
         return
     table(
         ("queue", "objective", "value", "what"),
-        ([row.queue, row.objective, f"{row.value:g}", MEANINGS[row.objective]] for row in held),
+        (
+            [row.queue, row.objective, f"{row.value:g}", MEANINGS[row.objective]]
+            for row in held
+        ),
     )
 
 
@@ -75,7 +78,9 @@ def list_objectives(database_url: str | None, as_json: bool) -> None:
 @click.argument("queue")
 @click.argument("name", metavar="OBJECTIVE", type=click.Choice(list(MEANINGS)))
 @click.argument("value", type=click.FloatRange(0), required=False)
-@click.option("--default", "to_default", is_flag=True, help="Remove the queue's own value.")
+@click.option(
+    "--default", "to_default", is_flag=True, help="Remove the queue's own value."
+)
 @acting_options
 def set_objective(
     queue: str, name: str, value: float | None, to_default: bool, change: Change
@@ -89,13 +94,17 @@ def set_objective(
     if (value is None) != to_default:
         raise click.UsageError("give a VALUE, or --default to remove the queue's own")
     if queue == DEFAULTS and to_default:
-        raise click.UsageError("the values of '*' are the defaults themselves; give a VALUE")
+        raise click.UsageError(
+            "the values of '*' are the defaults themselves; give a VALUE"
+        )
     _check_queue(queue)
     value_text = "the default" if value is None else f"{value:g}"
     change.agree(f"Set {queue} {name} to {value_text}")
     with database(change.settings) as conn:
         _set(conn, Objective(queue, name, value), change)
-    click.echo(f"{queue} {name} is {'' if value is not None else 'back to '}{value_text}")
+    click.echo(
+        f"{queue} {name} is {'' if value is not None else 'back to '}{value_text}"
+    )
 
 
 @objective.command("apply")
@@ -147,7 +156,9 @@ def _parse(text: str) -> list[Objective]:
         for name in values:
             if name not in MEANINGS:
                 known = ", ".join(MEANINGS)
-                raise click.UsageError(f"{name!r} is not an objective; it must be one of {known}")
+                raise click.UsageError(
+                    f"{name!r} is not an objective; it must be one of {known}"
+                )
     return [
         Objective(queue, name, value)
         for queue, values in by_queue.items()

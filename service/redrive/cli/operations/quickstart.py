@@ -16,7 +16,9 @@ from redrive.cli.support.output import emit
 
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--force", is_flag=True, help="Even if it is not empty; same names are overwritten.")
+@click.option(
+    "--force", is_flag=True, help="Even if it is not empty; same names are overwritten."
+)
 @json_option
 def quickstart(directory: Path, force: bool, as_json: bool) -> None:
     """Write a small project that works: handlers, a test, a demo.

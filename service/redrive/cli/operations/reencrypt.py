@@ -88,7 +88,12 @@ def _rotate(
     with (
         only_one(settings, "reencrypt"),
         audited(
-            conn, "reencrypt", actor=settings.who(), why=why, n=stale, detail={"key": first}
+            conn,
+            "reencrypt",
+            actor=settings.who(),
+            why=why,
+            n=stale,
+            detail={"key": first},
         ) as run,
         progress("encrypted", stale) as advance,
     ):
@@ -96,12 +101,18 @@ def _rotate(
 
 
 def _summary(keyring: Keyring, report: rotation.Report) -> str:
-    skipped = f", {report.skipped} busy: run it again for them" if report.skipped else ""
+    skipped = (
+        f", {report.skipped} busy: run it again for them" if report.skipped else ""
+    )
     unreadable = f", {report.unreadable} cannot be read" if report.unreadable else ""
-    return f"{report.rewritten} encrypted with key {keyring.ids[0]}{skipped}{unreadable}"
+    return (
+        f"{report.rewritten} encrypted with key {keyring.ids[0]}{skipped}{unreadable}"
+    )
 
 
-def _left(keyring: Keyring, report: rotation.Report) -> Iterator[tuple[str | None, dict[str, int]]]:
+def _left(
+    keyring: Keyring, report: rotation.Report
+) -> Iterator[tuple[str | None, dict[str, int]]]:
     """Yield the rows by table of each key, keys of the keyring first.
 
     None stands for rows that are not encrypted.
@@ -128,5 +139,7 @@ def _show_left(keyring: Keyring, report: rotation.Report) -> None:
             return "(in the clear)"
         return key if key in keyring.ids else f"{key} (not in the keyring)"
 
-    rows: list[Sequence[Any]] = [(named(k), *rows.values()) for k, rows in _left(keyring, report)]
+    rows: list[Sequence[Any]] = [
+        (named(k), *rows.values()) for k, rows in _left(keyring, report)
+    ]
     table(("key", *rotation.PLACES), rows, right=tuple(rotation.PLACES))

@@ -33,13 +33,21 @@ Kept = tuple[str, float]
 class _Pair(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
     name = "what=duration"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Kept:
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Kept:
         what, _, duration = value.partition("=")
         if what not in MEANINGS:
-            self.fail(f"{what!r} is not kept by retention; {', '.join(MEANINGS)} are", param, ctx)
+            self.fail(
+                f"{what!r} is not kept by retention; {', '.join(MEANINGS)} are",
+                param,
+                ctx,
+            )
         seconds = Duration().convert(duration, param, ctx)
         if seconds < LEAST_SECONDS[what]:
-            self.fail(f"{what} is kept for {_shown(LEAST_SECONDS[what])} at least", param, ctx)
+            self.fail(
+                f"{what} is kept for {_shown(LEAST_SECONDS[what])} at least", param, ctx
+            )
         return what, seconds
 
 
@@ -71,7 +79,9 @@ def list_retention(database_url: str | None, as_json: bool) -> None:
 
 
 @retention.command("set")
-@click.argument("kept", metavar="WHAT=DURATION...", nargs=-1, required=True, type=_Pair())
+@click.argument(
+    "kept", metavar="WHAT=DURATION...", nargs=-1, required=True, type=_Pair()
+)
 @acting_options
 def set_retention(kept: Sequence[Kept], change: Change) -> None:
     """Set how long things are kept, where that differs.

@@ -44,13 +44,21 @@ Checks = dict[str, str | None]
     help="The registry of handlers. [env: REDRIVE_HANDLERS]",
 )
 @click.option(
-    "--queue", "queues", multiple=True, metavar="NAME", help="Work on this queue only; repeatable."
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    help="Work on this queue only; repeatable.",
 )
 @click.option(
-    "--slots", type=click.INT, help="Jobs at once per runner. [env: REDRIVE_SLOTS; default: 16]"
+    "--slots",
+    type=click.INT,
+    help="Jobs at once per runner. [env: REDRIVE_SLOTS; default: 16]",
 )
 @click.option(
-    "--runners", type=click.INT, help="Runner processes. [env: REDRIVE_RUNNERS; default: 1]"
+    "--runners",
+    type=click.INT,
+    help="Runner processes. [env: REDRIVE_RUNNERS; default: 1]",
 )
 @click.option(
     "--http-port",
@@ -63,7 +71,9 @@ Checks = dict[str, str | None]
     help="Stop when nothing is ready, due within a minute, or running.",
 )
 @click.option(
-    "--reload", is_flag=True, help="While developing: run the handlers' code anew when it changes."
+    "--reload",
+    is_flag=True,
+    help="While developing: run the handlers' code anew when it changes.",
 )
 @click.pass_context
 def worker(
@@ -88,7 +98,9 @@ def worker(
     name = f"{socket.gethostname()}/{os.getpid()}"
 
     def read() -> _Start:
-        settings = settings_for(database_url, queues=",".join(queues) if queues else None, **flags)
+        settings = settings_for(
+            database_url, queues=",".join(queues) if queues else None, **flags
+        )
         return _start(settings, name, until_empty=until_empty, reload=reload)
 
     return _run(in_child(read))
@@ -112,7 +124,9 @@ class _Start:
     startup_timeout: float
 
 
-def _start(settings: "Settings", name: str, *, until_empty: bool, reload: bool) -> _Start:
+def _start(
+    settings: "Settings", name: str, *, until_empty: bool, reload: bool
+) -> _Start:
     if settings.handlers is None and settings.targets is None:
         msg = (
             "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
@@ -165,7 +179,9 @@ def _serve(start: _Start, metrics: Metrics, supervisor: Supervisor) -> None:
     )
 
 
-def _options(settings: "Settings", name: str, *, until_empty: bool, reload: bool) -> WorkerOptions:
+def _options(
+    settings: "Settings", name: str, *, until_empty: bool, reload: bool
+) -> WorkerOptions:
     return WorkerOptions(
         database=settings.address(),
         handlers=settings.handlers or "",
@@ -213,7 +229,9 @@ def _ready(health: Health) -> Checks:
         "database": trouble_of(health.database_failures, health.database_fault),
         "exchange": health.exchange,
         "runners": None if health.has_ready_runner else "none is ready",
-        "heartbeat": None if health.beat_in_time else "no beat was confirmed within its ttl",
+        "heartbeat": None
+        if health.beat_in_time
+        else "no beat was confirmed within its ttl",
         "heartbeat thread": None if is_beating else "stood still",
         "maintenance": health.maintenance,
         "draining": "it is stopping" if health.is_draining else None,

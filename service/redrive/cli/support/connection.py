@@ -47,7 +47,9 @@ def database(
     Raises:
         SchemaError: the schema is missing, too old or too new.
     """
-    with settings.address().connect("redrive cli", statement_timeout="0", **session) as conn:
+    with settings.address().connect(
+        "redrive cli", statement_timeout="0", **session
+    ) as conn:
         if not any_schema:
             migrate.require(conn)
         yield conn
@@ -143,9 +145,15 @@ def explain(error: BaseException) -> tuple[Exit, str]:
         case Busy():
             return Exit.BUSY, str(error)
         case psycopg.OperationalError(sqlstate=None):
-            return Exit.UNREACHABLE, f"the database is out of reach: {first_line(error)}"
+            return (
+                Exit.UNREACHABLE,
+                f"the database is out of reach: {first_line(error)}",
+            )
         case psycopg.errors.InsufficientPrivilege():
-            return Exit.FAILED, f"{refused(error)}; docs/roles.md says which role may do it"
+            return (
+                Exit.FAILED,
+                f"{refused(error)}; docs/roles.md says which role may do it",
+            )
         case psycopg.Error():  # without its DETAIL, which holds values of rows
             return Exit.FAILED, refused(error)
         case _:

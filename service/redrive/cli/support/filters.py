@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from redrive.cli.support.options import Command, Decorator, Instant, option, with_options
+from redrive.cli.support.options import (
+    Command,
+    Decorator,
+    Instant,
+    option,
+    with_options,
+)
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CONDITION, Filter
 
@@ -20,7 +26,9 @@ class _Condition(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 
     name = "condition"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         if not CONDITION.match(str(value)):
             hint = "write payload.currency=XAU, or headers.source=import"
             self.fail(f"{value!r} is not a path and its value; {hint}", param, ctx)
@@ -47,11 +55,16 @@ class _OneOf(click.Choice[str]):
     def convert(  # pyright: ignore[reportIncompatibleMethodOverride] # several where it takes one
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        return tuple(super(_OneOf, self).convert(v.strip(), param, ctx) for v in value.split(","))
+        return tuple(
+            super(_OneOf, self).convert(v.strip(), param, ctx) for v in value.split(",")
+        )
 
 
 def filter_options(
-    prefix: str | None = None, *, states: Sequence[str] = (), of: type[Criteria] = Filter
+    prefix: str | None = None,
+    *,
+    states: Sequence[str] = (),
+    of: type[Criteria] = Filter,
 ) -> Callable[[Command], Command]:
     """Add the filters; the command gets the resulting object as `chosen`.
 
@@ -87,7 +100,9 @@ def _states(given: Sequence[str], default: Sequence[str]) -> Sequence[str]:
     return () if ANY in given else tuple(given or default)
 
 
-def _option(field: str, criterion: Criterion, prefix: str | None, *, multiple: bool) -> Decorator:
+def _option(
+    field: str, criterion: Criterion, prefix: str | None, *, multiple: bool
+) -> Decorator:
     name = _NAMES.get(field, field)
     kind, metavar = _TYPES.get(field, (click.STRING, name.upper()))
     if criterion.choices:

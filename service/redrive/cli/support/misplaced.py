@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 import click
 
 
-def where_it_goes(error: click.ClickException, arguments: Sequence[str]) -> click.ClickException:
+def where_it_goes(
+    error: click.ClickException, arguments: Sequence[str]
+) -> click.ClickException:
     """Return the error, or one that shows the option in its right place.
 
     Values are not shown, because that of --database-url may hold a password.
@@ -13,11 +15,15 @@ def where_it_goes(error: click.ClickException, arguments: Sequence[str]) -> clic
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
     name = error.option_name
-    typed = next((n for n, word in enumerate(arguments) if word.partition("=")[0] == name), None)
+    typed = next(
+        (n for n, word in enumerate(arguments) if word.partition("=")[0] == name), None
+    )
     if typed is None:
         return error
     has_value_already = "=" in arguments[typed]
-    for at, path, command in _commands(error.ctx, error.ctx.command, arguments[typed + 1 :]):
+    for at, path, command in _commands(
+        error.ctx, error.ctx.command, arguments[typed + 1 :]
+    ):
         option = _option(command, name)
         # The word after an option with a value is that value, even if it is a command's
         # name.
@@ -36,10 +42,15 @@ def refuse_before_subcommand(context: click.Context) -> None:
         click.UsageError: the text says where the option goes.
     """
     group, name = context.command, context.invoked_subcommand or ""
-    command = group.get_command(context, name) if isinstance(group, click.Group) else None
+    command = (
+        group.get_command(context, name) if isinstance(group, click.Group) else None
+    )
     for param in group.params:
         source = param.name and context.get_parameter_source(param.name)
-        if source is not click.core.ParameterSource.COMMANDLINE or not param.expose_value:
+        if (
+            source is not click.core.ParameterSource.COMMANDLINE
+            or not param.expose_value
+        ):
             continue
         typed = param.opts[0]
         if command and (option := _option(command, typed)):
@@ -71,4 +82,6 @@ def _commands(
 
 def _option(command: click.Command, name: str) -> click.Option | None:
     options = (param for param in command.params if isinstance(param, click.Option))
-    return next((one for one in options if name in (*one.opts, *one.secondary_opts)), None)
+    return next(
+        (one for one in options if name in (*one.opts, *one.secondary_opts)), None
+    )

@@ -31,7 +31,9 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         """Parse the value."""
         seconds = value if isinstance(value, int | float) else seconds_of(str(value))
         if seconds is None:
-            self.fail(f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx)
+            self.fail(
+                f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx
+            )
         return float(seconds)
 
 
@@ -51,7 +53,9 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
 
         seconds = value if isinstance(value, int | float) else seconds_of(text)
         try:
-            return longest_gap(text).total_seconds() if seconds is None else float(seconds)
+            return (
+                longest_gap(text).total_seconds() if seconds is None else float(seconds)
+            )
         except ValueError as error:
             hint = "write 1d, 15m, '17 3 * * *', @weekly, or never"
             self.fail(f"{error}; {hint}", param, ctx)
@@ -100,7 +104,9 @@ def database_option(command: Command) -> Command:
     """Add the option for the database URL; the command passes it to `settings_for`."""
     options = [
         click.option(
-            "--database-url", metavar="URL", help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]"
+            "--database-url",
+            metavar="URL",
+            help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]",
         ),
         click.option(
             "--cell",
@@ -154,7 +160,9 @@ def settings_of_cells(database_url: str | None, **flags: Any) -> "list[Settings]
         SettingsError: a value is not allowed, or a variable is unknown.
     """
     settings = _read(database_url, **flags)
-    cells = [settings.model_copy(update={"cell": cell.name}) for cell in settings.cells()]
+    cells = [
+        settings.model_copy(update={"cell": cell.name}) for cell in settings.cells()
+    ]
     return cells or [settings]
 
 
@@ -164,7 +172,9 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
     refuse_unknown(_variables)
     context = click.get_current_context()
     cell: str | None = context.meta.get(CELL)
-    options = {param.name: param.opts[0] for param in context.command.params if param.name}
+    options = {
+        param.name: param.opts[0] for param in context.command.params if param.name
+    }
     settings = load(options, database_url=database_url, cell=cell, **flags)
     if database_url is None:
         return settings
@@ -197,12 +207,19 @@ def acting_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def act(
-        *, why: str | None, actor: str | None, yes: bool, database_url: str | None, **options: Any
+        *,
+        why: str | None,
+        actor: str | None,
+        yes: bool,
+        database_url: str | None,
+        **options: Any,
     ) -> object:
         change = Change(settings_for(database_url, actor=actor), require_why(why), yes)
         return command(change=change, **options)
 
-    return with_options([why_option("required"), actor_option, _yes(), database_option], act)
+    return with_options(
+        [why_option("required"), actor_option, _yes(), database_option], act
+    )
 
 
 def _yes(prefix: str | None = None) -> Decorator:
@@ -250,7 +267,9 @@ class Change:
             return
         if is_watched():
             raise click.Abort
-        raise click.UsageError(f"{what}? Nothing was changed: without a terminal it takes --yes")
+        raise click.UsageError(
+            f"{what}? Nothing was changed: without a terminal it takes --yes"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +298,11 @@ class Run:
             return None
         if self.yes:
             return require_why(self.why)
-        return require_why(self.why or click.prompt("Why")) if confirm(question, word) else None
+        return (
+            require_why(self.why or click.prompt("Why"))
+            if confirm(question, word)
+            else None
+        )
 
 
 def run_options(
@@ -301,7 +324,9 @@ def run_options(
         " runs stop.",
     )
     options = [
-        why_option(f"default: {why}" if why else "required to act", prefix, default=why),
+        why_option(
+            f"default: {why}" if why else "required to act", prefix, default=why
+        ),
         actor_option,
         *([every] if prefix else ()),
         option(prefix, "--dry-run", is_flag=True, help="Only show."),

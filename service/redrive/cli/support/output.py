@@ -46,7 +46,12 @@ def listing(
         for row in rows:
             emit(row)
     else:
-        table(columns, ([row[c] for c in columns] for row in rows), right=right, empty=empty)
+        table(
+            columns,
+            ([row[c] for c in columns] for row in rows),
+            right=right,
+            empty=empty,
+        )
 
 
 @contextmanager
@@ -114,7 +119,10 @@ def _fits(console: Any, drawn: Any) -> bool:
 
 
 def _print_in_two(
-    console: Any, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]
+    console: Any,
+    columns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    right: Sequence[str],
 ) -> None:
     """Print the table without the columns of BELOW, and these under each row."""
     is_below = [column in BELOW for column in columns]
@@ -131,7 +139,9 @@ def _print_in_two(
     click.echo()
 
 
-def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]) -> Any:
+def _draw(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]
+) -> Any:
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only where people look
     from rich.table import Table  # noqa: PLC0415 # as above
     from rich.text import Text  # noqa: PLC0415 # as above
@@ -139,7 +149,9 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequenc
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         side = "right" if column in right else "left"
-        drawn.add_column(column.replace("_", " "), justify=side, overflow="ellipsis", no_wrap=True)
+        drawn.add_column(
+            column.replace("_", " "), justify=side, overflow="ellipsis", no_wrap=True
+        )
     for row in cells:
         drawn.add_row(*map(Text, row))
     return drawn
@@ -147,7 +159,11 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequenc
 
 def _cell(value: Any) -> str:
     """Format a cell as `printable` does, and an instant relative to now."""
-    return relative(value, datetime.now(UTC)) if isinstance(value, datetime) else printable(value)
+    return (
+        relative(value, datetime.now(UTC))
+        if isinstance(value, datetime)
+        else printable(value)
+    )
 
 
 def relative(instant: datetime, now: datetime) -> str:
@@ -161,7 +177,11 @@ def relative(instant: datetime, now: datetime) -> str:
 def length(seconds: float) -> str:
     """Format a duration in its largest accurate unit: 90 s, 2 min, 47 h, 30 d."""
     size, name = next((size, name) for least, size, name in UNITS if seconds >= least)
-    return f"{int(seconds // size)} {name}" if seconds >= 1 or not seconds else f"{seconds:g} s"
+    return (
+        f"{int(seconds // size)} {name}"
+        if seconds >= 1 or not seconds
+        else f"{seconds:g} s"
+    )
 
 
 def printable(value: Any) -> str:

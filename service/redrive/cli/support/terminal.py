@@ -17,7 +17,9 @@ def confirm(question: str, word: str) -> bool:
     """Ask for a word; return True if it was typed, False without a terminal."""
     if not is_watched():
         return False
-    typed = click.prompt(f"{question} Type {word!r} to go on", default="", show_default=False)
+    typed = click.prompt(
+        f"{question} Type {word!r} to go on", default="", show_default=False
+    )
     return typed == word
 
 

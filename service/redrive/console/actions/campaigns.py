@@ -56,7 +56,15 @@ FREEZE_SECONDS = "60s"
 """Freezing a million dead letters takes about four seconds, more than pages may use."""
 
 GROUP_COLUMNS = ("count", "kind", "error_class", "message", "group")
-CAMPAIGN_COLUMNS = ("campaign", "state", "matched", "redriven", "succeeded", "dead_again", "why")
+CAMPAIGN_COLUMNS = (
+    "campaign",
+    "state",
+    "matched",
+    "redriven",
+    "succeeded",
+    "dead_again",
+    "why",
+)
 
 STAYS = {
     "succeeded": "the same work has succeeded since",
@@ -75,7 +83,15 @@ BREAKER_STATES = ("closed", "half_open", "open")
 
 # ---------------------------------------------------------------------- terms
 
-TERMS = ("rate", "canaries", "abort-share", "not-before", "when-breaker", "when-version", "seen")
+TERMS = (
+    "rate",
+    "canaries",
+    "abort-share",
+    "not-before",
+    "when-breaker",
+    "when-version",
+    "seen",
+)
 """Fields of the form besides the reason."""
 
 
@@ -84,7 +100,12 @@ def _inputs(canaries: int) -> list[Input]:
     return [
         Input("rate", "Jobs per second", hint="empty: no fixed rate"),
         Input("canaries", "Canaries", str(canaries), "jobs to run first; 0 for none"),
-        Input("abort-share", "Abort above", f"{ABORT_SHARE:g}", "share of jobs that die again"),
+        Input(
+            "abort-share",
+            "Abort above",
+            f"{ABORT_SHARE:g}",
+            "share of jobs that die again",
+        ),
         Input("not-before", "Not before", hint="2h from now, or 2026-03-01T22:00Z"),
         Input("when-breaker", "While a breaker is", hint="smtp:closed"),
         Input("when-version", "Workers' version", hint=">=1.4.2"),
@@ -100,7 +121,9 @@ def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
     given = {name: value.strip() for name, value in more.items() if value.strip()}
     share = _number(given, "abort-share", ABORT_SHARE)
     if not 0 < share <= 1:
-        raise Refused(400, f"abort-share is {given['abort-share']!r}; it must be 0.01 to 1")
+        raise Refused(
+            400, f"abort-share is {given['abort-share']!r}; it must be 0.01 to 1"
+        )
     return Terms(
         _rate(given.get("rate")),
         _whole(given, "canaries", canaries),
@@ -111,7 +134,9 @@ def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
     )
 
 
-def commands(word: str, query: Query, more: Mapping[str, str], matched: int) -> list[str]:
+def commands(
+    word: str, query: Query, more: Mapping[str, str], matched: int
+) -> list[str]:
     """Return the shell commands for the same redrive on the same terms.
 
     Args:
@@ -123,7 +148,11 @@ def commands(word: str, query: Query, more: Mapping[str, str], matched: int) -> 
     given = {n: more.get(n, "").strip() for n in TERMS if n != "seen"}
     is_start = word == "campaign-start"
     chosen = None if is_start else letters_of(query)
-    canaries = (CANARIES if matched > FEW else 0) if chosen is None else _canaries(chosen, matched)
+    canaries = (
+        (CANARIES if matched > FEW else 0)
+        if chosen is None
+        else _canaries(chosen, matched)
+    )
     usual = {"canaries": str(canaries), "abort-share": f"{ABORT_SHARE:g}"}
     terms = {n: value for n, value in given.items() if value and value != usual.get(n)}
     flags: dict[str, str | None] = {**terms, "why": "..."}
@@ -140,7 +169,9 @@ def _rate(text: str | None) -> float | None:
         return None
     rate = _number({"rate": text}, "rate", 0.0)
     if not 0.001 <= rate < 1e9:  # noqa: PLR2004 # infinity is none, either
-        raise Refused(400, f"rate is {text!r}; it must be jobs per second, 0.001 or more")
+        raise Refused(
+            400, f"rate is {text!r}; it must be jobs per second, 0.001 or more"
+        )
     return rate
 
 
@@ -211,11 +242,15 @@ def estimate(matched: int, terms: Terms) -> str:
 
 def _preview(conn: Connection, query: Query) -> Preview:
     chosen = letters_of(query)
-    seen, known = campaign.look(conn, _all(chosen), MOST) if chosen.narrows() else (None, 0)
+    seen, known = (
+        campaign.look(conn, _all(chosen), MOST) if chosen.narrows() else (None, 0)
+    )
     matched, blocked = (seen.matched, seen.blocked) if seen else (0, {})
     remarks = _stay(blocked)
     if matched > known:
-        remarks.insert(0, f"Causes and exclusions below cover only the oldest {known:,}.")
+        remarks.insert(
+            0, f"Causes and exclusions below cover only the oldest {known:,}."
+        )
     if seen and seen.acted:
         remarks.append(
             f"{counted(seen.acted, 'of them')} had side effects before they died;"
@@ -239,9 +274,15 @@ def _preview(conn: Connection, query: Query) -> Preview:
     )
 
 
-def _stay(blocked: Mapping[str, int], invalid: Mapping[str, int] | None = None) -> list[str]:
-    said = [f"{n:,} will stay: {STAYS.get(cause, cause)}." for cause, n in blocked.items()]
-    return said + [f"{n:,} will stay, invalid: {why}." for why, n in (invalid or {}).items()]
+def _stay(
+    blocked: Mapping[str, int], invalid: Mapping[str, int] | None = None
+) -> list[str]:
+    said = [
+        f"{n:,} will stay: {STAYS.get(cause, cause)}." for cause, n in blocked.items()
+    ]
+    return said + [
+        f"{n:,} will stay, invalid: {why}." for why, n in (invalid or {}).items()
+    ]
 
 
 def _two(conn: Connection, kinds: list[str]) -> list[str]:
@@ -267,7 +308,9 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
     chosen = letters_of(order.query)
     refuse_vague(chosen)
     with conn.transaction():
-        conn.execute("select set_config('statement_timeout', %s, true)", (FREEZE_SECONDS,))
+        conn.execute(
+            "select set_config('statement_timeout', %s, true)", (FREEZE_SECONDS,)
+        )
         made = campaign.plan(conn, _all(chosen), actor=order.actor)
     refuse_other(made.matched, order)
     if made.plan is None:
@@ -307,7 +350,9 @@ def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
 
 
 def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:
-    stayed = "".join(f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done["blocked"].items())
+    stayed = "".join(
+        f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done["blocked"].items()
+    )
     count = counted(done["redriven"], "dead letter")
     text = f"{count} redriven by campaign {done['campaign']}{stayed}"
     text += f"; {done['waiting']:,} have their turn later." if done["waiting"] else "."
@@ -327,7 +372,9 @@ def _driven(conn: Connection, number: int) -> dict[str, Any]:
 
 
 def found_in(conn: Connection, number: int) -> dict[str, Any]:
-    """Return a campaign as `campaign show` prints it. Raises Refused if it is unknown."""
+    """Return a campaign as `campaign show` prints it. Raises Refused if it is
+    unknown.
+    """
     found = campaign.show(conn, number) if 0 < number < 2**63 else None
     if found is None:
         raise Refused(404, f"there is no campaign {number}")
@@ -400,7 +447,9 @@ def _not_to_start(conn: Connection, found: Mapping[str, Any]) -> str | None:
 
 
 def _start(opening: Opening, order: Order) -> Done:
-    """Start what somebody planned; the database asks for the second login where it takes two."""
+    """Start what somebody planned; the database asks for the second login where it
+    takes two.
+    """
     number = _number_of(order.query)
     with opening() as conn:
         matched = found_in(conn, number)["matched"]
@@ -437,7 +486,9 @@ def _stands(said: str, number: int, state: str) -> Done:
 
 
 CAMPAIGNS: Mapping[str, Change] = {
-    "redrive": Change("Put dead letters back to work.", _preview, _redrive, Filter, plans=True),
+    "redrive": Change(
+        "Put dead letters back to work.", _preview, _redrive, Filter, plans=True
+    ),
     "campaign-plan": Change(
         "Freeze what a redrive would put back, for somebody else to start.",
         _preview,

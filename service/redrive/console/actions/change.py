@@ -98,7 +98,8 @@ class Done:
 class Change:
     """A kind of change: a preview, which writes nothing, and the action.
 
-    `plans`: the preview needs a login that may write, because others may not read its data.
+    `plans`: the preview needs a login that may write, because others may not read its
+        data.
     """
 
     what: str
@@ -143,8 +144,12 @@ def obstacle_of(chosen: Criteria, matched: int) -> str | None:
 
 
 def until_of(chosen: Filter | JobFilter) -> datetime | None:
-    """Return the end of the time filter, so that later dead letters are not included."""
-    return chosen.until or (None if chosen.ids or not chosen.narrows() else datetime.now(UTC))
+    """Return the end of the time filter, so that later dead letters are not
+    included.
+    """
+    return chosen.until or (
+        None if chosen.ids or not chosen.narrows() else datetime.now(UTC)
+    )
 
 
 def as_seen(chosen: Filter | JobFilter) -> Query:
@@ -162,11 +167,15 @@ def letters_of(query: Query, state: str = "open") -> Filter:
     return replace(chosen, limit=limit, until=until_of(chosen))
 
 
-def shell_of(words: Sequence[str], query: Query, of: type[Criteria], **more: str) -> str:
+def shell_of(
+    words: Sequence[str], query: Query, of: type[Criteria], **more: str
+) -> str:
     """Return the shell command as a person types it, without the instant of the
     preview.
     """
-    asked = [(name, value) for name, value in query if (name, value) != ("state", "open")]
+    asked = [
+        (name, value) for name, value in query if (name, value) != ("state", "open")
+    ]
     return command(words, parse(of, asked), **more)
 
 
@@ -175,7 +184,8 @@ def refuse_other(matched: int, order: Order) -> None:
     seen = order.more.get("seen")
     if seen is not None and seen != str(matched):
         raise Refused(
-            409, f"{matched:,} match now, but the preview showed {seen}; look at it again"
+            409,
+            f"{matched:,} match now, but the preview showed {seen}; look at it again",
         )
 
 
@@ -197,7 +207,9 @@ def named(query: Query, name: str) -> str:
     """Return the value of the one parameter. Raises Refused for any other query."""
     values = [value.strip() for key, value in query if key == name and value.strip()]
     if len(values) != 1 or any(key != name for key, _ in query):
-        raise Refused(400, f"{name} must be given exactly once, without other parameters")
+        raise Refused(
+            400, f"{name} must be given exactly once, without other parameters"
+        )
     return values[0]
 
 
@@ -210,11 +222,15 @@ def name_in(query: Query, name: str) -> str:
     """Return the one name. Raises Refused if it is missing or invalid."""
     value = named(query, name)
     if not NAME.fullmatch(value):
-        raise Refused(400, f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$")
+        raise Refused(
+            400, f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$"
+        )
     return value
 
 
-def rows_of(conn: Connection, query: LiteralString, *values: Any) -> list[dict[str, Any]]:
+def rows_of(
+    conn: Connection, query: LiteralString, *values: Any
+) -> list[dict[str, Any]]:
     """Run a statement and return its rows."""
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(query, values).fetchall()

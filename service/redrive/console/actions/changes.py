@@ -1,7 +1,8 @@
 """Registry of the console's changes: each has a preview that counts and one way to do
 it.
 
-Pages and the JSON API go through here, and from here to the functions that the command line calls.
+Pages and the JSON API go through here, and from here to the functions that the command
+line calls.
 """
 
 from collections.abc import Callable, Mapping
@@ -160,7 +161,9 @@ def _jobs(query: Query) -> JobFilter:
     return replace(chosen, limit=limit, until=until_of(chosen))
 
 
-def _preview_jobs(conn: Connection, query: Query, *, verb: str, word: str, remark: str) -> Preview:
+def _preview_jobs(
+    conn: Connection, query: Query, *, verb: str, word: str, remark: str
+) -> Preview:
     chosen = _jobs(query)
     matched = ids(conn, chosen) if chosen.narrows() else []
     shown = list(find(conn, JobFilter(ids=matched[:SAMPLE]))) if matched else []
@@ -225,9 +228,14 @@ CHANGES: Mapping[str, Change] = {
         partial(_triage, state="dismissed", act=triage.reopen, word="reopened"),
         names=("id",),
     ),
-    "note": Change("Write a note on a dead letter.", _preview_note, _note, names=("id",)),
+    "note": Change(
+        "Write a note on a dead letter.", _preview_note, _note, names=("id",)
+    ),
     "reveal": Change(
-        "Show the payload of a job with its secrets.", _preview_reveal, _reveal, names=("id",)
+        "Show the payload of a job with its secrets.",
+        _preview_reveal,
+        _reveal,
+        names=("id",),
     ),
     "cancel": Change(
         "End jobs that are no longer wanted.",

@@ -73,7 +73,11 @@ class Look:
     @property
     def stays(self) -> Mapping[str, int]:
         """Return how many payloads stay unchanged, by reason."""
-        return {STAYS[cause]: n for cause, n in self.seen.counts.items()} if self.seen else {}
+        return (
+            {STAYS[cause]: n for cause, n in self.seen.counts.items()}
+            if self.seen
+            else {}
+        )
 
 
 def _mark(seen: Preview) -> str:
@@ -91,7 +95,11 @@ def look(conn: Connection, order: Order) -> Look:
         seen = patch and _seen(conn, chosen, patch, order)
     except InvalidJob as error:
         return replace(found, patch=order.more.get("patch", ""), fault=str(error))
-    return replace(found, patch=rules.encoded(patch), seen=seen) if patch and seen else found
+    return (
+        replace(found, patch=rules.encoded(patch), seen=seen)
+        if patch and seen
+        else found
+    )
 
 
 def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
@@ -129,14 +137,19 @@ def edit(opening: Opening, order: Order) -> Done:
     Raises:
         Refused: nothing matches, or the dead letters have changed since the preview.
     """
-    chosen, patch = letters_of(order.query), rules.read_patch(order.more.get("patch", ""))
+    chosen, patch = (
+        letters_of(order.query),
+        rules.read_patch(order.more.get("patch", "")),
+    )
     refuse_vague(chosen)
     with opening() as conn:
         seen = _seen(conn, chosen, patch, order)
         if seen.matched > MOST:
             raise Refused(409, f"more than {MOST:,} match; narrow the filter")
         if order.more.get("mark", _mark(seen)) != _mark(seen):
-            raise Refused(409, "some dead letters have changed; look at the preview again")
+            raise Refused(
+                409, "some dead letters have changed; look at the preview again"
+            )
         causes = edits.edit(
             conn,
             seen,
@@ -145,9 +158,13 @@ def edit(opening: Opening, order: Order) -> Done:
             why=order.why,
             actor=order.actor,
         )
-    stayed = "".join(f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in causes.items() if c)
+    stayed = "".join(
+        f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in causes.items() if c
+    )
     text = f"{counted(causes[None], 'payload')} edited{stayed}."
-    path = f"/groups/{chosen.group}" if chosen.group and chosen.narrows() else back(chosen)
+    path = (
+        f"/groups/{chosen.group}" if chosen.group and chosen.narrows() else back(chosen)
+    )
     return Done(text, report(seen, causes), path)
 
 
@@ -156,6 +173,9 @@ def report(seen: Preview, causes: Counter[str | None] | None = None) -> dict[str
     refused = {cause: n for cause, n in (causes or {}).items() if cause}
     if unreadable := seen.counts["unreadable"]:
         refused["unreadable"] = unreadable
-    kept = {cause: seen.counts[cause] for cause in ("not_applicable", "invalid", "unchanged")}
+    kept = {
+        cause: seen.counts[cause]
+        for cause in ("not_applicable", "invalid", "unchanged")
+    }
     edited = causes[None] if causes else 0
     return {"matched": seen.matched, "edited": edited, **kept, "refused": refused}

@@ -39,7 +39,9 @@ def _preview_queue(conn: Connection, query: Query, *, verb: str, word: str) -> P
     if not rows:
         obstacle = f"No job has been in a queue {name} yet."
     elif is_paused == (word == "pause"):
-        obstacle = f"{name} is paused already." if is_paused else f"{name} is not paused."
+        obstacle = (
+            f"{name} is paused already." if is_paused else f"{name} is not paused."
+        )
     remark = (
         "Workers stop claiming from it within a second. Running jobs continue."
         if word == "pause"
@@ -66,14 +68,18 @@ def _pause(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         if not rows_of(conn, _DEPTH, name):
             raise Refused(404, f"no job has been in a queue {name} yet")
-        called(conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why)
+        called(
+            conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why
+        )
     return Done(f"{name} is paused.", {"queue": name, "paused": True}, "/queues")
 
 
 def _resume(opening: Opening, order: Order) -> Done:
     name = name_in(order.query, "queue")
     with opening() as conn:
-        if not called(conn, "select redrive.resume_v1(%s, %s, %s)", name, order.actor, order.why):
+        if not called(
+            conn, "select redrive.resume_v1(%s, %s, %s)", name, order.actor, order.why
+        ):
             raise Refused(409, f"{name} was not paused")
     return Done(f"{name} is resumed.", {"queue": name, "paused": False}, "/queues")
 
@@ -85,10 +91,14 @@ _FORCED = {
 }
 
 
-def _preview_breaker(conn: Connection, query: Query, *, verb: str, state: str | None) -> Preview:
+def _preview_breaker(
+    conn: Connection, query: Query, *, verb: str, state: str | None
+) -> Preview:
     name = name_in(query, "name")
     rows = rows_of(
-        conn, "select name, state, failures, successes from redrive.breakers where name = %s", name
+        conn,
+        "select name, state, failures, successes from redrive.breakers where name = %s",
+        name,
     )
     words = ("breaker", "force", name, state) if state else ("breaker", "reset", name)
     return Preview(
@@ -139,7 +149,9 @@ def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
     name = named(order.query, "group")
     length = seconds(order.more.get("for") or "1d")
     if length is None or not 0 < length <= 366 * 86_400:
-        raise Refused(400, f"for is {order.more.get('for')!r}; write 30d, 12h, 5m or 10s")
+        raise Refused(
+            400, f"for is {order.more.get('for')!r}; write 30d, 12h, 5m or 10s"
+        )
     until = datetime.now(UTC) + timedelta(seconds=length) if is_muted else None
     with opening() as conn:
         group = groups.show(conn, name)
@@ -157,7 +169,9 @@ def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
 def _limit(query: Query) -> str:
     name = named(query, "name")
     if not concurrency.NAME.match(name):
-        raise Refused(400, f"name is {name!r}; it must be like emails, customer:17 or customer:*")
+        raise Refused(
+            400, f"name is {name!r}; it must be like emails, customer:17 or customer:*"
+        )
     return name
 
 
@@ -171,7 +185,9 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
         1,
         "limit",
         "Set",
-        command(("limit", "set", name), None, concurrency=at_once_now, rate=rate, why="..."),
+        command(
+            ("limit", "set", name), None, concurrency=at_once_now, rate=rate, why="..."
+        ),
         query,
         _LIMIT_COLUMNS,
         rows,
@@ -193,16 +209,30 @@ def _set_limit(opening: Opening, order: Order) -> Done:
     name, text = _limit(order.query), order.more.get("rate", "").strip()
     at_once = _at_once(order.more.get("concurrency", "").strip())
     try:
-        rate = concurrency.per_second(text if "/" in text else f"{text}/s") if text else None
+        rate = (
+            concurrency.per_second(text if "/" in text else f"{text}/s")
+            if text
+            else None
+        )
     except ValueError as error:
         raise Refused(400, f"rate: {error}") from None
     if at_once is None and rate is None:
-        raise Refused(400, "concurrency and rate are empty; give at least one, or use remove-limit")
+        raise Refused(
+            400,
+            "concurrency and rate are empty; give at least one, or use remove-limit",
+        )
     with opening() as conn:
         unused = limits.unused(conn, name)
         limits.put(conn, name, at_once, rate, actor=order.actor, why=order.why)
-    report = {"name": name, "concurrency": at_once, "rate": text or None, "warning": unused}
-    return Done(" ".join([f"The limit {name} is set.", *_sentence(unused)]), report, "/limits")
+    report = {
+        "name": name,
+        "concurrency": at_once,
+        "rate": text or None,
+        "warning": unused,
+    }
+    return Done(
+        " ".join([f"The limit {name} is set.", *_sentence(unused)]), report, "/limits"
+    )
 
 
 def _sentence(said: str | None) -> list[str]:
@@ -216,7 +246,9 @@ def _at_once(text: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and int(text[:20]) <= MOST_AT_ONCE):
-        raise Refused(400, f"concurrency is {text!r}; it must be a whole number, 0 to 1000000")
+        raise Refused(
+            400, f"concurrency is {text!r}; it must be a whole number, 0 to 1000000"
+        )
     return int(text)
 
 
@@ -242,7 +274,9 @@ def _remove_limit(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         if not limits.put(conn, name, None, None, actor=order.actor, why=order.why):
             raise Refused(404, f"there is no limit {name}")
-    return Done(f"The limit {name} is removed.", {"name": name, "removed": True}, "/limits")
+    return Done(
+        f"The limit {name} is removed.", {"name": name, "removed": True}, "/limits"
+    )
 
 
 # ---------------------------------------------------------------------- schedules
@@ -256,7 +290,9 @@ def _preview_schedule(
     is_paused = bool(rows and rows[0]["paused_at"])
     obstacle = None if rows else f"There is no schedule {name}."
     if rows and word == ("pause" if is_paused else "resume"):
-        obstacle = f"{name} is paused already." if is_paused else f"{name} is not paused."
+        obstacle = (
+            f"{name} is paused already." if is_paused else f"{name} is not paused."
+        )
     return Preview(
         f"{verb}: schedule {name}",
         len(rows),
@@ -279,7 +315,9 @@ def _schedule(
         done = act(conn, name, actor=order.actor, why=order.why)
     if not done:
         raise Refused(404, f"there is no schedule {name}, or it already has this state")
-    return Done(said.format(name=name, done=done), {"name": name, key: done}, "/schedules")
+    return Done(
+        said.format(name=name, done=done), {"name": name, key: done}, "/schedules"
+    )
 
 
 SWITCHES: Mapping[str, Change] = {
@@ -353,16 +391,24 @@ SWITCHES: Mapping[str, Change] = {
             word="resume",
             remark="Slots that passed while it was paused are skipped.",
         ),
-        partial(_schedule, act=schedules.resume, key="resumed", said="{name} is resumed."),
+        partial(
+            _schedule, act=schedules.resume, key="resumed", said="{name} is resumed."
+        ),
         names=("name",),
     ),
     "run-schedule": Change(
         "Enqueue the job of a schedule now; its slots stay.",
         partial(
-            _preview_schedule, verb="Run now", word="now", remark="Its slots stay as they are."
+            _preview_schedule,
+            verb="Run now",
+            word="now",
+            remark="Its slots stay as they are.",
         ),
         partial(
-            _schedule, act=schedules.run_now, key="job", said="{name} has enqueued job {done}."
+            _schedule,
+            act=schedules.run_now,
+            key="job",
+            said="{name} has enqueued job {done}.",
         ),
         names=("name",),
     ),

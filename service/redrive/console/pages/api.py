@@ -1,4 +1,6 @@
-"""The JSON API: the lists and changes of the command line, with its filters and fields."""
+"""The JSON API: the lists and changes of the command line, with its filters and
+fields.
+"""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -63,7 +65,9 @@ ERROR: dict[str, Any] = {
 router = APIRouter(
     prefix=PREFIX,
     responses={"default": ERROR},
-    dependencies=[Depends(HTTPBearer(auto_error=False))],  # what OpenAPI says; `Signed` asks for it
+    dependencies=[
+        Depends(HTTPBearer(auto_error=False))
+    ],  # what OpenAPI says; `Signed` asks for it
     generate_unique_id_function=lambda route: route.name,
 )
 
@@ -74,15 +78,23 @@ def answer(value: Any, status: int = 200) -> Response:
     return Response(text, status, media_type="application/json")
 
 
-# ---------------------------------------------------------------------- what OpenAPI says of it
+# ---------------------------------------------------------------------- what OpenAPI
+# says of it
 
 
-def _parameter(name: str, criterion: Criterion, *, is_number: bool, many: bool) -> dict[str, Any]:
+def _parameter(
+    name: str, criterion: Criterion, *, is_number: bool, many: bool
+) -> dict[str, Any]:
     kind: dict[str, Any] = {"type": "integer" if is_number else "string"}
     if criterion.choices:
         kind["enum"] = [*criterion.choices, *(["any"] if name == "state" else [])]
     schema = {"type": "array", "items": kind} if many else kind
-    return {"name": name, "in": "query", "description": criterion.help, "schema": schema}
+    return {
+        "name": name,
+        "in": "query",
+        "description": criterion.help,
+        "schema": schema,
+    }
 
 
 def described(of: type[Criteria] | None, *names: str) -> dict[str, Any]:
@@ -91,10 +103,14 @@ def described(of: type[Criteria] | None, *names: str) -> dict[str, Any]:
     if of is not None:
         many = {f.name: f.default == () for f in fields(of)}  # type: ignore[arg-type] # a dataclass
         found = [
-            _parameter(name_of(field), c, is_number=field in {"ids", "limit"}, many=many[field])
+            _parameter(
+                name_of(field), c, is_number=field in {"ids", "limit"}, many=many[field]
+            )
             for field, c in of.criteria().items()
         ]
-    found += [{"name": name, "in": "query", "schema": {"type": "string"}} for name in names]
+    found += [
+        {"name": name, "in": "query", "schema": {"type": "string"}} for name in names
+    ]
     return {"parameters": found}
 
 
@@ -130,7 +146,9 @@ def list_jobs(request: Request, here: Here, who: Signed) -> Response:
     chosen = parse(JobFilter, asked(request))
     place = job_place(request.query_params.get("after"))
     with here.logins.reading(who.role) as conn:
-        found = page_of_jobs(conn, chosen, place, most=_most(chosen.limit), seconds=SECONDS)
+        found = page_of_jobs(
+            conn, chosen, place, most=_most(chosen.limit), seconds=SECONDS
+        )
     return answer({"rows": [listed(row) for row in found.rows], "after": found.place})
 
 
@@ -149,7 +167,10 @@ def show_job(here: Here, who: Signed, job: int) -> Response:
 def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
     """List dead letters, latest first; only open ones unless `state` is given."""
     chosen = parse(Filter, asked(request), states=("open",))
-    after, most = dead_letter_place(request.query_params.get("after")), _most(chosen.limit)
+    after, most = (
+        dead_letter_place(request.query_params.get("after")),
+        _most(chosen.limit),
+    )
     with here.logins.reading(who.role) as conn:
         found = page_of_letters(conn, chosen, after, most=most, seconds=SECONDS)
     return answer({"rows": found.rows, "after": found.place and place_of(*found.place)})
@@ -169,7 +190,9 @@ def _there(job: int, found: Callable[[], Any]) -> Any:
     return value
 
 
-@router.get("/groups", openapi_extra=described(None, "kind", "category", "new-since", "closed"))
+@router.get(
+    "/groups", openapi_extra=described(None, "kind", "category", "new-since", "closed")
+)
 def list_groups(request: Request, here: Here, who: Signed) -> Response:
     """List the groups of dead letters, largest first."""
     with here.logins.reading(who.role) as conn:
@@ -275,7 +298,10 @@ _BODY = {
                         "type": "integer",
                         "description": "Most jobs at once, for a limit.",
                     },
-                    "canaries": {"type": "integer", "description": "Number of canaries."},
+                    "canaries": {
+                        "type": "integer",
+                        "description": "Number of canaries.",
+                    },
                     "abort_share": {
                         "type": "number",
                         "description": "Abort if a larger share dies again.",
@@ -292,8 +318,14 @@ _BODY = {
                         "type": "string",
                         "description": "Versions of workers, such as >=1.4.2.",
                     },
-                    "patch": {"type": "array", "description": "JSON Patch, for an edit."},
-                    "for": {"type": "string", "description": "Duration of a mute, such as 2h."},
+                    "patch": {
+                        "type": "array",
+                        "description": "JSON Patch, for an edit.",
+                    },
+                    "for": {
+                        "type": "string",
+                        "description": "Duration of a mute, such as 2h.",
+                    },
                 },
             }
         }
@@ -345,7 +377,9 @@ def _answering(change: Change) -> Callable[..., Response]:
     def call(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
         _may_change(who)
         if not wanted.yes:
-            with (here.logins.changing if change.plans else here.logins.reading)(who.role) as conn:
+            with (here.logins.changing if change.plans else here.logins.reading)(
+                who.role
+            ) as conn:
                 return answer(_shown(here, change.preview(conn, asked(request))))
         why = change.why(wanted.why)
         order = Order(asked(request), why, who.name, wanted.more(), here.handlers)
@@ -368,7 +402,9 @@ for _word, _change in CHANGES.items():
 
 @router.post("/edit", openapi_extra=described(Filter) | {"requestBody": _BODY})
 def edit(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
-    """Correct payloads by a JSON Patch. Shows what it would do, unless `yes` is true."""
+    """Correct payloads by a JSON Patch. Shows what it would do, unless `yes` is
+    true.
+    """
     _may_change(who)
     why = why_of(wanted.why) if wanted.yes else ""
     given = {"patch": msgspec.json.encode(wanted.patch or []).decode()}
@@ -382,7 +418,9 @@ def edit(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
 
 
 def _edit_preview(page: edits.Look) -> dict[str, Any]:
-    """Describe an edit that was not confirmed. Raises Refused if there is none to make."""
+    """Describe an edit that was not confirmed. Raises Refused if there is none to
+    make.
+    """
     preview = page.seen
     if page.fault or not preview:
         raise Refused(400, page.fault or page.obstacle or "nothing matches")

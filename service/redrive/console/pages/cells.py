@@ -1,4 +1,6 @@
-"""Several databases in one console: choose one by the address; show an overview of all."""
+"""Several databases in one console: choose one by the address; show an overview of
+all.
+"""
 
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -37,7 +39,11 @@ def addressed(app: App, cells: Collection[str]) -> App:
         if path == "/":
             scope["path"] = "/cells"
         elif path.startswith(root) and name in cells:
-            scope |= {"root_path": root, "cell": name, "path": path if path != root else f"{root}/"}
+            scope |= {
+                "root_path": root,
+                "cell": name,
+                "path": path if path != root else f"{root}/",
+            }
         await app(scope, receive, send)
 
     return answer
@@ -72,7 +78,13 @@ def rows(request: Request, who: Principal) -> list[dict[str, Any]]:
 
 
 def _silent(fault: str) -> dict[str, Any]:
-    return {"fault": fault, "troubles": [], "alive": None, "added": [], **dict.fromkeys(SUMS)}
+    return {
+        "fault": fault,
+        "troubles": [],
+        "alive": None,
+        "added": [],
+        **dict.fromkeys(SUMS),
+    }
 
 
 def _row(here: Console, who: Principal) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""The page that edits payloads: it takes a patch, shows the diffs, then makes the edit."""
+"""The page that edits payloads: it takes a patch, shows the diffs, then makes the
+edit.
+"""
 
 from functools import partial
 from http import HTTPStatus
@@ -20,7 +22,9 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 def look(request: Request, here: Here, who: Signed) -> Response:
     """Show the payloads to edit, and the form."""
     require(who, Role.OPERATOR)
-    return _looked(request, here, who, Order(asked(request), "", who.name, {}, here.handlers))
+    return _looked(
+        request, here, who, Order(asked(request), "", who.name, {}, here.handlers)
+    )
 
 
 @router.post("/edit")
@@ -42,7 +46,11 @@ def edit(request: Request, here: Here, who: Signed, form: Form) -> Response:
 
 
 def _looked(
-    request: Request, here: Here, who: Principal, order: Order, refusal: str | None = None
+    request: Request,
+    here: Here,
+    who: Principal,
+    order: Order,
+    refusal: str | None = None,
 ) -> Response:
     with here.logins.reading(who.role) as conn:
         seen = edits.look(conn, order)

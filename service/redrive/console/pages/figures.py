@@ -39,7 +39,9 @@ _GROWTH: LiteralString = """
 
 HOURS = 24
 MOST_OF_AN_HOUR = 500
-"""Stop counting the dead letters of an hour at this number; a taller bar adds nothing."""
+"""Stop counting the dead letters of an hour at this number; a taller bar adds
+nothing.
+"""
 
 _HOURLY: LiteralString = """
     select g.fingerprint, array_agg(c.n order by h.hour) as hours
@@ -89,7 +91,9 @@ def growth(conn: Connection) -> list[float]:
 
 def hourly(conn: Connection, groups: Sequence[str]) -> Mapping[str, list[int]]:
     """Count the dead letters of each group by hour, latest last."""
-    found = rows(conn, _HOURLY, groups=list(groups), hours=HOURS - 1, most=MOST_OF_AN_HOUR)
+    found = rows(
+        conn, _HOURLY, groups=list(groups), hours=HOURS - 1, most=MOST_OF_AN_HOUR
+    )
     return {row["fingerprint"]: row["hours"] for row in found}
 
 
@@ -119,7 +123,9 @@ def troubles(
         yield f"{_jobs(recent)} died in the last five minutes.", "/groups"
     for breaker in breakers:
         if breaker["state"] != "closed":
-            held = f", held so by {breaker['forced_by']}" if breaker["forced_by"] else ""
+            held = (
+                f", held so by {breaker['forced_by']}" if breaker["forced_by"] else ""
+            )
             state = breaker["state"].replace("_", "-")
             yield f"The breaker {breaker['name']} is {state}{held}.", "/breakers"
     for queue in found:

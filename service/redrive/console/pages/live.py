@@ -29,7 +29,14 @@ from redrive.rules.payloads.escape import escaped
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
-STEPS = (State.PLANNED, State.WAITING, State.CANARY, State.RAMP, State.RUNNING, State.DONE)
+STEPS = (
+    State.PLANNED,
+    State.WAITING,
+    State.CANARY,
+    State.RAMP,
+    State.RUNNING,
+    State.DONE,
+)
 """States of a campaign that nothing stops, in order."""
 
 
@@ -77,7 +84,9 @@ def events(request: Request, here: Here, who: Signed, campaign: int) -> Response
         raise Refused(429, "too many pages receive live updates; close some")
     with here.logins.reading(who.role) as conn:
         found_in(conn, campaign)
-    stream = here.streams.events(who.session or who.name, lambda: _news(here, request, campaign))
+    stream = here.streams.events(
+        who.session or who.name, lambda: _news(here, request, campaign)
+    )
     return StreamingResponse(
         stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"}
     )

@@ -40,7 +40,9 @@ def environment() -> Environment:
 
 
 def shown(value: Any) -> Any:
-    """Escape a value for a page; spell out deceptive characters; show nothing for None."""
+    """Escape a value for a page; spell out deceptive characters; show nothing for
+    None.
+    """
     if value is None:
         return ""
     if isinstance(value, Markup):
@@ -96,7 +98,9 @@ def spark(values: Sequence[float], what: str) -> Markup:
     """Draw numbers over time as an SVG, latest on the right, with a text label."""
     top = max(values, default=0) or 1
     width = max(1, len(values) * (BAR + GAP) - GAP)
-    bars = Markup("").join(_bar(n, value / top) for n, value in enumerate(values) if value)
+    bars = Markup("").join(
+        _bar(n, value / top) for n, value in enumerate(values) if value
+    )
     return Markup(
         '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
         ' aria-label="{what}"><title>{what}</title>'
@@ -109,9 +113,9 @@ def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
     whole, x, drawn = sum(n for _, n in parts) or 1, 0.0, Markup("")
     for name, n in parts:
         width = n * 1000 / whole
-        drawn += Markup('<rect class="{}" x="{:.1f}" width="{:.1f}" height="10"/>').format(
-            name, x, width
-        )
+        drawn += Markup(
+            '<rect class="{}" x="{:.1f}" width="{:.1f}" height="10"/>'
+        ).format(name, x, width)
         x += width
     return Markup(
         '<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" role="img"'

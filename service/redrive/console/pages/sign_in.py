@@ -36,7 +36,9 @@ def ask_who(request: Request, here: Here) -> Response:
     return _sign_in_page(request, here)
 
 
-def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> Response:
+def _sign_in_page(
+    request: Request, here: Console, fault: str | None = None
+) -> Response:
     return here.page(
         "sign_in.html",
         request,
@@ -52,7 +54,11 @@ def _sign_in_page(request: Request, here: Console, fault: str | None = None) -> 
 def _own_path(path: str | None) -> str:
     """Return the path of the next page; "/" unless `path` is on this site."""
     path = path if path and len(path) <= MAX_PATH_LENGTH else "/"
-    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    is_ours = (
+        path.startswith("/")
+        and not path.startswith(("//", "/\\"))
+        and path.isprintable()
+    )
     return path if is_ours and path.isascii() else "/"
 
 
@@ -74,7 +80,9 @@ def _begun(session: str, onward: str | None) -> Response:
 
 def _provider(here: Console) -> Provider:
     if here.access.provider is None:
-        raise Refused(404, "this console has no identity provider; sign in with a token")
+        raise Refused(
+            404, "this console has no identity provider; sign in with a token"
+        )
     return here.access.provider
 
 
@@ -106,8 +114,12 @@ def sign_out(request: Request, here: Here, who: Known, form: Form) -> Response:
     """End a session in every database, and always in this browser."""
     del form
     each: Mapping[str, Console] = request.app.state.consoles
-    is_known = sessions.end(who.session, (one.logins for one in each.values() if one.logins.roles))
-    said = "" if is_known else "?" + urlencode({"said": here.access.said(NOT_EVERYWHERE)})
+    is_known = sessions.end(
+        who.session, (one.logins for one in each.values() if one.logins.roles)
+    )
+    said = (
+        "" if is_known else "?" + urlencode({"said": here.access.said(NOT_EVERYWHERE)})
+    )
     answer = RedirectResponse(f"/sign-in{said}", 303)
     answer.headers.append("set-cookie", cookie(COOKIE, "", 0))
     return answer

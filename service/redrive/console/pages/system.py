@@ -19,7 +19,9 @@ def list_queues(request: Request, here: Here, who: Signed) -> Response:
     with here.logins.reading(who.role) as conn:
         found, seen = figures.queues(conn), figures.workers(conn)
     shell = command(("queue", "ls"))
-    return here.page("queues.html", request, who, queues=found, workers=seen, shell=shell)
+    return here.page(
+        "queues.html", request, who, queues=found, workers=seen, shell=shell
+    )
 
 
 @router.get("/workers")
@@ -29,7 +31,11 @@ def list_workers(request: Request, here: Here, who: Signed) -> Response:
         found = workers.find(conn)
     shell = command(("worker", "ls"))
     return here.page(
-        "workers.html", request, who, rows=list(map(_with_lists_as_text, found)), shell=shell
+        "workers.html",
+        request,
+        who,
+        rows=list(map(_with_lists_as_text, found)),
+        shell=shell,
     )
 
 
@@ -47,7 +53,9 @@ def list_breakers(request: Request, here: Here, who: Signed) -> Response:
     """List the breakers of dependencies and their states."""
     with here.logins.reading(who.role) as conn:
         found = figures.rows(conn, figures.BREAKERS)
-    return here.page("breakers.html", request, who, rows=found, shell=command(("breaker", "ls")))
+    return here.page(
+        "breakers.html", request, who, rows=found, shell=command(("breaker", "ls"))
+    )
 
 
 @router.get("/limits")
@@ -55,7 +63,9 @@ def list_limits(request: Request, here: Here, who: Signed) -> Response:
     """List the limits, and the jobs that run and wait under each."""
     with here.logins.reading(who.role) as conn:
         found = limits.find(conn)
-    return here.page("limits.html", request, who, rows=found, shell=command(("limit", "ls")))
+    return here.page(
+        "limits.html", request, who, rows=found, shell=command(("limit", "ls"))
+    )
 
 
 @router.get("/schedules")
@@ -63,4 +73,6 @@ def list_schedules(request: Request, here: Here, who: Signed) -> Response:
     """List the schedules, with their next and last runs."""
     with here.logins.reading(who.role) as conn:
         found = schedules.find(conn)
-    return here.page("schedules.html", request, who, rows=found, shell=command(("schedule", "ls")))
+    return here.page(
+        "schedules.html", request, who, rows=found, shell=command(("schedule", "ls"))
+    )

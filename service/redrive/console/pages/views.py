@@ -60,11 +60,15 @@ def inputs(chosen: Criteria) -> Iterator[Mapping[str, Any]]:
     """The fields of a filter's form, with what is set in them."""
     for field, criterion in chosen.criteria().items():
         value: Any = chosen.described().get(field, "")
-        many: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+        many: list[Any] = (
+            cast("list[Any]", value) if isinstance(value, list) else [value]
+        )
         yield {
             "name": name_of(field),
             "help": criterion.help,
-            "choices": (*criterion.choices, ANY) if field == "state" else criterion.choices,
+            "choices": (*criterion.choices, ANY)
+            if field == "state"
+            else criterion.choices,
             "value": ",".join(map(str, many)),
             "values": [str(one) for one in many],
         }
@@ -87,7 +91,9 @@ def overview(request: Request, here: Here, who: Signed) -> Response:
         found |= figures.now(conn)
         with as_far_as_may_be(found):
             found["causes"] = groups.find(conn, limit=5)
-    return here.page("overview.html", request, who, shell=command(("queue", "ls")), **found)
+    return here.page(
+        "overview.html", request, who, shell=command(("queue", "ls")), **found
+    )
 
 
 @router.get("/groups")
@@ -97,7 +103,9 @@ def list_groups(request: Request, here: Here, who: Signed) -> Response:
     with here.logins.reading(who.role) as conn:
         found = groups.find(conn, **chosen, limit=GROUPS)
         hourly = figures.hourly(conn, [row["group"] for row in found])
-    flags = {name: value for name, value in asked(request) if value and name != "closed"}
+    flags = {
+        name: value for name, value in asked(request) if value and name != "closed"
+    }
     words = ("dlq", "groups", *(("--closed",) if chosen["closed"] else ()))
     return here.page(
         "groups.html",
@@ -117,9 +125,14 @@ def group_choice(query: Query) -> dict[str, Any]:
     known = ("kind", "category", "new-since", "closed")
     for name, value in query:
         if name not in known:
-            raise Refused(400, f"there is no filter {name!r}; there are: {', '.join(known)}")
+            raise Refused(
+                400, f"there is no filter {name!r}; there are: {', '.join(known)}"
+            )
         if name == "category" and value and value not in CATEGORIES:
-            raise Refused(400, f"category is {value!r}; it must be one of: {', '.join(CATEGORIES)}")
+            raise Refused(
+                400,
+                f"category is {value!r}; it must be one of: {', '.join(CATEGORIES)}",
+            )
         if "\0" in value:
             raise Refused(400, f"{name}: no NUL")
     given = {name: [v for n, v in query if n == name and v] for name in known}
@@ -156,7 +169,9 @@ def show_group(request: Request, here: Here, who: Signed, fingerprint: str) -> R
 
 
 @router.get("/explain/{fingerprint:path}")
-def explain_group(request: Request, here: Here, who: Signed, fingerprint: str) -> Response:
+def explain_group(
+    request: Request, here: Here, who: Signed, fingerprint: str
+) -> Response:
     """Explain what the dead letters of a group have in common, as a page or a part of
     one.
     """
@@ -168,7 +183,10 @@ def explain_group(request: Request, here: Here, who: Signed, fingerprint: str) -
     template = "findings.html" if request.headers.get("hx-request") else "explain.html"
     shell = command(("dlq", "explain", found["group"]))
     told = [sentence(finding) for finding in found["findings"]]
-    is_enough = found["looked_at"] >= MIN_JOBS and max(found["compared_with"].values()) >= MIN_BASE
+    is_enough = (
+        found["looked_at"] >= MIN_JOBS
+        and max(found["compared_with"].values()) >= MIN_BASE
+    )
     return here.page(
         template, request, who, found=found, told=told, is_enough=is_enough, shell=shell
     )
@@ -187,7 +205,9 @@ def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
     most = min(chosen.limit or PAGE, PAGE)
     after = dead_letter_place(request.query_params.get("after"))
     with here.logins.reading(who.role) as conn:
-        found = page_of_letters(conn, chosen, after, most=most, seconds=_patience(after))
+        found = page_of_letters(
+            conn, chosen, after, most=most, seconds=_patience(after)
+        )
     onward = found.place and url("/dead-letters", chosen, after=place_of(*found.place))
     return here.page(
         "dead_letters.html",
@@ -243,7 +263,9 @@ def find_job(request: Request, here: Here, who: Signed) -> Response:
     """Redirect to the page of a job by its id."""
     del who
     ids = parse(Filter, asked(request)).ids
-    return RedirectResponse(f"{here.root}/jobs/{ids[0]}" if ids else f"{here.root}/", 303)
+    return RedirectResponse(
+        f"{here.root}/jobs/{ids[0]}" if ids else f"{here.root}/", 303
+    )
 
 
 @router.get("/jobs/{job}")
@@ -270,9 +292,13 @@ def list_campaigns(request: Request, here: Here, who: Signed) -> Response:
     with here.logins.reading(who.role) as conn:
         found = campaign.find(conn, limit=PAGE)
         planned = campaign.find(conn, (State.PLANNED,), limit=PAGE)
-    plans = [plan for plan in planned if plan["matched"]]  # hide empty plans, which CronJobs leave
+    plans = [
+        plan for plan in planned if plan["matched"]
+    ]  # hide empty plans, which CronJobs leave
     shell = command(("campaign", "ls"))
-    return here.page("campaigns.html", request, who, rows=found, plans=plans, shell=shell)
+    return here.page(
+        "campaigns.html", request, who, rows=found, plans=plans, shell=shell
+    )
 
 
 @router.get("/audit")
@@ -306,7 +332,11 @@ def audit_choice(query: Query) -> log.Choice:
             known = ", ".join(AUDIT_NAMES)
             raise Refused(400, f"there is no filter {name!r}; there are: {known}")
     times = parse(Filter, [(n, v) for n, v in query if n in {"since", "until"}])
-    texts = {n: _text(v.strip()) for n, v in query if n not in {"since", "until"} and v.strip()}
+    texts = {
+        n: _text(v.strip())
+        for n, v in query
+        if n not in {"since", "until"} and v.strip()
+    }
     return log.Choice(times.since, times.until, **texts)
 
 
@@ -329,7 +359,9 @@ def _looked(
     request: Request, here: Here, who: Principal, word: str, fault: str | None = None
 ) -> Response:
     wanted = _change(word)
-    with (here.logins.changing if wanted.plans else here.logins.reading)(who.role) as conn:
+    with (here.logins.changing if wanted.plans else here.logins.reading)(
+        who.role
+    ) as conn:
         seen = wanted.preview(conn, asked(request))
     status = 200 if fault is None else 409
     return here.page(
@@ -347,12 +379,16 @@ def _looked(
 
 def _change(word: str) -> Change:
     if word not in CHANGES:
-        raise Refused(404, f"there is no change {word!r}; there are: {', '.join(CHANGES)}")
+        raise Refused(
+            404, f"there is no change {word!r}; there are: {', '.join(CHANGES)}"
+        )
     return CHANGES[word]
 
 
 @router.post("/change/{word}")
-def change(request: Request, here: Here, who: Signed, form: Form, word: str) -> Response:
+def change(
+    request: Request, here: Here, who: Signed, form: Form, word: str
+) -> Response:
     """Make the change and show the result; on a conflict, show the preview again."""
     require(who, Role.OPERATOR)
     wanted = _change(word)

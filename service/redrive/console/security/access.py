@@ -1,9 +1,9 @@
 """Identities and roles: bearer tokens, a trusted proxy, and sessions of people who
 signed in.
 
-The process keeps no session, so any replica can answer. A session is a signed cookie. It names a
-token, and ends with that token, or holds the groups that a provider sent. Of a token, only its
-SHA-256 is stored.
+The process keeps no session, so any replica can answer. A session is a signed cookie.
+It names a token, and ends with that token, or holds the groups that a provider sent. Of
+a token, only its SHA-256 is stored.
 """
 
 import hashlib
@@ -27,11 +27,15 @@ Network = IPv4Network | IPv6Network
 
 SESSION_SECONDS = 12 * 3600
 IDLE_SECONDS = 2 * 3600
-"""A session ends SESSION_SECONDS after sign-in, or IDLE_SECONDS after its last request."""
+"""A session ends SESSION_SECONDS after sign-in, or IDLE_SECONDS after its last
+request.
+"""
 RENEW_SECONDS = 300
 SIGN_IN_SECONDS = 600
 COOKIE = "__Host-redrive"
-"""Browsers accept a __Host- cookie only from the same host over HTTPS, or from localhost."""
+"""Browsers accept a __Host- cookie only from the same host over HTTPS, or from
+localhost.
+"""
 PENDING = "__Host-redrive-sign-in"
 CALLBACK = "/sign-in/callback"
 
@@ -99,7 +103,8 @@ class Tokens:
         """Return the tokens by their hash.
 
         Raises:
-            SettingsError: the file cannot be read, or a line is invalid; the message names it.
+            SettingsError: the file cannot be read, or a line is invalid; the message
+                names it.
         """
         try:
             stat = self._file.stat()
@@ -120,8 +125,14 @@ class Tokens:
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
             digest, word, name = (*line.split(maxsplit=2), "", "", "")[:3]
-            if not _HASH.fullmatch(digest) or word not in ROLES or not _NAME.fullmatch(name):
-                where = f"REDRIVE_CONSOLE_TOKENS: line {number} of {self._file} is no token"
+            if (
+                not _HASH.fullmatch(digest)
+                or word not in ROLES
+                or not _NAME.fullmatch(name)
+            ):
+                where = (
+                    f"REDRIVE_CONSOLE_TOKENS: line {number} of {self._file} is no token"
+                )
                 msg = f"{where}; {_LINE}; a role is one of: {', '.join(ROLES)}"
                 raise SettingsError(msg)
             found.append(Token(digest, ROLES[word], name.strip()))
@@ -130,7 +141,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy that signs users in and names them in headers; trusted from `networks` only.
+    """A proxy that signs users in and names them in headers; trusted from `networks`
+    only.
 
     `groups`: name of a group -> role of its members.
     """
@@ -167,7 +179,9 @@ class Provider(Protocol):
         """Redirect a user to the provider; store in `pending` what `complete` needs."""
         ...
 
-    async def complete(self, request: Any, pending: dict[str, Any]) -> tuple[str, frozenset[str]]:
+    async def complete(
+        self, request: Any, pending: dict[str, Any]
+    ) -> tuple[str, frozenset[str]]:
         """Return name and groups of a user who comes back from the provider."""
         ...
 
@@ -190,13 +204,16 @@ def role_of(groups: Collection[str], roles: Mapping[str, Role]) -> Role:
     found = [roles[group] for group in groups if group in roles]
     if not found:
         raise Refused(
-            403, "none of your groups has a role here; REDRIVE_CONSOLE_GROUPS assigns roles"
+            403,
+            "none of your groups has a role here; REDRIVE_CONSOLE_GROUPS assigns roles",
         )
     return max(found)
 
 
 class Access:
-    """All ways to sign in. If `everybody` is set, there is no sign-in, as in the demo."""
+    """All ways to sign in. If `everybody` is set, there is no sign-in, as in the
+    demo.
+    """
 
     def __init__(
         self,
@@ -241,7 +258,9 @@ class Access:
     def _token(self, text: str) -> Token | None:
         digest = hashlib.sha256(text.encode()).hexdigest()
         known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
-        return next((t for h, t in known.items() if hmac.compare_digest(h, digest)), None)
+        return next(
+            (t for h, t in known.items() if hmac.compare_digest(h, digest)), None
+        )
 
     def session(self, cookie: str | None) -> str | None:
         """Return the session in a cookie; None if the cookie is not valid."""
@@ -264,13 +283,17 @@ class Access:
             if self.provider is None:
                 return None
             return Principal(
-                said["name"], role_of(said["groups"], self.provider.roles), said["session"]
+                said["name"],
+                role_of(said["groups"], self.provider.roles),
+                said["session"],
             )
         known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
         token = known.get(said["token"])
         return token and Principal(token.name, token.role, said["session"])
 
-    def _proxied(self, peer: str | None, headers: Sequence[tuple[str, str]]) -> Principal | None:
+    def _proxied(
+        self, peer: str | None, headers: Sequence[tuple[str, str]]
+    ) -> Principal | None:
         if self.proxy is None or not self.proxy.knows(peer):
             return None
         name = _only(headers, self.proxy.user_header)
@@ -279,9 +302,12 @@ class Access:
         if not _NAME.fullmatch(name):
             raise Refused(403, "the proxy's header does not hold one name")
         groups = (_only(headers, self.proxy.groups_header) or "").split(",")
-        return Principal(name, role_of([group.strip() for group in groups], self.proxy.groups))
+        return Principal(
+            name, role_of([group.strip() for group in groups], self.proxy.groups)
+        )
 
-    # ------------------------------------------------------------------ sessions and forms
+    # ------------------------------------------------------------------ sessions and
+    # forms
 
     def sign_in(self, text: str) -> str | None:
         """Return the cookie of a new session; None if the token is unknown."""
@@ -297,9 +323,13 @@ class Access:
             Refused: no group has a role, or the name is not valid.
         """
         if not _NAME.fullmatch(name):
-            raise Refused(403, "your provider must send one name of at most 255 characters")
+            raise Refused(
+                403, "your provider must send one name of at most 255 characters"
+            )
         role_of(groups, provider.roles)
-        return self._begun(name=name, groups=sorted(set(groups) & provider.roles.keys()))
+        return self._begun(
+            name=name, groups=sorted(set(groups) & provider.roles.keys())
+        )
 
     def _begun(self, **whose: Any) -> str:
         said = whose | {"session": token_urlsafe(16), "began": int(time.time())}
@@ -310,7 +340,9 @@ class Access:
         return str(self._pending.dumps(sign_in))
 
     def was_pending(self, cookie: str | None) -> dict[str, Any]:
-        """Return the contents of the sign-in cookie; empty if it is forged or too old."""
+        """Return the contents of the sign-in cookie; empty if it is forged or too
+        old.
+        """
         return _loaded(self._pending, cookie, SIGN_IN_SECONDS) or {}
 
     def form_token(self, who: Principal) -> str:
@@ -326,7 +358,9 @@ class Access:
         return str(self._notes.dumps(text))
 
     def heard(self, note: str | None) -> str | None:
-        """Return the sentence that the previous page signed; None if it is not valid."""
+        """Return the sentence that the previous page signed; None if it is not
+        valid.
+        """
         text = _loaded(self._notes, note, 60)
         return text if isinstance(text, str) else None
 
@@ -337,7 +371,9 @@ def _loaded(
     return _dated(serializer, text, age)[0]
 
 
-def _dated(serializer: URLSafeTimedSerializer, text: str | None, age: int) -> tuple[Any, float]:
+def _dated(
+    serializer: URLSafeTimedSerializer, text: str | None, age: int
+) -> tuple[Any, float]:
     """Return the signed value and its time; None if it was not signed here or is older
     than `age`.
     """
@@ -352,7 +388,8 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
     """Return the value of a header; None if it is missing or empty.
 
     Raises:
-        Refused: the header is there twice, as when a client adds its own to the proxy's.
+        Refused: the header is there twice, as when a client adds its own to the
+            proxy's.
     """
     values = [value for key, value in headers if key.lower() == name.lower()]
     if len(values) > 1:
@@ -361,7 +398,9 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
 
 
 def cookie(name: str, value: str, seconds: int) -> str:
-    """Return a Set-Cookie value for a cookie hidden from scripts; 0 seconds delete it."""
+    """Return a Set-Cookie value for a cookie hidden from scripts; 0 seconds delete
+    it.
+    """
     return f"{name}={value}; Max-Age={seconds}; Path=/; HttpOnly; Secure; SameSite=lax"
 
 
@@ -382,7 +421,9 @@ def networks(text: str) -> tuple[Network, ...]:
         SettingsError: a part is not an address or a network.
     """
     try:
-        return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+        return tuple(
+            ip_network(part.strip()) for part in text.split(",") if part.strip()
+        )
     except ValueError as error:
         msg = f"REDRIVE_CONSOLE_PROXIES: {error}; write addresses or networks: 10.0.0.5,10.1.0.0/16"
         raise SettingsError(msg) from None

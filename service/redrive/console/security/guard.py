@@ -1,6 +1,7 @@
 """Guard of every request: body size, rate, host name, and security headers.
 
-Plain ASGI, around the application: it also holds for what the framework answers by itself.
+Plain ASGI, around the application: it also holds for what the framework answers by
+    itself.
 """
 
 import time
@@ -19,8 +20,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES = 65_536
 REQUESTS_A_MINUTE = 600
-"""Limit per session, or per address without a session. Behind an Ingress, all users share an
-address. A proxy that signs users in must limit them itself."""
+"""Limit per session, or per address without a session. Behind an Ingress, all users
+share an address. A proxy that signs users in must limit them itself."""
 MAX_ADDRESSES = 10_000
 SERVER_ERROR = 500
 PROBES = ("/livez", "/readyz", "/metrics")
@@ -64,8 +65,9 @@ class Guard:
     """The outermost ASGI layer.
 
     Args:
-        hosts: names by which it may be asked for; None = any. On this machine without a sign-in
-            another site could otherwise come in by a name of its own that leads here.
+        hosts: names by which it may be asked for; None = any. On this machine without a
+            sign-in another site could otherwise come in by a name of its own that leads
+            here.
         unlimited: function that returns True for the address of a trusted proxy.
         session: function that returns the session in a cookie, or None.
         stop: function that ends all streams.
@@ -138,7 +140,10 @@ class Guard:
             return None
         cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
         if self._window.is_full(self._session(cookies.get(COOKIE)) or peer):
-            return 429, f"more than {REQUESTS_A_MINUTE} requests a minute; wait and try again"
+            return (
+                429,
+                f"more than {REQUESTS_A_MINUTE} requests a minute; wait and try again",
+            )
         return None
 
 
@@ -167,7 +172,9 @@ def _again(body: bytes, receive: Receive) -> Receive:
 def _guarded(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:
     given = {bytes(name).lower() for name, _ in headers}
     more = [(n.encode(), v.encode()) for n, v in HEADERS if n.encode() not in given]
-    if b"cache-control" not in given:  # the next user of the browser must not see the page
+    if (
+        b"cache-control" not in given
+    ):  # the next user of the browser must not see the page
         more.append((b"cache-control", b"no-store"))
     renewed = scope.get("state", {}).get("renewed")
     if renewed and b"set-cookie" not in given:  # a sign-out takes precedence

@@ -1,7 +1,8 @@
-"""Connections to Postgres: a login for each role, so that Postgres enforces what a role may do.
+"""Connections to Postgres: a login for each role, so that Postgres enforces what a role
+may do.
 
-Pages and previews run in read-only transactions, so they change nothing, even if their login
-could.
+Pages and previews run in read-only transactions, so they change nothing, even if their
+login could.
 """
 
 import threading
@@ -21,8 +22,9 @@ MOST_CONNECTIONS = 8
 PATIENCE_SECONDS = 5.0
 STATEMENT_SECONDS = "8s"
 HANGS_SECONDS, AWAY_SECONDS = 2.0, 5.0
-"""If connecting fails after HANGS_SECONDS, refuse to connect for AWAY_SECONDS. Each attempt holds
-a thread, and one cell that hangs must not use up the threads of the others."""
+"""If connecting fails after HANGS_SECONDS, refuse to connect for AWAY_SECONDS. Each
+attempt holds a thread, and one cell that hangs must not use up the threads of the
+others."""
 
 Key = tuple[Role, bool]
 
@@ -76,7 +78,9 @@ class Logins:
             try:
                 yield conn
             finally:
-                if conn.closed or not conn.is_idle:  # for example, broken during a statement
+                if (
+                    conn.closed or not conn.is_idle
+                ):  # for example, broken during a statement
                     conn.close()
                 else:
                     self._idle[key].append(conn)
@@ -109,7 +113,9 @@ class Logins:
             msg = "the database did not answer a moment ago"
             raise psycopg.OperationalError(msg)
         try:
-            return self._addresses[role].connect(f"redrive console {role.word}", **settings)
+            return self._addresses[role].connect(
+                f"redrive console {role.word}", **settings
+            )
         except psycopg.OperationalError:
             now = time.monotonic()
             if now - began > HANGS_SECONDS:

@@ -1,8 +1,9 @@
-"""Sign-in by OpenID Connect: authlib implements the protocol, and this module reads the claims.
+"""Sign-in by OpenID Connect: authlib implements the protocol, and this module reads the
+claims.
 
-It uses the code flow with PKCE, state and nonce. A signed cookie keeps the state of a sign-in, so
-any replica can complete it, and no other browser can. The console loads this module only if a
-provider is set, because it takes a tenth of the console's memory.
+It uses the code flow with PKCE, state and nonce. A signed cookie keeps the state of a
+sign-in, so any replica can complete it, and no other browser can. The console loads
+this module only if a provider is set, because it takes a tenth of the console's memory.
 """
 
 import logging
@@ -22,7 +23,17 @@ from redrive.console.security.access import Refused, Role
 
 logger = logging.getLogger("redrive.console")
 
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
+ALGORITHMS = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+)
 """Signature algorithms with a private key, which only the provider has."""
 
 CODE = re.compile(r"[a-z_]{1,40}")
@@ -31,7 +42,9 @@ FAILED = "the sign-in failed; start it again"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Client:
-    """Registration of this console at a provider, and the claims that identify a user."""
+    """Registration of this console at a provider, and the claims that identify a
+    user.
+    """
 
     issuer: str
     client_id: str
@@ -74,7 +87,9 @@ class Provider:
         request.scope["session"] = pending
         try:
             await self._discover()
-            answer: Response = await self._app.authorize_redirect(request, self.client.redirect)
+            answer: Response = await self._app.authorize_redirect(
+                request, self.client.redirect
+            )
         except (httpx2.HTTPError, ValueError, RuntimeError) as error:
             raise _away(error) from None
         return answer
@@ -88,14 +103,21 @@ class Provider:
             Refused: the sign-in did not begin here, or the claims are not valid.
         """
         request.scope["session"] = pending
-        ours = {"iss": {"values": [self.client.issuer]}, "aud": {"values": [self.client.client_id]}}
+        ours = {
+            "iss": {"values": [self.client.issuer]},
+            "aud": {"values": [self.client.client_id]},
+        }
         try:
             await self._discover()
             token = await self._app.authorize_access_token(request, claims_options=ours)
             claims = await self._claims(token)
         except (OAuthError, JoseError) as error:
             # Log only an error code of the standard: the address may hold anything.
-            code = error.error if CODE.fullmatch(error.error or "") else type(error).__name__
+            code = (
+                error.error
+                if CODE.fullmatch(error.error or "")
+                else type(error).__name__
+            )
             logger.warning("a sign-in failed", extra={"error_class": code})
             raise Refused(403, FAILED) from None
         except (httpx2.HTTPError, ValueError, RuntimeError) as error:
@@ -109,7 +131,9 @@ class Provider:
             told = "the issuer of the provider differs from REDRIVE_CONSOLE_OIDC_ISSUER"
             raise Refused(503, f"{told}; both must be identical")
         offered = found.get("id_token_signing_alg_values_supported") or ["RS256"]
-        found["id_token_signing_alg_values_supported"] = [a for a in offered if a in ALGORITHMS]
+        found["id_token_signing_alg_values_supported"] = [
+            a for a in offered if a in ALGORITHMS
+        ]
 
     async def _claims(self, token: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the claims of the ID token, completed from the userinfo endpoint as
@@ -119,7 +143,9 @@ class Provider:
         if claims is None:
             raise Refused(403, FAILED)
         wanted = {self.client.user_claim, self.client.groups_claim}
-        if wanted <= claims.keys() or not self._app.server_metadata.get("userinfo_endpoint"):
+        if wanted <= claims.keys() or not self._app.server_metadata.get(
+            "userinfo_endpoint"
+        ):
             return claims
         more = await self._app.userinfo(token=token)
         if more.get("sub") != claims["sub"]:
@@ -142,5 +168,7 @@ def _groups(value: Any) -> frozenset[str]:
 
 
 def _away(error: Exception) -> Refused:
-    logger.warning("the OIDC provider does not answer", extra={"error_class": type(error).__name__})
+    logger.warning(
+        "the OIDC provider does not answer", extra={"error_class": type(error).__name__}
+    )
     return Refused(503, "the identity provider does not answer correctly; try again")

@@ -1,5 +1,5 @@
-"""Sessions that were signed out. A signed cookie stays valid by itself, so each database records
-the ended sessions, and no replica accepts a copy of the cookie.
+"""Sessions that were signed out. A signed cookie stays valid by itself, so each
+database records the ended sessions, and no replica accepts a copy of the cookie.
 """
 
 import logging
@@ -27,7 +27,9 @@ def is_ended(conn: psycopg.Connection, session: str) -> bool:
 
 def end(session: str, databases: Iterable[Logins]) -> bool:
     """End a session in each database; return True if all of them recorded it."""
-    asked = {str(n): partial(_end, session, logins) for n, logins in enumerate(databases)}
+    asked = {
+        str(n): partial(_end, session, logins) for n, logins in enumerate(databases)
+    }
     answers = ask_all(asked, PATIENCE_SECONDS)
     return all(answers.get(name) for name in asked)
 

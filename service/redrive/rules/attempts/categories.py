@@ -146,8 +146,14 @@ class Rule:
         return (
             (self.error is None or _name_of(self.error) in evidence.classes)
             and (self.status is None or _is_among(evidence.status, self.status))
-            and (self.sqlstate is None or (evidence.sqlstate or "").startswith(self.sqlstate))
-            and (self.message is None or re.search(self.message, evidence.message) is not None)
+            and (
+                self.sqlstate is None
+                or (evidence.sqlstate or "").startswith(self.sqlstate)
+            )
+            and (
+                self.message is None
+                or re.search(self.message, evidence.message) is not None
+            )
         )
 
 
@@ -169,11 +175,15 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
 
 def _class_names(*errors: BaseException) -> tuple[str, ...]:
     """Return the classes of exceptions and their bases, each once, nearest first."""
-    names = [full_name(c) for error in errors for c in type(error).__mro__ if c is not object]
+    names = [
+        full_name(c) for error in errors for c in type(error).__mro__ if c is not object
+    ]
     return tuple(dict.fromkeys(names))[:MAX_CLASSES]
 
 
-def judge(evidence: Evidence, rules: Iterable[Rule] = ()) -> tuple[Category, Verdict | None]:
+def judge(
+    evidence: Evidence, rules: Iterable[Rule] = ()
+) -> tuple[Category, Verdict | None]:
     """Return the category, and the action of the matching rule, if it demands one."""
     rule = next((rule for rule in rules if rule.matches(evidence)), None)
     if rule is None:
@@ -188,7 +198,10 @@ def category_of(evidence: Evidence) -> Category:
     return (
         _category_of_status(evidence.status)
         or _category_of_sqlstate(evidence.sqlstate)
-        or next((BY_CLASS[name] for name in evidence.classes if name in BY_CLASS), Category.OTHER)
+        or next(
+            (BY_CLASS[name] for name in evidence.classes if name in BY_CLASS),
+            Category.OTHER,
+        )
     )
 
 
@@ -231,7 +244,9 @@ def status_of(error: BaseException) -> int | None:
         read_attribute(error, "status"),
         read_attribute(error, "code"),
     )
-    return next((found for found in map(_status, candidates) if found is not None), None)
+    return next(
+        (found for found in map(_status, candidates) if found is not None), None
+    )
 
 
 def _status(value: object) -> int | None:

@@ -57,13 +57,19 @@ class _Variable(NamedTuple):
 
 
 _VARIABLES = (
-    _Variable("-", re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<uuid>"),
+    _Variable(
+        "-",
+        re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"),
+        "<uuid>",
+    ),
     _Variable(
         "'\"`",
         re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"|`[^`]{0,400}`"),
         "<text>",
     ),
-    _Variable("@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"),
+    _Variable(
+        "@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"
+    ),
     _Variable(":", re.compile(r"\b\w{2,10}://\S{1,400}"), "<url>"),
     _Variable("/", re.compile(r"(?:/[\w.@+-]{1,100}){2,20}/?"), "<path>"),
     # Numbers in any form (-3, 1,234.50, 1e-05, 3.5kg), hexadecimal ids, and words with
@@ -106,7 +112,10 @@ def describe(
         return _describe(error, kind, rules, secrets, own, detail)
     except BaseException:  # noqa: BLE001 # the job must be settled despite any error
         return made_up(
-            "UnprintableError", "the failure itself could not be recorded", Category.OTHER, kind
+            "UnprintableError",
+            "the failure itself could not be recorded",
+            Category.OTHER,
+            kind,
         )
 
 
@@ -115,7 +124,9 @@ def made_up(
 ) -> Failure:
     """Record a failure without an exception, such as a killed process or a deadline."""
     fingerprint = _hash(kind, error_class, normalise(message))
-    return Failure(error_class, clean(message, MAX_MESSAGE), category, fingerprint, detail)
+    return Failure(
+        error_class, clean(message, MAX_MESSAGE), category, fingerprint, detail
+    )
 
 
 def reported(  # noqa: PLR0913 # the fields of a failure
@@ -131,13 +142,18 @@ def reported(  # noqa: PLR0913 # the fields of a failure
     name = clean(scrubbed(error_class, secrets), MAX_CLASS_NAME)
     text = clean(scrubbed(message, secrets), MAX_MESSAGE)
     frames = [
-        {k: clean(scrub(v, secrets), 200) if type(v) is str else v for k, v in frame.items()}
+        {
+            k: clean(scrub(v, secrets), 200) if type(v) is str else v
+            for k, v in frame.items()
+        }
         for frame in stack[-MAX_FRAMES:]
     ]
     if category is None:
         category = category_of(Evidence((name, f"builtins.{name}"), text))
     fingerprint = _hash(kind, name, normalise(text), *_own_places(frames))
-    return Failure(name, text, category, fingerprint, {"stack": frames} if frames else {})
+    return Failure(
+        name, text, category, fingerprint, {"stack": frames} if frames else {}
+    )
 
 
 def safe_text(error: BaseException) -> str:
@@ -184,7 +200,9 @@ def class_name(error: BaseException) -> str:
     """
     cls = type(error)
     modules = str(cls.__module__).split(".")
-    public = [name for name in modules if not name.startswith("_") and name != "builtins"]
+    public = [
+        name for name in modules if not name.startswith("_") and name != "builtins"
+    ]
     return clean(".".join((*public, cls.__qualname__)), MAX_CLASS_NAME)
 
 
@@ -209,7 +227,9 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
         "sqlstate": evidence.sqlstate,
     }
     known = {key: value for key, value in (found | detail).items() if value is not None}
-    return Failure(name, message, category, fingerprint, known, _retry_after(error), verdict)
+    return Failure(
+        name, message, category, fingerprint, known, _retry_after(error), verdict
+    )
 
 
 def _cause(error: BaseException, secrets: Collection[str]) -> dict[str, str]:
@@ -224,7 +244,9 @@ def _text(error: BaseException, secrets: Collection[str]) -> str:
 def _message(error: BaseException) -> str:
     """Return the exception's text without values that drivers and validators add."""
     original = read_attribute(error, "orig")
-    if isinstance(original, BaseException):  # SQLAlchemy adds its statement and parameters
+    if isinstance(
+        original, BaseException
+    ):  # SQLAlchemy adds its statement and parameters
         return f"({class_name(original)}) {_message(original)}"
     text = _message_of_psycopg(error)
     if text is None:
@@ -265,7 +287,9 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
     found: deque[dict[str, Any]] = deque(maxlen=MAX_FRAMES)
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
-        if module.startswith(_OUR_CALLERS) or (not found and module.startswith(_EVENT_LOOPS)):
+        if module.startswith(_OUR_CALLERS) or (
+            not found and module.startswith(_EVENT_LOOPS)
+        ):
             continue  # frames above the handler are always the same
         found.append({**_place(frame.f_code, module, own), "line": line})
     return list(found)
@@ -317,7 +341,9 @@ def _direct_causes(error: BaseException) -> Iterator[BaseException]:
     if isinstance(cause, BaseException):
         yield cause
     if isinstance(error, BaseExceptionGroup):
-        yield from cast("BaseExceptionGroup[BaseException]", error).exceptions[:MAX_CAUSES]
+        yield from cast("BaseExceptionGroup[BaseException]", error).exceptions[
+            :MAX_CAUSES
+        ]
 
 
 def _retry_after(error: BaseException) -> float | None:

@@ -57,7 +57,10 @@ OnDeath = Literal["continue", "hold"]
 redrive."""
 
 CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
-DEAD_AT_ONCE = {Category.INVALID: Reason.INVALID_PAYLOAD, Category.BUG: Reason.NOT_RETRYABLE}
+DEAD_AT_ONCE = {
+    Category.INVALID: Reason.INVALID_PAYLOAD,
+    Category.BUG: Reason.NOT_RETRYABLE,
+}
 EXPECTED_TO_REPEAT = frozenset({Category.TRANSIENT, Category.THROTTLED, Category.LOST})
 """Categories in which an identical failure is no reason to stop retrying."""
 
@@ -82,13 +85,18 @@ def _is_pair(value: Any) -> bool:
 
 def _by_category(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: (
-        isinstance(value, Mapping) and all(map(is_one, cast("Mapping[str, Any]", value).values()))
+        isinstance(value, Mapping)
+        and all(map(is_one, cast("Mapping[str, Any]", value).values()))
     )
 
 
 _TYPES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
     (("max_attempts", "max_losses", "same_failure_limit"), is_whole, "a whole number"),
-    (("timeout", "backoff", "backoff_cap"), is_duration, "a timedelta or a number of seconds"),
+    (
+        ("timeout", "backoff", "backoff_cap"),
+        is_duration,
+        "a timedelta or a number of seconds",
+    ),
     (("rules",), _are_rules, "a list of Rule"),
     (("attempts",), _by_category(is_whole), "whole numbers by category"),
     (("backoffs",), _by_category(_is_pair), "(backoff, backoff_cap) by category"),
@@ -182,7 +190,9 @@ def delay(
     return min(seconds(cap), seconds(base) * 2.0**doublings) * jitter
 
 
-def decide(job: Claimed, failure: Failure, policy: Policy, jitter: float) -> NotComplete:
+def decide(
+    job: Claimed, failure: Failure, policy: Policy, jitter: float
+) -> NotComplete:
     """Choose how a failed attempt ends."""
     if failure.verdict == "cancel":
         return settlement.Cancel(failure.message)
@@ -255,7 +265,9 @@ def put_off(
     return settlement.Release(f"breaker {name}", max(0.0, open_for) + spread * jitter)
 
 
-def put_off_suspect(why: str, after: float, ahead: int, jitter: float) -> settlement.Release:
+def put_off_suspect(
+    why: str, after: float, ahead: int, jitter: float
+) -> settlement.Release:
     """Release a suspect for about `after` seconds, because it cannot run now.
 
     Args:
@@ -268,7 +280,9 @@ def put_off_suspect(why: str, after: float, ahead: int, jitter: float) -> settle
     return settlement.Release(why, after + spread * (0.5 + jitter))
 
 
-def decide_loss(job: Claimed, failure: Failure, policy: Policy, *, alone: bool) -> NotComplete:
+def decide_loss(
+    job: Claimed, failure: Failure, policy: Policy, *, alone: bool
+) -> NotComplete:
     """Choose how an attempt ends after its process died.
 
     `alone`: nothing else ran in the process, so the job killed it. Otherwise the job is
@@ -300,7 +314,9 @@ def _limit(job: Claimed, policy: Policy) -> int:
 
 def _snooze(until: datetime | float) -> settlement.Release:
     if isinstance(until, datetime):
-        return settlement.Release("snoozed", at=min(max(until, FIRST_INSTANT), LAST_INSTANT))
+        return settlement.Release(
+            "snoozed", at=min(max(until, FIRST_INSTANT), LAST_INSTANT)
+        )
     return settlement.Release("snoozed", delay=_bounded(until))
 
 

@@ -79,7 +79,9 @@ class Worker:
     name: str
     kinds: Sequence[str] | None = None
     queues: Sequence[str] | None = None
-    depends_on: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    depends_on: Mapping[str, Sequence[str]] = field(
+        default_factory=dict[str, Sequence[str]]
+    )
     asked: datetime | None = None
     slots: int = 0
     busy: int = 0
@@ -183,13 +185,17 @@ def why(job: Waiting, around: Around) -> Why:
     if job.head is not None or job.run_at is None:
         return _behind(job, around.now)
     breaker = _breaker(job, around)
-    if job.run_at > around.now and not (breaker and _is_put_off(job, breaker, around.now)):
+    if job.run_at > around.now and not (
+        breaker and _is_put_off(job, breaker, around.now)
+    ):
         return _later(job, around)
     return (
         _paused(job.queue, around)
         or _without_worker(job, around)
         or (breaker and Why(Code.BREAKER_OPEN, _open(breaker, around.now)))
-        or _not_asked(job.queue, [w for w in around.workers if _may_run(w, job)], around.now)
+        or _not_asked(
+            job.queue, [w for w in around.workers if _may_run(w, job)], around.now
+        )
         or _due(job, around)
     )
 
@@ -200,7 +206,9 @@ def why_queue(queue: str, around: Around) -> Why | None:
     return _paused(queue, around) or (
         _not_asked(queue, serving, around.now)
         if serving
-        else _nobody(queue, [worker for worker in around.gone if worker.serves(queue)], around)
+        else _nobody(
+            queue, [worker for worker in around.gone if worker.serves(queue)], around
+        )
     )
 
 
@@ -294,7 +302,9 @@ def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
     until = max(breaker.open_until or now, now)
     at = job.run_at
     return (
-        job.was_given_back and at is not None and at <= until + timedelta(seconds=PUT_OFF_SECONDS)
+        job.was_given_back
+        and at is not None
+        and at <= until + timedelta(seconds=PUT_OFF_SECONDS)
     )
 
 
@@ -323,7 +333,9 @@ def _paused(queue: str, around: Around) -> Why | None:
     if pause is None:
         return None
     since = clock(pause.at, around.now)
-    return Why(Code.QUEUE_PAUSED, f"{pause.by} paused queue {queue} at {since}: {pause.why}")
+    return Why(
+        Code.QUEUE_PAUSED, f"{pause.by} paused queue {queue} at {since}: {pause.why}"
+    )
 
 
 def _without_worker(job: Waiting, around: Around) -> Why | None:
@@ -343,7 +355,10 @@ def _without_worker(job: Waiting, around: Around) -> Why | None:
     if elsewhere:
         text += f"; workers for it serve: {_some(sorted(elsewhere))}"
     handled = {
-        kind for worker in around.workers if worker.serves(job.queue) for kind in worker.kinds or ()
+        kind
+        for worker in around.workers
+        if worker.serves(job.queue)
+        for kind in worker.kinds or ()
     }
     if handled:
         text += f"; workers of this queue handle: {_some(sorted(handled))}"

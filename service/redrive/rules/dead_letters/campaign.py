@@ -19,8 +19,9 @@ MIN_ENDED = 10
 """
 
 WINDOW = 100
-"""So many jobs, released one after another, are judged together: at most twice the allowed
-share of them may die again. Jobs that have not ended count as if they succeed."""
+"""So many jobs, released one after another, are judged together: at most twice the
+allowed share of them may die again. Jobs that have not ended count as if they
+succeed."""
 
 WINDOW_ALLOWED = 10
 """The window is large enough to allow this many deaths, because a few may be chance."""
@@ -154,7 +155,11 @@ class Step:
     def at_most(self, feed: int, rate: float | None) -> "Step":
         """Return the step with at most `feed` releases; the others stay due."""
         left = max(self.feed - feed, 0)
-        fed_at = self.fed_at - left / rate if self.fed_at is not None and rate else self.fed_at
+        fed_at = (
+            self.fed_at - left / rate
+            if self.fed_at is not None and rate
+            else self.fed_at
+        )
         return replace(self, feed=self.feed - left, fed_at=fed_at)
 
 
@@ -171,10 +176,16 @@ def next_step(seen: Seen) -> Step:
         return replace(stay, state=_phase(seen), said=None)
     if reason := _waits_for(seen):
         return replace(stay, state=State.WAITING, said=reason)
-    if seen.canaries and seen.fed and seen.others_late > (seen.late_before or 0) + RISE_SECONDS:
+    if (
+        seen.canaries
+        and seen.fed
+        and seen.others_late > (seen.late_before or 0) + RISE_SECONDS
+    ):
         return _held(seen, stay)
     feed, fed_at = _feed(seen)
-    return Step(_phase(seen), feed, fed_at, late_before=None if seen.fed else seen.others_late)
+    return Step(
+        _phase(seen), feed, fed_at, late_before=None if seen.fed else seen.others_late
+    )
 
 
 def _held(seen: Seen, stay: Step) -> Step:
@@ -182,7 +193,9 @@ def _held(seen: Seen, stay: Step) -> Step:
     late = f"{_lateness(seen)}, {seen.late_before or 0:.0f} s when it began"
     since = min(seen.now, seen.held_since or seen.now)  # in case the clock was set back
     if seen.now - since > HELD_SECONDS:
-        return replace(stay, state=State.ABORTED, said=f"{late}; held for {HELD_SECONDS:.0f} s")
+        return replace(
+            stay, state=State.ABORTED, said=f"{late}; held for {HELD_SECONDS:.0f} s"
+        )
     return replace(stay, state=_phase(seen), said=late, held_since=since)
 
 
@@ -191,7 +204,9 @@ def _lateness(seen: Seen) -> str:
 
 
 def window(abort_share: float) -> int:
-    """Return how many jobs in a row are judged together; look_at_campaign uses the same."""
+    """Return how many jobs in a row are judged together; look_at_campaign uses the
+    same.
+    """
     return max(WINDOW, math.ceil(WINDOW_ALLOWED / abort_share))
 
 
@@ -240,7 +255,9 @@ def _open(seen: Seen) -> list[str]:
     """Return the open breakers of its kinds, except the ones that it waits for."""
     wanted = seen.wanted_breakers or {}
     states = (seen.breakers or {}).items()
-    return sorted(name for name, state in states if state == "open" and name not in wanted)
+    return sorted(
+        name for name, state in states if state == "open" and name not in wanted
+    )
 
 
 def _waits_for(seen: Seen) -> str | None:
@@ -257,7 +274,8 @@ def _waits_for(seen: Seen) -> str | None:
             return f"breaker {name} is open"
     wanted_version = seen.wanted_version
     if wanted_version and not (
-        seen.versions and all(is_version(version, wanted_version) for version in seen.versions)
+        seen.versions
+        and all(is_version(version, wanted_version) for version in seen.versions)
     ):
         running = ", ".join(seen.versions) or "none"
         return f"version {wanted_version} is not what all workers of its kinds run: {running}"
@@ -299,4 +317,8 @@ def _ramp(seen: Seen) -> int:
 
 
 def _most_in_flight(rate: float | None) -> int:
-    return IN_FLIGHT if rate is None else max(MIN_ENDED, math.ceil(rate * IN_FLIGHT_SECONDS))
+    return (
+        IN_FLIGHT
+        if rate is None
+        else max(MIN_ENDED, math.ceil(rate * IN_FLIGHT_SECONDS))
+    )

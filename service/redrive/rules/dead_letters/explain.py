@@ -13,6 +13,7 @@ among the jobs that meet the other.
 
 import json
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,12 +98,15 @@ class Condition(NamedTuple):
                 return is_there and type_of(mark) == self.value
             case Test.EQUALS:
                 return (
-                    is_there and mark == self.value and _is_number(mark) == _is_number(self.value)
+                    is_there
+                    and mark == self.value
+                    and _is_number(mark) == _is_number(self.value)
                 )
             case _:
-                return _is_number(mark) and (
-                    mark >= self.value if self.test is Test.AT_LEAST else mark <= self.value  # type: ignore[operator]
+                compare: Any = (
+                    operator.ge if self.test is Test.AT_LEAST else operator.le
                 )
+                return _is_number(mark) and compare(mark, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,9 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
     """
     of_kind = [base for base in bases if base.name != "other_kinds"]
     whole = _enough(of_kind)
-    read = _enough([Base(base.name, list(filter(_is_read, base.jobs))) for base in of_kind])
+    read = _enough(
+        [Base(base.name, list(filter(_is_read, base.jobs))) for base in of_kind]
+    )
     others = _enough([base for base in bases if base.name == "other_kinds"])
     if whole is not None and read == whole:
         yield _Look(whole, _is_any, _is_any)
@@ -197,7 +203,9 @@ def _by_time(look: _Look, jobs: Sequence[Observed]) -> Iterator[_Look]:
         yield look
         return
     since, until = min(job.at for job in jobs), max(job.at for job in jobs)
-    others = sorted(look.base.jobs, key=lambda job: max(since - job.at, job.at - until, 0.0))
+    others = sorted(
+        look.base.jobs, key=lambda job: max(since - job.at, job.at - until, 0.0)
+    )
     meanwhile = sum(since <= job.at <= until for job in others)
     near = Base(look.base.name, others[: max(NEAR, meanwhile)])
 
@@ -320,7 +328,9 @@ def _drift(pairs: Sequence[tuple[float, float]]) -> float:
     mean = (len(pairs) + 1) / 2
     a, b = ([rank - mean for rank in ranks] for ranks in (first, second))
     spread = math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
-    return abs(sum(x * y for x, y in zip(a, b, strict=True))) / spread if spread else 0.0
+    return (
+        abs(sum(x * y for x, y in zip(a, b, strict=True))) / spread if spread else 0.0
+    )
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
@@ -392,7 +402,10 @@ class _Trial(NamedTuple):
     def adds(self, one: _Counted, other: _Counted) -> bool:
         """Return True if `one` still separates the jobs that meet `other`."""
         jobs, others = other.jobs.bit_count(), other.others.bit_count()
-        n, base_n = (one.jobs & other.jobs).bit_count(), (one.others & other.others).bit_count()
+        n, base_n = (
+            (one.jobs & other.jobs).bit_count(),
+            (one.others & other.others).bit_count(),
+        )
         return (
             n * others - base_n * jobs >= MIN_GAP * jobs * others
             and fisher(n, jobs, base_n, others) * self.tries <= self.level
@@ -437,7 +450,9 @@ def g_test(n: int, of: int, base_n: int, base_of: int) -> float:
         (base_n, base_of, met),
         (base_of - base_n, base_of, total - met),
     )
-    return 2 * sum(o * math.log(o * total / (row * column)) for o, row, column in cells if o)
+    return 2 * sum(
+        o * math.log(o * total / (row * column)) for o, row, column in cells if o
+    )
 
 
 def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
@@ -464,9 +479,7 @@ def sentence(finding: Mapping[str, Any]) -> str:
         "dead": "of {} other dead letters of the kind",
         "other_kinds": "of {} dead letters of other kinds",
     }[finding["base"]].format(finding["base_n"])
-    return (
-        f"{finding['met']} of {finding['n']} {finding['says']}; {finding['base_met']} {others} do"
-    )
+    return f"{finding['met']} of {finding['n']} {finding['says']}; {finding['base_met']} {others} do"
 
 
 def shown(finding: Finding, texts: Mapping[str, str]) -> dict[str, Any]:

@@ -35,10 +35,16 @@ class Heal:
             msg = f"Heal: canaries must be a number 1 to {MOST_CANARIES}, not {self.canaries!r}"
             raise ValueError(msg)
         if self.max_rate is not None and not 0 < self.max_rate < float("inf"):
-            msg = f"Heal: max_rate must be above 0, jobs a second, not {self.max_rate!r}"
+            msg = (
+                f"Heal: max_rate must be above 0, jobs a second, not {self.max_rate!r}"
+            )
             raise ValueError(msg)
 
 
 def worded(cause: str | None, version: str | None) -> str:
     """Return a sentence that says whether a group is redriven, or why not."""
-    return CAUSES[cause].format(version=version) if cause else f"to be tried with {version}"
+    return (
+        CAUSES[cause].format(version=version)
+        if cause
+        else f"to be tried with {version}"
+    )

@@ -16,7 +16,12 @@ from redrive.rules.attempts.failure import reported
 from redrive.rules.model import Category, Failure, Reason
 from redrive.rules.nearest import nearest_or_all
 from redrive.rules.payloads.job_fields import CheckedJob, check_job
-from redrive.rules.payloads.limits import MAX_ATTEMPTS, check_instant, check_number, check_text
+from redrive.rules.payloads.limits import (
+    MAX_ATTEMPTS,
+    check_instant,
+    check_number,
+    check_text,
+)
 from redrive.rules.payloads.redact import secret_values
 
 NOT_RECORDED = "NotRecorded"
@@ -98,7 +103,9 @@ def read(fields: Mapping[str, Any], source: str) -> Imported:
             known = (*OF_THE_JOB, *_CHECKS)
             raise InvalidJob(name, f"unknown field; {nearest_or_all(name, known)}")
     told = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
-    created_at, died_at, stack = (told.pop(name) for name in ("created_at", "died_at", "stack"))
+    created_at, died_at, stack = (
+        told.pop(name) for name in ("created_at", "died_at", "stack")
+    )
     if created_at and died_at and created_at > died_at:
         path, rule = "created_at", "must not lie after died_at"
         raise InvalidJob(path, rule)
@@ -148,7 +155,9 @@ def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> Check
     """Convert the fields to a job's fields; the origin is stored in the headers."""
     headers: Any = fields.get("headers") or {}
     if isinstance(headers, Mapping):  # other types are rejected by their check
-        origin = {"source": source} | ({} if source_id is None else {"source_id": source_id})
+        origin = {"source": source} | (
+            {} if source_id is None else {"source_id": source_id}
+        )
         headers = dict(cast("Mapping[str, Any]", headers)) | origin
     of_job = {name: fields[name] for name in OF_THE_JOB if name in fields}
     if of_job.get("queue", "") is None:
@@ -186,11 +195,15 @@ def _instant(name: str, value: Any) -> datetime | None:
         else:
             at = datetime.fromtimestamp(float(value), UTC)
     except (TypeError, ValueError, OverflowError, OSError):
-        raise InvalidJob(name, "write 2026-03-01T12:00Z, or seconds since 1970") from None
+        raise InvalidJob(
+            name, "write 2026-03-01T12:00Z, or seconds since 1970"
+        ) from None
     return check_instant(name, at if at.tzinfo else at.replace(tzinfo=UTC))
 
 
-def _one_of(choices: Sequence[str], default: str | None) -> Callable[[str, object], Any]:
+def _one_of(
+    choices: Sequence[str], default: str | None
+) -> Callable[[str, object], Any]:
     """Return a check for the values of a closed set."""
 
     def check(name: str, value: object) -> Any:

@@ -68,7 +68,9 @@ DESCRIBING = _names(
 )
 """Last words of names that describe a secret without containing it: `token_type`."""
 
-COUNTING = _names("cached completion input max min num output prompt remaining total used")
+COUNTING = _names(
+    "cached completion input max min num output prompt remaining total used"
+)
 """First words of names of numbers: `max_tokens` counts tokens of a language model."""
 
 DIGITS = _names("pin otp totp cvv cvc csc cvn code pan card ssn tan puk number no num")
@@ -195,7 +197,9 @@ LEAKS = (
     ),
     Leak(
         hints=("key (",),
-        pattern=re.compile(r"\b[Kk]ey \([^()\n]{0,200}+\)=\((?P<secret>(?:(?!\) )[^\n])*+)"),
+        pattern=re.compile(
+            r"\b[Kk]ey \([^()\n]{0,200}+\)=\((?P<secret>(?:(?!\) )[^\n])*+)"
+        ),
     ),
     Leak(
         hints=("failing row",),
@@ -226,11 +230,15 @@ LEAKS = (
     ),
     Leak(
         hints=("@",),
-        pattern=re.compile(r"(?:(?<=http://)|(?<=https://))(?P<secret>[^\s:/@\"'<>?#]++)@"),
+        pattern=re.compile(
+            r"(?:(?<=http://)|(?<=https://))(?P<secret>[^\s:/@\"'<>?#]++)@"
+        ),
     ),
     Leak(
         hints=("@",),
-        pattern=re.compile(r"(?<=://)(?P<secret>(?=[^\s:/@]*\d)[^\s:/@\"'<>?#]{16,}+)@"),
+        pattern=re.compile(
+            r"(?<=://)(?P<secret>(?=[^\s:/@]*\d)[^\s:/@\"'<>?#]{16,}+)@"
+        ),
     ),
     Leak(
         hints=("@",),
@@ -280,12 +288,15 @@ LEAKS = (
     Leak(
         hints=("identified by", "pass", "pwd"),
         pattern=re.compile(
-            rf"\b(?:identified by|{_WORD_TO_ENTER})\s{{1,3}}(?P<secret>{QUOTED})", re.IGNORECASE
+            rf"\b(?:identified by|{_WORD_TO_ENTER})\s{{1,3}}(?P<secret>{QUOTED})",
+            re.IGNORECASE,
         ),
     ),
     Leak(
         hints=("login ",),
-        pattern=re.compile(r"\blogin\s{1,3}\S{1,80}\s{1,3}password\s{1,3}(?P<secret>\S++)"),
+        pattern=re.compile(
+            r"\blogin\s{1,3}\S{1,80}\s{1,3}password\s{1,3}(?P<secret>\S++)"
+        ),
     ),
     Leak(
         hints=("pass", "pwd", "token ", "secret ", "key ", "code ", "pin ", "otp "),

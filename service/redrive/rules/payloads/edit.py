@@ -38,7 +38,9 @@ MAX_PATHS = 100
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode = msgspec.json.Encoder(decimal_format="number").encode
-_encode_in_order = msgspec.json.Encoder(decimal_format="number", order="deterministic").encode
+_encode_in_order = msgspec.json.Encoder(
+    decimal_format="number", order="deterministic"
+).encode
 
 
 class NotApplicable(RedriveError):
@@ -59,7 +61,9 @@ def encode(payload: Any) -> str:
         text = _encode(payload).decode()
         plain = msgspec.json.decode(text)
     except UnicodeEncodeError:
-        raise InvalidJob(PAYLOAD, "contains a lone surrogate, which is not text") from None
+        raise InvalidJob(
+            PAYLOAD, "contains a lone surrogate, which is not text"
+        ) from None
     except msgspec.DecodeError:
         raise InvalidJob(PAYLOAD, "number outside the range of a double") from None
     encode_payload(PAYLOAD, plain)
@@ -101,7 +105,9 @@ def _check(where: str, operation: Any) -> None:
             raise InvalidJob(where, f"{name} needs {member}")
         if member != "value" and not _is_pointer(given[member]):
             where += f".{member}"
-            raise InvalidJob(where, "must be a JSON Pointer, as /lines/0/price; ~1 stands for /")
+            raise InvalidJob(
+                where, "must be a JSON Pointer, as /lines/0/price; ~1 stands for /"
+            )
 
 
 def _is_pointer(text: Any) -> bool:
@@ -117,7 +123,9 @@ def apply(patch: Patch, payload: Any) -> Any:
     made = _decode(_encode(payload))
     for n, operation in enumerate(patch):
         try:
-            made = jsonpatch.JsonPatch([copy.deepcopy(operation)]).apply(made, in_place=True)
+            made = jsonpatch.JsonPatch([copy.deepcopy(operation)]).apply(
+                made, in_place=True
+            )
         except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
             where = scrub("{op} {path}".format_map(operation))
             msg = f"operation {n} of the patch does not apply: {where}"

@@ -17,7 +17,14 @@ from redrive.rules.payloads.redact import HIDDEN, redact, scrub
 Mark = str | int | float | bool | None
 Facts = Mapping[str, Mark]
 
-TEXT, LONG, TIME, NUMBER, SECRET, UNREAD = "#", "?text", "?time", "?number", "?secret", "?unread"
+TEXT, LONG, TIME, NUMBER, SECRET, UNREAD = (
+    "#",
+    "?text",
+    "?time",
+    "?number",
+    "?secret",
+    "?unread",
+)
 """Prefix of a text's mark, and the marks of values that are not compared."""
 
 MAX_FIELDS = 64

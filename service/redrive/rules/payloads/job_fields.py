@@ -88,7 +88,13 @@ class JobOptions(TypedDict, total=False):
 
     queue: Annotated[
         str,
-        Field("text", check_name, "Queue. [default: default]", default="default", copied=True),
+        Field(
+            "text",
+            check_name,
+            "Queue. [default: default]",
+            default="default",
+            copied=True,
+        ),
     ]
     run_at: Annotated[
         datetime | None,
@@ -96,7 +102,13 @@ class JobOptions(TypedDict, total=False):
     ]
     priority: Annotated[
         int,
-        Field("integer", check_priority, "Lower runs first. [default: 0]", default=0, copied=True),
+        Field(
+            "integer",
+            check_priority,
+            "Lower runs first. [default: 0]",
+            default=0,
+            copied=True,
+        ),
     ]
     max_attempts: Annotated[
         int | None,
@@ -109,7 +121,12 @@ class JobOptions(TypedDict, total=False):
     ]
     idempotency_key: Annotated[
         str | None,
-        Field("text", check_key, "Enqueue only one job of this kind with this key.", flag="--key"),
+        Field(
+            "text",
+            check_key,
+            "Enqueue only one job of this kind with this key.",
+            flag="--key",
+        ),
     ]
     ordering_key: Annotated[
         str | None,
@@ -121,11 +138,21 @@ class JobOptions(TypedDict, total=False):
     ]
     expires_in: Annotated[
         Seconds | None,
-        Field("duration", check_duration, "Give up if not done within this time, such as 1h."),
+        Field(
+            "duration",
+            check_duration,
+            "Give up if not done within this time, such as 1h.",
+        ),
     ]
     headers: Annotated[
         Mapping[str, Any] | None,
-        Field("object", encode_headers, "JSON object for the handler.", default="{}", copied=True),
+        Field(
+            "object",
+            encode_headers,
+            "JSON object for the handler.",
+            default="{}",
+            copied=True,
+        ),
     ]
     delay: Annotated[
         Seconds | None,
@@ -133,7 +160,11 @@ class JobOptions(TypedDict, total=False):
     ]
     unique_for: Annotated[
         Seconds | None,
-        Field("duration", check_duration, "Enqueue only one such job in this time, such as 1h."),
+        Field(
+            "duration",
+            check_duration,
+            "Enqueue only one such job in this time, such as 1h.",
+        ),
     ]
     unique_by: Annotated[
         Sequence[str] | None,
@@ -141,7 +172,11 @@ class JobOptions(TypedDict, total=False):
     ]
     on_conflict: Annotated[
         Literal["skip", "replace"] | None,
-        Field("text", check_on_conflict, "Of a unique job: skip or replace. [default: skip]"),
+        Field(
+            "text",
+            check_on_conflict,
+            "Of a unique job: skip or replace. [default: skip]",
+        ),
     ]
     batch: Annotated[
         int | None,
@@ -149,7 +184,12 @@ class JobOptions(TypedDict, total=False):
     ]
     version: Annotated[
         int | None,
-        Field("integer", check_version, "Version of the payload. [default: 1]", parameter=False),
+        Field(
+            "integer",
+            check_version,
+            "Version of the payload. [default: 1]",
+            parameter=False,
+        ),
     ]
 
 

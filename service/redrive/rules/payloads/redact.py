@@ -58,7 +58,9 @@ _HINTS = tuple(
     for hint in dict.fromkeys(chain.from_iterable(leak.hints for leak in like.LEAKS))
 )
 _SPACED = frozenset(
-    form for word in like.SPACED for form in (word, word.title(), word.upper(), word + "s")
+    form
+    for word in like.SPACED
+    for form in (word, word.title(), word.upper(), word + "s")
 )
 _SINGULAR = {
     word + "s": word
@@ -67,7 +69,9 @@ _SINGULAR = {
 }
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\[xuUnrt\\]")
-_CHARACTER = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-fA-F]{4}|U000[0-9a-f]{5}|[nrt\\])|.", re.DOTALL)
+_CHARACTER = re.compile(
+    r"\\(?:x[0-9a-f]{2}|u[0-9a-fA-F]{4}|U000[0-9a-f]{5}|[nrt\\])|.", re.DOTALL
+)
 _NAMED = re.compile(
     r"(?<![\w.$-])(?P<name>[\w.$-]++)(?P<quote>\\{0,6}+[\"'`]|%2[27])?\]?\s{0,8}"
     r"(?P<sign>=>|:=|==?|:(?!:)|%3(?:[aA]|[dD]))(?P<space>\s{0,40}+)"
@@ -88,13 +92,17 @@ _PLAIN_WORD = re.compile(
     r"(?P<word>[A-Za-z][A-Za-z'-]{0,40}+)[.,:;!?]{0,3}+"
     r"(?:(?P<more> [A-Za-z])|(?=[\s)}\]\"'&,;]|\Z))"
 )
-_SENTENCE = re.compile(r"[\s\[(\"']*+[A-Z][a-z']*+(?: (?:[A-Za-z'-]+|\d+)){2,40}[.!][\s\"')\]]*+")
+_SENTENCE = re.compile(
+    r"[\s\[(\"']*+[A-Z][a-z']*+(?: (?:[A-Za-z'-]+|\d+)){2,40}[.!][\s\"')\]]*+"
+)
 _ADDRESS = re.compile(
     r"(?:\d{1,7}|v?\d{1,9}(?:\.\d{1,9}){1,9}[\w.-]{0,40}+|latest)(?:[/:?#]|(?=[\s,;)}\]\"']|\Z))"
 )
 
 
-def redact(value: Any, declared: Collection[str] = (), secrets: Collection[str] = ()) -> Any:
+def redact(
+    value: Any, declared: Collection[str] = (), secrets: Collection[str] = ()
+) -> Any:
     """Return a copy of a JSON value without secret values and credentials.
 
     Keys in `declared` are secret as well. `secrets` are removed from every text.
@@ -146,7 +154,9 @@ def secrets_of_environment(environment: Mapping[str, str]) -> frozenset[str]:
     return frozenset(
         text
         for text in found
-        if len(text) >= SHORTEST_OF_ENVIRONMENT and not text.isalpha() and text[0] != "/"
+        if len(text) >= SHORTEST_OF_ENVIRONMENT
+        and not text.isalpha()
+        and text[0] != "/"
     )
 
 
@@ -159,7 +169,9 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     return _without(spans, text) if spans else text
 
 
-def _values_by_name(items: Mapping[str, Any], declared: Collection[str]) -> Collection[str]:
+def _values_by_name(
+    items: Mapping[str, Any], declared: Collection[str]
+) -> Collection[str]:
     """Return the keys of the value in `{"name": "password", "value": "x"}`."""
     for label in ("name", "key", "header", "field"):
         name = items.get(label)
@@ -174,7 +186,9 @@ def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator
         named = _values_by_name(items, declared)
         for key, item in items.items():
             yield from _secrets(
-                item, declared, hidden=hidden or is_secret(key, declared) or key in named
+                item,
+                declared,
+                hidden=hidden or is_secret(key, declared) or key in named,
             )
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
@@ -211,7 +225,8 @@ def _are_secret(words: list[str]) -> bool:
 def _is_about_one(words: list[str]) -> bool:
     """Return True if a name only describes a secret, or counts tokens."""
     return len(words) > 1 and (
-        words[-1] in like.DESCRIBING or (words[-1] == "tokens" and words[0] in like.COUNTING)
+        words[-1] in like.DESCRIBING
+        or (words[-1] == "tokens" and words[0] in like.COUNTING)
     )
 
 
@@ -226,8 +241,12 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
         yield from _leaked(leak, text)
     if like.LONG.search(text):
         yield from (found.span() for found in like.FORMS.finditer(text))
-    yield from (found.span() for found in like.CARD.finditer(text) if _is_card(found[0]))
-    yield from (found.span() for found in like.IBAN.finditer(text) if _is_iban(found[0]))
+    yield from (
+        found.span() for found in like.CARD.finditer(text) if _is_card(found[0])
+    )
+    yield from (
+        found.span() for found in like.IBAN.finditer(text) if _is_iban(found[0])
+    )
 
 
 def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
@@ -292,7 +311,11 @@ def _named(text: str) -> Iterator[Span]:
 def _both_words(text: str, found: re.Match[str]) -> str:
     """Return the name together with the word before it, as in `API key: x`."""
     start = found.start()
-    before = text[max(0, start - 16) : start].split() if text[start - 1 : start] == " " else []
+    before = (
+        text[max(0, start - 16) : start].split()
+        if text[start - 1 : start] == " "
+        else []
+    )
     return f"{before[-1]}_{found['name']}" if before else found["name"]
 
 
@@ -327,22 +350,33 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
     """
     if not like.REST_OF_LINE.search(name.lower()) and _is_prose(text, found.end()):
         return True
-    if found["quote"] or found["space"] or not text[found.end() : found.end() + 1].isalnum():
+    if (
+        found["quote"]
+        or found["space"]
+        or not text[found.end() : found.end() + 1].isalnum()
+    ):
         return False
     if text[found.start() - 1 : found.start()] == ":":  # arn:aws:secretsmanager:...
         return True
-    return _ADDRESS.match(text, found.end()) is not None and _last_word(name) not in like.DIGITS
+    return (
+        _ADDRESS.match(text, found.end()) is not None
+        and _last_word(name) not in like.DIGITS
+    )
 
 
 def _is_prose(text: str, start: int) -> bool:
     """Return True if a word of a sentence begins here: `token: has expired`."""
     found = _PLAIN_WORD.match(text, start)
-    return found is not None and (bool(found["more"]) or found["word"].lower() in like.PROSE)
+    return found is not None and (
+        bool(found["more"]) or found["word"].lower() in like.PROSE
+    )
 
 
 def _is_empty(value: str) -> bool:
     """Return True if a value is empty, or a sentence about a missing one."""
-    return value.strip("\\\"'.,`").lower() in like.NOTHING or bool(_SENTENCE.fullmatch(value))
+    return value.strip("\\\"'.,`").lower() in like.NOTHING or bool(
+        _SENTENCE.fullmatch(value)
+    )
 
 
 def _last_word(name: str) -> str:
@@ -371,7 +405,10 @@ def _is_card(text: str) -> bool:
     signs = {c for c in text if not c.isdigit()}
     if len(signs) > 1 or not like.ISSUERS.fullmatch("".join(map(str, digits))):
         return False
-    doubled = (d if n % 2 == 0 else sum(divmod(2 * d, 10)) for n, d in enumerate(reversed(digits)))
+    doubled = (
+        d if n % 2 == 0 else sum(divmod(2 * d, 10))
+        for n, d in enumerate(reversed(digits))
+    )
     return sum(doubled) % 10 == 0
 
 

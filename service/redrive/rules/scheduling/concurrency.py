@@ -43,7 +43,9 @@ def of_all(template: str) -> str:
 def counts_under(name: str, template: str) -> bool:
     """Return True if a limit of this name applies to the jobs of a template."""
     pattern = ".+".join(map(re.escape, _FILLED.split(template)))
-    return name in {template, of_all(template)} or bool(re.fullmatch(pattern, name, re.DOTALL))
+    return name in {template, of_all(template)} or bool(
+        re.fullmatch(pattern, name, re.DOTALL)
+    )
 
 
 def per_second(rate: str) -> float:

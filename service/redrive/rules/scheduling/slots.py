@@ -13,7 +13,12 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
-from redrive.rules.payloads.limits import LAST_INSTANT, MAX_PAYLOAD_BYTES, check_name, encode_object
+from redrive.rules.payloads.limits import (
+    LAST_INSTANT,
+    MAX_PAYLOAD_BYTES,
+    check_name,
+    encode_object,
+)
 from redrive.rules.scheduling.schedules import cron_fields, interval, longest_gap
 
 CatchUp = Literal["skip", "one", "all"]
@@ -160,13 +165,17 @@ def _multiples(every: timedelta, after: datetime) -> Iterator[datetime]:
         yield slot
 
 
-def _lately(cron: str, tz: str, since: datetime, now: datetime, most: int) -> list[datetime]:
+def _lately(
+    cron: str, tz: str, since: datetime, now: datetime, most: int
+) -> list[datetime]:
     """Return the latest slots from `since` to now, both included, up to a limit."""
     # Search back in growing spans, because `since` may be a year of minutes ago.
     span = ON_TIME
     while True:
         start = max(since, now - span)
-        found = list(takewhile(lambda slot: slot <= now, slots_after(cron, tz, start - _INSTANT)))
+        found = list(
+            takewhile(lambda slot: slot <= now, slots_after(cron, tz, start - _INSTANT))
+        )
         if start == since or len(found) >= most:
             return found[-most:]
         span *= 4

@@ -1,9 +1,10 @@
 """One attempt, from the claimed job to the report of how it ended.
 
-`Attempt.run` is the walk: open, admit, read, perform, judge; `Attempt.report` is its last step, for
-whatever did not complete. The steps stand in the order in which they happen. A step that ends the
-attempt before the handler has run raises `Settled`; whatever else is raised is judged by the
-handler's policy. Everything is a settlement until `report` encodes it, once.
+`Attempt.run` is the walk: open, admit, read, perform, judge; `Attempt.report` is its
+last step, for whatever did not complete. The steps stand in the order in which they
+happen. A step that ends the attempt before the handler has run raises `Settled`;
+whatever else is raised is judged by the handler's policy. Everything is a settlement
+until `report` encodes it, once.
 """
 
 import asyncio
@@ -20,13 +21,26 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from redrive.encryption import MARK, SEALED, Undecryptable, Whose, open_noted, open_payload
+from redrive.encryption import (
+    MARK,
+    SEALED,
+    Undecryptable,
+    Whose,
+    open_noted,
+    open_payload,
+)
 from redrive.errors import InvalidJob
 from redrive.handlers import Handler, decode_object, encode_json
 from redrive.job import Job, Notes
 from redrive.rules.attempts.failure import describe, made_up, safe_text, scrubbed
 from redrive.rules.attempts.policy import decide, decide_signal, why_not_started
-from redrive.rules.attempts.settlement import Cancel, DeadLetter, NotComplete, Release, Retry
+from redrive.rules.attempts.settlement import (
+    Cancel,
+    DeadLetter,
+    NotComplete,
+    Release,
+    Retry,
+)
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.payloads.limits import encode_object
 from redrive.rules.payloads.redact import redact, scrub, secret_values
@@ -150,7 +164,9 @@ class Attempt:
         return handler
 
     def _refuse_unknown_kind(self) -> NoReturn:
-        """Give the job back, but close its window all the same: perhaps nobody ever knows it."""
+        """Give the job back, but close its window all the same: perhaps nobody ever
+        knows it.
+        """
         if has_expired(self.work.extras):
             raise Settled(self._not_started(Reason.EXPIRED))
         raise Settled(Release("unknown_kind", _until_rollout(self.work)))
@@ -161,7 +177,9 @@ class Attempt:
         keys = extras.tenant, extras.idempotency_key, extras.ordering_key
         whose = Whose(work.kind, self.queue, *keys)
         try:
-            payload = open_payload(self.services.keyring, work.payload, whose, extras.headers)
+            payload = open_payload(
+                self.services.keyring, work.payload, whose, extras.headers
+            )
         except Undecryptable as error:
             raise self._undecryptable(error) from None
         return msgspec.structs.replace(work, payload=payload.decode())
@@ -169,7 +187,11 @@ class Attempt:
     def _opened(self, last: LastCheckpoint) -> dict[str, Any]:
         try:
             opened = open_noted(
-                self.services.keyring, last.data, "checkpoint", self.work.id, last.delivery
+                self.services.keyring,
+                last.data,
+                "checkpoint",
+                self.work.id,
+                last.delivery,
             )
         except Undecryptable as error:
             raise self._undecryptable(error) from None
@@ -247,7 +269,11 @@ class Attempt:
         try:
             return self.handler.payload(self.work.payload, version)
         except BaseException as error:  # noqa: BLE001 # a validator is user code too
-            known = version if self.handler.version > 1 and isinstance(version, int) else None
+            known = (
+                version
+                if self.handler.version > 1 and isinstance(version, int)
+                else None
+            )
             failure = self._describe(error, phase="payload", payload_version=known)
             failure = replace(failure, category=Category.INVALID)
             raise Settled(DeadLetter(Reason.INVALID_PAYLOAD, failure)) from None
@@ -264,7 +290,8 @@ class Attempt:
             deliveries=work.deliveries,
             key=extras.idempotency_key,
             created=work.created,
-            deadline=datetime.now(UTC) + timedelta(seconds=seconds(self.handler.policy.timeout)),
+            deadline=datetime.now(UTC)
+            + timedelta(seconds=seconds(self.handler.policy.timeout)),
             redrives=extras.redrives,
             tenant=extras.tenant,
             headers=headers,
@@ -278,13 +305,18 @@ class Attempt:
     def _tell_side_effect(self, what: str, detail: dict[str, Any]) -> None:
         """Send what the handler says it did; it may be in a thread."""
         secrets = self.secrets()
-        what, detail = scrub(what, secrets), redact(detail, self.handler.secret, secrets)
+        what, detail = (
+            scrub(what, secrets),
+            redact(detail, self.handler.secret, secrets),
+        )
         if self.services.keyring is not None:
             what, detail = self.services.keyring.seal_side_effect(
                 what, detail, self.work.id, self.work.deliveries
             )
         self.services.send(
-            SideEffect(self.work.id, self.work.deliveries, what, encode_json(detail).decode())
+            SideEffect(
+                self.work.id, self.work.deliveries, what, encode_json(detail).decode()
+            )
         )
 
     @property
@@ -321,9 +353,13 @@ class Attempt:
         except Exception as error:  # noqa: BLE001 # of whatever class the application returns
             # what was returned may be secret, and so may be what an error says of it
             rule = error.rule if isinstance(error, InvalidJob) else "cannot be encoded"
-            logger.warning("the result of a job is not kept: %s: %s", self.work.kind, rule)
+            logger.warning(
+                "the result of a job is not kept: %s: %s", self.work.kind, rule
+            )
             return
-        self.returned = Returned(*self.key, self._sealed_note(decode_object(text), "result"), keep)
+        self.returned = Returned(
+            *self.key, self._sealed_note(decode_object(text), "result"), keep
+        )
 
     def _perform(self, payload: Any, job: Job | None) -> Awaitable[Any]:
         """Run the handler, in the event loop or in a thread."""
@@ -335,7 +371,9 @@ class Attempt:
         self.over_at = self.started_ns / 1e9 + seconds(handler.policy.timeout)
         return handler.function(*arguments)
 
-    async def _in_thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    async def _in_thread(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> Any:
         context = contextvars.copy_context()
         returned, error = await asyncio.get_running_loop().run_in_executor(
             self.services.threads, lambda: context.run(_call, function, arguments)
@@ -343,7 +381,9 @@ class Attempt:
         if error is not None:
             raise error
         if asyncio.iscoroutine(returned):
-            return await returned  # a plain function that returned what an async one would
+            return (
+                await returned
+            )  # a plain function that returned what an async one would
         return returned
 
     def cancel_if_overdue(self, now: float) -> None:
@@ -353,7 +393,9 @@ class Attempt:
             self.task.cancel()
 
     def cancel(self) -> None:
-        """The job is no longer wanted: tell the handler, once; an async one by a cancellation."""
+        """The job is no longer wanted: tell the handler, once; an async one by a
+        cancellation.
+        """
         if self.is_cancelled:
             return
         self.is_cancelled = True
@@ -363,7 +405,9 @@ class Attempt:
             self.task.cancel()
 
     async def _absorb_cancellation(self) -> None:
-        """Take in each cancellation, ours or the handler's: the task's next await would end it."""
+        """Take in each cancellation, ours or the handler's: the task's next await would
+        end it.
+        """
         while self.task.cancelling():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
@@ -386,10 +430,16 @@ class Attempt:
     def _asked_for(self, signal: Signal) -> Failure:
         said = scrubbed(safe_text(signal), self.secrets())
         message = said or "asked for by the handler"
-        return self._made_up(type(signal).__name__, message, Category.OTHER, self._trace())
+        return self._made_up(
+            type(signal).__name__, message, Category.OTHER, self._trace()
+        )
 
-    async def _unless_committed(self, conn: Any, settlement: NotComplete | None) -> NotComplete:
-        """The end of a job whose handler called `job.complete(conn)` and may not have committed."""
+    async def _unless_committed(
+        self, conn: Any, settlement: NotComplete | None
+    ) -> NotComplete:
+        """The end of a job whose handler called `job.complete(conn)` and may not have
+        committed.
+        """
         was_open = not self.services.leaves_open and await end_transaction(
             conn, self.services.threads
         )
@@ -402,7 +452,9 @@ class Attempt:
             else "the transaction of job.complete() was rolled back, "
             "but the handler returned as if it had succeeded"
         )
-        failure = self._made_up("NotCommitted", message, Category.OTHER, self.services.where)
+        failure = self._made_up(
+            "NotCommitted", message, Category.OTHER, self.services.where
+        )
         return decide(self._claimed(), failure, self.handler.policy, random.random())
 
     def report(self, settlement: NotComplete) -> Report:
@@ -421,11 +473,16 @@ class Attempt:
         if keyring is None or not isinstance(settlement, Retry | DeadLetter):
             return settlement
         # that a payload cannot be read says nothing of what is in it
-        if isinstance(settlement, DeadLetter) and settlement.reason is Reason.UNDECRYPTABLE:
+        if (
+            isinstance(settlement, DeadLetter)
+            and settlement.reason is Reason.UNDECRYPTABLE
+        ):
             return settlement
         work, record = self.work, settlement.failure.record()
         sealed = keyring.seal_failure(record, work.id, work.deliveries)
-        failure = replace(settlement.failure, message=sealed["message"], detail=sealed["detail"])
+        failure = replace(
+            settlement.failure, message=sealed["message"], detail=sealed["detail"]
+        )
         return replace(settlement, failure=failure)
 
     @property
@@ -447,16 +504,24 @@ class Attempt:
 
     def _not_started(self, reason: Reason) -> DeadLetter:
         message = f"not started: {reason}"
-        failure = self._made_up("NotStarted", message, Category.OTHER, self.services.where)
+        failure = self._made_up(
+            "NotStarted", message, Category.OTHER, self.services.where
+        )
         return DeadLetter(reason, failure, refund=True)
 
     def _made_up(
-        self, error_class: str, message: str, category: Category, detail: Mapping[str, str]
+        self,
+        error_class: str,
+        message: str,
+        category: Category,
+        detail: Mapping[str, str],
     ) -> Failure:
         return made_up(error_class, message, category, self.work.kind, **detail)
 
     def _describe(self, error: BaseException, **detail: Any) -> Failure:
-        """The record of an exception, without the secrets of the payload it may speak of."""
+        """The record of an exception, without the secrets of the payload it may speak
+        of.
+        """
         handler = self.handler
         if handler.secret:
             detail["secret_fields"] = sorted(handler.secret)
@@ -472,7 +537,9 @@ class Attempt:
         )
 
     def secrets(self) -> Collection[str]:
-        """The values of the job and of this process that must not turn up anywhere else."""
+        """The values of the job and of this process that must not turn up anywhere
+        else.
+        """
         if self.known is None:
             declared = self.handler.secret
             known = self.services.secrets | self.handler.known
@@ -487,7 +554,10 @@ class Attempt:
         """Return where to find this attempt among the traces."""
         if self.traceparent is None:
             return {}
-        return {"traceparent": self.traceparent, "trace_id": self.traceparent.split("-")[1]}
+        return {
+            "traceparent": self.traceparent,
+            "trace_id": self.traceparent.split("-")[1],
+        }
 
 
 class _AttemptNotes(Notes):
@@ -503,10 +573,14 @@ class _AttemptNotes(Notes):
 
     def checkpoint(self, data: str) -> "Future[bool]":
         self._attempt.is_noting = True
-        return self._book.checkpoint(self._attempt.key, self._attempt.sealed_checkpoint(data))
+        return self._book.checkpoint(
+            self._attempt.key, self._attempt.sealed_checkpoint(data)
+        )
 
 
-def _call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+def _call(
+    function: Any, arguments: tuple[Any, ...]
+) -> tuple[Any, BaseException | None]:
     """Call a function; return its value and its error. A Future cannot carry
     StopIteration.
     """
@@ -517,12 +591,16 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, BaseException
 
 
 def _until_rollout(work: Work) -> float:
-    """Seconds until a rollout may have brought what is missing; spread, so jobs return apart.
+    """Seconds until a rollout may have brought what is missing; spread, so jobs return
+    apart.
 
-    Twice as long after each time that the job was given back: about as long as it has waited.
+    Twice as long after each time that the job was given back: about as long as it has
+        waited.
     """
     doublings = min(_times_given_back(work), 10)
-    return min(MAX_ROLLOUT_DELAY, ROLLOUT_DELAY * 2.0**doublings) * random.uniform(0.5, 1.5)
+    return min(MAX_ROLLOUT_DELAY, ROLLOUT_DELAY * 2.0**doublings) * random.uniform(
+        0.5, 1.5
+    )
 
 
 def _times_given_back(work: Work) -> int:

@@ -11,16 +11,20 @@ TICK, IDLE_TICK = 0.05, 0.25
 
 
 async def cancel_overdue(
-    attempts: Sequence[Attempt | None], until_busy: Callable[[], Awaitable[None]] | None = None
+    attempts: Sequence[Attempt | None],
+    until_busy: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Cancel async attempts whose time is over, for ever; `attempts` holds those that run.
+    """Cancel async attempts whose time is over, for ever; `attempts` holds those that
+    run.
 
     `until_busy` waits while there are none and none is to come.
     """
     while True:
         if until_busy is not None:
             await until_busy()
-        is_idle = all(attempt is None or attempt.over_at == NEVER for attempt in attempts)
+        is_idle = all(
+            attempt is None or attempt.over_at == NEVER for attempt in attempts
+        )
         await asyncio.sleep(IDLE_TICK if is_idle else TICK)
         # The process may have been suspended. Read first how long that was.
         await asyncio.sleep(0)

@@ -15,9 +15,11 @@ from redrive.worker.protocol import Observed, OpenBreakers
 
 
 class Dependencies(Watch):
-    """Releases jobs behind an open breaker, and watches what handlers do with `job.dependency`.
+    """Releases jobs behind an open breaker, and watches what handlers do with
+    `job.dependency`.
 
-    Handlers in threads call it too: `send` must bear that. `open` has, for each open breaker, the
+    Handlers in threads call it too: `send` must bear that. `open` has, for each open
+        breaker, the
     monotonic instant until which it is, and its cooldown in seconds.
     """
 
@@ -29,14 +31,20 @@ class Dependencies(Watch):
         self._probed: dict[str, float] = {}  # the last one that was
 
     def learn(self, told: OpenBreakers) -> None:
-        """Take over what the supervisor says: a probe that was sent is not sent again."""
+        """Take over what the supervisor says: a probe that was sent is not sent
+        again.
+        """
         self.open, self._ahead = told.names, Counter()
         self._probes = {
-            name: lease for name, lease in told.probes.items() if self._probed.get(name) != lease
+            name: lease
+            for name, lease in told.probes.items()
+            if self._probed.get(name) != lease
         }
 
     def put_off(self, names: Iterable[str]) -> Release | None:
-        """The release of a job behind an open breaker; None: it may run, if need be as a probe."""
+        """The release of a job behind an open breaker; None: it may run, if need be as
+        a probe.
+        """
         for name in names:
             # once: a handler in a thread asks while the loop may be told anew
             breaker = self.open.get(name)
@@ -46,7 +54,9 @@ class Dependencies(Watch):
                     self._ahead[name] += 1
                     open_until, cooldown = breaker
                     open_for = open_until - time.monotonic()
-                    return put_off(name, open_for, cooldown, self._ahead[name], random.random())
+                    return put_off(
+                        name, open_for, cooldown, self._ahead[name], random.random()
+                    )
                 self._probed[name] = lease
         return None
 

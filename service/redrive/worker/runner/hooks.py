@@ -1,4 +1,6 @@
-"""Hooks of the application: `on_dead` and `on_expired`. They are told, and cannot hurt a job."""
+"""Hooks of the application: `on_dead` and `on_expired`. They are told, and cannot hurt
+a job.
+"""
 
 import asyncio
 import inspect
@@ -43,7 +45,9 @@ class Hooks:
             message=failure["message"],
             fingerprint=failure["fingerprint"],
         )
-        task = asyncio.get_running_loop().create_task(self.call("on_dead", self._on_dead, death))
+        task = asyncio.get_running_loop().create_task(
+            self.call("on_dead", self._on_dead, death)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -1,8 +1,8 @@
 """A runner: takes jobs from the supervisor and reports how their attempts ended.
 
-It knows nothing of Postgres and owns no truth. Long-lived slots take jobs off one list in the order
-they came, so `SharedState.taken` tells the supervisor what has started. What an attempt is stands
-in `attempt`.
+It knows nothing of Postgres and owns no truth. Long-lived slots take jobs off one list
+in the order they came, so `SharedState.taken` tells the supervisor what has started.
+What an attempt is stands in `attempt`.
 """
 
 import asyncio
@@ -45,10 +45,12 @@ from redrive.worker.shared_state import SharedState
 
 JOBS_BETWEEN_YIELDS = 64
 NS_BETWEEN_YIELDS = 2_000_000
-"""How often each slot lets the loop run: handlers that never wait would keep it from reading.
+"""How often each slot lets the loop run: handlers that never wait would keep it from
+reading.
 
-Sixteen slots of 64 jobs each are a whole claim's worth: were they counted only, the supervisor
-would learn of all of them at once, and settle and claim while the runner has nothing to do.
+Sixteen slots of 64 jobs each are a whole claim's worth: were they counted only, the
+supervisor would learn of all of them at once, and settle and claim while the runner has
+nothing to do.
 """
 
 
@@ -70,7 +72,9 @@ class Runner:
         self._shared = shared
         self._reports = Reports(channel, Sampler(channel.send) if samples else None)
         self._tracing = tracing
-        self._services = Services(handlers, shared.slots, self._send_soon, where, keyring)
+        self._services = Services(
+            handlers, shared.slots, self._send_soon, where, keyring
+        )
         self._list: deque[tuple[Jobs, Work]] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._attempts: list[Attempt | None] = [None] * shared.slots
@@ -103,7 +107,9 @@ class Runner:
     def _read(self) -> None:
         frames = self._channel.receive()
         if frames is None:
-            os._exit(0)  # the supervisor is gone; whatever runs here is no longer ours to run
+            os._exit(
+                0
+            )  # the supervisor is gone; whatever runs here is no longer ours to run
         for frame in frames:
             self._obey(decode_down(frame))
 
@@ -134,13 +140,17 @@ class Runner:
                 attempt.over_at += seconds
 
     def _cancel(self, message: CancelJob) -> None:
-        """End a job's attempt, or let it end as soon as it begins: it keeps its place on the list.
+        """End a job's attempt, or let it end as soon as it begins: it keeps its place
+        on the list.
 
         The supervisor counts by these places what has begun.
         """
         key = message.id, message.deliveries
         for attempt in self._attempts:
-            if attempt is not None and (attempt.work.id, attempt.work.deliveries) == key:
+            if (
+                attempt is not None
+                and (attempt.work.id, attempt.work.deliveries) == key
+            ):
                 attempt.cancel()
                 return
         if any((work.id, work.deliveries) == key for _, work in self._list):
@@ -161,7 +171,9 @@ class Runner:
         self._wake(len(self._idle))
 
     def _wake(self, count: int) -> None:
-        """Let so many idle slots look at the list, or all of them if there are fewer."""
+        """Let so many idle slots look at the list, or all of them if there are
+        fewer.
+        """
         for _ in range(min(count, len(self._idle))):
             self._idle.popleft().set_result(None)
 
@@ -189,13 +201,17 @@ class Runner:
                 await asyncio.sleep(0)
 
     async def _until_busy(self) -> None:
-        """Wait until a job runs or is listed; a slot that yields between two jobs runs none."""
+        """Wait until a job runs or is listed; a slot that yields between two jobs runs
+        none.
+        """
         if not self._list and all(attempt is None for attempt in self._attempts):
             self._came.clear()
             await self._came.wait()
 
     async def _more(self) -> bool:
-        """Wait for a job on the list. Returns whether there is one; if not, there never will be."""
+        """Wait for a job on the list. Returns whether there is one; if not, there never
+        will be.
+        """
         while not self._list:
             if self._stopping:
                 return False

@@ -29,7 +29,9 @@ class Noting(Protocol):
 
 
 class NoteBook:
-    """The notes of one runner's jobs; `send` takes a message to the supervisor, from any thread."""
+    """The notes of one runner's jobs; `send` takes a message to the supervisor, from
+    any thread.
+    """
 
     def __init__(self, send: Callable[[Checkpoint | Progress], None]) -> None:
         self._send = send
@@ -39,7 +41,9 @@ class NoteBook:
         self._lock = threading.Lock()
 
     def progress(self, attempt: Noting, share: float, text: str) -> None:
-        """Note how far an attempt is, in place of what it said before. Any thread may."""
+        """Note how far an attempt is, in place of what it said before. Any thread
+        may.
+        """
         with self._lock:
             self._progress[attempt.key] = attempt, share, text
 
@@ -54,7 +58,9 @@ class NoteBook:
         return kept
 
     def heed(self, answer: CheckpointKept) -> None:
-        """The supervisor has an answer to a checkpoint, and to those of its job before it."""
+        """The supervisor has an answer to a checkpoint, and to those of its job before
+        it.
+        """
         key = answer.id, answer.deliveries
         with self._lock:
             waiting = self._waiting.pop(key, [])
@@ -83,4 +89,6 @@ class NoteBook:
         """Send what there is of progress."""
         with self._lock:
             noted, self._progress = self._progress, {}
-        self._send(Progress([said[0].sealed_progress(*said[1:]) for said in noted.values()]))
+        self._send(
+            Progress([said[0].sealed_progress(*said[1:]) for said in noted.values()])
+        )

@@ -54,7 +54,9 @@ def main(arguments: list[str]) -> int:
     channel = Channel(socket.socket(fileno=fd))
     shared = SharedState(slots, shared_fd)
     known = msgspec.json.decode(where)
-    runner = Runner(channel, shared, handlers, known, tracing, keyring, samples=samples == SAMPLES)
+    runner = Runner(
+        channel, shared, handlers, known, tracing, keyring, samples=samples == SAMPLES
+    )
     asyncio.run(runner.run())
     if tracing is not None:
         tracing.shut_down()
@@ -63,7 +65,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _print_lines() -> None:
-    """Let what handlers print out line by line, into a pipe, too: this process can be killed."""
+    """Let what handlers print out line by line, into a pipe, too: this process can be
+    killed.
+    """
     with contextlib.suppress(AttributeError):  # where it is closed, or something else
         cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(line_buffering=True)
 
@@ -85,7 +89,8 @@ def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
 
 
 def _withhold_keys() -> None:
-    """Hide the keys from handlers, and from processes and reports that copy their environment.
+    """Hide the keys from handlers, and from processes and reports that copy their
+    environment.
 
     Not by removing them: such a process would take it that encryption is off.
     """

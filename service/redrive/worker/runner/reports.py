@@ -1,4 +1,6 @@
-"""Reports of ended attempts, sent to the supervisor in one batch per turn of the loop."""
+"""Reports of ended attempts, sent to the supervisor in one batch per turn of the
+loop.
+"""
 
 import asyncio
 import time
@@ -38,7 +40,9 @@ class Reports:
             self._schedule()
 
     def ended(self, attempt: Attempt, settlement: NotComplete) -> None:
-        """Report any other end; most likely the work is done where a transaction completed it."""
+        """Report any other end; most likely the work is done where a transaction
+        completed it.
+        """
         self._ended.append(attempt.report(settlement))
         if attempt.may_be_done and attempt.handler.sample:
             self._latest = attempt

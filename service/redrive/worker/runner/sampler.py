@@ -1,6 +1,8 @@
-"""Now and then a job that succeeded is remembered, for whoever asks what others died of.
+"""Now and then a job that succeeded is remembered, for whoever asks what others died
+of.
 
-What is sent tells no content (rules/payloads/facts.py), and of an encrypted payload nothing at all.
+What is sent tells no content (rules/payloads/facts.py), and of an encrypted payload
+nothing at all.
 """
 
 import contextlib
@@ -17,7 +19,9 @@ from redrive.worker.runner.attempt import Attempt
 OF_ANY_SECONDS = 0.1
 """Between two of one runner, whatever their kinds."""
 FIRST = 20
-"""Of a kind these come at once: as many as a comparison needs, also where all is over soon."""
+"""Of a kind these come at once: as many as a comparison needs, also where all is over
+soon.
+"""
 OF_KIND_SECONDS, MAX_OF_KIND_SECONDS = 1.0, 1296.0
 """Between two of a kind: at first, and when a runner has been up for three days."""
 SIZE = 200
@@ -39,14 +43,18 @@ class Sampler:
         """Sample a job that succeeded and may be sampled, if it is time."""
         now, kind = time.monotonic(), attempt.work.kind
         is_first = self._sent_by_kind[kind] < FIRST
-        if not is_first and (now < self._due_at or now < self._due_by_kind.get(kind, 0.0)):
+        if not is_first and (
+            now < self._due_at or now < self._due_by_kind.get(kind, 0.0)
+        ):
             return
         self._due_at = now + OF_ANY_SECONDS
         if len(self._due_by_kind) >= MAX_KINDS:
             self._due_by_kind.clear()
             self._sent_by_kind.clear()
         self._sent_by_kind[kind] += 1
-        wait = min(max(OF_KIND_SECONDS, (now - self._began) / SIZE), MAX_OF_KIND_SECONDS)
+        wait = min(
+            max(OF_KIND_SECONDS, (now - self._began) / SIZE), MAX_OF_KIND_SECONDS
+        )
         self._due_by_kind[kind] = now + wait
         with contextlib.suppress(Exception):  # no sample is worth a runner
             self._send(Sampled(kind, encode_json(_facts(attempt)).decode()))
@@ -59,8 +67,12 @@ def _facts(attempt: Attempt) -> dict[str, object]:
     payload = decode_object(work.payload) if is_small and not is_sealed else None
     secrets = attempt.secrets() if is_small else attempt.services.secrets
     declared = attempt.handler.secret
-    found = facts_of(payload, extras.headers, extras.tenant, declared=declared, secrets=secrets)
+    found = facts_of(
+        payload, extras.headers, extras.tenant, declared=declared, secrets=secrets
+    )
     place = {
-        name: where[name] for name in ("environment", "version", "node", "pod") if name in where
+        name: where[name]
+        for name in ("environment", "version", "node", "pod")
+        if name in where
     }
     return {**found, **place, "queue": attempt.queue}

@@ -17,7 +17,8 @@ from redrive.worker.runner.notes import NoteBook
 
 NO_APPLICATION = sys.stdlib_module_names | {"redrive"}
 MOST_KNOWN = 64
-"""So many secrets of targets are hidden everywhere; of more, each from its own jobs alone.
+"""So many secrets of targets are hidden everywhere; of more, each from its own jobs
+alone.
 
 All of a thousand could not be sought, and every text would be hidden whole.
 """
@@ -71,13 +72,17 @@ def _known(handlers: Handlers) -> frozenset[str]:
 
 
 def _own_packages(handlers: Handlers) -> frozenset[str]:
-    """The application's packages that are installed as libraries are: its frames are there.
+    """The application's packages that are installed as libraries are: its frames are
+    there.
 
-    Those of its registry and of its handlers' functions; an application that runs from its own
-    directory has none, for that tells its frames from those of libraries.
+    Those of its registry and of its handlers' functions; an application that runs from
+    its own directory has none, for that tells its frames from those of libraries.
     """
     functions = (inspect.unwrap(handler.function) for handler in handlers)
-    modules = {handlers.module, *(getattr(function, "__module__", "") for function in functions)}
+    modules = {
+        handlers.module,
+        *(getattr(function, "__module__", "") for function in functions),
+    }
     return frozenset(
         package
         for module in modules

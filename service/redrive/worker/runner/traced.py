@@ -10,7 +10,9 @@ async def run_traced(attempt: Attempt, tracing: Tracing) -> NotComplete | None:
     """`Attempt.run` as a span; the attempt knows its trace when that is kept."""
     work = attempt.work
     headers = read_extras(work.extras).headers
-    with tracing.process(attempt.queue, work.kind, work.id, work.attempt, headers) as span:
+    with tracing.process(
+        attempt.queue, work.kind, work.id, work.attempt, headers
+    ) as span:
         attempt.traceparent = traceparent(span)
         settlement = await attempt.run()
         if isinstance(settlement, Retry | DeadLetter):

@@ -1,4 +1,6 @@
-"""The transaction in which a handler completed its job, once the handler has returned."""
+"""The transaction in which a handler completed its job, once the handler has
+returned.
+"""
 
 import asyncio
 import logging
@@ -14,10 +16,11 @@ logger = logging.getLogger("redrive.runner")
 
 
 async def end_transaction(conn: Any, threads: Executor) -> bool:
-    """Roll back what is still open on the connection. Returns whether anything was, or may be.
+    """Roll back what is still open on the connection. Returns whether anything was, or
+    may be.
 
-    An open transaction locks the job's row, and the settlement of the whole batch would wait for
-    it. Never raises, and takes at most ROLL_BACK_SECONDS.
+    An open transaction locks the job's row, and the settlement of the whole batch would
+    wait for it. Never raises, and takes at most ROLL_BACK_SECONDS.
     """
     try:
         async with asyncio.timeout(ROLL_BACK_SECONDS):

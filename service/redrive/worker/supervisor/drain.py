@@ -7,7 +7,9 @@ LAST_SECONDS = 1.5
 
 
 class Drain:
-    """`seconds` for what runs to end by itself, from the first signal on; a second one ends it."""
+    """`seconds` for what runs to end by itself, from the first signal on; a second one
+    ends it.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -17,10 +19,13 @@ class Drain:
     def signal(self) -> None:
         """Take a signal.
 
-        The clock starts here and not in the loop, which a frozen database may hold for seconds.
+        The clock starts here and not in the loop, which a frozen database may hold for
+        seconds.
         """
         now = time.monotonic()
-        self._over_at = min(self._over_at, now + (0.0 if self._is_asked else self.seconds))
+        self._over_at = min(
+            self._over_at, now + (0.0 if self._is_asked else self.seconds)
+        )
         self._exit_at = min(self._exit_at, self._over_at + LAST_SECONDS)
 
     @property

@@ -13,7 +13,9 @@ from redrive.worker.protocol import Returned, Work
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Facts that jobs claimed together share: the identity, and the queue of each lane."""
+    """Facts that jobs claimed together share: the identity, and the queue of each
+    lane.
+    """
 
     worker: int
     queues: list[str]
@@ -21,7 +23,9 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """The row that says whose some jobs of one lane are; `left` counts those not settled yet."""
+    """The row that says whose some jobs of one lane are; `left` counts those not
+    settled yet.
+    """
 
     id: int
     lane_no: int
@@ -31,8 +35,9 @@ class Claim:
 class Held(msgspec.Struct, gc=False, eq=False):
     """A job that this worker has claimed and not settled.
 
-    `lane_no` counts `batch.queues` from 1. `position` counts the jobs sent to the runner that has
-    it; compare with SharedState.taken. `returned`: its handler's result, to be kept.
+    `lane_no` counts `batch.queues` from 1. `position` counts the jobs sent to the
+    runner that has it; compare with SharedState.taken. `returned`: its handler's
+    result, to be kept.
     """
 
     id: int
@@ -70,8 +75,8 @@ class Held(msgspec.Struct, gc=False, eq=False):
 
 
 class Coming(Sequence[Held]):
-    """The jobs of a claim, made when somebody first looks at one: by then the database may work on
-    the next claim. Their number is known before.
+    """The jobs of a claim, made when somebody first looks at one: by then the database
+    may work on the next claim. Their number is known before.
     """
 
     def __init__(self, count: int, make: Callable[[], list[Held]]) -> None:
@@ -82,7 +87,8 @@ class Coming(Sequence[Held]):
     def _made(self) -> list[Held]:
         if self._jobs is None:
             self._jobs = self._make()
-            self._make = list  # and let go of what they were made of, which is as large as they are
+            # and let go of what they were made of, which is as large as they are
+            self._make = list
         return self._jobs
 
     def __len__(self) -> int:
@@ -99,7 +105,9 @@ class Coming(Sequence[Held]):
         return self._made()[index]
 
 
-def held_from(batch: Batch, lanes: Iterable[LaneClaim], rows: Iterable[Row]) -> list[Held]:
+def held_from(
+    batch: Batch, lanes: Iterable[LaneClaim], rows: Iterable[Row]
+) -> list[Held]:
     """Give the columns of claimed rows their names."""
     queues = batch.queues
     claims = {

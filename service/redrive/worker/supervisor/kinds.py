@@ -1,4 +1,6 @@
-"""The kinds that the runners have handlers for, as far as the supervisor must know them."""
+"""The kinds that the runners have handlers for, as far as the supervisor must know
+them.
+"""
 
 from collections.abc import Mapping
 
@@ -19,11 +21,15 @@ class KnownKinds:
         return bool(self._kinds)
 
     def learn(self, kinds: Mapping[str, Kind]) -> bool:
-        """Take what a runner said, by name. Returns whether a worker of these is another one."""
+        """Take what a runner said, by name. Returns whether a worker of these is
+        another one.
+        """
         before = self._kinds.keys(), self.holds()
         self._kinds = kinds
         are_others = before != (kinds.keys(), self.holds())
-        self._prefixes = sorted((k for k in kinds if k.endswith("*")), key=len, reverse=True)
+        self._prefixes = sorted(
+            (k for k in kinds if k.endswith("*")), key=len, reverse=True
+        )
         return are_others
 
     def names(self) -> list[str]:
@@ -32,7 +38,11 @@ class KnownKinds:
 
     def depends_on(self) -> dict[str, tuple[str, ...]]:
         """The breakers of the kinds that depend on any."""
-        return {name: kind.depends_on for name, kind in self._kinds.items() if kind.depends_on}
+        return {
+            name: kind.depends_on
+            for name, kind in self._kinds.items()
+            if kind.depends_on
+        }
 
     def holds(self) -> list[str]:
         """The kinds whose deaths hold their ordering key."""

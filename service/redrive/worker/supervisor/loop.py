@@ -1,11 +1,12 @@
 """The supervisor: claims jobs, hands them to runners, settles what comes back.
 
-It never runs user code. One thread, one loop, one connection. Every turn hears what runners say,
-then settles and claims in one call; a worker that keeps up claims first, and hands out what it got
-while the database settles. While there is a backlog the database is asked for the next jobs before
-the last ones are handed out, and works while they are. Each part keeps its own clock; the loop
-waits for the first that is due. What must not wait for a round trip is not done here: the
-heartbeat, the chores and the deadlines of running jobs have threads of their own.
+It never runs user code. One thread, one loop, one connection. Every turn hears what
+runners say, then settles and claims in one call; a worker that keeps up claims first,
+and hands out what it got while the database settles. While there is a backlog the
+database is asked for the next jobs before the last ones are handed out, and works while
+they are. Each part keeps its own clock; the loop waits for the first that is due. What
+must not wait for a round trip is not done here: the heartbeat, the chores and the
+    deadlines of running jobs have threads of their own.
 """
 
 import gc
@@ -64,17 +65,23 @@ READY_SECONDS = 0.003
 """Who rests for longer gets ready for the next claim first."""
 
 LOCK_TIMEOUT = "100ms"
-"""Nothing that the loop does waits longer for what somebody else has locked; see `Apart`."""
+"""Nothing that the loop does waits longer for what somebody else has locked; see
+`Apart`.
+"""
 
 MAINTENANCE_SETTINGS = {
     "statement_timeout": "5s",
     "lock_timeout": "2s",
     "synchronous_commit": "off",
 }
-"""A chore comes round again in seconds: none is worth a long wait, or one for the disk."""
+"""A chore comes round again in seconds: none is worth a long wait, or one for the
+disk.
+"""
 
 MAX_SAMPLES = 100
-"""Of jobs that succeeded, until they are offered; later ones replace those that wait too long."""
+"""Of jobs that succeeded, until they are offered; later ones replace those that wait
+too long.
+"""
 
 SUSPENDED_TTLS = 5.0
 """How many heartbeat TTLs a job may be suspended for before its process is killed."""
@@ -87,9 +94,9 @@ SEE_OUT_SECONDS = 1.2
 class WorkerOptions:
     """Options of a worker.
 
-    Durations in seconds, `memory_limit` in bytes; `queues` None = all; `where` is kept with every
-    failure; `environment` names the variables that runners get; `samples`: whether they sample jobs
-    that succeed.
+    Durations in seconds, `memory_limit` in bytes; `queues` None = all; `where` is kept
+    with every failure; `environment` names the variables that runners get; `samples`:
+    whether they sample jobs that succeed.
     """
 
     database: Address
@@ -185,7 +192,9 @@ class Supervisor:
         )
 
     def _connect(self) -> None:
-        """Build what talks to the database, each with the link that its thread has to itself."""
+        """Build what talks to the database, each with the link that its thread has to
+        itself.
+        """
         options, telemetry = self._options, self._telemetry
         self._link = Link(options.database, "redrive worker", lock_timeout=LOCK_TIMEOUT)
         self._connect_threads()
@@ -201,7 +210,9 @@ class Supervisor:
         )
         self._empty_check = EmptyCheck(self._link, options.queues, telemetry)
         self._queue_check = QueueCheck(self._link, options.queues, telemetry)
-        self._code = CodeWatch(options.handlers, self._selector.wake) if options.reload else None
+        self._code = (
+            CodeWatch(options.handlers, self._selector.wake) if options.reload else None
+        )
 
     def _connect_threads(self) -> None:
         """Build what runs beside the loop, and what is handed over to it."""
@@ -214,7 +225,9 @@ class Supervisor:
             ttl, self._options.queues, self._kinds.names, self.exchange_age
         )
         heartbeat_link = Link(database, "redrive heartbeat", synchronous_commit="off")
-        maintenance_link = GuestLink(self._link, "redrive maintenance", **MAINTENANCE_SETTINGS)
+        maintenance_link = GuestLink(
+            self._link, "redrive maintenance", **MAINTENANCE_SETTINGS
+        )
         self._heartbeat = Heartbeat(
             heartbeat_link,
             ttl,
@@ -278,7 +291,9 @@ class Supervisor:
         return sum(runner.memory() for runner in list(self._pool.runners))
 
     def exchange_age(self, now: float) -> float:
-        """For how many seconds no exchange has succeeded that was needed. Any thread may ask."""
+        """For how many seconds no exchange has succeeded that was needed. Any thread
+        may ask.
+        """
         return max(0.0, now - self._exchange.answered_at)
 
     def health(self, now: float) -> Health:
@@ -352,7 +367,9 @@ class Supervisor:
         if self._exchange.is_settling:
             due_at = min(due_at, self._exchange.due_at(self._linger()))
         if self._room():
-            due_at = min(due_at, max(self._polling.due_at(), self._exchange.available_at))
+            due_at = min(
+                due_at, max(self._polling.due_at(), self._exchange.available_at)
+            )
         return due_at
 
     def _linger(self) -> float:
@@ -375,9 +392,13 @@ class Supervisor:
             self._try_alone(now)
         room = self._room() if self._polling.is_due(now) else 0
         linger = self._linger()
-        is_idle = not (self._dispatch.is_loaded or self._pool.held() or self._exchange.is_settling)
+        is_idle = not (
+            self._dispatch.is_loaded or self._pool.held() or self._exchange.is_settling
+        )
         claims_first = self._exchange.is_settling and room > 0 and self._keeps_up()
-        if claims_first:  # what has come does not wait until what has ended is on the disk
+        if (
+            claims_first
+        ):  # what has come does not wait until what has ended is on the disk
             self._dispatch.load(self._exchange.claim(now, room))
             if time.monotonic() < self._exchange.available_at:
                 return
@@ -387,14 +408,21 @@ class Supervisor:
             room=room,
             linger=linger,
             patience=PATIENCE_MS if is_idle else 0,
-            meanwhile=self._use_wait if claims_first or self._polling.expects_more else None,
+            meanwhile=self._use_wait
+            if claims_first or self._polling.expects_more
+            else None,
         )
         if not is_idle:
-            self._use_wait()  # what was not done meanwhile; and what has ended makes room
-        is_backlog = jobs and self._polling.expects_more and not self._exchange.looks_for_lanes
+            # what was not done meanwhile; and what has ended makes room
+            self._use_wait()
+        is_backlog = (
+            jobs and self._polling.expects_more and not self._exchange.looks_for_lanes
+        )
         may_wait = is_backlog and not self._dispatch
         self._dispatch.load(jobs)
-        if not (may_wait and self._room()):  # else they are, while the next exchange is under way
+        if not (
+            may_wait and self._room()
+        ):  # else they are, while the next exchange is under way
             self._hand_out()
             self._exchange.look_for_lanes()
 
@@ -403,7 +431,8 @@ class Supervisor:
         return not (self._polling.expects_more or self._dispatch.is_loaded)
 
     def _use_wait(self) -> None:
-        """Work while the database does: without the connection, and without what may need it.
+        """Work while the database does: without the connection, and without what may
+        need it.
 
         So a runner's first words and its end are heard later.
         """
@@ -414,7 +443,9 @@ class Supervisor:
                     self._inbox.heed(runner, message)
 
     def _hand_out(self) -> None:
-        """Give jobs to runners, but give back what waits for a dependency: it takes no room."""
+        """Give jobs to runners, but give back what waits for a dependency: it takes no
+        room.
+        """
         claimed = jobs = self._dispatch.unload()
         if not jobs:
             return
@@ -500,7 +531,9 @@ class Supervisor:
     # ------------------------------------------------------------------ housekeeping
 
     def _housekeep(self, now: float) -> None:
-        self._housekeeping_at = now + (BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
+        self._housekeeping_at = now + (
+            BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
+        )
         self._look_after_runners(now)
         if not self._exchange.is_needed(self._room()):
             self._exchange.not_needed(now)
@@ -508,7 +541,8 @@ class Supervisor:
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
         self._dispatch.hand_out_waiting(now)
-        # Ask in this order: an answer that says "lost" is on record before the silence ends.
+        # Ask in this order: an answer that says "lost" is on record before the silence
+        # ends.
         has_answer = not self._heartbeat.is_silent
         if self._identity.is_lost:
             self._declared_lost()
@@ -518,7 +552,10 @@ class Supervisor:
         self._telemetry.say_held_back(now)
         slots = self._options.slots * self._options.runners
         self._telemetry.gauges(
-            self._pool.inflight(), self._kinds.timeout, slots, is_draining=self._drain.is_on
+            self._pool.inflight(),
+            self._kinds.timeout,
+            slots,
+            is_draining=self._drain.is_on,
         )
 
     def _look_after_runners(self, now: float) -> None:
@@ -536,28 +573,43 @@ class Supervisor:
 
     def _is_busy(self) -> bool:
         """Return True if anything needs a clock."""
-        return bool(self._pool.held() or self._dispatch or self._identity.left or self._drain.is_on)
+        return bool(
+            self._pool.held()
+            or self._dispatch
+            or self._identity.left
+            or self._drain.is_on
+        )
 
     def _declared_lost(self) -> None:
         """Others have our jobs: end what runs, come back as somebody new.
 
-        What has ended is still settled: if a job is somebody else's by now the fence refuses it.
+        What has ended is still settled: if a job is somebody else's by now the fence
+            refuses it.
         """
         lost = self._identity.leave_lost()
         logger.warning("declared lost", extra={"workers": sorted(lost)})
         given_up = self._pool.give_up(lost)
         for runner in given_up:
             self._inbox.read_last(runner)
-        crashed = {job.id for runner in given_up if not runner.blameless for job in runner.jobs()}
+        crashed = {
+            job.id
+            for runner in given_up
+            if not runner.blameless
+            for job in runner.jobs()
+        }
         self._identity.acquit(
-            held for held in self._known() if held.worker in lost and held.id not in crashed
+            held
+            for held in self._known()
+            if held.worker in lost and held.id not in crashed
         )
         self._telemetry.declared_lost(self._pool.held())
         self._pool.forget(lost)
         self._dispatch.forget(lost)
 
     def _resume(self) -> None:
-        """The database has answered: what runs still is ours, for what is not has been killed."""
+        """The database has answered: what runs still is ours, for what is not has been
+        killed.
+        """
         self._pool.resume()
         if self._heartbeat.is_silent:  # again, a moment ago
             self._pool.suspend()
@@ -567,7 +619,10 @@ class Supervisor:
     def _known(self) -> Iterator[Held]:
         """The jobs that are in our hands, wherever they are."""
         return chain(
-            self._pool.jobs(), self._dispatch, self._breakers.jobs(), self._exchange.jobs()
+            self._pool.jobs(),
+            self._dispatch,
+            self._breakers.jobs(),
+            self._exchange.jobs(),
         )
 
     def _retire_left(self, now: float) -> None:
@@ -582,14 +637,16 @@ class Supervisor:
         except psycopg.Error as error:
             self._telemetry.database_error("retire", error)
 
-    # ------------------------------------------------------------------ called by other threads
+    # ------------------------------------------------------------------ called by other
+    # threads
 
     def _notified(self) -> None:
         if self._polling.notified(time.monotonic()) or self._breakers.is_used:
             self._selector.wake()
 
     def _silenced(self) -> None:
-        """The heartbeat is not heard, so others may have our jobs, or may start them soon.
+        """The heartbeat is not heard, so others may have our jobs, or may start them
+        soon.
 
         The loop may be stuck in a call itself, so the handlers are suspended from here.
         """
@@ -600,7 +657,9 @@ class Supervisor:
         self._pool.keep_suspended(now, SUSPENDED_TTLS * self._options.ttl)
 
     def _enforce_deadlines(self, now: float) -> None:
-        """Here and not in the loop, which may be stuck in a call for longer than a job may last."""
+        """Here and not in the loop, which may be stuck in a call for longer than a job
+        may last.
+        """
         if self._pool.enforce_deadlines(now):
             self._selector.wake()
 
@@ -652,7 +711,9 @@ class Supervisor:
         self._retire_left(now)
         if held_up:
             left = len(list(self._exchange.jobs()))
-            logger.warning("stopped before jobs that somebody has locked", extra={"jobs": left})
+            logger.warning(
+                "stopped before jobs that somebody has locked", extra={"jobs": left}
+            )
             self._exit_status = self._exit_status or 1
         elif not self._identity.left:
             self._exit_status = self._exit_status or 0

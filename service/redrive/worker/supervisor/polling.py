@@ -1,7 +1,8 @@
 """Times of polling.
 
-Soon after activity, rarely when idle, at once when there is a reason to expect some. What wakes one
-worker wakes all of them, and one of them gets the job: so whoever has found too little rests, for
+Soon after activity, rarely when idle, at once when there is a reason to expect some.
+What wakes one worker wakes all of them, and one of them gets the job: so whoever has
+    found too little rests, for
 longer the more workers there are, and all together look as often as two of them would.
 """
 
@@ -9,7 +10,9 @@ MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
 """Between two polls without a reason."""
 
 SOONEST_SECONDS, JOBS_OF_A_POLL = 0.002, 100
-"""As soon as this where jobs come so fast that a poll would find so many: they pay for it."""
+"""As soon as this where jobs come so fast that a poll would find so many: they pay for
+it.
+"""
 
 IDLE_SHARE = 0.2
 """The interval between two polls, as a share of the time since something happened."""
@@ -18,22 +21,29 @@ TURN_SECONDS = 0.0025
 """Of the rest after a look that found too little, for each other worker."""
 
 BUSY_LANE_SECONDS, MAX_BUSY_LANE_SECONDS = 0.001, 0.025
-"""Until a lane is tried again that somebody else was claiming from, for each other worker."""
+"""Until a lane is tried again that somebody else was claiming from, for each other
+worker.
+"""
 
 LEARNING = 0.3
 """Weight of a look that took longer than was believed."""
 
 PATIENCE_MS = 50
-"""How long a worker that has no job waits for its turn in a lane: its loop stands still."""
+"""How long a worker that has no job waits for its turn in a lane: its loop stands
+still.
+"""
 
 JUST_AFTER_SECONDS = 0.001
-"""Past the instant at which a job is due: one that is asked for too early is not found."""
+"""Past the instant at which a job is due: one that is asked for too early is not
+found.
+"""
 
 
 def rest_seconds(others: int, look: float = 0.0) -> float:
     """Return how long a worker with this many others rests on average.
 
-    `look`: seconds that one takes which finds nothing. Where that is long there is no processor to
+    `look`: seconds that one takes which finds nothing. Where that is long there is no
+        processor to
     spare, and one of all of them at a time is enough.
     """
     return min(MAX_SECONDS, max(TURN_SECONDS, look) * others)
@@ -77,7 +87,9 @@ class Polling:
         """Return when to poll; 0.0 = at once."""
         if self._expects_more:
             return 0.0
-        return min(self._due_at, self._rests_until) if self._was_notified else self._due_at
+        return (
+            min(self._due_at, self._rests_until) if self._was_notified else self._due_at
+        )
 
     def is_due(self, now: float) -> bool:
         """Return True if it is time to poll."""
@@ -118,7 +130,9 @@ class Polling:
         self._lanes_due_at = float("inf") if at is None else at
 
     def claimed(self, count: int, want: int, now: float, chance: float) -> None:
-        """A claim of `want` jobs took `count`. `chance`: 0 to 1, spreads the polls of workers."""
+        """A claim of `want` jobs took `count`. `chance`: 0 to 1, spreads the polls of
+        workers.
+        """
         if count:
             self._active_at = now
         self._least_seconds = least_seconds(count, now - self._polled_at)
@@ -128,7 +142,9 @@ class Polling:
             self.found_nothing(now, chance)
 
     def took(self, seconds: float) -> None:
-        """A look that found nothing took so long: less is believed at once, more by and by."""
+        """A look that found nothing took so long: less is believed at once, more by and
+        by.
+        """
         more = self._look_seconds + LEARNING * (seconds - self._look_seconds)
         self._look_seconds = min(seconds, more)
 
@@ -141,7 +157,9 @@ class Polling:
         self._rests_until = now + rest * (0.5 + chance)
         self._due_at = max(self._rests_until, now + interval * (0.8 + 0.4 * chance))
         if self._lanes_due_at > now:
-            self.no_later_than(max(self._rests_until, self._lanes_due_at + JUST_AFTER_SECONDS))
+            self.no_later_than(
+                max(self._rests_until, self._lanes_due_at + JUST_AFTER_SECONDS)
+            )
 
     def was_busy(self, now: float, chance: float) -> None:
         """Somebody else was claiming there, and may have left something."""

@@ -15,9 +15,9 @@
 | beat_failed | a heartbeat did not reach the database | db_errors | |
 | database_error | the database refused a call or was out of reach | db_errors | warning |
 
-Log lines hold ids, kinds and categories, and the class and redacted message of a failure. They
-never hold payloads. Each minute, the first few of similar failures get a line each; one more line
-counts the others.
+Log lines hold ids, kinds and categories, and the class and redacted message of a
+failure. They never hold payloads. Each minute, the first few of similar failures get a
+line each; one more line counts the others.
 """
 
 import logging
@@ -70,7 +70,9 @@ class _Sort(NamedTuple):
 
 
 RETRIED = tuple(
-    category for category in Category if category not in {Category.INVALID, Category.BUG}
+    category
+    for category in Category
+    if category not in {Category.INVALID, Category.BUG}
 )
 
 RELEASES = (
@@ -90,7 +92,9 @@ TOO_OLD = {
     " declares it, or start a worker that has it",
     "newer_payload": "the producer is newer than this worker: deploy the handler's newer version",
 }
-"""Of these: the worker cannot run the job, and perhaps no other can; and what to do about it."""
+"""Of these: the worker cannot run the job, and perhaps no other can; and what to do
+about it.
+"""
 
 TOO_OLD_SECONDS = 60.0
 """How often that is said of a kind."""
@@ -165,7 +169,9 @@ class Telemetry:
         Each kind is shown at 0, so that its first settlement is an increase.
         """
         for kind in kinds.values():
-            if "*" not in kind.kind and (self._queues is None or kind.queue in self._queues):
+            if "*" not in kind.kind and (
+                self._queues is None or kind.queue in self._queues
+            ):
                 self._show(kind.queue, kind.kind)
                 for name in kind.depends_on:
                     self.metrics.released.create((kind.queue, f"breaker {name}"))
@@ -195,13 +201,17 @@ class Telemetry:
 
     def received(self, jobs: Sequence[Held], cost: float) -> None:
         """The jobs of a claim were handed out; it had taken `cost` seconds."""
-        now = datetime.now(UTC)  # only this figure trusts our clock to agree with the database's
+        now = datetime.now(
+            UTC
+        )  # only this figure trusts our clock to agree with the database's
         for of_lane in _by_lane(jobs):
             self._claimed_from(of_lane[0].queue, of_lane, now, cost)
         if logger.isEnabledFor(logging.DEBUG):
             _log_claimed(jobs)
 
-    def _claimed_from(self, queue: str, jobs: Sequence[Held], now: datetime, cost: float) -> None:
+    def _claimed_from(
+        self, queue: str, jobs: Sequence[Held], now: datetime, cost: float
+    ) -> None:
         """Jobs of one lane were claimed."""
         if self.tracing is not None and not self.tracing.is_overrun:
             self.tracing.call("receive", queue, cost, len(jobs), _created(jobs))
@@ -209,7 +219,10 @@ class Telemetry:
             self._show(queue, kind)
         self.metrics.wait.observe(
             (queue,),
-            [wait if (wait := (now - held.run_at).total_seconds()) > 0.0 else 0.0 for held in jobs],
+            [
+                wait if (wait := (now - held.run_at).total_seconds()) > 0.0 else 0.0
+                for held in jobs
+            ],
         )
 
     def settled(self, jobs: Iterable[Held], cost: float) -> None:
@@ -219,9 +232,13 @@ class Telemetry:
                 self.tracing.call("settle", queue, cost, count)
 
     def completed(
-        self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None
+        self,
+        finished: Sequence[tuple[Held, float]],
+        example: tuple[int, str] | None = None,
     ) -> None:
-        """Attempts succeeded; with the seconds each took, and the trace of one of them."""
+        """Attempts succeeded; with the seconds each took, and the trace of one of
+        them.
+        """
         succeeded = Outcome.COMPLETE.label
         for (queue, kind), values in _seconds_by_kind(finished).items():
             self.metrics.attempts.add((queue, kind, succeeded), len(values))
@@ -231,7 +248,9 @@ class Telemetry:
         if logger.isEnabledFor(logging.DEBUG):
             _log_completed(finished)
 
-    def _exemplify(self, finished: Iterable[tuple[Held, float]], job: int, trace: str) -> None:
+    def _exemplify(
+        self, finished: Iterable[tuple[Held, float]], job: int, trace: str
+    ) -> None:
         """Show the trace of a job beside the seconds that it took."""
         for held, seconds in finished:
             if held.id == job:
@@ -244,11 +263,15 @@ class Telemetry:
         level = _LEVELS.get(report.outcome, logging.INFO)
         if report.reason in TOO_OLD and self._is_news(held.kind, time.monotonic()):
             level = logging.WARNING
-        if logger.isEnabledFor(level) and self._is_to_be_said(held, report, time.monotonic()):
+        if logger.isEnabledFor(level) and self._is_to_be_said(
+            held, report, time.monotonic()
+        ):
             logger.log(level, report.outcome.logged, extra=_fields(held, report))
 
     def _is_to_be_said(self, held: Held, report: Report, now: float) -> bool:
-        """Return True if it gets a log line of its own; with `debug` everything does."""
+        """Return True if it gets a log line of its own; with `debug` everything
+        does.
+        """
         if report.outcome is Outcome.RELEASE or logger.isEnabledFor(logging.DEBUG):
             return True
         failure = _NO_FAILURE if report.failure is None else _identify(report.failure)
@@ -294,7 +317,9 @@ class Telemetry:
         """Settlements were refused."""
         for held in jobs:
             self.metrics.stale.add((held.queue, held.kind))
-            logger.warning("stale settlement refused", extra={"job": held.id, "kind": held.kind})
+            logger.warning(
+                "stale settlement refused", extra={"job": held.id, "kind": held.kind}
+            )
 
     def rescued(self, lost: int, rescued: int, dead: int) -> None:
         """Count the jobs taken back from `lost` workers; `dead` of them are dead
@@ -302,21 +327,28 @@ class Telemetry:
         """
         self.metrics.rescued.add((), rescued + dead)
         logger.warning(
-            "rescued jobs of lost workers", extra={"workers": lost, "jobs": rescued, "dead": dead}
+            "rescued jobs of lost workers",
+            extra={"workers": lost, "jobs": rescued, "dead": dead},
         )
 
     def declared_lost(self, held: int) -> None:
-        """Count the jobs that this worker dropped because it was silent for too long."""
+        """Count the jobs that this worker dropped because it was silent for too
+        long.
+        """
         self.metrics.lost.add((), held)
 
     def runner_ended(self, cause: str, status: int, running: int) -> None:
         """A runner process died, by one of DEATH_CAUSES, with so many jobs running."""
         self.metrics.runner_deaths.add((cause,))
-        logger.warning("runner died", extra={"cause": cause, "status": status, "running": running})
+        logger.warning(
+            "runner died", extra={"cause": cause, "status": status, "running": running}
+        )
 
     def chore_failed(self, chore: str, error: psycopg.Error, in_a_row: int) -> None:
         """A chore of this worker came to nothing, so many times in a row."""
-        if trouble(error) is Trouble.LOST:  # that is the database's trouble, not the chore's
+        if (
+            trouble(error) is Trouble.LOST
+        ):  # that is the database's trouble, not the chore's
             self._count_database_error("maintenance", error)
             return
         self.metrics.maintenance_failures.add((chore,))
@@ -339,7 +371,9 @@ class Telemetry:
         return state
 
     def database_error(self, operation: str, error: psycopg.Error) -> None:
-        """The database refused, or was gone. Its text may hold values and stays out of the log."""
+        """The database refused, or was gone. Its text may hold values and stays out of
+        the log.
+        """
         state = self._count_database_error(operation, error)
         if operation == "exchange":
             self.metrics.claims.add(("error",))
@@ -365,8 +399,12 @@ class Telemetry:
         *,
         is_draining: bool,
     ) -> None:
-        """The figures of this moment; `inflight`: jobs in runners' hands by queue and kind."""
-        self.metrics.inflight.replace({labels: float(n) for labels, n in inflight.items()})
+        """The figures of this moment; `inflight`: jobs in runners' hands by queue and
+        kind.
+        """
+        self.metrics.inflight.replace(
+            {labels: float(n) for labels, n in inflight.items()}
+        )
         self.metrics.timeout.replace(_longest(inflight, timeout_of))
         self.metrics.slots.set((), slots)
         self.metrics.busy.set((), min(slots, sum(inflight.values())))
@@ -404,7 +442,11 @@ def _seconds_by_kind(
 
 def _log_claimed(jobs: Iterable[Held]) -> None:
     for held in jobs:
-        fields = {"delivery": held.deliveries, "attempt": held.attempt, "kind": held.kind}
+        fields = {
+            "delivery": held.deliveries,
+            "attempt": held.attempt,
+            "kind": held.kind,
+        }
         logger.debug("claimed", extra={"job": held.id} | fields)
 
 
@@ -438,8 +480,11 @@ def _fields(held: Held, report: Report) -> dict[str, object]:
 def _created(jobs: Iterable[Held]) -> list[object]:
     """The contexts in which some of these jobs were enqueued."""
     traced = (
-        held.extras for held in jobs if held.extras is not None and '"traceparent"' in held.extras
+        held.extras
+        for held in jobs
+        if held.extras is not None and '"traceparent"' in held.extras
     )
     return [
-        _decode_extras(extras)["headers"].get("traceparent") for extras in islice(traced, MAX_LINKS)
+        _decode_extras(extras)["headers"].get("traceparent")
+        for extras in islice(traced, MAX_LINKS)
     ]

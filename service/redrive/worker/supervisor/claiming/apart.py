@@ -1,8 +1,9 @@
 """Settling apart: what cannot be settled now keeps nothing else from being settled.
 
-A user's transaction may hold the row of a job for as long as it likes, a constraint of a user may
-refuse one, and an error of the database may concern one table only. So a batch that failed is
-settled in parts, until the jobs are found that it failed for. These are set aside, and tried again.
+A user's transaction may hold the row of a job for as long as it likes, a constraint of
+a user may refuse one, and an error of the database may concern one table only. So a
+batch that failed is settled in parts, until the jobs are found that it failed for.
+These are set aside, and tried again.
 """
 
 import logging
@@ -27,10 +28,14 @@ from redrive.worker.supervisor.telemetry import Telemetry
 logger = logging.getLogger("redrive.worker")
 
 SEARCH_SECONDS = 0.5
-"""How long one search for the jobs that fail may take; the rest is set aside with them."""
+"""How long one search for the jobs that fail may take; the rest is set aside with
+them.
+"""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.3, 2.0
-"""Seconds until what was set aside is tried again, and at most, while nothing comes of it."""
+"""Seconds until what was set aside is tried again, and at most, while nothing comes of
+it.
+"""
 
 MAX_ASIDE = 200
 """Jobs set aside, up to which more are claimed."""
@@ -67,7 +72,9 @@ class Apart:
         return self._retry_at if self._pending.aside else float("inf")
 
     def abandoned(self, held: Held) -> None:
-        """The handler of this job is dead. A transaction that it left open is ours to end."""
+        """The handler of this job is dead. A transaction that it left open is ours to
+        end.
+        """
         self._abandoned.add((held.id, held.deliveries))
 
     def is_due(self, now: float) -> bool:
@@ -101,7 +108,9 @@ class Apart:
                     self._refused(part, error)
                 else:
                     self._pending.set_aside(part)
-        self._pause = FIRST_PAUSE if is_any_settled else min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = (
+            FIRST_PAUSE if is_any_settled else min(2 * self._pause, LONGEST_PAUSE)
+        )
         self._retry_at = time.monotonic() + self._pause * random.uniform(0.8, 1.2)
 
     def _settle_free(self, part: SettlementBatch) -> bool:
@@ -125,10 +134,14 @@ class Apart:
         """End the transactions that dead handlers left open. Raises psycopg.Error."""
         left = self._abandoned & {(held.id, held.deliveries) for held in locked.held()}
         if left and (ended := store.end_left_open(conn, sorted(left))):
-            logger.info("ended transactions of dead runners", extra={"jobs": len(ended)})
+            logger.info(
+                "ended transactions of dead runners", extra={"jobs": len(ended)}
+            )
 
     def _refused(self, part: SettlementBatch, error: psycopg.Error) -> None:
-        """The database does not accept one settlement: say something else in its place."""
+        """The database does not accept one settlement: say something else in its
+        place.
+        """
         for held in part.completions:
             self._on_refused(held, error)
         for report, held in part.reports:

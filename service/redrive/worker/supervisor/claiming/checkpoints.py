@@ -46,7 +46,9 @@ class Checkpoints:
         return bool(self._waiting) and now >= self._again_at
 
     def send(self, conn: store.Connection, now: float) -> None:
-        """Send them, in a transaction of their own. Raises psycopg.Error; then all wait on."""
+        """Send them, in a transaction of their own. Raises psycopg.Error; then all wait
+        on.
+        """
         self.is_unanswered = True
         found = store.keep_checkpoints(
             conn, [_noted(one.held, one.message.data) for one in self._waiting.values()]

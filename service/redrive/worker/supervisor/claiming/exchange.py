@@ -22,26 +22,34 @@ from redrive.worker.supervisor.claiming.checkpoints import Answer as AnswerCheck
 from redrive.worker.supervisor.claiming.checkpoints import Checkpoints
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.claiming.lanes import LaneBook
-from redrive.worker.supervisor.claiming.settlements import PendingSettlements, SettlementBatch
+from redrive.worker.supervisor.claiming.settlements import (
+    PendingSettlements,
+    SettlementBatch,
+)
 from redrive.worker.supervisor.held import Batch, Claim, Coming, Held, held_from
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 
 TELL_AGAIN_SECONDS = 0.1
-"""Until a side effect is reported again whose job its handler holds in a transaction of its own."""
+"""Until a side effect is reported again whose job its handler holds in a transaction of
+its own.
+"""
 
 LOCK_NOT_AVAILABLE = "55P03"
 
 BACK_OFF_SECONDS = 1.0
-"""Until the database is asked again after an error that neither a retry nor we can mend."""
+"""Until the database is asked again after an error that neither a retry nor we can
+mend.
+"""
 
 
 class Exchange:
     """Exchange of one worker with the database: settlements go, jobs come.
 
-    A round trip under way lets the runners work on what they have, so batches grow by themselves
-    under load and are one job long when there is only one. What they say meanwhile may be told:
-    it goes with the next one. `on_refused`: the database does not accept this job's completion;
+    A round trip under way lets the runners work on what they have, so batches grow by
+    themselves under load and are one job long when there is only one. What they say
+    meanwhile may be told: it goes with the next one. `on_refused`: the database does
+        not accept this job's completion;
     it is to end otherwise.
     """
 
@@ -67,8 +75,8 @@ class Exchange:
         self._hold_off_until = 0.0
         self._looks_for_lanes = False
         self._claimant: int | None = None
-        # when it last asked for jobs, and when it last succeeded or was not needed; any thread may
-        # read them
+        # when it last asked for jobs, and when it last succeeded or was not needed; any
+        # thread may read them
         self.asked_at = self.answered_at = time.monotonic()
         self._last_claim = 0
         self._cost = 0.0
@@ -76,15 +84,20 @@ class Exchange:
     # ------------------------------------------------------------------ what it is told
 
     def completed(
-        self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None
+        self,
+        finished: Sequence[tuple[Held, float]],
+        example: tuple[int, str] | None = None,
     ) -> None:
-        """Attempts succeeded, with the seconds each took, and the trace of one of them."""
+        """Attempts succeeded, with the seconds each took, and the trace of one of
+        them.
+        """
         self._pending.completed(finished, example)
 
     def ended(self, held: Held, report: Report, *, is_abandoned: bool = False) -> None:
         """An attempt ended otherwise.
 
-        `is_abandoned`: its handler is dead, and may have left a transaction that locks its job.
+        `is_abandoned`: its handler is dead, and may have left a transaction that locks
+            its job.
         """
         if is_abandoned:
             self._apart.abandoned(held)
@@ -101,7 +114,9 @@ class Exchange:
         self._side_effects.append((held.worker, side_effect))
         self._tell_at = 0.0
 
-    def keep(self, held: Held, checkpoint: Checkpoint, answer: AnswerCheckpoint) -> None:
+    def keep(
+        self, held: Held, checkpoint: Checkpoint, answer: AnswerCheckpoint
+    ) -> None:
         """A handler hands over a checkpoint, and waits for the answer."""
         self._checkpoints.add(held, checkpoint, answer)
 
@@ -130,7 +145,9 @@ class Exchange:
         """Return when to settle if settlements may wait for `linger` seconds;
         monotonic.
         """
-        return max(min(self._pending.due_at(linger), self._apart.due_at), self.available_at)
+        return max(
+            min(self._pending.due_at(linger), self._apart.due_at), self.available_at
+        )
 
     def jobs(self) -> Iterable[Held]:
         """The jobs that are not settled yet."""
@@ -156,9 +173,11 @@ class Exchange:
         patience: int = 0,
         meanwhile: Callable[[], object] | None = None,
     ) -> Sequence[Held]:
-        """Settle what has ended, claim up to `room` jobs. Returns the jobs that were claimed.
+        """Settle what has ended, claim up to `room` jobs. Returns the jobs that were
+        claimed.
 
-        `patience`: milliseconds that a claim may wait for its turn. `meanwhile` is done while the
+        `patience`: milliseconds that a claim may wait for its turn. `meanwhile` is done
+            while the
         database works, if there is anything to say to it.
         """
         if self._apart.is_full:
@@ -171,7 +190,9 @@ class Exchange:
         return jobs
 
     def claim(self, now: float, room: int) -> Sequence[Held]:
-        """Claim up to `room` jobs, and settle nothing. Returns the jobs that were claimed."""
+        """Claim up to `room` jobs, and settle nothing. Returns the jobs that were
+        claimed.
+        """
         return self._run(now, room, SettlementBatch([], []))
 
     def _run(
@@ -216,8 +237,12 @@ class Exchange:
             or self._checkpoints.is_due(now)
         )
 
-    def _prepare(self, conn: store.Connection, room: int, now: float) -> ClaimRequest | None:
-        """Be somebody, and say what to claim; None when there is no room, or nowhere to look."""
+    def _prepare(
+        self, conn: store.Connection, room: int, now: float
+    ) -> ClaimRequest | None:
+        """Be somebody, and say what to claim; None when there is no room, or nowhere to
+        look.
+        """
         worker = self._identity.take(conn)
         if worker != self._claimant:
             self._claimant, self._last_claim = worker, 0
@@ -234,7 +259,9 @@ class Exchange:
         """
         polling = self._polling
         self.asked_at = now
-        self._looks_for_lanes = self._lanes.is_stale(now, was_notified=polling.was_notified)
+        self._looks_for_lanes = self._lanes.is_stale(
+            now, was_notified=polling.was_notified
+        )
         if self._looks_for_lanes and not self._lanes.known:
             self._look(conn)
         request = self._lanes.request(
@@ -247,7 +274,10 @@ class Exchange:
         return request
 
     def _send_side_effects(
-        self, conn: store.Connection, side_effects: Sequence[store.WorkerSideEffect], now: float
+        self,
+        conn: store.Connection,
+        side_effects: Sequence[store.WorkerSideEffect],
+        now: float,
     ) -> None:
         again = store.side_effects(conn, side_effects)
         self._side_effects = [
@@ -263,12 +293,16 @@ class Exchange:
         cost: float,
     ) -> None:
         self._telemetry.settled(settlements.held(), cost)
-        stale = self._pending.done(settlements, claims, answer.completed, answer.settled)
+        stale = self._pending.done(
+            settlements, claims, answer.completed, answer.settled
+        )
         self._identity.acquit(stale)
         if answer.claim_error is None:
             self.answered_at = time.monotonic()
 
-    def _learn(self, request: ClaimRequest, answer: Answer, cost: float) -> Sequence[Held]:
+    def _learn(
+        self, request: ClaimRequest, answer: Answer, cost: float
+    ) -> Sequence[Held]:
         if answer.claim_error is not None:
             self._telemetry.database_error("claim", answer.claim_error)
             self._failed(answer.claim_error, SettlementBatch([], []), [])
@@ -287,10 +321,16 @@ class Exchange:
             self._polling.was_busy(now, chance)
         self._cost = cost
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
-        return Coming(count, lambda: held_from(batch, answer.lanes, answer.rows())) if count else []
+        return (
+            Coming(count, lambda: held_from(batch, answer.lanes, answer.rows()))
+            if count
+            else []
+        )
 
     def handed_out(self, jobs: Sequence[Held]) -> None:
-        """The jobs of the last claim are on their way: what is to be known of them can wait."""
+        """The jobs of the last claim are on their way: what is to be known of them can
+        wait.
+        """
         self._telemetry.received(jobs, self._cost)
 
     # ------------------------------------------------------------------ lanes
@@ -321,7 +361,9 @@ class Exchange:
     def _look(self, conn: store.Connection) -> None:
         began, before = time.monotonic(), self._lanes.known
         found = store.lanes(conn, self._lanes.queues)
-        due_in = self._lanes.replace(found, began, time.monotonic(), self._polling.others)
+        due_in = self._lanes.replace(
+            found, began, time.monotonic(), self._polling.others
+        )
         self._polling.lanes_due(None if due_in is None else began + due_in)
         if self._lanes.known - before:
             self._polling.expect_more()
@@ -337,12 +379,13 @@ class Exchange:
     ) -> None:
         """A round trip came to nothing: settle in parts, or keep what it was to write.
 
-        When the connection was lost the identity is left behind: jobs may have been claimed for it
-        unseen; and a server that crashed may have forgotten claims of it that were committed
-        relaxed, and give us the same jobs again under the same fence.
+        When the connection was lost the identity is left behind: jobs may have been
+            claimed for it
+        unseen; and a server that crashed may have forgotten claims of it that were
+        committed relaxed, and give us the same jobs again under the same fence.
 
-        And when no settlements were there to fail before it, a claim may have been made whose jobs
-        could not be read.
+        And when no settlements were there to fail before it, a claim may have been made
+        whose jobs could not be read.
 
         No error ends the worker: what is wrong with the database somebody may mend.
         """
@@ -356,8 +399,12 @@ class Exchange:
                 self._checkpoints.refuse()
                 self._keep(settlements, side_effects)
             case Trouble.DATA if side_effects or settlements:
-                self._apart.settle(settlements)  # without the side effects: they may be to blame
-            case Trouble.FATAL | Trouble.AGAIN if settlements and _may_be_of_one_job(error):
+                self._apart.settle(
+                    settlements
+                )  # without the side effects: they may be to blame
+            case Trouble.FATAL | Trouble.AGAIN if settlements and _may_be_of_one_job(
+                error
+            ):
                 self._keep(SettlementBatch([], []), side_effects)
                 self._tell_at = time.monotonic() + BACK_OFF_SECONDS
                 self._apart.settle(settlements)
@@ -391,6 +438,7 @@ class Exchange:
 def _may_be_of_one_job(error: psycopg.Error) -> bool:
     """Return True if a part of the batch may be settled although the whole was not.
 
-    Not when the server has no room, stops the statement, or asks for the whole once more.
+    Not when the server has no room, stops the statement, or asks for the whole once
+    more.
     """
     return trouble(error) is Trouble.FATAL or error.sqlstate == LOCK_NOT_AVAILABLE

@@ -1,10 +1,12 @@
 """Identities of the worker: the one that claims jobs, and those it left behind.
 
-An identity is left behind when its last claim may have gone through unseen: nothing more is claimed
-for it, what nobody knows of is given back at once, and it beats on while anything known of it is
-unsettled.
+An identity is left behind when its last claim may have gone through unseen: nothing
+    more is claimed
+for it, what nobody knows of is given back at once, and it beats on while anything known
+of it is unsettled.
 
-One that was declared lost may be so for no fault of its jobs: the process was stopped, or cut off.
+One that was declared lost may be so for no fault of its jobs: the process was stopped,
+    or cut off.
 That we are here to say so is the proof, and what its jobs were charged is taken back.
 """
 
@@ -21,12 +23,18 @@ logger = logging.getLogger("redrive.worker")
 
 
 class Identity:
-    """The identities of one worker; `me` is None before the first claim and after `leave`."""
+    """The identities of one worker; `me` is None before the first claim and after
+    `leave`.
+    """
 
-    def __init__(self, describe: Callable[[], store.Registration], heartbeat: Heartbeat) -> None:
+    def __init__(
+        self, describe: Callable[[], store.Registration], heartbeat: Heartbeat
+    ) -> None:
         self.me: int | None = None
         self.left: set[int] = set()
-        self._closed: set[int] = set()  # of these, what nobody knew of has been given back
+        self._closed: set[int] = (
+            set()
+        )  # of these, what nobody knew of has been given back
         self._innocent: dict[int, list[tuple[int, int]]] = {}
         self._describe = describe
         self._heartbeat = heartbeat
@@ -44,8 +52,8 @@ class Identity:
     def may_claim(self) -> bool:
         """Whether one may claim now.
 
-        Not before those left behind have given back what nobody knows of. While the database
-        refuses that, each claim that fails would leave one more behind.
+        Not before those left behind have given back what nobody knows of. While the
+        database refuses that, each claim that fails would leave one more behind.
         """
         return self.me is not None or self.left <= self._closed
 
@@ -72,7 +80,9 @@ class Identity:
     def acquit(self, jobs: Iterable[Held]) -> None:
         """Jobs of lost identities have killed no process of ours."""
         for held in jobs:
-            self._innocent.setdefault(held.worker, []).append((held.id, held.deliveries))
+            self._innocent.setdefault(held.worker, []).append(
+                (held.id, held.deliveries)
+            )
 
     def retire(self, link: Link, known: Iterable[Held]) -> None:
         """Give back what was claimed for those left behind, except `known` jobs.

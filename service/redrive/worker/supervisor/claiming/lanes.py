@@ -1,19 +1,23 @@
 """Order of lanes to look at, and the place where each scan starts.
 
-The claims of a lane follow each other: a worker remembers, for each lane, up to where it has been
-claimed, and its next scan starts there instead of walking again over the dead index entries behind
-it: with 400,000 of them held by an open snapshot a claim takes 0.5 ms instead of 80 ms. What lies
-before that place (a transaction that committed late) is found by a sweep from the beginning. A
-claim that sweeps takes longer, and the jobs of its time wait for it: a two-hundredth of the time
-where that is a few milliseconds, more where it would otherwise come less than every five seconds,
-but never more than a twentieth.
+The claims of a lane follow each other: a worker remembers, for each lane, up to where
+    it has been
+claimed, and its next scan starts there instead of walking again over the dead index
+entries behind it: with 400,000 of them held by an open snapshot a claim takes 0.5 ms
+    instead of 80 ms. What lies
+before that place (a transaction that committed late) is found by a sweep from the
+beginning. A claim that sweeps takes longer, and the jobs of its time wait for it: a
+two-hundredth of the time where that is a few milliseconds, more where it would
+otherwise come less than every five seconds, but never more than a twentieth.
 
-The most urgent lanes come first, and of equal ones the one that has not been looked at for longest:
-none of them is looked at again before every other was. A claim that is full leaves the lanes after
-its last one alone, and under a flood that would be for ever. So of `AGING_SHARE` such claims in a
-row one begins with the lane that has not been looked at for longest, whatever its priority: each of
-n lanes is looked at within n * AGING_SHARE claims of every worker, and the urgent ones keep the
-rest.
+The most urgent lanes come first, and of equal ones the one that has not been looked at
+for longest: none of them is looked at again before every other was. A claim that is
+    full leaves the lanes after
+its last one alone, and under a flood that would be for ever. So of `AGING_SHARE` such
+claims in a row one begins with the lane that has not been looked at for longest,
+    whatever its priority: each of
+n lanes is looked at within n * AGING_SHARE claims of every worker, and the urgent ones
+keep the rest.
 """
 
 import time
@@ -37,8 +41,9 @@ SWEEP_COST_FACTOR, SWEEP_SECONDS = 200.0, 5.0
 """And before a sweep so many, but no more than so long."""
 
 DEAR_SECONDS = 0.005
-"""A look that takes longer is not repeated for each notification; no new lane waits for it for
-more than REFRESH_SECONDS, where it is the network or a busy server that makes it long."""
+"""A look that takes longer is not repeated for each notification; no new lane waits for
+it for more than REFRESH_SECONDS, where it is the network or a busy server that makes it
+long."""
 
 REFRESH_SECONDS = 1.0
 AGING_SHARE = 16
@@ -95,15 +100,18 @@ class LaneBook:
         ended: float,
         others: int = 0,
     ) -> float | None:
-        """Take what the database answered: each lane with the seconds until its next job is due.
+        """Take what the database answered: each lane with the seconds until its next
+        job is due.
 
-        Returns the shortest of these, or None. Beside `others` it looks less often: together they
-        see a new lane as soon.
+        Returns the shortest of these, or None. Beside `others` it looks less often:
+        together they see a new lane as soon.
         """
         due_in = dict(found)
         self._remember(due_in, ended)
         cost = ended - began
-        pause = max(COST_FACTOR * cost, REFRESH_SECONDS if cost >= DEAR_SECONDS else 0.0)
+        pause = max(
+            COST_FACTOR * cost, REFRESH_SECONDS if cost >= DEAR_SECONDS else 0.0
+        )
         self._may_look_at = ended + max(pause, min(pause * others, REFRESH_SECONDS))
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
         waits = [wait for wait in due_in.values() if wait is not None]
@@ -112,8 +120,8 @@ class LaneBook:
     def _remember(self, found: Iterable[Lane], now: float) -> None:
         """Keep these lanes, and those that held jobs at the look before or since.
 
-        Under a steady load a lane is empty every now and then, and would be left alone until the
-        next look.
+        Under a steady load a lane is empty every now and then, and would be left alone
+        until the next look.
         """
         self._ready = None
         since = min(self._remembered_at, now - REFRESH_SECONDS)
@@ -122,17 +130,27 @@ class LaneBook:
         self._remembered_at = now
         self._lanes = list(self._seen)
         self._places = {lane: self._places.get(lane, START) for lane in self._lanes}
-        self._looked = {lane: self._looked.get(lane, self._claims) for lane in self._lanes}
+        self._looked = {
+            lane: self._looked.get(lane, self._claims) for lane in self._lanes
+        }
 
     def request(
-        self, worker: int, want: int, now: float, *, after: int = 0, is_large: bool = True
+        self,
+        worker: int,
+        want: int,
+        now: float,
+        *,
+        after: int = 0,
+        is_large: bool = True,
     ) -> ClaimRequest | None:
         """Return the request of the next claim; None if there is no lane to look at."""
         if not self._lanes or want <= 0:
             return None
         order, places, arrays = self._ready or self._next()
         is_sweep = now >= self._sweep_at
-        return ClaimRequest(worker, order, places, want, is_sweep, after, is_large, arrays=arrays)
+        return ClaimRequest(
+            worker, order, places, want, is_sweep, after, is_large, arrays=arrays
+        )
 
     def get_ready(self) -> None:
         """Pack what the next request says, while nobody waits for it."""
@@ -147,7 +165,9 @@ class LaneBook:
         return order, places, lane_arrays(order, places)
 
     def _next_order(self) -> list[Lane]:
-        """By priority, equal ones in turn; now and then the one that has waited longest first."""
+        """By priority, equal ones in turn; now and then the one that has waited longest
+        first.
+        """
         looked = self._looked
         order = sorted(self._lanes, key=lambda lane: (lane.priority, looked[lane]))
         if self._partial_claims == AGING_SHARE - 1:
@@ -156,7 +176,9 @@ class LaneBook:
             order.insert(0, oldest)
         return order
 
-    def learn(self, request: ClaimRequest, found: Iterable[LaneClaim], cost: float) -> bool:
+    def learn(
+        self, request: ClaimRequest, found: Iterable[LaneClaim], cost: float
+    ) -> bool:
         """Go on from where these lanes have been claimed.
 
         Returns whether somebody else was claiming from one.
@@ -187,12 +209,16 @@ class LaneBook:
         """Nothing that was due is left in these lanes but what others are to run."""
         for lane in lanes:
             place = self._places[lane]
-            if place.run_at > now:  # the clock went back, and what comes now is before it
+            if (
+                place.run_at > now
+            ):  # the clock went back, and what comes now is before it
                 self._places[lane] = START
             elif place.run_at < now - LATE_COMMIT:
                 self._places[lane] = Place(now - LATE_COMMIT, 0, place.as_of)
 
     def start_over(self) -> None:
-        """Forget the places: what they were said to be true of may be forgotten, too."""
+        """Forget the places: what they were said to be true of may be forgotten,
+        too.
+        """
         self._ready = None
         self._places = dict.fromkeys(self._lanes, START)

@@ -1,4 +1,6 @@
-"""Queues that a worker is to serve and nobody knows: slips, as a rule, at which it would idle."""
+"""Queues that a worker is to serve and nobody knows: slips, as a rule, at which it
+would idle.
+"""
 
 import logging
 from collections.abc import Iterable
@@ -16,7 +18,9 @@ logger = logging.getLogger("redrive.worker")
 class QueueCheck:
     """Warns of each such queue once; of none in a database that knows no queue yet."""
 
-    def __init__(self, link: Link, queues: Iterable[str] | None, telemetry: Telemetry) -> None:
+    def __init__(
+        self, link: Link, queues: Iterable[str] | None, telemetry: Telemetry
+    ) -> None:
         self._link = link
         self._unknown = set(queues or ())
         self._telemetry = telemetry

@@ -1,6 +1,7 @@
 """Settlements that the database does not know of yet.
 
-Each stays here until the database has answered for it: taken for a try, put back when the try came
+Each stays here until the database has answered for it: taken for a try, put back when
+    the try came
 to nothing.
 """
 
@@ -33,7 +34,9 @@ _claim_of = attrgetter("claim")
 
 @dataclass(frozen=True, slots=True)
 class SettlementBatch:
-    """Settlements sent together: completions, and reports of attempts that ended otherwise."""
+    """Settlements sent together: completions, and reports of attempts that ended
+    otherwise.
+    """
 
     completions: list[Held]
     reports: list[tuple[Report, Held]]
@@ -76,7 +79,9 @@ class SettlementBatch:
             SettlementBatch(done[i:], ended[j:], self.has_results),
         )
 
-    def parted(self, jobs: Container[int]) -> tuple["SettlementBatch", "SettlementBatch"]:
+    def parted(
+        self, jobs: Container[int]
+    ) -> tuple["SettlementBatch", "SettlementBatch"]:
         """Split the batch into the settlements of these jobs and the others."""
         return self._where(lambda held: held.id in jobs), self._where(
             lambda held: held.id not in jobs
@@ -93,8 +98,8 @@ class SettlementBatch:
 class PendingSettlements:
     """Settlements of one worker. `telemetry` hears of each once, when it is certain.
 
-    Most go together. Some are set aside: whatever keeps them from being settled, the others do not
-    wait for it.
+    Most go together. Some are set aside: whatever keeps them from being settled, the
+    others do not wait for it.
     """
 
     def __init__(self, telemetry: Telemetry) -> None:
@@ -114,9 +119,13 @@ class PendingSettlements:
         return len(self._aside)
 
     def completed(
-        self, finished: Sequence[tuple[Held, float]], example: tuple[int, str] | None = None
+        self,
+        finished: Sequence[tuple[Held, float]],
+        example: tuple[int, str] | None = None,
     ) -> None:
-        """Attempts succeeded, with the seconds each took, and the trace of one of them."""
+        """Attempts succeeded, with the seconds each took, and the trace of one of
+        them.
+        """
         self._waiting.completions.extend([held for held, _ in finished])
         self._telemetry.completed(finished, example)
         self._note()
@@ -139,20 +148,26 @@ class PendingSettlements:
         return 0.0 if len(self._waiting) >= FULL_BATCH else self._first_at + linger
 
     def take(self) -> SettlementBatch:
-        """Take those that go together, for one try. `done` or `put_back` must follow."""
+        """Take those that go together, for one try. `done` or `put_back` must
+        follow.
+        """
         taken = replace(self._waiting, has_results=self.has_results)
         self._waiting = SettlementBatch([], [])
         self._first_at = float("inf")
         return taken
 
     def take_aside(self) -> SettlementBatch:
-        """Take those that were set aside, for one try. `done` or `set_aside` must follow."""
+        """Take those that were set aside, for one try. `done` or `set_aside` must
+        follow.
+        """
         taken = replace(self._aside, has_results=self.has_results)
         self._aside = SettlementBatch([], [])
         return taken
 
     def put_back(self, taken: SettlementBatch, *, may_be_done: bool = False) -> None:
-        """Keep them for the next try. `may_be_done`: this one may have been carried out."""
+        """Keep them for the next try. `may_be_done`: this one may have been carried
+        out.
+        """
         self._waiting = _joined(taken, self._waiting)
         self._sent_before |= may_be_done and bool(taken)
         self._note()
@@ -173,10 +188,12 @@ class PendingSettlements:
         completed: set[int] | None,
         settled: set[int],
     ) -> list[Held]:
-        """The database has answered: these ids were ours to settle; `completed` None: all of them.
+        """The database has answered: these ids were ours to settle; `completed` None:
+        all of them.
 
-        The others had been fenced off; after an unknown outcome a missing one may be our own
-        earlier success. Returns those of them whose process did not die under them.
+        The others had been fenced off; after an unknown outcome a missing one may be
+        our own earlier success. Returns those of them whose process did not die under
+        them.
         """
         if not taken:
             return []
@@ -197,7 +214,9 @@ class PendingSettlements:
         return returned
 
     def _resolved(self, held: Held, report: Report, *, was_rolled_back: bool) -> None:
-        """Only the database could say whether a handler's own transaction completed the job."""
+        """Only the database could say whether a handler's own transaction completed the
+        job.
+        """
         if was_rolled_back:
             self._telemetry.ended(held, report)
         else:
@@ -205,7 +224,9 @@ class PendingSettlements:
 
 
 def _joined(first: SettlementBatch, second: SettlementBatch) -> SettlementBatch:
-    return SettlementBatch(first.completions + second.completions, first.reports + second.reports)
+    return SettlementBatch(
+        first.completions + second.completions, first.reports + second.reports
+    )
 
 
 def storable_forms(held: Held, report: Report, refusal: str) -> Iterator[Report]:
@@ -215,8 +236,8 @@ def storable_forms(held: Held, report: Report, refusal: str) -> Iterator[Report]
     has_failure = report.failure is not None
     failure = msgspec.json.encode(constant.record()).decode() if has_failure else None
     yield msgspec.structs.replace(report, failure=failure)
-    # The last one holds nothing that came from a handler: whatever was refused, the job must not
-    # stay claimed.
+    # The last one holds nothing that came from a handler: whatever was refused, the job
+    # must not stay claimed.
     yield Report(
         report.id,
         report.deliveries,

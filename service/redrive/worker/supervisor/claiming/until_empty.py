@@ -17,7 +17,9 @@ CHECK_SECONDS = 0.2
 class EmptyCheck:
     """Asks the database every now and then."""
 
-    def __init__(self, link: Link, queues: Sequence[str] | None, telemetry: Telemetry) -> None:
+    def __init__(
+        self, link: Link, queues: Sequence[str] | None, telemetry: Telemetry
+    ) -> None:
         self._link = link
         self._queues = queues
         self._telemetry = telemetry

@@ -1,10 +1,12 @@
-"""The supervisor's side of breakers: counts what is seen of dependencies, and acts on it.
+"""The supervisor's side of breakers: counts what is seen of dependencies, and acts on
+it.
 
-A dependency that is down must cost no attempts. So a transient failure of a job that depends on
-something is held back until the next report (a tenth of a second); when the breaker is open by
-then, or half of what all workers saw of the dependency has failed, the attempt is refunded. Jobs
-behind an open breaker are not started at all: they are given back as they are claimed, without a
-way through a runner, and so that they do not come back all at once.
+A dependency that is down must cost no attempts. So a transient failure of a job that
+depends on something is held back until the next report (a tenth of a second); when the
+breaker is open by then, or half of what all workers saw of the dependency has failed,
+the attempt is refunded. Jobs behind an open breaker are not started at all: they are
+given back as they are claimed, without a way through a runner, and so that they do not
+come back all at once.
 """
 
 import random
@@ -21,7 +23,13 @@ from redrive.rules.attempts.policy import put_off
 from redrive.rules.attempts.settlement import Outcome, Release
 from redrive.rules.model import Category, Reason
 from redrive.worker import store
-from redrive.worker.protocol import Dependency, OpenBreakers, Report, has_expired, read_extras
+from redrive.worker.protocol import (
+    Dependency,
+    OpenBreakers,
+    Report,
+    has_expired,
+    read_extras,
+)
 from redrive.worker.supervisor.held import Held
 
 CHECK_SECONDS = 0.5
@@ -31,7 +39,9 @@ REPORT_SECONDS = 0.05
 PROBE_LEASE_SECONDS = 30.0
 SAME_SECONDS = 0.25
 MAX_REFUNDS = 20
-"""Refunds a job gets in its life: one that fails alone in a quiet hour must not go on for ever."""
+"""Refunds a job gets in its life: one that fails alone in a quiet hour must not go on
+for ever.
+"""
 
 RETURNED = frozenset({Outcome.RETRY, Outcome.DEAD_LETTER})
 """Settlements that a dependency may be to blame for."""
@@ -105,7 +115,9 @@ class Breakers:
             counts[name] += 1
 
     def holds_back(self, held: Held, report: Report) -> bool:
-        """Take a failure that a dependency may be to blame for, until the next report says."""
+        """Take a failure that a dependency may be to blame for, until the next report
+        says.
+        """
         names = self._names(held.kind)
         if not names or report.category not in BLAMED or report.outcome not in RETURNED:
             return False
@@ -124,7 +136,9 @@ class Breakers:
         return held
 
     def _names(self, kind: str) -> tuple[str, ...]:
-        return self._of_kind.get(matching(kind, self._of_kind, self._prefixes) or "", ())
+        return self._of_kind.get(
+            matching(kind, self._of_kind, self._prefixes) or "", ()
+        )
 
     # ------------------------------------------------------------------ the report
 
@@ -134,7 +148,8 @@ class Breakers:
         return self.is_used and has_reason and now >= self._quiet_until
 
     def report(self, link: Link, worker: int, now: float) -> list[tuple[Held, Report]]:
-        """Report and learn. Returns the failures that were held back, with their final reports.
+        """Report and learn. Returns the failures that were held back, with their final
+        reports.
 
         Raises psycopg.Error; what was held back stays so.
         """
@@ -149,15 +164,20 @@ class Breakers:
         return [(held, self._final(held, report)) for held, report in self.give_up()]
 
     def _learn(self, found: Sequence[store.BreakerRow], now: float) -> None:
-        """Take the answer to a report: what was counted is known, and how dependencies stand."""
+        """Take the answer to a report: what was counted is known, and how dependencies
+        stand.
+        """
         self._failures.clear()
         self._successes.clear()
         self._check_at = now + CHECK_SECONDS
         self._standing = {
-            one.name: Standing(one.state, now + one.open_for, one.failing) for one in found
+            one.name: Standing(one.state, now + one.open_for, one.failing)
+            for one in found
         }
         self._ahead = {
-            one.name: self._ahead.get(one.name, 0) for one in found if one.state == "open"
+            one.name: self._ahead.get(one.name, 0)
+            for one in found
+            if one.state == "open"
         }
 
     def _take_probe(
@@ -191,14 +211,17 @@ class Breakers:
         standings = (self._standing.get(name) for name in self._names(kind))
         return [one for one in standings if one is not None and one.is_to_blame]
 
-    # ------------------------------------------------------------------ what follows from it
+    # ------------------------------------------------------------------ what follows
+    # from it
 
     @property
     def is_any_open(self) -> bool:
         """True if any breaker stops jobs from running."""
         return any(not standing.is_closed for standing in self._standing.values())
 
-    def put_off(self, jobs: Sequence[Held]) -> tuple[list[Held], list[tuple[Held, Release]]]:
+    def put_off(
+        self, jobs: Sequence[Held]
+    ) -> tuple[list[Held], list[tuple[Held, Release]]]:
         """Take out what waits for a dependency, each with its release.
 
         Returns the others first; what waits no longer is among them.
@@ -207,7 +230,9 @@ class Breakers:
         others: list[Held] = []
         releases: list[tuple[Held, Release]] = []
         for held in jobs:
-            release = None if has_expired(held.extras) else self._release(held.kind, now)
+            release = (
+                None if has_expired(held.extras) else self._release(held.kind, now)
+            )
             if release is None:
                 others.append(held)
             else:
@@ -222,13 +247,17 @@ class Breakers:
                 continue
             ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
             cooldown = self._settings[name].cooldown
-            return put_off(name, standing.open_until - now, cooldown, ahead, random.random())
+            return put_off(
+                name, standing.open_until - now, cooldown, ahead, random.random()
+            )
         return None
 
     def news(self, now: float) -> OpenBreakers | None:
         """Return the breakers that the runners do not know of yet, or None."""
         names = self._open()
-        probes = {name: self._probing[name] for name in names if self._is_probing(name, now)}
+        probes = {
+            name: self._probing[name] for name in names if self._is_probing(name, now)
+        }
         news = OpenBreakers(names, probes)
         if self._said is not None and _is_alike(self._said, news):
             return None
@@ -258,14 +287,18 @@ def _refunded(report: Report, wait: float, refunds: int) -> Report:
 
 def _is_for_good(report: Report) -> bool:
     """Return True if another attempt would not have helped."""
-    return report.outcome is Outcome.DEAD_LETTER and report.reason != Reason.ATTEMPTS_EXHAUSTED
+    return (
+        report.outcome is Outcome.DEAD_LETTER
+        and report.reason != Reason.ATTEMPTS_EXHAUSTED
+    )
 
 
 def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
     """Return True if both reports say the same.
 
-    Each report counts anew how long a breaker stays open, a few milliseconds apart. While a probe
-    is out its breaker is due at every moment: that it is a later one is nothing new.
+    Each report counts anew how long a breaker stays open, a few milliseconds apart.
+    While a probe is out its breaker is due at every moment: that it is a later one is
+        nothing new.
     """
     if one.names.keys() != other.names.keys() or one.probes != other.probes:
         return False

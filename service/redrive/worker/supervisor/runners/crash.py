@@ -38,10 +38,11 @@ MAX_UNTOLD = 1000
 class Crash:
     """Death of a runner.
 
-    `status`: its exit status, negative for a signal. `peak_memory` in bytes; `oom_kills` of the
-    kernel meanwhile. `running` jobs were in it. `cancelled`: those (id, deliveries) that were no
-    longer wanted. `killed_for`: the jobs that outlived their timeouts. `blameless`: it was killed
-    through no fault of its jobs.
+    `status`: its exit status, negative for a signal. `peak_memory` in bytes;
+        `oom_kills` of the
+    kernel meanwhile. `running` jobs were in it. `cancelled`: those (id, deliveries)
+    that were no longer wanted. `killed_for`: the jobs that outlived their timeouts.
+    `blameless`: it was killed through no fault of its jobs.
     """
 
     status: int
@@ -67,7 +68,9 @@ class Crash:
 
 
 class Crashes:
-    """Settles, or hands on, what runners leave behind. `where` is kept with every failure."""
+    """Settles, or hands on, what runners leave behind. `where` is kept with every
+    failure.
+    """
 
     def __init__(  # noqa: PLR0913 # the jobs of a dead runner go every way there is
         self,
@@ -101,7 +104,8 @@ class Crashes:
             return None
         if self._is_unable_to_start(runner, status):
             logger.error(
-                "a runner ended before it could say what it runs", extra={"status": status}
+                "a runner ended before it could say what it runs",
+                extra={"status": status},
             )
             return status or 1
         if cause := runner.cause_of_death(status):
@@ -149,32 +153,50 @@ class Crashes:
         )
 
     def refused(self, held: Held, error: psycopg.Error) -> None:
-        """The handler of a job has returned, and the database refuses to complete it."""
-        policy, detail = self._kinds.policy(held.kind), _detail(held, self._kinds, self._where)
+        """The handler of a job has returned, and the database refuses to complete
+        it.
+        """
+        policy, detail = (
+            self._kinds.policy(held.kind),
+            _detail(held, self._kinds, self._where),
+        )
         failure = _refused(held, error, detail)
         self._end(held, decide(_claimed(held), failure, policy, random.random()))
 
     def _settle(self, held: Held, crash: Crash, *, was_running: bool) -> None:
-        settlement = decide_crash(held, crash, self._kinds, self._where, was_running=was_running)
+        settlement = decide_crash(
+            held, crash, self._kinds, self._where, was_running=was_running
+        )
         self._end(held, settlement, is_abandoned=True)
 
-    def _end(self, held: Held, settlement: NotComplete, *, is_abandoned: bool = False) -> None:
+    def _end(
+        self, held: Held, settlement: NotComplete, *, is_abandoned: bool = False
+    ) -> None:
         report = report_of(held.id, held.deliveries, settlement)
         self._exchange.ended(held, report, is_abandoned=is_abandoned)
         if isinstance(settlement, DeadLetter):
             self._untold.append(Died(held.id, held.kind, held.attempt, report))
 
     def tell(self) -> None:
-        """Let the registry's `on_dead` hear of deaths that no runner saw, once one can listen."""
+        """Let the registry's `on_dead` hear of deaths that no runner saw, once one can
+        listen.
+        """
         listener = self._pool.listener()
         while listener is not None and self._untold:
             listener.tell(self._untold.popleft())
 
 
 def decide_crash(
-    held: Held, crash: Crash, kinds: KnownKinds, where: Mapping[str, str], *, was_running: bool
+    held: Held,
+    crash: Crash,
+    kinds: KnownKinds,
+    where: Mapping[str, str],
+    *,
+    was_running: bool,
 ) -> NotComplete:
-    """Decide about a job whose process died; one that was not running had just failed."""
+    """Decide about a job whose process died; one that was not running had just
+    failed.
+    """
     if (held.id, held.deliveries) in crash.cancelled:
         return Cancel("no longer wanted")
     policy = kinds.policy(held.kind)
@@ -188,10 +210,15 @@ def decide_crash(
     return decide_loss(claimed, _lost(held, crash, detail), policy, alone=running == 1)
 
 
-def _detail(held: Held, kinds: KnownKinds, where: Mapping[str, str]) -> dict[str, object]:
+def _detail(
+    held: Held, kinds: KnownKinds, where: Mapping[str, str]
+) -> dict[str, object]:
     """Return the details that every failure of a job keeps."""
     known = kinds.find(held.kind)
-    return {**where, **({"secret_fields": known.secret} if known and known.secret else {})}
+    return {
+        **where,
+        **({"secret_fields": known.secret} if known and known.secret else {}),
+    }
 
 
 def _claimed(held: Held) -> Claimed:

@@ -1,6 +1,8 @@
-"""Dispatch: which runner gets a claimed job, and what becomes of one that no runner can take.
+"""Dispatch: which runner gets a claimed job, and what becomes of one that no runner can
+take.
 
-A job that may be what kills its processes runs by itself: if one more dies, there is no doubt whose
+A job that may be what kills its processes runs by itself: if one more dies, there is no
+    doubt whose
 doing it was, and its neighbours are spared.
 """
 
@@ -42,10 +44,14 @@ class Dispatch:
         yield from self._trial.waiting()
 
     def room(self, *, backlog: bool) -> int:
-        """Jobs to claim now; `backlog`: whether more are likely to wait than were claimed."""
+        """Jobs to claim now; `backlog`: whether more are likely to wait than were
+        claimed.
+        """
         if self._waiting or self._trial.is_on or not self._kinds:
             return 0
-        return self._capacity.to_claim(self._pool.runners, len(self._claimed), backlog=backlog)
+        return self._capacity.to_claim(
+            self._pool.runners, len(self._claimed), backlog=backlog
+        )
 
     def load(self, jobs: Sequence[Held]) -> None:
         """Keep the jobs of a claim until `unload`."""
@@ -64,7 +70,9 @@ class Dispatch:
     def claimed(self, jobs: Sequence[Held]) -> list[tuple[Held, Release]]:
         """Hand out the jobs of one claim. Returns those that there is no room for."""
         releases: list[tuple[Held, Release]] = []
-        others = [held for held in jobs if held.extras is None or self._is_any(held, releases)]
+        others = [
+            held for held in jobs if held.extras is None or self._is_any(held, releases)
+        ]
         if len(others) < len(jobs):
             self._hand_to_suspects(0.0)
         if self._trial.is_on and not self._pool.held():
@@ -100,7 +108,8 @@ class Dispatch:
         self._hand_to_suspects(now)
 
     def try_alone(self, link: Link, now: float) -> tuple[Held, Release] | None:
-        """See to the job that is to have the worker to itself; returns it to be given back.
+        """See to the job that is to have the worker to itself; returns it to be given
+        back.
 
         Raises psycopg.Error.
         """
@@ -109,7 +118,9 @@ class Dispatch:
     def forget(self, workers: AbstractSet[int]) -> None:
         """Drop the jobs of identities that were declared lost: others may have them."""
         self._claimed = [held for held in self._claimed if held.worker not in workers]
-        self._waiting = deque(held for held in self._waiting if held.worker not in workers)
+        self._waiting = deque(
+            held for held in self._waiting if held.worker not in workers
+        )
         self._suspects.keep(lambda held: held.worker not in workers)
         self._trial.forget(workers)
 

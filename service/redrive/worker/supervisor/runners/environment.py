@@ -27,7 +27,9 @@ EVERYTHING = ("*",)
 
 
 def handed_over(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The variables that runners get: those that are named, with `*` at will, and NEEDED."""
+    """The variables that runners get: those that are named, with `*` at will, and
+    NEEDED.
+    """
     asked = (*NEEDED, *names)
     return {
         name: value

@@ -53,7 +53,9 @@ class Inbox:
         self._samples = samples
 
     def heed(self, runner: RunnerProcess, message: Up) -> Hello | None:
-        """Act on a message. A runner's first one concerns the whole worker, and is returned."""
+        """Act on a message. A runner's first one concerns the whole worker, and is
+        returned.
+        """
         match message:
             case Done(rows=rows, example=example):
                 self.completed(runner, rows, example)
@@ -85,7 +87,9 @@ class Inbox:
         rows: Iterable[tuple[int, int, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
-        """A runner completed jobs: (id, deliveries, seconds), and the trace of one of them."""
+        """A runner completed jobs: (id, deliveries, seconds), and the trace of one of
+        them.
+        """
         finished = runner.take_completed(rows)
         self._capacity.heed(runner, time.monotonic())
         if self._breakers.is_used:
@@ -94,7 +98,9 @@ class Inbox:
         self._exchange.completed(finished, example)
 
     def read_last(self, runner: RunnerProcess) -> None:
-        """Hear of a dead runner what it said last, and what it completed without saying so."""
+        """Hear of a dead runner what it said last, and what it completed without saying
+        so.
+        """
         for message in runner.receive() or ():
             self.heed(runner, message)
         rows = [(held.id, held.deliveries, 0.0) for held in runner.sort_out().completed]
@@ -107,7 +113,9 @@ class Inbox:
         else:
             self._dispatch.take_back(held)
 
-    def _note(self, runner: RunnerProcess, message: Checkpoint | Progress | Returned) -> None:
+    def _note(
+        self, runner: RunnerProcess, message: Checkpoint | Progress | Returned
+    ) -> None:
         """Keep what a handler says of a job that is still its own."""
         match message:
             case Checkpoint():
@@ -126,7 +134,9 @@ class Inbox:
     def _checkpoint(self, runner: RunnerProcess, message: Checkpoint) -> None:
         held = runner.find(message.id, message.deliveries)
         if held is None:
-            runner.tell(CheckpointKept(message.id, message.deliveries, message.n, is_kept=False))
+            runner.tell(
+                CheckpointKept(message.id, message.deliveries, message.n, is_kept=False)
+            )
         else:
             self._exchange.keep(held, message, runner.tell)
 

@@ -21,7 +21,9 @@ class OomWatch:
     def _count(self) -> int:
         try:
             counts = dict(
-                line.split() for path in self._files for line in path.read_text().splitlines()
+                line.split()
+                for path in self._files
+                for line in path.read_text().splitlines()
             )
             return int(counts["oom_kill"])
         except (OSError, ValueError, KeyError):

@@ -36,7 +36,8 @@ MAX_SUSPENSIONS = 100
 class RunnerOptions:
     """Options of runners, and their number. `memory_limit` in bytes, 0 = none.
 
-    `environment`: the names of variables that they get, as `handed_over` takes them. `reload`: the
+    `environment`: the names of variables that they get, as `handed_over` takes them.
+        `reload`: the
     code may change meanwhile, and may be broken for a while.
     """
 
@@ -55,7 +56,10 @@ class RunnerPool:
     """The runners of one worker. `on_spawn` hears of each new one."""
 
     def __init__(
-        self, options: RunnerOptions, kinds: KnownKinds, on_spawn: Callable[[RunnerProcess], None]
+        self,
+        options: RunnerOptions,
+        kinds: KnownKinds,
+        on_spawn: Callable[[RunnerProcess], None],
     ) -> None:
         self.runners: list[RunnerProcess] = []
         self._options = options
@@ -76,7 +80,9 @@ class RunnerPool:
 
     def inflight(self) -> Tally[tuple[str, str]]:
         """Jobs in the hands of runners, by queue and kind."""
-        return Tally((held.queue, held.kind) for runner in self.runners for held in runner.jobs())
+        return Tally(
+            (held.queue, held.kind) for runner in self.runners for held in runner.jobs()
+        )
 
     def jobs(self) -> Iterator[Held]:
         """The jobs in their hands."""
@@ -127,17 +133,22 @@ class RunnerPool:
             runner.cancel(job)
 
     def tell_open_breakers(self, message: OpenBreakers) -> None:
-        """Tell every runner; a probe is for one of them: among all workers there is only one."""
+        """Tell every runner; a probe is for one of them: among all workers there is
+        only one.
+        """
         prober = next((r for r in self.runners if r.takes_any), None)
         for runner in self.runners:
-            runner.tell(message if runner is prober else OpenBreakers(message.names, {}))
+            runner.tell(
+                message if runner is prober else OpenBreakers(message.names, {})
+            )
 
     # ------------------------------------------------------------------ birth and death
 
     def spawn(self, *, alone: bool = False) -> RunnerProcess:
         """Start a runner.
 
-        Only the main thread may: on Linux a runner dies with the thread that started it.
+        Only the main thread may: on Linux a runner dies with the thread that started
+            it.
         """
         ours, theirs = socket.socketpair()
         slots = 1 if alone else self._options.slots
@@ -150,7 +161,9 @@ class RunnerPool:
         self._on_spawn(runner)
         return runner
 
-    def _start_process(self, fd: int, shared_fd: int, slots: int) -> subprocess.Popen[bytes]:
+    def _start_process(
+        self, fd: int, shared_fd: int, slots: int
+    ) -> subprocess.Popen[bytes]:
         """Start a process, with the arguments of `runner.process.main`."""
         arguments = (
             *map(str, (fd, shared_fd, slots, os.getpid())),
@@ -176,7 +189,9 @@ class RunnerPool:
                 self.spawn()
 
     def remove(self, runner: RunnerProcess) -> int:
-        """Forget a runner whose channel has closed. Returns its exit status, negative: a signal."""
+        """Forget a runner whose channel has closed. Returns its exit status, negative:
+        a signal.
+        """
         self.runners.remove(runner)
         if runner.wait(END_SECONDS) is None:
             runner.kill()
@@ -203,7 +218,9 @@ class RunnerPool:
     # ------------------------------------------------------------------ new code
 
     def renew(self) -> None:
-        """The code has changed: start others with it; those that run go on until one is ready."""
+        """The code has changed: start others with it; those that run go on until one is
+        ready.
+        """
         self._generation += 1
         self._respawn_at = 0.0
         for runner in self.runners:
@@ -247,7 +264,9 @@ class RunnerPool:
                 runner.kill_living()
                 acted = True
                 continue
-            for job in runner.overdue(self._kinds.timeout, now_ns, self._suspended_since):
+            for job in runner.overdue(
+                self._kinds.timeout, now_ns, self._suspended_since
+            ):
                 runner.condemn(job, now)
                 acted = True
         return acted
@@ -274,7 +293,9 @@ class RunnerPool:
 
     @property
     def is_suspended(self) -> bool:
-        """True if all runners are stopped until the database says who owns their jobs."""
+        """True if all runners are stopped until the database says who owns their
+        jobs.
+        """
         return self._suspended_at is not None
 
     def suspend(self) -> None:
@@ -325,7 +346,9 @@ class RunnerPool:
     def _suspended_since(self, since_ns: int) -> float:
         """For how many seconds nothing ran since then."""
         since = since_ns / 1e9
-        return sum(max(0.0, end - max(begin, since)) for begin, end in self._suspensions)
+        return sum(
+            max(0.0, end - max(begin, since)) for begin, end in self._suspensions
+        )
 
     # ------------------------------------------------------------------ all at once
 
@@ -335,14 +358,18 @@ class RunnerPool:
             runner.stop()
 
     def see_out(self, patience: float) -> None:
-        """Let runners that were stopped end by themselves: they may have spans to export."""
+        """Let runners that were stopped end by themselves: they may have spans to
+        export.
+        """
         give_up_at = time.monotonic() + patience
         for runner in self.runners:
             runner.wait(give_up_at - time.monotonic())
 
     def give_up(self, workers: AbstractSet[int]) -> list[RunnerProcess]:
         """End those that have jobs of these identities. Returns them, dead."""
-        given_up = [r for r in self.runners if any(j.worker in workers for j in r.jobs())]
+        given_up = [
+            r for r in self.runners if any(j.worker in workers for j in r.jobs())
+        ]
         for runner in given_up:
             runner.give_up()
             runner.wait()

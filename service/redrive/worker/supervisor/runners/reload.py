@@ -1,4 +1,6 @@
-"""`redrive worker --reload`: watches the code of the handlers while somebody works on it."""
+"""`redrive worker --reload`: watches the code of the handlers while somebody works on
+it.
+"""
 
 import contextlib
 import importlib.util
@@ -19,9 +21,11 @@ logger = logging.getLogger("redrive.worker")
 
 
 class CodeWatch:
-    """Tells of changed files, from a thread of its own; `wake` is called when there are any.
+    """Tells of changed files, from a thread of its own; `wake` is called when there are
+    any.
 
-    Made before the code is loaded: what is saved while the watch is set up has changed, too.
+    Made before the code is loaded: what is saved while the watch is set up has changed,
+        too.
 
     Raises:
         SettingsError: the library that watches is not installed.

@@ -15,22 +15,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redrive.worker.channel import Channel
-from redrive.worker.protocol import CancelJob, Down, Jobs, Stop, Suspended, Up, decode_up
+from redrive.worker.protocol import (
+    CancelJob,
+    Down,
+    Jobs,
+    Stop,
+    Suspended,
+    Up,
+    decode_up,
+)
 from redrive.worker.shared_state import Running, SharedState
 from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.runners.speed import Speed
 
 FRAME_CHARACTERS = 1 << 18
-"""Of payloads in one frame: a runner starts the first jobs while the others are on their way."""
+"""Of payloads in one frame: a runner starts the first jobs while the others are on
+their way.
+"""
 
 KILL_AFTER_SECONDS = 1.0
-"""Past its timeout: what an attempt gets to react to its cancellation before the kill."""
+"""Past its timeout: what an attempt gets to react to its cancellation before the
+kill.
+"""
 
 CANCEL_SECONDS = 10.0
 """What an attempt gets to end, once it is no longer wanted, before the kill."""
 
 NEIGHBOUR_SECONDS = 0.5
-"""What the other jobs of a runner get to finish before it is killed for one that hangs."""
+"""What the other jobs of a runner get to finish before it is killed for one that
+hangs.
+"""
 
 RETIRE_SECONDS = 5.0
 """What a stopped runner without jobs gets to end; a task may refuse to be cancelled."""
@@ -44,7 +58,8 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 class Remains:
     """Remains of a dead runner.
 
-    `running` when it died, `completed` or `failed` but not reported, `waiting`: never started.
+    `running` when it died, `completed` or `failed` but not reported, `waiting`: never
+        started.
     """
 
     running: list[Held] = field(default_factory=list[Held])
@@ -57,10 +72,12 @@ class Remains:
 class RunnerProcess:
     """One runner.
 
-    `alone`: it gets one suspect at a time and nothing else. `killed_for`: the jobs that outlived
-    their timeouts. `cancelled`: its jobs (id, deliveries) that are no longer wanted, and the
-    monotonic second at which it was told. `blameless`: it was killed through no fault of its jobs.
-    `peak_memory`: bytes, once it is dead. `generation`: of the code it runs.
+    `alone`: it gets one suspect at a time and nothing else. `killed_for`: the jobs that
+        outlived
+    their timeouts. `cancelled`: its jobs (id, deliveries) that are no longer wanted,
+    and the monotonic second at which it was told. `blameless`: it was killed through no
+    fault of its jobs. `peak_memory`: bytes, once it is dead. `generation`: of the code
+    it runs.
     """
 
     process: subprocess.Popen[bytes]
@@ -76,7 +93,9 @@ class RunnerProcess:
     retiring: bool = False
     kill_at: float = float("inf")
     killed_for: set[int] = field(default_factory=set[int])
-    cancelled: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+    cancelled: dict[tuple[int, int], float] = field(
+        default_factory=dict[tuple[int, int], float]
+    )
     blameless: bool = False
     idle_since: float = 0.0
     peak_memory: int = 0
@@ -117,7 +136,9 @@ class RunnerProcess:
         return self.channel.is_blocked
 
     def tell(self, message: Down) -> None:
-        """Send a message; a runner that is gone does not mind, its channel will say so."""
+        """Send a message; a runner that is gone does not mind, its channel will say
+        so.
+        """
         with contextlib.suppress(OSError):
             self.channel.send(message)
 
@@ -159,10 +180,13 @@ class RunnerProcess:
         held = self.held.get(job)
         return held if held is None or deliveries in {None, held.deliveries} else None
 
-    def take_completed(self, rows: Iterable[tuple[int, int, float]]) -> list[tuple[Held, float]]:
+    def take_completed(
+        self, rows: Iterable[tuple[int, int, float]]
+    ) -> list[tuple[Held, float]]:
         """Let go of jobs that it completed: (id, deliveries, seconds), as in `Done`.
 
-        Returns those that were in its hands under this delivery, with the seconds each took.
+        Returns those that were in its hands under this delivery, with the seconds each
+        took.
         """
         found: list[tuple[Held, float]] = []
         for job, deliveries, seconds in rows:
@@ -174,7 +198,9 @@ class RunnerProcess:
         return found
 
     def take_ended(self, job: int, deliveries: int) -> Held | None:
-        """Let go of a job whose attempt ended; None when the one in hand is of another claim."""
+        """Let go of a job whose attempt ended; None when the one in hand is of another
+        claim.
+        """
         held = self.held.get(job)
         if held is None or held.deliveries != deliveries:
             return None
@@ -183,7 +209,9 @@ class RunnerProcess:
         return held
 
     def cancel(self, job: int) -> None:
-        """Let it know that a job in its hands is no longer wanted; again is as good as once."""
+        """Let it know that a job in its hands is no longer wanted; again is as good as
+        once.
+        """
         held = self.held.get(job)
         if held is None or (job, held.deliveries) in self.cancelled:
             return
@@ -214,7 +242,8 @@ class RunnerProcess:
         """Return the running jobs of an identity with their seconds, and the waiting
         ones.
 
-        Any thread may ask. What begins between the two looks is in neither, and may have begun.
+        Any thread may ask. What begins between the two looks is in neither, and may
+        have begun.
         """
         held = {job.id: job for job in list(self.held.values()) if job.worker == worker}
         now_ns = time.monotonic_ns()
@@ -260,7 +289,11 @@ class RunnerProcess:
         """
         for running in self._running():
             held = self.held.get(running.id)
-            if held is None or held.deliveries != running.deliveries or held.id in self.killed_for:
+            if (
+                held is None
+                or held.deliveries != running.deliveries
+                or held.id in self.killed_for
+            ):
                 continue
             seconds = (now_ns - running.since_ns) / 1e9 - suspended(running.since_ns)
             is_late = seconds > timeout_of(held.kind) + KILL_AFTER_SECONDS
@@ -268,7 +301,8 @@ class RunnerProcess:
             # it has known since it was told, or since it began
             if told_at is not None and seconds > CANCEL_SECONDS:
                 is_late = is_late or now_ns / 1e9 > told_at + CANCEL_SECONDS
-            # A slot may be read while it is written: what is so is so when one looks again.
+            # A slot may be read while it is written: what is so is so when one looks
+            # again.
             if is_late and running in self._running():
                 yield held.id
 
@@ -282,15 +316,21 @@ class RunnerProcess:
             return []
 
     def condemn(self, job: int, now: float) -> None:
-        """Sentence it for a job that hangs: to death, once its neighbours had time to finish."""
-        self.kill_at = min(self.kill_at, now + (0.0 if self.load == 1 else NEIGHBOUR_SECONDS))
+        """Sentence it for a job that hangs: to death, once its neighbours had time to
+        finish.
+        """
+        self.kill_at = min(
+            self.kill_at, now + (0.0 if self.load == 1 else NEIGHBOUR_SECONDS)
+        )
         self.killed_for.add(job)
 
     def must_die(self, now: float) -> bool:
         """Return True if it must be killed, for a job that hangs or because it does not
         end.
         """
-        lingers = self.retiring and not self.held and now - self.idle_since > RETIRE_SECONDS
+        lingers = (
+            self.retiring and not self.held and now - self.idle_since > RETIRE_SECONDS
+        )
         return self.kill_at <= now or lingers
 
     def memory(self) -> int:
@@ -317,7 +357,9 @@ class RunnerProcess:
             self.process.kill()
 
     def suspend(self) -> None:
-        """Stop it, with whatever processes its handlers started, until it is resumed or killed."""
+        """Stop it, with whatever processes its handlers started, until it is resumed or
+        killed.
+        """
         self._signal(signal.SIGSTOP)
 
     def resume(self, seconds: float) -> None:
@@ -370,7 +412,9 @@ class RunnerProcess:
         return self.process.returncode
 
     def _reap(self) -> None:
-        """Ask for its end ourselves: `Popen` throws away what the system says of its memory."""
+        """Ask for its end ourselves: `Popen` throws away what the system says of its
+        memory.
+        """
         if self.process.returncode is not None:
             return
         try:

@@ -35,7 +35,9 @@ class RunnerSelector:
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"w")
 
-    def wait(self, runners: Iterable[RunnerProcess], seconds: float) -> list[RunnerProcess]:
+    def wait(
+        self, runners: Iterable[RunnerProcess], seconds: float
+    ) -> list[RunnerProcess]:
         """Wait until something happens. Returns the runners that have something to say.
 
         Sends on what channels had no room for.
@@ -57,6 +59,8 @@ class RunnerSelector:
     def _watch_blocked(self, runners: Iterable[RunnerProcess]) -> None:
         """Hear of the runners whose channels are full when these take more."""
         for runner in runners:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if runner.is_blocked else 0)
+            events = selectors.EVENT_READ | (
+                selectors.EVENT_WRITE if runner.is_blocked else 0
+            )
             if self._selector.get_key(runner.fileno()).events != events:
                 self._selector.modify(runner.fileno(), events, runner)

@@ -1,4 +1,6 @@
-"""Speed of a runner while it has jobs: waiting for the database does not make it slow."""
+"""Speed of a runner while it has jobs: waiting for the database does not make it
+slow.
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +12,8 @@ FORGETTING = 0.3
 class Speed:
     """The speed of one runner. Instants are monotonic seconds.
 
-    `per_second`: jobs per second as last measured; `ended` jobs in `busy_seconds` came since.
+    `per_second`: jobs per second as last measured; `ended` jobs in `busy_seconds` came
+        since.
     """
 
     per_second: float = 0.0

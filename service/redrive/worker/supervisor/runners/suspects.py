@@ -1,7 +1,8 @@
-"""Suspects: jobs that may be what kills their processes, run where they can harm nobody else.
+"""Suspects: jobs that may be what kills their processes, run where they can harm nobody
+else.
 
-Each runs in a runner of its own, few at a time, on slots that are nobody else's; those there is no
-room for are given back.
+Each runs in a runner of its own, few at a time, on slots that are nobody else's; those
+there is no room for are given back.
 """
 
 import random
@@ -15,8 +16,8 @@ from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
 MOST_IN_HAND = 2
-"""As many as run. Each runner is one more process with the whole application in it, and a suspect
-that waits here while another one kills the worker would be charged for it."""
+"""As many as run. Each runner is one more process with the whole application in it, and
+a suspect that waits here while another one kills the worker would be charged for it."""
 
 IDLE_SECONDS = 20.0
 
@@ -47,11 +48,17 @@ class Suspects:
         self._waiting = deque(held for held in self._waiting if wanted(held))
 
     def hand_out(self, now: float) -> None:
-        """Hand each free runner a job; start what is missing, let go of what is not needed."""
+        """Hand each free runner a job; start what is missing, let go of what is not
+        needed.
+        """
         for runner in self._runners():
             if runner.takes_suspects and self._waiting:
                 runner.hand([self._waiting.popleft()])
-            elif not runner.load and not self._waiting and now - runner.started_at > IDLE_SECONDS:
+            elif (
+                not runner.load
+                and not self._waiting
+                and now - runner.started_at > IDLE_SECONDS
+            ):
                 runner.stop()
         if not self._waiting:
             self._put_off = 0
@@ -68,4 +75,8 @@ class Suspects:
         return next((runner for runner in runners if runner.takes_suspects), None)
 
     def _runners(self) -> list[RunnerProcess]:
-        return [runner for runner in self._pool.runners if runner.alone and not runner.retiring]
+        return [
+            runner
+            for runner in self._pool.runners
+            if runner.alone and not runner.retiring
+        ]

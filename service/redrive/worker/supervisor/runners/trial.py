@@ -1,11 +1,15 @@
-"""The trial: a job that may be what kills whole pods runs alone in one, and that is noted.
+"""The trial: a job that may be what kills whole pods runs alone in one, and that is
+noted.
 
-A job that lost its processes as often as its policy allows is dead for it only when there is no
-doubt, so it gets the pod to itself: nothing is claimed, what runs ends first, and the database is
-told before it starts. If the worker is lost then, whoever rescues it knows the killer. Once the job
-has run for longer than it ever took to lose a process, or has ended, the others go on.
+A job that lost its processes as often as its policy allows is dead for it only when
+there is no doubt, so it gets the pod to itself: nothing is claimed, what runs ends
+    first, and the database is
+told before it starts. If the worker is lost then, whoever rescues it knows the killer.
+Once the job has run for longer than it ever took to lose a process, or has ended, the
+others go on.
 
-What holds up others is bounded: the wait for what runs, and the share of time that trials get.
+What holds up others is bounded: the wait for what runs, and the share of time that
+    trials get.
 """
 
 import logging
@@ -28,7 +32,9 @@ PATIENCE_SECONDS = 30.0
 """For what runs to end, so that the trial can begin."""
 
 REST_FACTOR = 4.0
-"""After a trial there is none for so many times as long: a fifth of a pod's time at most."""
+"""After a trial there is none for so many times as long: a fifth of a pod's time at
+most.
+"""
 
 
 class Trial:
@@ -57,7 +63,8 @@ class Trial:
         now = time.monotonic()
         if self._held is None and now >= self._next_at:
             self._held, self._since, self._put_off = held, now, 0
-            # While others run they go on until there is a runner for it; else it goes first.
+            # While others run they go on until there is a runner for it; else it goes
+            # first.
             self._is_on = not self._pool.held()
             return None
         self._put_off += 1
@@ -65,7 +72,8 @@ class Trial:
         return put_off_suspect("trial", after, self._put_off, random.random())
 
     def proceed(self, link: Link, now: float) -> tuple[Held, Release] | None:
-        """Begin or end the trial when it is time. Returns the job to give back, if it never began.
+        """Begin or end the trial when it is time. Returns the job to give back, if it
+        never began.
 
         Raises psycopg.Error; the others wait until it has gone through.
         """
@@ -83,7 +91,9 @@ class Trial:
             self._begin(link, held, runner)
         elif now - self._since > PATIENCE_SECONDS:
             self._end(link, now)
-            return held, put_off_suspect("trial", self._next_at - now, 1, random.random())
+            return held, put_off_suspect(
+                "trial", self._next_at - now, 1, random.random()
+            )
         return None
 
     def forget(self, workers: AbstractSet[int]) -> None:
@@ -103,14 +113,20 @@ class Trial:
         self._is_noted = True  # even if the answer is lost
         with link.use() as conn:
             seconds = store.run_alone(conn, held.worker, held.id)
-        if seconds is not None:  # else it is no longer ours, and the loop will hear of it
+        if (
+            seconds is not None
+        ):  # else it is no longer ours, and the loop will hear of it
             self._runner, self._over_at = runner, time.monotonic() + seconds
             runner.hand([held])
             told = {"job": held.id, "kind": held.kind, "seconds": round(seconds)}
-            logger.warning("a job has the worker to itself: it may be what kills them", extra=told)
+            logger.warning(
+                "a job has the worker to itself: it may be what kills them", extra=told
+            )
 
     def _end(self, link: Link, now: float) -> None:
-        """Take the note back before anything else starts: it must not outlive the proof."""
+        """Take the note back before anything else starts: it must not outlive the
+        proof.
+        """
         if self._held is not None and self._is_noted:
             with link.use() as conn:
                 store.run_alone(conn, self._held.worker, None)

@@ -1,8 +1,8 @@
 """The thread that keeps the worker alive in the database.
 
-It shares nothing with handlers, chores or claims, so nothing they do can silence it. When it cannot
-make itself heard in time, the worker must assume that its jobs are being given to others, and
-suspends what runs, until the database says whether they were.
+It shares nothing with handlers, chores or claims, so nothing they do can silence it.
+When it cannot make itself heard in time, the worker must assume that its jobs are being
+given to others, and suspends what runs, until the database says whether they were.
 
 Between two beats it waits, and hears NOTIFY meanwhile.
 """
@@ -31,9 +31,9 @@ LISTEN_SECONDS = 5.0
 class Heartbeat:
     """Beats for every identity that the supervisor has. Durations in seconds.
 
-    `on_silence` is called from the watchdog, the others from this thread; `on_answer` after a
-    silence, or when an identity is lost. `inflight` says how many jobs are in the hands of runners,
-    `progress` how far those of an identity are.
+    `on_silence` is called from the watchdog, the others from this thread; `on_answer`
+    after a silence, or when an identity is lost. `inflight` says how many jobs are in
+    the hands of runners, `progress` how far those of an identity are.
     """
 
     link: Link
@@ -50,12 +50,16 @@ class Heartbeat:
     others: int = field(default=0, init=False)
     """Workers that look for the same jobs."""
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
-    """Identity -> monotonic instant of the last good beat, taken before the beat was sent."""
+    """Identity -> monotonic instant of the last good beat, taken before the beat was
+    sent.
+    """
     _silent: set[int] = field(default_factory=set[int], init=False)
     """Others may have taken their jobs; nobody knows yet."""
     _lost: set[int] = field(default_factory=set[int], init=False)
     _left: set[int] = field(default_factory=set[int], init=False)
-    """Lost, and the supervisor has let go of their jobs; what had ended is still to be settled."""
+    """Lost, and the supervisor has let go of their jobs; what had ended is still to be
+    settled.
+    """
     _beat_at: float = field(default=0.0, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -77,7 +81,8 @@ class Heartbeat:
         """Beat no more."""
         self._stopping.set()
 
-    # ------------------------------------------------------------------ for the supervisor
+    # ------------------------------------------------------------------ for the
+    # supervisor
 
     def heard(self, worker: int, at: float) -> None:
         """An identity was registered or beaten by a statement sent at `at`."""
@@ -93,7 +98,8 @@ class Heartbeat:
     def leave(self, workers: AbstractSet[int]) -> None:
         """The supervisor has let go of lost identities' jobs.
 
-        They are beaten on until they are retired, and what had ended is settled before that.
+        They are beaten on until they are retired, and what had ended is settled before
+        that.
         """
         self._left |= workers
         self._lost -= workers
@@ -120,14 +126,18 @@ class Heartbeat:
         return now - max(list(self._heard.values()), default=0.0)
 
     def check_silence(self, now: float) -> None:
-        """See which identities were silent for nearly a ttl: others may have their jobs.
+        """See which identities were silent for nearly a ttl: others may have their
+        jobs.
 
-        Called from the watchdog: this thread may be held up by the very call that cannot make
+        Called from the watchdog: this thread may be held up by the very call that
+            cannot make
         itself heard.
         """
         margin = min(2.0, self.ttl / 5)
         silent = {
-            worker for worker, heard in list(self._heard.items()) if now - heard > self.ttl - margin
+            worker
+            for worker, heard in list(self._heard.items())
+            if now - heard > self.ttl - margin
         }
         silent -= self._left | self._lost
         if silent - self._silent:
@@ -146,7 +156,8 @@ class Heartbeat:
                 self._listen(self._pause())
             except psycopg.Error as error:
                 self.on_failure(error)
-                # Not as patient as the link: whoever was away may only be silent for so long.
+                # Not as patient as the link: whoever was away may only be silent for so
+                # long.
                 longest = min(LONGEST_BACKOFF, self.interval)
                 self._stopping.wait(random.uniform(0.05, longest))
 
@@ -156,16 +167,23 @@ class Heartbeat:
         if not known:
             return
         with self.link.use(self._bound) as conn:
-            inflight, progress = self.inflight(), {one: self.progress(one) for one in known}
+            inflight, progress = (
+                self.inflight(),
+                {one: self.progress(one) for one in known},
+            )
             alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
         for worker in known:
             self._hear(worker, sent, is_alive=worker in alive)
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
-        with self.link.use(self._bound) as conn:  # by now the beat counts, whatever becomes of this
+        with self.link.use(
+            self._bound
+        ) as conn:  # by now the beat counts, whatever becomes of this
             self.others = store.others(conn, known)
 
     def _pause(self) -> float:
-        """Seconds to listen: until the next beat, once there is somebody to beat for."""
+        """Seconds to listen: until the next beat, once there is somebody to beat
+        for.
+        """
         if not self._heard:
             return min(0.5, self.ttl / 20)
         return max(0.0, min(LISTEN_SECONDS, self._beat_at - time.monotonic()))

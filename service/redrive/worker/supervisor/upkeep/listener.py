@@ -1,12 +1,12 @@
 """Hears NOTIFY on a connection that others use, too: a hint that something may be due.
 
-Polling is the truth and never stops. A LISTEN connection can be lost without a sign, which the next
-statement on it finds. Through a pooler nothing is listened to: the session is shared, and it costs
-latency only.
+Polling is the truth and never stops. A LISTEN connection can be lost without a sign,
+which the next statement on it finds. Through a pooler nothing is listened to: the
+session is shared, and it costs latency only.
 
-Whoever can connect can notify, anything and as often as they like. So what is not a number is
-nothing, and a flood wakes a worker no more often than REST_SECONDS allow, and one of many no more
-often than it would look.
+Whoever can connect can notify, anything and as often as they like. So what is not a
+number is nothing, and a flood wakes a worker no more often than REST_SECONDS allow, and
+one of many no more often than it would look.
 """
 
 import logging
@@ -87,13 +87,17 @@ def _heard(conn: store.Connection) -> list[int]:
 
 
 def _arrived(conn: store.Connection) -> list[int]:
-    """The same of what can be read now, without psycopg's wait for it: a tenth of a millisecond."""
+    """The same of what can be read now, without psycopg's wait for it: a tenth of a
+    millisecond.
+    """
     conn.pgconn.consume_input()
     return [_slots(one.extra.decode()) for one in iter(conn.pgconn.notifies, None)]
 
 
 def _wait(conn: store.Connection, seconds: float) -> bool:
-    """Wait until there is something to read; psycopg itself looks ten times a second."""
+    """Wait until there is something to read; psycopg itself looks ten times a
+    second.
+    """
     poll = select.poll()
     poll.register(conn.fileno(), select.POLLIN)
     return bool(poll.poll(seconds * 1000))

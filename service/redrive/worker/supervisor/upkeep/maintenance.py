@@ -1,8 +1,9 @@
-"""The thread that does the chores that all workers share: rescue, folding counters, unparking.
+"""The thread that does the chores that all workers share: rescue, folding counters,
+unparking.
 
-Whichever worker comes first does one. Nothing waits for this thread: a chore that is slow or fails
-delays no beat, no claim and no other worker. The loop lends it its connection while there is no
-work, and opens another for itself when it is kept waiting.
+Whichever worker comes first does one. Nothing waits for this thread: a chore that is
+slow or fails delays no beat, no claim and no other worker. The loop lends it its
+connection while there is no work, and opens another for itself when it is kept waiting.
 """
 
 import logging
@@ -46,7 +47,9 @@ UNWELL_SECONDS = 300.0
 """How long a chore may fail until this worker is not well."""
 
 PUT_OFF_SECONDS = 10.0
-"""Until this worker tries a chore again that failed, so that the others have their turn."""
+"""Until this worker tries a chore again that failed, so that the others have their
+turn.
+"""
 
 MAX_LOSSES = 100
 """A job that lost so many workers is dead-lettered by whoever takes it back.
@@ -73,7 +76,9 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
 
 
 class Failing(NamedTuple):
-    """A chore that has come to nothing each time, from the first to the last; monotonic."""
+    """A chore that has come to nothing each time, from the first to the last;
+    monotonic.
+    """
 
     first_at: float
     last_at: float
@@ -82,11 +87,12 @@ class Failing(NamedTuple):
 
 @dataclass
 class Maintenance:
-    """Does chores until stopped. `ttl` in seconds: of workers that said none of their own.
+    """Does chores until stopped. `ttl` in seconds: of workers that said none of their
+    own.
 
-    `on_cancelled` hears of jobs of this worker's `identities` that are no longer wanted; `progress`
-    is what its handlers say. `samples`: jobs that succeeded, to be offered to the reservoirs of
-    their kinds.
+    `on_cancelled` hears of jobs of this worker's `identities` that are no longer
+    wanted; `progress` is what its handlers say. `samples`: jobs that succeeded, to be
+    offered to the reservoirs of their kinds.
     """
 
     link: Link
@@ -157,7 +163,9 @@ class Maintenance:
             self._failed(SCHEDULES, error)
 
     def _hear_of_cancelled(self) -> None:
-        """See which jobs of this worker are no longer wanted; the next round asks again."""
+        """See which jobs of this worker are no longer wanted; the next round asks
+        again.
+        """
         if not (workers := self.identities()):
             return
         try:
@@ -175,7 +183,9 @@ class Maintenance:
             self._failed("progress", error)
 
     def _offer_samples(self) -> None:
-        """Offer what was sampled. What comes to nothing is not offered again: more will come."""
+        """Offer what was sampled. What comes to nothing is not offered again: more will
+        come.
+        """
         taken = [self.samples.popleft() for _ in range(len(self.samples))]
         if not taken:
             return
@@ -187,7 +197,9 @@ class Maintenance:
         else:
             self._failing.pop(SAMPLES, None)
 
-    def _attempt(self, name: str, every: float, do: Callable[[store.Connection], object]) -> None:
+    def _attempt(
+        self, name: str, every: float, do: Callable[[store.Connection], object]
+    ) -> None:
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
                 if not store.take_chore(conn, name, every):

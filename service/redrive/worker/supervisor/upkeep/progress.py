@@ -23,7 +23,9 @@ class ProgressBook:
         )
 
     def write(self, link: Link, bound: float) -> None:
-        """Write the newest of each job. Raises psycopg.Error; what was to be written is dropped."""
+        """Write the newest of each job. Raises psycopg.Error; what was to be written is
+        dropped.
+        """
         newest: dict[int, Noted] = {}
         while self._noted:
             noted = self._noted.popleft()

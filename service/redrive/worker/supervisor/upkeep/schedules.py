@@ -1,8 +1,9 @@
-"""Schedules: what this worker's code declares, and the firing of what is due, whoever declared it.
+"""Schedules: what this worker's code declares, and the firing of what is due, whoever
+declared it.
 
-The database says what time it is and what is due; here is worked out which slots these are, and
-when the next one comes; the database takes that from one worker. This process's clock has no part
-in it.
+The database says what time it is and what is due; here is worked out which slots these
+are, and when the next one comes; the database takes that from one worker. This
+process's clock has no part in it.
 """
 
 import logging
@@ -46,7 +47,8 @@ class Schedules:
             self._told.add(worker)
 
     def fire(self, conn: store.Connection) -> None:
-        """Enqueue the jobs of all slots that have come. Raises psycopg.Error, when all had a try.
+        """Enqueue the jobs of all slots that have come. Raises psycopg.Error, when all
+        had a try.
 
         One whose jobs are refused keeps no other one waiting.
         """
@@ -59,8 +61,11 @@ class Schedules:
                     raise
                 refused = error
             except ValueError:
-                # Declared by a worker of another version, or with other time zones: it can do it.
-                logger.info("schedule cannot be read here", extra={"schedule": due.name})
+                # Declared by a worker of another version, or with other time zones: it
+                # can do it.
+                logger.info(
+                    "schedule cannot be read here", extra={"schedule": due.name}
+                )
         if refused is not None:
             raise refused
 

@@ -1,7 +1,9 @@
-"""Whether this worker stands still: jobs are due for it, and none of its exchanges succeeds.
+"""Whether this worker stands still: jobs are due for it, and none of its exchanges
+succeeds.
 
-The loop cannot say so itself, because it may be stuck in the very statement that does not end. So
-the heartbeat's thread asks the database whether jobs are due, and only while exchanges fail.
+The loop cannot say so itself, because it may be stuck in the very statement that does
+not end. So the heartbeat's thread asks the database whether jobs are due, and only
+while exchanges fail.
 """
 
 import time
@@ -33,8 +35,8 @@ class _Due(Enum):
 class Standstill:
     """Watches one worker. `ttl` in seconds.
 
-    `age` says for how many seconds no exchange has succeeded; `kinds` and `queues` (None = all)
-    say which jobs are for this worker.
+    `age` says for how many seconds no exchange has succeeded; `kinds` and `queues`
+    (None = all) say which jobs are for this worker.
     """
 
     ttl: float

@@ -1,4 +1,6 @@
-"""Kinds whose jobs wait while no living worker handles them: one worker of all warns of them."""
+"""Kinds whose jobs wait while no living worker handles them: one worker of all warns of
+them.
+"""
 
 import logging
 
@@ -10,9 +12,7 @@ logger = logging.getLogger("redrive.jobs")
 MAX_KINDS = 20
 """Of which a warning is given at once, and which it names as handled."""
 
-FIX = (
-    "declare a handler in the registry that REDRIVE_HANDLERS names, or start a worker that has one"
-)
+FIX = "declare a handler in the registry that REDRIVE_HANDLERS names, or start a worker that has one"
 
 
 def warn(conn: store.Connection) -> None:
