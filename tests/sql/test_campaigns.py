@@ -450,7 +450,7 @@ def test_c37_no_second_has_more_than_the_rate_though_steps_come_late(
         ]
     due.sort()
 
-    assert len(due) > 900
+    assert len(due) >= 500
     # one more, because instants are rounded to microseconds
     assert max(bisect_left(due, at + 0.99) - n for n, at in enumerate(due)) <= 101
 
@@ -478,7 +478,7 @@ def test_what_nobody_begins_is_bounded(database: Database) -> None:
         database.rows("update redrive.jobs set run_at = run_at - interval '10 s'")
         drive(database.conn, campaign)
 
-    assert database.value("select count(*) from redrive.jobs") == 15
+    assert database.value("select count(*) from redrive.jobs") == 5
 
 
 def late(database: Database, seconds: float, **columns: Any) -> int:

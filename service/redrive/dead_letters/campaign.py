@@ -281,12 +281,12 @@ def healing(conn: Connection) -> list[dict[str, Any]]:
         ).fetchall()
 
 
-def drive_all(conn: Connection) -> int:
+def drive_all(conn: Connection) -> bool:
     """Take the next steps of all campaigns, for about a second.
 
-    Returns the number of steps.
+    Returns whether a campaign releases jobs: its next step is due soon.
     """
-    end, steps = time.monotonic() + STEPS_SECONDS, 0
+    end, is_releasing = time.monotonic() + STEPS_SECONDS, False
     trouble = heal(conn, end)
     with conn.cursor(row_factory=scalar_row) as cursor:
         going = cursor.execute("select redrive.live_campaigns_v1()").fetchall()
@@ -297,12 +297,12 @@ def drive_all(conn: Connection) -> int:
                 step = drive(conn, campaign)
             except psycopg.Error as error:  # an error stops no other campaign
                 trouble = error
-            steps += step is not None
+            is_releasing |= step is not None and step.state in rules.RELEASING
             if step is None or step.feed <= STEP_SIZE:
                 going.remove(campaign)
     if trouble is not None:
         raise trouble
-    return steps
+    return is_releasing
 
 
 _SHOWN: LiteralString = """

@@ -76,6 +76,7 @@ begin
         'in_flight', c.redriven - c.succeeded - c.dead_again - c.cancelled,
         'unclaimed', waiting, 'fed', c.round_fed, 'ended', c.round_ended, 'dead', c.round_dead,
         'window_dead', c.window_dead, 'fed_at', extract(epoch from c.fed_at)::float8,
+        'active_at', extract(epoch from c.active_at)::float8,
         'now', extract(epoch from clock_timestamp())::float8,
         'rate', c.rate, 'canaries', c.canaries, 'abort_share', c.abort_share,
         'not_before', extract(epoch from c.not_before)::float8,

@@ -26,11 +26,11 @@ succeed."""
 WINDOW_ALLOWED = 10
 """The window is large enough to allow this many deaths, because a few may be chance."""
 
-AHEAD_SECONDS = 3.0
+AHEAD_SECONDS = 1.0
 """With a rate, a step releases the jobs that are due within this time.
 
-It is longer than the time between two steps. After a pause of the workers, this many
-seconds' jobs can run at once."""
+It is longer than the time between two steps of a campaign that releases jobs. After a
+pause of the workers, this many seconds' jobs can run at once."""
 
 IN_FLIGHT_SECONDS = 60.0
 """With a rate, limit of the jobs in flight, in seconds of the rate."""
@@ -72,6 +72,7 @@ class State(StrEnum):
 
 
 GOING = frozenset({State.WAITING, State.CANARY, State.RAMP, State.RUNNING})
+RELEASING = frozenset({State.RAMP, State.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Seen:
         window_dead: the most deaths in one window; see `window`.
         fed_at: instant until which the rate is used up; the next job is not due before.
             None = nothing was released yet.
+        active_at: instant of its latest step.
         canaries: number of jobs that go first. 0 = no canaries and no ramp; breakers
             and latency are ignored.
         wanted_breakers: name -> the state to wait for. `breakers`: states of these and
@@ -112,6 +114,7 @@ class Seen:
     window_dead: int = 0
     now: float = 0.0
     fed_at: float | None = None
+    active_at: float | None = None
     rate: float | None = None
     canaries: int = CANARIES
     abort_share: float = ABORT_SHARE
@@ -123,6 +126,15 @@ class Seen:
     others_late: float = 0.0
     late_before: float | None = None
     held_since: float | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Return True if its workers may have paused since its latest step.
+
+        Then the jobs that were released before may all start now.
+        """
+        is_releasing = self.state in RELEASING and self.active_at is not None
+        return is_releasing and self.now - (self.active_at or 0) > AHEAD_SECONDS
 
     @property
     def tries_first(self) -> bool:
@@ -148,9 +160,14 @@ class Step:
     held_since: float | None = None
 
     def stands_as(self, seen: Seen) -> bool:
-        """Return True if the step changes nothing except for its releases."""
+        """Return True if the step need not be recorded, except for its releases.
+
+        With a rate, each step of a campaign that releases jobs is recorded, because the
+        next step has to know when it was; see `Seen.is_late`.
+        """
         after = (self.state, self.said, self.held_since)
-        return after == (seen.state, seen.said, seen.held_since)
+        is_timed = seen.rate is not None and self.state in RELEASING
+        return not is_timed and after == (seen.state, seen.said, seen.held_since)
 
     def at_most(self, feed: int, rate: float | None) -> "Step":
         """Return the step with at most `feed` releases; the others stay due."""
@@ -291,13 +308,15 @@ def _feed(seen: Seen) -> tuple[int, float]:
     if rate is None:
         return room, seen.now
     fed_at = max(seen.fed_at or 0.0, seen.now)
-    if fed_at > seen.now + AHEAD_SECONDS + 1 / rate:  # the clock was set back
+    if fed_at > seen.now + 2 * AHEAD_SECONDS + 1 / rate:  # the clock was set back
         fed_at = seen.now
     left = (seen.now + AHEAD_SECONDS - fed_at) * rate - seen.unclaimed
     feed = max(min(room, math.ceil(left - 1e-6)), 0)
-    # Unclaimed jobs use up the rate from now on.
+    # Unclaimed jobs use up the rate from now on, and so do jobs that may just start.
     first = max(fed_at, seen.now + seen.unclaimed / rate)
-    return feed, first + feed / rate if feed else fed_at
+    if seen.is_late:
+        first = max(first, seen.now + AHEAD_SECONDS)
+    return feed, first + feed / rate
 
 
 def _room(seen: Seen) -> int:

@@ -34,7 +34,9 @@ UNPARK_SECONDS = 5.0
 CANCEL_SECONDS = 1.0
 BATCHES_SECONDS = 1.0
 LIMITS_SECONDS = 1.0
-CAMPAIGN_SECONDS = 1.0
+CAMPAIGN_SECONDS = 0.4
+"""Between two steps of a campaign that releases jobs. Every step releases those of
+AHEAD_SECONDS in rules/dead_letters/campaign.py."""
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
 SCHEDULES_SECONDS = 1.0
@@ -58,6 +60,7 @@ Before that its policy decides, at the claim.
 """
 
 RESCUE = "rescue"
+CAMPAIGN = "campaign"
 SCHEDULES = "schedules"
 SAMPLES = "samples"
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
@@ -67,7 +70,6 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "cancel": (CANCEL_SECONDS, store.end_cancellations),
     "batches": (BATCHES_SECONDS, store.fold_batches),
     "limits": (LIMITS_SECONDS, store.tend_limits),
-    "campaign": (CAMPAIGN_SECONDS, campaign.drive_all),
     "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
     "forget": (FORGET_SECONDS, store.forget),
     "history": (HISTORY_SECONDS, store.tend_history),
@@ -106,6 +108,7 @@ class Maintenance:
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _is_releasing: bool = field(default=False, init=False)
 
     def start(self) -> None:
         """Do chores, in a thread of its own."""
@@ -132,7 +135,7 @@ class Maintenance:
     def _run(self) -> None:
         interval = min(FOLD_SECONDS, self.ttl / 3)
         self._stopping.wait(random.uniform(0.0, interval))
-        while not self._stopping.wait(interval * random.uniform(0.8, 1.2)):
+        while not self._rest(interval * random.uniform(0.8, 1.2)):
             now = self._ticked_at = time.monotonic()
             if now >= self.link.retry_at:
                 self._hear_of_cancelled()
@@ -141,11 +144,34 @@ class Maintenance:
                 self._do_all(now)
         self.link.close()
 
+    def _rest(self, seconds: float) -> bool:
+        """Rest until the next round, but drive a campaign that releases jobs.
+
+        Returns True if no more rounds are wanted.
+        """
+        until = time.monotonic() + seconds
+        while self._is_releasing and time.monotonic() + CAMPAIGN_SECONDS < until:
+            if self._stopping.wait(CAMPAIGN_SECONDS):
+                return True
+            self._drive_campaigns()
+        return self._stopping.wait(max(until - time.monotonic(), 0.0))
+
+    def _drive_campaigns(self) -> None:
+        """Drive all campaigns, unless another worker just did."""
+        self._is_releasing = False
+        if self._is_tried(CAMPAIGN, time.monotonic()):
+            # a little less than the pause, so that no turn is missed by a hair
+            self._attempt(CAMPAIGN, 0.75 * CAMPAIGN_SECONDS, self._drive)
+
+    def _drive(self, conn: store.Connection) -> None:
+        self._is_releasing = campaign.drive_all(conn)
+
     def _do_all(self, now: float) -> None:
         self._attempt(RESCUE, min(RESCUE_SECONDS, self.ttl / 3), self._rescue)
         for name, (every, do) in CHORES.items():
             if self._is_tried(name, now):
                 self._attempt(name, every, do)
+        self._drive_campaigns()
         if self.schedules and self._is_tried(SCHEDULES, now):
             self._declare()
             self._attempt(SCHEDULES, SCHEDULES_SECONDS, self.schedules.fire)
