@@ -1,14 +1,16 @@
--- settle: every ending but complete, a mixed batch.
--- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids,
---        deliveries (as claimed: the fence, and how a job finds its place: see complete),
---        outcomes  retry | release | rescue | dead | cancel,
---        run_ats   instant to run again, or null for now + delays seconds,
---        refunds   the attempt does not count, losses  to add: the process died under it,
---        failures  {error_class, message, category, fingerprint, detail} or null, reasons  why it
---          died or was released; and ended: claims of which nothing is left afterwards
--- out:   the ids that were settled; the others had been fenced off
+-- settle: end the attempts of a batch of jobs in any way but success.
+-- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids
+--        deliveries: as claimed; they prove the ownership, and give a job its place: see complete
+--        outcomes: retry | release | rescue | dead | cancel
+--        run_ats: when to run again, or null for now + delays seconds
+--        refunds: the attempt does not count
+--        losses: how many to add: the process died while it ran the job
+--        failures: {error_class, message, category, fingerprint, detail} or null
+--        reasons: why the job died or was released
+--        ended: claims that become empty with this batch
+-- out:   the ids that were settled; the worker no longer owned the others
 -- locks: job rows, ascending, then their claims; the next jobs of their ordering keys, skip locked;
---        what wake locks
+--        and what wake locks
 -- plan:  jobs_pkey, claims_pkey
 create or replace function redrive.settle_v2(
     workers int[], claims bigint[], ids bigint[], deliveries int[], outcomes text[],
@@ -27,7 +29,7 @@ as $$
 #variable_conflict use_column
 declare
     ours bigint[];
-    vacated bigint[];      -- those whose slots others may have
+    vacated bigint[];      -- the jobs whose slots become free
 begin
     if 'cancel' = any (outcomes) then
         perform redrive.end_cancelled_v1(workers, claims, ids, deliveries, outcomes);
@@ -50,7 +52,7 @@ begin
     gone as (
         select d.*, workers[place] as held_by, claims[place] as claim,
                settle_v2.deliveries[place] as delivered,
-               -- one more than the row says, unless the release before had written it
+               -- one more than in the row, unless the release before had written it
                d.attempt + settle_v2.deliveries[place] - d.deliveries as tried,
                outcomes[place] as outcome, failures[place] as failure, reasons[place] as reason,
                settle_v2.refunds[place] as refund, settle_v2.losses[place] as lost,
@@ -66,7 +68,7 @@ begin
                        run_ats[v.place],
                        clock_timestamp() + delays[v.place] * interval '1 second')),
                    j.attempt + settle_v2.deliveries[v.place] - j.deliveries - v.refund::int,
-                   -- whoever comes back to say how it ended has not killed its process
+                   -- a job whose end was reported has not killed its process
                    case when v.lost = 0
                              and (v.outcome = 'retry' or reasons[v.place] = 'snoozed') then 0
                         else redrive.recent_losses_v1(j.losses, j.failed_at) + v.lost end,
@@ -77,7 +79,7 @@ begin
                         when v.failure ->> 'fingerprint' = j.fingerprint then j.streak + 1
                         else 1 end,
                    coalesce(v.failure ->> 'fingerprint', j.fingerprint),
-                   -- the next attempt's span is linked to this one
+                   -- links the span of the next attempt to this attempt
                    case when v.failure -> 'detail' ? 'traceparent'
                         then j.headers || jsonb_build_object(
                             'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
@@ -99,7 +101,7 @@ begin
                workers[place] as held_by, outcomes[place] as outcome, failures[place] as failure,
                reasons[place] as reason
         from returned r),
-    -- They may come back while their claim lives on: it lists them no longer.
+    -- These jobs may run again before their claim ends, so the claim must not list them any longer.
     unlisted as (
         update redrive.claims k
         set ids = array(select c.id from unnest(k.ids) with ordinality as c(id, n)
@@ -151,8 +153,8 @@ begin
         select batch, count(*) filter (where outcome = 'dead'),
                count(*) filter (where outcome = 'cancel')
         from gone where batch is not null group by batch),
-    -- The redrive that brought it here has its outcome now. Rows are found as in complete.sql, and
-    -- `is true` keeps the planner from a join that looks at the whole batch for each of them.
+    -- The redrive that released this job gets its outcome now. Rows are found as in complete.sql.
+    -- `is true` prevents a join that would read the whole batch for each of them.
     dead_again as (
         update redrive.dead_letters d
         set outcome = 'dead_again'
@@ -176,10 +178,10 @@ begin
         delete from redrive.side_effects e
         where e.job = any (array(select id from gone
                                  where outcome = 'cancel' and noted and redrives = 0))),
-    heeded as (                                  -- end_cancellations_v1 puts it on record
+    heeded as (                                  -- end_cancellations_v1 writes it to the audit log
         update redrive.cancellations c set is_heeded = true
         where c.job = any (array(select id from gone where outcome = 'cancel'))),
-    -- unpark looks again at one that somebody has locked
+    -- if the row of a next job is locked, unpark tries again
     heads as materialized (
         select n.id from redrive.jobs n
         where n.id = any (array(
@@ -194,7 +196,7 @@ begin
                     where o.queue = s.queue and o.ordering_key = s.ordering_key
                       and (o.id <> s.id or s.is_back)
                     order by o.id limit 1) h
-                -- held by the dead letter that comes with this statement; or by one that was there
+                -- not if the new dead letter of this statement holds the key, or an older one does
                 where h.id <> s.id and not (s.holds_key is true and s.id < h.id)))
           and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
           and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
@@ -220,7 +222,7 @@ begin
         union all
         select queue, kind, 'resolved', '', count(*) from resolved group by queue, kind)
     select array_agg(s.id) into ours from settled s where s.event <> 'outcome';
-    -- A job that its handler completed in a transaction of its own has left its slot to us.
+    -- A job that its handler completed in its own transaction has left its slot to free here.
     vacated := array(select s.job from redrive.limit_slots s
                    where s.job = any (ids)
                      and (s.job = any (ours)
