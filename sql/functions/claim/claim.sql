@@ -66,6 +66,7 @@ declare
     first bigint;          -- the first claim of this call
     size bigint := 0;      -- of their payloads, as stored
 begin
+    -- For each lane that has a due job after its place:
     for lane_no in
         select l.no
         from unnest(queues, priorities, lanes, floors, floor_ids) with ordinality
@@ -77,6 +78,7 @@ begin
               and j.run_at <= due)
         order by l.no
     loop
+        -- 1. Once: check that the worker may claim, read its kinds and the epoch.
         if not is_known then
             -- Held until commit. A rescue that declares this worker lost either came before and is
             -- seen here, or it comes after and finds the claim.
@@ -106,6 +108,7 @@ begin
         end if;
         claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
 
+        -- 2. Lock the lane, or leave it to the worker that has it.
         perform from redrive.lanes l
         where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
           and l.lane = lanes[lane_no]
@@ -127,6 +130,7 @@ begin
         is_unheld := pg_try_advisory_xact_lock(redrive.lane_mark_v1(
             queues[lane_no], priorities[lane_no], lanes[lane_no]));
 
+        -- 3. Find the place where this claim starts, and the jobs that others hold behind it.
         -- Only after the lane is locked: a worker that has claimed from it was registered by then.
         -- The claims of a lane follow each other, so the newest one says up to where our kinds are
         -- claimed.
@@ -154,6 +158,7 @@ begin
               and (from_start or k.kinds is distinct from mine);
         end if;
 
+        -- 4. Read the due jobs after that place.
         select array_agg(d.id), array_agg(d.kind), array_agg(d.run_at), array_agg(d.ordering_key),
                bool_or(d.ordering_key is not null), size + coalesce(sum(d.bytes), 0),
                bool_or(d.limits is not null or d.kind like any (limited))
@@ -191,9 +196,9 @@ begin
             order by j.run_at, j.id
             limit left_to_claim) d;
         looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;
+        -- 5. Leave out jobs that another session has locked.
         if not is_unheld and cardinality(ids) > 0 then
-            -- Leave out the jobs that another session holds. A later read from the start finds them
-            -- again.
+            -- A later read from the start finds these jobs again.
             free := array(
                 select j.id from redrive.jobs j
                 where j.id = any (ids) and j.run_at <= due and j.worker is null
@@ -205,6 +210,7 @@ begin
                 as d(id, kind, run_at, ordering_key, place)
             where d.id = any (free);
         end if;
+        -- 6. Keep one job of each ordering key.
         if is_any_ordered then
             -- If two claims take jobs of one key from two lanes at once, one finds the key taken
             -- here.
@@ -223,6 +229,7 @@ begin
                 as d(id, kind, run_at, ordering_key, place)
             where d.ordering_key is null or d.id in (select k.job from keyed k);
         end if;
+        -- 7. Keep the jobs that have room under their limits.
         if is_any_limited and cardinality(ids) > 0 then
             -- Jobs without a free slot wait in limit_waits, so the place moves past them, too.
             jobs := cardinality(ids);
@@ -236,6 +243,7 @@ begin
             from unnest(ids, kinds, run_ats) with ordinality as d(id, kind, run_at, place)
             where d.id = any (taken);
         end if;
+        -- 8. Write the claim and count its jobs.
         jobs := coalesce(cardinality(ids), 0);
         if jobs > 0 then
             if (run_ats[jobs], ids[jobs]) > (upto, upto_id) then
@@ -266,10 +274,12 @@ begin
             exit;
         end if;
     end loop;
+    -- 9. Report that all due jobs were looked at.
     if looked_at_all then
         lane_no := null; claim := null; jobs := 0; upto := now(); upto_id := 0; as_of := null;
         return next;
     end if;
+    -- 10. Wait for a busy lane, and claim from it alone.
     if busy > 0 and patience > 0 and redrive.wait_for_lane_v1(
             queues[busy], priorities[busy], lanes[busy], patience) then
         lane_no := busy; upto := floors[busy]; upto_id := floor_ids[busy]; as_of := seen[busy];
@@ -283,6 +293,7 @@ begin
             floor_ids[busy:busy], seen[busy:busy], from_start, want) c
         where c.lane_no > 0 or c.id > 0;
     end if;
+    -- 11. Return the jobs themselves if they are few and small.
     if claimed between 1 and 8 and size < 4096 then
         return query
         select null::int, null::int, null::timestamptz, null::bigint, null::bigint, c.claim, c.id,
