@@ -1,10 +1,10 @@
 -- verify_audit: check one step of the audit log for changed and missing lines.
 -- in:    after: the line at which the previous step ended; null: start before the oldest line
 -- out:   lines: how many lines were checked; place: the last of them; more: more lines follow
---        fault: the first line that was changed or whose predecessor is missing, or the fact that
---        the newest or the oldest lines are missing
--- If somebody seals all lines anew, this check finds nothing. Compare the newest seal with a copy
--- that is kept elsewhere.
+--        fault: the first line that was changed or that has no predecessor; or it says that the
+--        newest or the oldest lines are missing
+-- A person who seals all lines again passes this check. Compare the newest seal with a copy that is
+-- kept elsewhere.
 create or replace function redrive.verify_audit_v1(
     after bigint, batch int, out place bigint, out lines int, out more boolean, out fault text)
 language plpgsql stable security definer

@@ -17,7 +17,7 @@ begin
     where b.id = close_batch_v1.batch and b.closed_at is null and b.over_at is null;
     was_open := found;
     if was_open then
-        -- fold_batches looks at it next
+        -- fold_batches reads it next
         insert into redrive.batch_deltas (batch) values (close_batch_v1.batch);
     else
         select b.outcome is not distinct from 'abandoned' into lost

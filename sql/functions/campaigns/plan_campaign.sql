@@ -12,7 +12,7 @@
 --        acted: how many have side effects on record
 --        sample
 --        groups: at most 100, the most frequent first
--- plan:  dead_letters_group_idx, dead_letters_died_idx, ...: planned anew for each filter
+-- plan:  dead_letters_group_idx, dead_letters_died_idx, ...: planned for each filter
 create or replace function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
 returns jsonb
 language plpgsql security definer

@@ -2,7 +2,7 @@
 -- Then no scan meets the dead rows below it, even if an open snapshot keeps many of them. Each call
 -- handles at most ten workers.
 -- locks: worker rows exclusively, skip locked. A claim that is being made holds its worker's row
---        until it commits, so each later claim has an id beyond the last one of the sequence
+--        until it commits. So each later claim has an id beyond the last one of the sequence
 -- plan:  claims_worker_idx
 create or replace function redrive.advance_floors_v1() returns void
 language plpgsql security definer

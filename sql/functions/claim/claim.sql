@@ -1,7 +1,7 @@
 -- claim: list up to `want` due jobs in claims of worker `me`, lane by lane in the order given.
 -- The rows of the jobs do not change. A few small jobs are returned at once. The others are read by
--- claimed_v1 in a transaction of its own, so that a worker that stops while it receives a long
--- answer holds no lane.
+-- claimed_v1 in another transaction. So a worker that stops while it receives a long answer holds
+-- no lane.
 -- in:    parallel arrays, one element for each lane: queues, priorities, lanes
 --        floors, floor_ids: start after this place, which was right when claim `seen` was made
 --        from_start: read from the beginning, for jobs that became visible behind these places
@@ -14,8 +14,8 @@
 --        one row without a lane if all visible jobs that were due by `upto` were looked at
 --        the jobs without a lane, as claimed_v1 reads them, if they are few and small
 -- locks: the row of the lane, skip locked, and the worker's row for key share. A claim that waits
---        for a lane holds no other. Jobs, skip locked, in a lane of which another session holds
---        jobs: see hold_waiting
+--        for a lane holds no other. Jobs, skip locked, if another session holds jobs of the lane:
+--        see hold_waiting
 -- plan:  jobs_due_idx, claims_lane_idx
 -- The commit does not wait for the disk. If a crash loses a claim, its jobs are claimed again, and
 -- the workers that had the jobs no longer own a claim. The epoch makes sure that the id of the lost

@@ -33,7 +33,7 @@ begin
         where d.id = p.id and d.redrives = p.redrives
         returning d.id, d.redrives, d.queue, d.kind, d.reason, d.state, d.batch, d.ordering_key,
                   d.holds_key and d.state = 'open' as held),
-    finished as (                                -- jobs of which no row is left
+    finished as (                                -- jobs that have no row left
         select distinct g.id from gone g
         where not exists (select from redrive.jobs j where j.id = g.id)
           and not exists (select from redrive.dead_letters d

@@ -3,8 +3,8 @@
 -- in:    ids; rate: jobs a second; null: all at once
 --        first_turn: when the first job is due. Each further job is due 1 / rate later, so the rate
 --        limit is a schedule and nothing has to throttle. Jobs that are due in the same tenth of a
---        second are due together at its end, so that one claim takes them. The tenths are those of
---        the clock, so two chunks never share one
+--        second are due together at its end, so that one claim takes them. The tenths follow the
+--        clock, so two chunks never share one
 -- out:   id, blocked: null if it went back to work, else the cause:
 --        not_open | succeeded | conflict | max_redrives | muted | quarantined
 -- errors: RD001 'campaign: rule'; 40001 if the transaction's snapshot is older than a change to one

@@ -1,7 +1,7 @@
 -- admit: check, count and announce each insert into jobs, however it is made (enqueue, COPY,
 -- redrive).
--- It refuses what a job cannot hold (RD001 'field: rule', never the value), names for which there
--- is no room, and encrypted payloads that came in before. It counts the new jobs.
+-- It refuses what a job cannot hold (RD001 'field: rule', never the value). It also refuses names
+-- for which there is no room, and encrypted payloads that came in before. It counts the new jobs.
 -- It wakes the workers of their queues, once in a transaction, and once in 20 ms for all
 -- transactions. NOTIFY takes a lock of the whole database until after commit, and workers poll
 -- anyway. If a transaction has notified and never commits, or commits late, polling finds the jobs.

@@ -1,5 +1,5 @@
 -- given_jobs: read the jobs of a producer from JSON.
--- in:    jobs: an array of objects with the parameters of enqueue as fields, or an object with one
+-- in:    jobs: an array of objects with the parameters of enqueue as fields; or an object with one
 --        array for each parameter, which is cheaper to read. Durations are seconds. In an array for
 --        unique_by each element is the text of a JSON array
 -- out:   n: place, from 1; fields that are not given are null

@@ -1,9 +1,8 @@
 -- park_behind_key: park a new job behind its ordering key, and refuse oversized jobs early.
--- A job behind an earlier job of its key, or behind a dead letter that holds the key, waits at
--- infinity, outside of each index range that a claim reads. A redriven job goes before all younger
--- jobs. An earlier job of the key in an open transaction is not visible here, so claim checks
--- again. A job that may be too large is refused before any of it is written; admit checks all jobs
--- after the insert.
+-- A job behind an earlier job of its key, or behind a dead letter that holds the key, waits: its
+-- run_at is infinity, which no claim reads. A redriven job goes before all younger jobs. An earlier
+-- job of the key in an open transaction is not visible here, so claim checks again. A job that may
+-- be too large is refused before any of it is written; admit checks all jobs after the insert.
 -- This is one trigger for both, because the condition of each trigger costs every statement.
 create or replace function redrive.park_behind_key() returns trigger
 language plpgsql security definer

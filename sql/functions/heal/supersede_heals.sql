@@ -1,6 +1,6 @@
 -- supersede_heals: end the heals of older versions, because all workers of this kind run a newer
 -- one.
--- The campaigns of older versions are cancelled, and what they have not released is tried anew.
+-- The campaigns of older versions are cancelled, and what they have not released is tried again.
 -- Audited.
 -- locks: heals, then as cancel_campaign
 create or replace function redrive.supersede_heals_v1(kind text, version text, since timestamptz)

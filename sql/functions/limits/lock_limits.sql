@@ -1,4 +1,4 @@
--- lock_limits: lock the keys of these limits, and insert those that are missing.
+-- lock_limits: lock the keys of these limits, and insert missing keys.
 -- in:    names: sorted
 -- out:   the names that are locked now, sorted
 -- locks: the keys, in this order. It waits a moment for other claims, which are short. A key that

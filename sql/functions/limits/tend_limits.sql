@@ -1,6 +1,6 @@
 -- tend_limits: wake jobs that wait for a limit although there is room.
--- This happens if a job began to wait while the last job that could wake it ended, if its queue was
--- resumed, or if its limit was raised. Each call is one step of a walk over the names.
+-- Perhaps the last job that could wake it ended while it began to wait. Or its queue was resumed,
+-- or its limit was raised. Each call is one step of a walk over the names.
 -- in:    most: names to look at
 -- out:   how many jobs were woken
 -- plan:  limit_keys_pkey, and a descent of limit_waits_line_idx for each name with waiting jobs

@@ -1,7 +1,7 @@
 -- done_chore: record that a CronJob has run, so that a missing run is visible without Kubernetes.
 -- A false record would silence an alert. So the audit log records who made it once a day, and also
 -- each change of the interval.
--- errors: RD001 'chore: rule'; the workers' own chores are recorded elsewhere
+-- errors: RD001 'chore: rule'; take_chore records the workers' own chores
 create or replace function redrive.done_chore_v1(chore text, every interval) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -3,7 +3,7 @@
 -- periods, so a caller cannot shorten them.
 -- out:   gone: how many rows or names were deleted
 --        more: there may be more. Tables without an order of time are read in a walk; false once
---        all walks have reached their end, and begin anew
+--        all walks have reached their end, and start again
 -- locks: the chore's row, skip locked: while one worker does this, the others have nothing to do
 create or replace function redrive.forget_v1(batch int, out gone int, out more boolean)
 language plpgsql security definer

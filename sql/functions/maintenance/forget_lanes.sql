@@ -1,6 +1,6 @@
 -- forget_lanes: delete the rows of lanes without jobs whose queue or priority is no longer known.
--- The next claim there inserts the row again. A lane in use keeps its row while it is empty:
--- otherwise, while this transaction is open, workers could not claim new jobs of that lane.
+-- The next claim there inserts the row again. A lane in use keeps its row while it is empty.
+-- Otherwise workers could not claim new jobs of that lane while this transaction is open.
 -- locks: skip locked: no worker claims from a lane whose row is being deleted
 -- plan:  lanes_pkey, jobs_due_idx, names_idx
 create or replace function redrive.forget_lanes_v1(batch int) returns int

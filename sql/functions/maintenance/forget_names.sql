@@ -1,6 +1,6 @@
 -- forget_names: delete names that were unused for their retention: breakers, kinds and queues.
--- The counters of a kind are added to those of its queue, under the kind ''. A queue is deleted if
--- nothing else of it is left. A deleted name no longer counts towards the limit of names
+-- The counters of a kind are added to the counters of its queue, under the kind ''. A queue is
+-- deleted if nothing else of it is left. A deleted name no longer counts towards the limit of names
 -- (admit_names.sql).
 -- in:    batch: how many kinds and how many queues at most
 -- locks: breakers, skip locked: an operator may be forcing one. The chore that folds, skip locked:

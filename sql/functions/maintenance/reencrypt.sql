@@ -3,8 +3,8 @@
 --        place   jobs | dead_letters | failures | side_effects | checkpoints | progress
 --        | results | history | edits
 --        ids     of jobs
---        ns      redrives of a dead letter, deliveries of a failure or side effect, n of an
---        edit, 0 of a job
+--        ns      redrives of a dead letter, deliveries of a failure or side effect, n of an edit,
+--        0 of a job
 --        olds    what was read: the payload or detail; of a side effect {what, detail}
 --        news    the envelopes to store
 --        salts   the header that belongs to a payload; null if it has one

@@ -1,8 +1,8 @@
 -- stats: return all exported figures of the database as one JSON object, at most `max_age` old.
 -- One caller at a time computes them, and the others get the previous snapshot at once. So a
--- hundred replicas cost as much as one. If that caller does not finish, for example in a
--- transaction that stays open, the others compute the figures for themselves after ten seconds, and
--- do not store them.
+-- hundred replicas cost as much as one. If that caller does not finish, for example because its
+-- transaction stays open, the others compute the figures for themselves once the snapshot is ten
+-- seconds old, and do not store them.
 -- Nothing here counts a big table: counters are summed from the tallies, and ages are index probes.
 -- Only a limited number of names is shown (shown.sql); the others are 'other'. The snapshot stores
 -- the shown names, so that all who serve it agree, and no series changes its name later.

@@ -1,5 +1,5 @@
--- unhandled: list due jobs of queues with live workers of which none has a handler for the kind.
--- It also lists what those workers handle. A queue without a worker is another problem.
+-- unhandled: list due jobs of a kind for which no live worker of their queue has a handler.
+-- It also lists what these workers handle. A queue without a worker is another problem.
 -- out:   jobs: computed from the counters. If few jobs of the queue are due, they are counted
 --        instead, which excludes later ones. If more than `cap` are due, that would cost too much
 -- plan:  jobs_due_idx: at most `cap` rows of the lanes of such queues, none if all kinds are

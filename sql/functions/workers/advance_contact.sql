@@ -1,6 +1,6 @@
 -- advance_contact: store the time that the clock of contact shows.
--- Calls that beat, retire, or look for lost workers do it; one session at a time, and the others go
--- on.
+-- Calls that beat, retire, or look for lost workers do it. One session at a time writes, and the
+-- others skip it.
 -- locks: the one row, skip locked
 create or replace function redrive.advance_contact_v1() returns void
 language sql security definer

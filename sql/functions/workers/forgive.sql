@@ -3,9 +3,8 @@
 -- no process.
 -- in:    parallel arrays: ids, deliveries (as it had claimed them)
 -- out:   the jobs whose losses were taken back
--- locks: jobs, ascending, then their dead letters, then their failures; skip locked. A job whose
---        row a handler of the worker has locked had no loss added, because a rescue skips such a
---        job
+-- locks: jobs, ascending, then their dead letters, then their failures; skip locked. A handler of
+--        the worker may have locked a job's row. That job has no loss, because a rescue skips it
 --        Then the end of the audit log, nowait, if a dead letter goes back to work
 -- errors: 55P03 if the audit log is locked: nothing was changed, try again
 -- plan:  jobs_pkey, failures_pkey, dead_letters_pkey

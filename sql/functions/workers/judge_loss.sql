@@ -8,8 +8,8 @@
 -- suspect, and its attempt is refunded.
 -- Which jobs had not started: a runner starts its jobs in the order in which it got them, one for
 -- each that ends. So among the jobs that waited at the last beat, only the first ones can have
--- started since. These are as many as have ended (the worker no longer holds them), and one more
--- for each slot, whose job may have ended without being settled.
+-- started since. These are as many as have ended, because the worker no longer holds them. Add one
+-- for each slot, because its job may have ended without being settled.
 -- Losses start from zero if a run lasted longer than it ever took to lose a process. Then nothing
 -- that the job does caused the earlier losses.
 create or replace function redrive.judge_loss_v1(lost_worker int, held bigint[])

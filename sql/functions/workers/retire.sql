@@ -5,9 +5,10 @@
 --        known: the jobs that the worker continues
 -- out:   released: number of jobs; is_over: true: nothing is left of the worker; false: retire it
 --        again, because some of its jobs are known or locked
--- locks: the worker row first, exclusively: a claim of this id that is still on its way to the
---        server ended before, or finds no row, or a closed one. Then the clock of contact, and the
---        jobs, ascending. Each skip locked: a handler may hold its job in an open transaction
+-- locks: the worker row first, exclusively. A claim of this id that is still on its way to the
+--        server finds no row, or a closed one, unless it ended before. Then the clock of contact,
+--        and the jobs, ascending. Each skip locked: a handler may hold its job in an open
+--        transaction
 -- plan:  claims_worker_idx, jobs_pkey
 create or replace function redrive.retire_v3(
     me int, known bigint[], out released int, out is_over boolean)

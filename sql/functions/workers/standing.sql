@@ -1,6 +1,6 @@
 -- standing: list the queues that stand still.
--- Such a queue has a due job, a live worker handles that job and has a free slot, and for
--- `patience` no job of the queue was claimed or has ended.
+-- Such a queue has a due job, and a live worker that handles that job has a free slot. For
+-- `patience`, no job of the queue was claimed or has ended.
 -- out:   seconds: for how long; workers: how many have a free slot
 -- locks: as due_v1
 -- plan:  due_v1 once for each such worker
