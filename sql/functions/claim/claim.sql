@@ -196,6 +196,7 @@ begin
             order by j.run_at, j.id
             limit left_to_claim) d;
         looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;
+
         -- 5. Leave out jobs that another session has locked.
         if not is_unheld and cardinality(ids) > 0 then
             -- A later read from the start finds these jobs again.
@@ -210,6 +211,7 @@ begin
                 as d(id, kind, run_at, ordering_key, place)
             where d.id = any (free);
         end if;
+
         -- 6. Keep one job of each ordering key.
         if is_any_ordered then
             -- If two claims take jobs of one key from two lanes at once, one finds the key taken
@@ -229,6 +231,7 @@ begin
                 as d(id, kind, run_at, ordering_key, place)
             where d.ordering_key is null or d.id in (select k.job from keyed k);
         end if;
+
         -- 7. Keep the jobs that have room under their limits.
         if is_any_limited and cardinality(ids) > 0 then
             -- Jobs without a free slot wait in limit_waits, so the place moves past them, too.
@@ -243,7 +246,8 @@ begin
             from unnest(ids, kinds, run_ats) with ordinality as d(id, kind, run_at, place)
             where d.id = any (taken);
         end if;
-        -- 8. Write the claim and count its jobs.
+
+        -- 8. Write the claim, count its jobs, and return the row of the lane.
         jobs := coalesce(cardinality(ids), 0);
         if jobs > 0 then
             if (run_ats[jobs], ids[jobs]) > (upto, upto_id) then
@@ -274,11 +278,13 @@ begin
             exit;
         end if;
     end loop;
+
     -- 9. Report that all due jobs were looked at.
     if looked_at_all then
         lane_no := null; claim := null; jobs := 0; upto := now(); upto_id := 0; as_of := null;
         return next;
     end if;
+
     -- 10. Wait for a busy lane, and claim from it alone.
     if busy > 0 and patience > 0 and redrive.wait_for_lane_v1(
             queues[busy], priorities[busy], lanes[busy], patience) then
@@ -293,6 +299,7 @@ begin
             floor_ids[busy:busy], seen[busy:busy], from_start, want) c
         where c.lane_no > 0 or c.id > 0;
     end if;
+
     -- 11. Return the jobs themselves if they are few and small.
     if claimed between 1 and 8 and size < 4096 then
         return query

@@ -39,6 +39,7 @@ begin
         kept_at := clock_timestamp();
         kept := redrive.keep_history_v1('completed', workers, ids, deliveries, kept_at);
     end if;
+
     -- 2. Check which claims exist, and delete the jobs that these workers own.
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
@@ -57,6 +58,7 @@ begin
                    and j.deliveries = complete_v2.deliveries[width_bucket(j.id, ids)]))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
                   j.noted, j.created_at, j.batch, j.limits is not null as is_limited),
+
     -- 3. Remember keys, resolve dead letters, delete failures, side effects and running keys.
     -- Few jobs need the next statements: filter the batch once instead of six times. They find
     -- their rows by `= any (array(...))`. With a join, a plan made while these tables were empty
@@ -88,6 +90,7 @@ begin
     freed as (
         delete from redrive.running_keys r
         where r.job = any (array(select id from special where ordering_key is not null))),
+
     -- 4. Wake the next job of each ordering key.
     -- The next job of each finished ordering key becomes due now, so claims that have moved past
     -- its old place find it. If its row is locked, unpark tries again.
@@ -104,6 +107,7 @@ begin
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
         where n.id = any (array(select h.id from heads h))),
+
     -- 5. Count the outcomes, and delete the empty claims.
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
@@ -121,6 +125,7 @@ begin
            bool_or(g.is_limited),
            (select array_agg(s.id) from special s where s.noted or s.redrives > 0)
     into settled, batches, is_any_limited, noted from gone g;
+
     -- 6. Count the batches, free the slots, and delete checkpoints and copies of jobs not ours.
     if batches is not null then
         insert into redrive.batch_deltas (batch, succeeded)

@@ -35,6 +35,7 @@ begin
     if 'cancel' = any (outcomes) then
         perform redrive.end_cancelled_v1(workers, claims, ids, deliveries, outcomes);
     end if;
+
     -- 2. Check which claims exist.
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
@@ -43,6 +44,7 @@ begin
         select array_agg(a.id is not null order by c.n) as is_claimed
         from unnest(claims, workers) with ordinality as c(id, worker, n)
         left join alive a on a.id = c.id and a.worker = c.worker),
+
     -- 3. Delete the jobs that died or were cancelled, if these workers own them.
     deleted as (
         delete from redrive.jobs j
@@ -62,6 +64,7 @@ begin
                case when outcomes[place] = 'dead' and d.ordering_key is not null
                     then nullif(redrive.holds_key_v1(d.kind), false) end as holds_key
         from deleted d),
+
     -- 4. Put the other jobs back to wait: retried, released or rescued.
     returned as (
         update redrive.jobs j
@@ -105,6 +108,7 @@ begin
                workers[place] as held_by, outcomes[place] as outcome, failures[place] as failure,
                reasons[place] as reason
         from returned r),
+
     -- 5. Take the jobs out of their claims, and free their ordering keys.
     -- These jobs may run again before their claim ends, so the claim must not list them any longer.
     unlisted as (
@@ -121,6 +125,7 @@ begin
         delete from redrive.running_keys r
         where r.job = any (array(select g.id from gone g where g.ordering_key is not null union all
                                  select b.id from back b where b.ordering_key is not null))),
+
     -- 6. Record the failures, and insert the dead letters.
     recorded as (
         insert into redrive.failures (job, deliveries, attempt, worker, error_class, message,
@@ -154,6 +159,7 @@ begin
                    g.id, g.redrives, g.failure ->> 'fingerprint', g.failure ->> 'category'), false)
                end
         from gone g where g.outcome = 'dead'),
+
     -- 7. Count ended jobs in their batches, and settle the dead letters that were redriven.
     batched as (
         insert into redrive.batch_deltas (batch, dead, cancelled)
@@ -176,6 +182,7 @@ begin
         where d.state is not distinct from 'redriven'
           and d.id = any (array(select id from gone where redrives > 0 and outcome = 'cancel'))
         returning d.queue, d.kind),
+
     -- 8. Delete what cancelled jobs leave behind.
     forgotten as (
         delete from redrive.failures f
@@ -189,6 +196,7 @@ begin
     heeded as (                                  -- end_cancellations_v1 writes it to the audit log
         update redrive.cancellations c set is_heeded = true
         where c.job = any (array(select id from gone where outcome = 'cancel'))),
+
     -- 9. Wake the next job of each ordering key.
     -- if the row of a next job is locked, unpark tries again
     heads as materialized (
@@ -213,6 +221,7 @@ begin
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
         where n.id = any (array(select h.id from heads h))),
+
     -- 10. Count the outcomes.
     settled as (
         select id, queue, kind, case outcome when 'dead' then 'dead' else 'cancelled' end as event,
@@ -232,6 +241,7 @@ begin
         union all
         select queue, kind, 'resolved', '', count(*) from resolved group by queue, kind)
     select array_agg(s.id) into ours from settled s where s.event <> 'outcome';
+
     -- 11. Free the slots of the limits.
     -- A job that its handler completed in its own transaction has left its slot to free here.
     vacated := array(select s.job from redrive.limit_slots s
