@@ -1,8 +1,7 @@
--- Who may do what. Run after every migration; the roles themselves are made by redrive migrate.
--- Nobody but the owner can write a table: the functions above are the only way in. The one
--- exception is COPY: a producer may insert the columns that enqueue would fill, and the same
--- constraints hold.
--- What an older release granted and this one does not is taken back, too.
+-- Grant each role its rights. This runs after each migration; redrive migrate creates the roles.
+-- Only the owner can write a table: the functions above are the only way in. The one exception is
+-- COPY: a producer may insert the columns that enqueue would fill, and the same constraints hold.
+-- A right that an older release granted and this one does not is revoked, too.
 revoke all on all tables in schema redrive
     from public, redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
          redrive_encryptor;
@@ -10,13 +9,12 @@ revoke all on all functions in schema redrive
     from public, redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
          redrive_encryptor;
 revoke all on schema redrive from public;
--- Not `in schema`: what is granted to everybody by default can only be taken back for the whole
--- database.
+-- Not `in schema`: a default grant to public can only be revoked for the whole database.
 alter default privileges revoke execute on functions from public;
 
 grant usage on schema redrive to redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
     redrive_encryptor;
--- What every program asks first.
+-- Each program reads this first.
 grant select on redrive.migrations
     to redrive_producer, redrive_worker, redrive_operator, redrive_viewer, redrive_encryptor;
 
@@ -71,8 +69,8 @@ grant execute on function
 to redrive_worker;
 grant execute on function redrive.fold_groups_v1() to redrive_worker;
 grant execute on function redrive.keep_samples_v1(text[], jsonb[]) to redrive_worker;
--- The exporter does these as well: they cannot be turned to anything, and somebody has to while no
--- worker is up.
+-- The exporter calls these, too, because they must run while no worker is up. They cannot be
+-- misused.
 grant execute on function redrive.sample_v1(), redrive.fold_v2(), redrive.fold_groups_v2()
 to redrive_worker, redrive_viewer;
 grant execute on function
@@ -92,9 +90,9 @@ grant execute on function
 to redrive_operator;
 
 grant select on redrive.totals to redrive_viewer, redrive_worker, redrive_operator;
--- How many died in each of the last sixty minutes: the picture of the console's overview.
+-- Deaths in each of the last sixty minutes, for the chart of the console's overview.
 grant select on redrive.samples to redrive_viewer, redrive_operator;
--- It quotes what failures say, which is no figure.
+-- It quotes failure messages, so viewers may not read it.
 grant select on redrive.grouped to redrive_worker, redrive_operator;
 grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
@@ -106,7 +104,7 @@ grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,
     redrive.history_queues, redrive.batches, redrive.batch_deltas, redrive.contact
     to redrive_viewer, redrive_worker, redrive_operator;
--- The console asks as whoever asks it.
+-- The console queries with the role of the user who signed in.
 grant select on redrive.ended_sessions to redrive_viewer, redrive_operator;
 grant execute on function redrive.end_session_v1(text) to redrive_viewer, redrive_operator;
 
@@ -116,7 +114,7 @@ grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.si
     redrive.edits, redrive.reservoir_samples, redrive.campaign_jobs, redrive.approvals,
     redrive.heals, redrive.imports
     to redrive_operator;
--- Whoever is alive carries campaigns on: what was started, and no further than a step goes.
+-- Any live worker carries out started campaigns, and only step by step.
 grant execute on function
     redrive.live_campaigns_v1(), redrive.look_at_campaign_v1(bigint),
     redrive.step_campaign_v1(bigint, int, text, int, float8, text, float8, float8)
@@ -155,7 +153,7 @@ grant execute on function
     redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
     redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text)
 to redrive_operator;
--- Whoever enqueued a job may wait for its end.
+-- A role that may enqueue a job may also wait for its end.
 grant execute on function redrive.outcome_v1(bigint), redrive.outcome_v2(bigint, boolean)
 to redrive_producer, redrive_worker, redrive_operator;
 
@@ -170,7 +168,7 @@ grant execute on function
     redrive.run_schedule_v1(text, text, text)
 to redrive_operator;
 
--- Whoever re-encrypts puts new content into jobs, and does nothing else to them.
+-- This role replaces contents of jobs by encrypted ones, and does nothing else to them.
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
     redrive.edits

@@ -1,5 +1,5 @@
--- audit_hash: what seals a line of the audit log: it covers the line and the seal of the one before.
--- Instants as microseconds, which no setting of a session writes differently.
+-- audit_hash: compute the seal of one line of the audit log from the line and the previous seal.
+-- Times are hashed as microseconds, because a session's settings cannot change that text.
 create or replace function redrive.audit_hash_v1(before bytea, line redrive.audit) returns bytea
 language sql immutable security definer
 set search_path = pg_catalog, pg_temp

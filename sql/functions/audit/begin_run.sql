@@ -1,7 +1,8 @@
--- begin_run: the line of the audit log under which one login changes many rows, in as many
--- transactions as it takes. It is written before the first of them.
--- in:    n: how many rows it is about
--- out:   its id
+-- begin_run: write the line of the audit log that opens a run.
+-- A run is a change of many rows by one login, in any number of transactions. This line is written
+-- before the first of them.
+-- in:    n: how many rows the run will change
+-- out:   the id of the run
 create or replace function redrive.begin_run_v1(
     action text, actor text, why text, n int, detail jsonb)
 returns bigint

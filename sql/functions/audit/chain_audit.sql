@@ -1,9 +1,10 @@
--- chain_audit: number each new line of the audit log after the newest one and seal it with that
--- one's seal; refuse a detail that is too long.
--- locks: the end of the chain, until commit: lines are written one after the other, by those who
---        act, and nothing that runs jobs does
--- Whoever acts comes to this last, so that nobody who has it waits for what another acts on; or
--- first, where several acts of a transaction are usual: what they act on nobody holds without it.
+-- chain_audit: number each new line of the audit log, and seal it with the seal of the line before.
+-- A detail that is too long is refused.
+-- locks: the end of the chain, until commit. Lines are written one after the other by transactions
+--        that act; nothing that runs jobs waits for it
+-- An action normally takes this lock last. Then no holder of the chain waits for another row. Where
+-- one transaction usually acts several times, it takes the chain first, and nobody else can hold
+-- the rows that it changes without the chain.
 -- errors: RD001 'field: rule'
 create or replace function redrive.chain_audit() returns trigger
 language plpgsql security definer

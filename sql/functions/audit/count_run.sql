@@ -1,5 +1,5 @@
--- count_run: what one step of a run changed, in the transaction that changed it. A change by whoever
--- began no run gets a line of the audit log to itself.
+-- count_run: add the rows that one step of a run changed, in the transaction that changed them.
+-- If the caller began no run, its change gets a line of the audit log of its own.
 -- errors: RD001 'run: rule'
 create or replace function redrive.count_run_v1(run bigint, action text, n int, detail jsonb)
 returns void

@@ -1,4 +1,4 @@
--- end_run: close the record of a run with how many rows it changed.
+-- end_run: close a run, and write to the audit log how many rows it changed.
 create or replace function redrive.end_run_v1(run bigint) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

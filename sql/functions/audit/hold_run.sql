@@ -1,6 +1,6 @@
--- hold_run: let one run of a sort work at a time, until the caller's transaction ends.
--- out:   whether it is ours
--- locks: a table of its own, nowait; it costs no transaction id
+-- hold_run: let only one run of a kind work at a time, until the caller's transaction ends.
+-- out:   true if the caller holds it now
+-- locks: a table that exists for this lock, nowait; the lock costs no transaction id
 create or replace function redrive.hold_run_v1(name text) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

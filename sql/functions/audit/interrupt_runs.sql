@@ -1,5 +1,6 @@
--- interrupt_runs: those that nobody has gone on with for a day; slow ones change a batch an hour.
--- out:   how many
+-- interrupt_runs: close runs that were not active for a day.
+-- Even a slow run changes a batch every hour.
+-- out:   how many runs were closed
 create or replace function redrive.interrupt_runs_v1(batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,10 +1,10 @@
--- verify_audit: whether the audit log is as it was written, one step.
--- in:    after: the line that the step before ended with; null: before the oldest
--- out:   lines: how many were looked at; place: the last of them; more: there are others after it
---        fault: of the first line that is not as it was written or whose predecessor is not; that
---        the newest or the oldest are missing
--- Nothing here shows what somebody did who sealed all lines anew: the newest seal, kept elsewhere,
--- does.
+-- verify_audit: check one step of the audit log for changed and missing lines.
+-- in:    after: the line at which the previous step ended; null: start before the oldest line
+-- out:   lines: how many lines were checked; place: the last of them; more: more lines follow
+--        fault: the first line that was changed or that has no predecessor; or it says that the
+--        newest or the oldest lines are missing
+-- A person who seals all lines again passes this check. Compare the newest seal with a copy that is
+-- kept elsewhere.
 create or replace function redrive.verify_audit_v1(
     after bigint, batch int, out place bigint, out lines int, out more boolean, out fault text)
 language plpgsql stable security definer
@@ -20,14 +20,14 @@ declare
 begin
     select * into chain from redrive.audit_chain;
     if after is null then
-        -- What was forgotten is on record, in the newest line that says so.
+        -- The newest line with this action records which lines retention deleted.
         select (a.detail ->> 'last')::bigint into said from redrive.audit a
         where a.action = 'forget audit' and a.detail ? 'last' order by a.id desc limit 1;
         if said <> chain.forgotten_id then
             fault := format('lines up to %s are missing', chain.forgotten_id);
         end if;
     end if;
-    -- Retention may have passed this place meanwhile.
+    -- Retention may have deleted this place since the previous step.
     place := greatest(after, chain.forgotten_id);
     seal := case when place = chain.forgotten_id then chain.forgotten_hash
                  else (select a.hash from redrive.audit a where a.id = place) end;

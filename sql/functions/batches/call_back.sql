@@ -1,5 +1,5 @@
--- call_back: make the callback of a batch due, unless somebody has cancelled it.
--- in:    counts: what became of its jobs; with its number they are the header `batch`
+-- call_back: make the callback of a batch due, unless it was cancelled.
+-- in:    counts: the outcomes of the batch's jobs; the header `batch` holds them and the batch's id
 create or replace function redrive.call_back_v1(job bigint, batch bigint, counts jsonb) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

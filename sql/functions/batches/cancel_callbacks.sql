@@ -1,5 +1,6 @@
--- cancel_callbacks: end the callbacks of a batch that will not come. That they were cancelled stays on
--- record for whoever waits for them, for as long as keys are kept.
+-- cancel_callbacks: cancel the callbacks of a batch that will never be called.
+-- The outcome `cancelled` is kept for as long as keys are kept, so that a caller that waits for a
+-- callback can read it.
 -- locks: as end_waiting
 create or replace function redrive.cancel_callbacks_v1(callbacks bigint[]) returns void
 language sql security definer

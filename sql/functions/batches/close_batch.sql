@@ -1,6 +1,7 @@
--- close_batch: all jobs of a batch have been enqueued, but for those that its own jobs enqueue.
--- out:   whether it was open; closing one twice is harmless
--- errors: RD001 'batch: rule' for one that was given up, or was never there
+-- close_batch: record that the producer has enqueued all jobs of a batch.
+-- Only the batch's own jobs may still add jobs to it.
+-- out:   true if the batch was open; closing it twice is harmless
+-- errors: RD001 'batch: rule' for a batch that was abandoned or never existed
 create or replace function redrive.close_batch_v1(batch bigint) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -16,7 +17,8 @@ begin
     where b.id = close_batch_v1.batch and b.closed_at is null and b.over_at is null;
     was_open := found;
     if was_open then
-        insert into redrive.batch_deltas (batch) values (close_batch_v1.batch);  -- look at it
+        -- fold_batches reads it next
+        insert into redrive.batch_deltas (batch) values (close_batch_v1.batch);
     else
         select b.outcome is not distinct from 'abandoned' into lost
         from redrive.batches b where b.id = close_batch_v1.batch;

@@ -1,11 +1,13 @@
--- fold_batches: add up what became of the jobs of batches, and make their callbacks due: on_end when
--- none of the jobs lives, for the first time; on_success when all have succeeded, whatever died and
--- was redriven in between. One that is over takes no more jobs; a callback that will not come is
--- cancelled. One that nobody closed in time is given up.
--- in:    batch: how many are looked at
--- out:   how many were; as many as that: there may be more
--- locks: the chore's row, skip locked, so that one of all is at it; batches, skip locked: one that
---        is just being added to is looked at again; then their callbacks, skip locked: likewise
+-- fold_batches: add up the outcomes of the jobs of batches, and make callbacks due.
+-- on_end becomes due the first time that no job of the batch is left alive. on_success becomes due
+-- when all jobs have succeeded, even if some died and were redriven before. A batch that is over
+-- takes no more jobs, and its remaining callbacks are cancelled. A batch that is not closed in time
+-- is abandoned.
+-- in:    batch: how many batches to look at
+-- out:   how many batches were looked at; if it is as many as asked for, there may be more
+-- locks: the chore's row, skip locked: only one worker folds at a time. Then batches, skip locked:
+--        a batch that a transaction is adding to is looked at again later. Then their callbacks,
+--        skip locked: a batch with a locked callback is looked at again later, too
 -- plan:  batch_deltas_new_idx, batch_deltas_batch_idx, batches_open_idx
 create or replace function redrive.fold_batches_v1(batch int) returns int
 language plpgsql security definer
@@ -36,7 +38,7 @@ begin
         select distinct d.batch from redrive.batch_deltas d where not d.is_folded
         order by d.batch limit fold_batches_v1.batch);
     foreach one in array looked loop
-        -- So many at a time: jobs enqueued one by one leave a row each.
+        -- Limited, because jobs that were enqueued one by one leave one row each.
         with gone as (
             delete from redrive.batch_deltas d
             where d.ctid = any (array(select o.ctid from redrive.batch_deltas o
@@ -51,10 +53,10 @@ begin
         select b.* into held from redrive.batches b
         where b.id = one and b.over_at is null for update skip locked;
         if not found then
-            -- Somebody adds to it in a transaction that is open, or it is over.
+            -- An open transaction is adding to this batch, or the batch is over.
             insert into redrive.batch_deltas (batch)
             select b.id from redrive.batches b where b.id = one and b.over_at is null;
-            -- given up, and forgotten before the last of its jobs ended
+            -- The batch was abandoned, and deleted before its last job ended.
             delete from redrive.batch_deltas d
             where d.batch = one and not exists (select from redrive.batches b where b.id = one);
             continue;
@@ -66,7 +68,8 @@ begin
             insert into redrive.batch_deltas (batch) values (one);
             continue;
         end if;
-        -- Anew: before the lock somebody may have added to it, and has committed by now.
+        -- Read the sums again: a transaction may have added jobs before the lock and committed
+        -- since.
         select sum(d.total)::bigint as total, sum(d.succeeded)::bigint as succeeded,
                sum(d.dead)::bigint as dead, sum(d.cancelled)::bigint as cancelled
         into n from redrive.batch_deltas d where d.batch = one;

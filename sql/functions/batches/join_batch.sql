@@ -1,9 +1,9 @@
--- join_batch: count new jobs of batches, or dead ones that are back.
--- in:    parallel arrays: the batch of each job, and whether it was redriven
--- errors: RD001 'batch: rule' for a new job of a batch that is over, or was never there; 40001
---        where it is over since the transaction's snapshot
--- locks: batches for key share, so that none is over before this transaction has ended; whoever
---        closes one does not wait for that
+-- join_batch: count new jobs of batches, and redriven jobs of batches.
+-- in:    parallel arrays: the batch of each job, and whether the job was redriven
+-- errors: RD001 'batch: rule' for a new job of a batch that is over or never existed; 40001 if the
+--        batch ended after the transaction's snapshot
+-- locks: batches for key share, so that no batch ends before this transaction does. Closing a batch
+--        does not wait for this lock
 create or replace function redrive.join_batch_v1(batches bigint[], redriven boolean[]) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

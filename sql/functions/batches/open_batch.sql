@@ -1,7 +1,7 @@
--- open_batch: begin a batch. Its callbacks are jobs from now on, parked until it ends.
--- in:    on_success, on_end: jobs as enqueue_many takes them, or null; close_within: a batch that is
---        not closed by then is given up
--- out:   its number, which jobs are enqueued with
+-- open_batch: begin a batch, and enqueue its callbacks as jobs that are parked until it ends.
+-- in:    on_success, on_end: jobs in the form of enqueue_many, or null
+--        close_within: the batch is abandoned if it is not closed within this time
+-- out:   the batch's id; enqueue its jobs with it
 -- errors: RD001 'field: rule'
 create or replace function redrive.open_batch_v1(
     on_success jsonb, on_end jsonb, close_within interval default '1 day') returns bigint
@@ -32,7 +32,7 @@ begin
     end if;
     insert into redrive.batches (close_by) values (clock_timestamp() + close_within)
     returning id into made;
-    -- Nobody may enqueue what is parked without a key to wake it; so it is parked afterwards.
+    -- enqueue_many refuses a parked job without a key that would wake it. So park it afterwards.
     select array_agg((
         select e.id from redrive.enqueue_many_v1(
             case when c.job is null then '[]' else jsonb_build_array(

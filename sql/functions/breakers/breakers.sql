@@ -1,14 +1,15 @@
--- breakers: report what was seen of dependencies, and learn how they stand.
--- in:    parallel arrays: names, failures and successes since the last report, and how each breaker
---        is set: thresholds (failures in a window that open it, when they are at least half of what
---        was seen), windows and cooldowns in seconds (the cooldown doubles while it does not close,
---        up to 16 times)
--- out:   state; open_for: seconds until it lets a probe through; failing: half of this window's
---        calls or more failed
--- locks: one breaker row at a time, only when there is something to write. A row that is locked for
---        longer than other reports take is not written: an operator is forcing that breaker, which
---        sets its counts to 0 anyway. It is reported as it stands
--- An open breaker becomes half open by itself when its time is over, so it cannot stay stuck.
+-- breakers: report failures and successes of dependencies, and return the state of each breaker.
+-- in:    parallel arrays: names; failures and successes since the last report; and the settings of
+--        each breaker: thresholds, windows and cooldowns. The threshold is the number of failures
+--        in a window that opens the breaker, if they are at least half of the calls. Windows and
+--        cooldowns are seconds. The cooldown doubles up to 16 times its length while the breaker
+--        does not close
+-- out:   state; open_for: seconds until the breaker lets a probe through; failing: at least half of
+--        this window's calls failed
+-- locks: one breaker row at a time, and only if there is something to write. If a row stays locked
+--        for longer than other reports take, nothing is written, and the breaker is returned as it
+--        stands. Then an operator is forcing that breaker, which sets its counts to 0 anyway
+-- An open breaker becomes half open when its cooldown ends, so it cannot stay stuck.
 create or replace function redrive.breakers_v1(
     names text[], failures int[], successes int[], thresholds int[], windows float8[],
     cooldowns float8[])
@@ -25,8 +26,8 @@ declare
     b redrive.breakers;
     before text;
     now_at constant timestamptz := clock_timestamp();
-    -- what happened later than that, the server's clock was set back since; not so who came in
-    -- between while this waited
+    -- If something happened after this time, the server's clock was set back since then. The minute
+    -- allows for other reports that were written while this one waited.
     soon constant timestamptz := now_at + interval '1 minute';
 begin
     for seen in
@@ -44,7 +45,8 @@ begin
                 loop
                     select * into b from redrive.breakers k where k.name = seen.name for update;
                     exit when found;
-                    -- one that nobody used for long may be forgotten while this waits for it
+                    -- A breaker that was unused for long may be deleted while this waits for its
+                    -- row.
                     insert into redrive.breakers (name) values (seen.name) on conflict do nothing;
                 end loop;
                 is_ours := true;
@@ -88,7 +90,7 @@ begin
             end if;
         end if;
         name := seen.name;
-        state := coalesce(b.state, 'closed');  -- it is being made at this moment
+        state := coalesce(b.state, 'closed');  -- null: another session is inserting it now
         open_for := greatest(coalesce(extract(epoch from b.open_until - now_at), 0), 0)::float8;
         failing := coalesce(b.failures, 0) > 0 and b.failures >= b.successes
                    and b.window_at >= now_at - seen.span * interval '1 second';

@@ -1,4 +1,4 @@
--- force_breaker: an operator holds it open or closed; null lets it go by what is seen again.
+-- force_breaker: hold a breaker open or closed for an operator; a null state ends that.
 create or replace function redrive.force_breaker_v1(name text, state text, actor text, why text)
 returns boolean
 language sql security definer

@@ -1,5 +1,6 @@
--- take_probe: one job of all workers tries a half-open dependency; the lease runs out by itself.
--- locks: the breaker, skip locked: an operator who is forcing it keeps nobody waiting
+-- take_probe: lease the probe of a half-open breaker to one job of all workers.
+-- The lease expires by itself.
+-- locks: the breaker, skip locked: no job waits for an operator who is forcing it
 create or replace function redrive.take_probe_v1(name text, worker int, lease interval)
 returns boolean
 language sql security definer

@@ -1,6 +1,6 @@
--- cancel_campaign: it ends here. What it put back and nobody has begun is taken back; what runs, or
--- was tried, ends as usual and is counted still. Audited.
--- out:   how many were taken back
+-- cancel_campaign: end a campaign, and take back the released jobs that no worker has begun.
+-- Jobs that are running or were tried end as usual and are still counted. Audited.
+-- out:   how many jobs were taken back
 -- errors: RD001 'campaign: rule'
 -- locks: the campaign, then as take_back
 create or replace function redrive.cancel_campaign_v1(campaign bigint, actor text, why text)

@@ -1,6 +1,7 @@
--- holds: does a job hold all of these? Each is path=value, as payload.currency=XAU or
--- headers.source=import; the value is compared as text. What is encrypted holds nothing.
--- plan:  a part of the statement that asks, with the rights of its caller
+-- holds: return true if a job meets all conditions.
+-- Each condition is path=value, such as payload.currency=XAU or headers.source=import. Values are
+-- compared as text. An encrypted payload meets no condition.
+-- plan:  inlined into the caller's statement, with the caller's rights
 create or replace function redrive.holds_v1(payload jsonb, headers jsonb, conditions text[])
 returns boolean
 language sql immutable

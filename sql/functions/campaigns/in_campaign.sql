@@ -1,5 +1,6 @@
--- in_campaign: which of these open dead letters have yet to have their turn in a campaign that goes
--- on. What one that is paused, or has aborted, has not put back may be edited before it is resumed.
+-- in_campaign: return which of these open dead letters a live campaign has yet to release.
+-- A dead letter of a paused or aborted campaign may be edited before the campaign is resumed, so it
+-- is not returned.
 -- plan:  campaigns_live_idx, campaign_jobs_pkey from where each is, dead_letters_pkey
 create or replace function redrive.in_campaign_v1(ids bigint[])
 returns table (id bigint, campaign bigint)
@@ -10,7 +11,8 @@ set jit = off
 as $$
     select o.id, min(c.id)
     from redrive.campaigns c
-    -- for each that goes on, and not first: most rows are of campaigns that are over
+    -- Begin with the live campaigns, because most rows of campaign_jobs belong to campaigns that
+    -- are over.
     cross join lateral (
         select j.id, j.redrives from redrive.campaign_jobs j
         where j.campaign = c.id and j.n > c.place and j.state is null and j.id = any (ids)

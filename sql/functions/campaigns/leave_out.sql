@@ -1,7 +1,8 @@
--- leave_out: of a plan that nobody has started these stay where they are, for their handlers could
--- not take them. They keep their place in the list; a step passes over them.
--- in:    places: their n; causes: of each, which says nothing of what payloads hold
--- out:   how many that were: what is out already is not counted again
+-- leave_out: mark dead letters of a plan as invalid, because their handlers could not take them.
+-- The plan must not be started yet. A marked dead letter keeps its place in the list, and the
+-- campaign's steps pass over it.
+-- in:    places: the column n of each; causes: the cause of each, which quotes no payload
+-- out:   how many were marked; a dead letter that was marked before is not counted again
 -- errors: RD001 'plan: rule'
 -- locks: the campaign
 -- plan:  campaign_jobs_pkey

@@ -1,4 +1,4 @@
--- live_campaigns: those that are not over, and those of which something still runs.
+-- live_campaigns: list the campaigns that are not over or that still have jobs in flight.
 -- plan:  campaigns_live_idx
 create or replace function redrive.live_campaigns_v1() returns setof bigint
 language sql stable security definer

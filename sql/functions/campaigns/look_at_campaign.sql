@@ -1,9 +1,10 @@
--- look_at_campaign: what became of those it put back, and all that its next step depends on.
--- out:   null while somebody else is at it, or when it is over; else what
---        redrive.rules.dead_letters.campaign.Seen is made of
--- locks: the campaign, skip locked: while somebody is at it the others have nothing to do
--- plan:  campaign_jobs_redriven_idx, dead_letters_pkey, jobs_pkey, jobs_due_idx: it costs what is in flight, and
---        not what the campaign holds
+-- look_at_campaign: count what became of the released jobs, and read all that the next step depends
+-- on.
+-- out:   null if another worker is stepping the campaign, or if it is over; else the fields of
+--        redrive.rules.dead_letters.campaign.Seen
+-- locks: the campaign, skip locked: while one worker steps it, the others have nothing to do
+-- plan:  campaign_jobs_redriven_idx, dead_letters_pkey, jobs_pkey, jobs_due_idx
+--        The cost grows with the jobs in flight, not with the size of the campaign
 create or replace function redrive.look_at_campaign_v1(campaign bigint) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -20,7 +21,7 @@ declare
     gone int;
     waiting int;
     in_window int;         -- as redrive.rules.dead_letters.campaign.window
-    windows int[];         -- those in which jobs died
+    windows int[];         -- the windows in which jobs died again
     its_kinds text[];
 begin
     select * into c from redrive.campaigns o
@@ -37,7 +38,7 @@ begin
         from redrive.campaign_jobs j
         left join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
         where j.campaign = c.id and j.state = 'redriven'
-          -- where nothing is left of it somebody purged it
+          -- no dead letter is left: it was purged
           and (d.outcome is not null or d.id is null)),
     marked as (
         update redrive.campaign_jobs j set state = e.outcome
@@ -60,7 +61,7 @@ begin
                       and j.state = 'dead_again') as d(dead)))
         where o.id = c.id returning * into c;
     end if;
-    -- put back and due, or parked, and nobody has begun it
+    -- Count the released jobs that are due or parked and that no worker has begun.
     select count(*) into waiting
     from redrive.campaign_jobs j
     join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
@@ -92,8 +93,8 @@ begin
                      from redrive.workers w, unnest(its_kinds) as k(kind)
                      where w.lost_at is null and redrive.handles_v1(w.kinds, k.kind)),
         'late_before', c.late_before, 'held_since', extract(epoch from c.held_since)::float8,
-        -- of those that no campaign put back: what waits of these is bounded anyway; nor of what no
-        -- worker handles, which waits for a deploy
+        -- Jobs that a campaign released do not count here; the number that waits is bounded anyway.
+        -- Jobs that no worker handles do not count either; they wait for a deploy.
         'others_late', (
             select coalesce(extract(epoch from clock_timestamp() - min(o.run_at))::float8, 0)
             from redrive.all_lanes_v1() l,

@@ -1,5 +1,5 @@
--- order_keys: in a plan, dead letters of an ordering key have their turns in the order of their
--- jobs, whichever of them died last.
+-- order_keys: put a plan's dead letters of one ordering key into the order of their jobs.
+-- The order in which they died does not matter.
 create or replace function redrive.order_keys_v1(campaign bigint) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,4 +1,5 @@
--- pause_campaign: nothing more goes back to work until it is resumed; what went, runs. Audited.
+-- pause_campaign: release no more jobs until the campaign is resumed. Audited.
+-- Jobs that were released before still run.
 -- errors: RD001 'campaign: rule'
 create or replace function redrive.pause_campaign_v1(campaign bigint, actor text, why text)
 returns void

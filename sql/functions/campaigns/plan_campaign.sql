@@ -1,11 +1,18 @@
--- plan_campaign: freeze the open dead letters that a filter selects, the oldest first, and say what
--- is known of them. Nothing changes but that; a plan that nobody starts is forgotten after a day, one
--- of nothing at once.
--- in:    filter: the fields of redrive.dead_letters.filter.Filter by name; what is absent selects
---        nothing out; and include_quarantined; actor: null = freeze nothing, only say what it would be
--- out:   plan (the campaign's id; null: nothing is frozen), matched, missing: ids that were asked for and are not among them, blocked: cause -> count, acted: how many have side
---        effects on record, sample, groups: the most frequent first, at most a hundred
--- plan:  dead_letters_group_idx, dead_letters_died_idx, ...: planned for what was asked
+-- plan_campaign: freeze the open dead letters that a filter selects, oldest first, and report on
+-- them.
+-- Nothing else changes. A plan is deleted after one day if nobody starts it. A plan that matches no
+-- dead letters is not kept.
+-- in:    filter: the fields of redrive.dead_letters.filter.Filter by name, and include_quarantined;
+--        an absent field excludes nothing
+--        actor: null: freeze nothing, and only report
+-- out:   plan: the campaign's id; null: nothing is frozen
+--        matched: how many dead letters the plan holds
+--        missing: ids in the filter that are not part of the plan
+--        blocked: cause -> count
+--        acted: how many have side effects on record
+--        sample
+--        groups: at most 100, the most frequent first
+-- plan:  dead_letters_group_idx, dead_letters_died_idx, ...: planned for each filter
 create or replace function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
 returns jsonb
 language plpgsql security definer
@@ -74,7 +81,8 @@ begin
         from (select * from causes o order by o.count desc, o.first limit 100) g
         join pick p on p.n = g.first
         cross join lateral (
-            -- one after the other: the planner would read all dead letters for a hundred
+            -- One lookup for each group: otherwise the planner would read all dead letters to find
+            -- a hundred.
             select o.id, o.kind, o.error_class, o.message from redrive.dead_letters o
             where o.id = p.id and o.redrives = p.redrives limit 1) d)
     select jsonb_build_object(
@@ -103,7 +111,7 @@ begin
     if is_any_keyed and plan_id is not null then
         perform redrive.order_keys_v1(plan_id);
     end if;
-    -- without what dead letters say: whoever may look at campaigns may not read these
+    -- Store no texts of dead letters here: a role that may read campaigns may not read those.
     update redrive.campaigns c
     set matched = (report ->> 'matched')::int, blocked = report -> 'blocked',
         plan = report - 'groups' - 'missing'

@@ -1,5 +1,5 @@
--- resume_campaign: one that was paused, or aborted by itself, goes on: canaries first, and judged by
--- what ends from now on. Audited.
+-- resume_campaign: continue a campaign that is paused or has aborted. Audited.
+-- It begins with canaries again, and is judged only by the jobs that end from now on.
 -- errors: RD001 'campaign: rule'
 create or replace function redrive.resume_campaign_v1(campaign bigint, actor text, why text)
 returns void

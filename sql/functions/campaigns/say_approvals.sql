@@ -1,7 +1,8 @@
--- say_approvals: a worker says which of the kinds that it handles need two people for a redrive. Who
--- needed two before and is said to need none any more is free at once.
--- in:    kinds: all that it handles by their full name; twice: those of them that need two
--- locks: the rows that go, skip locked: another worker deletes them at this moment
+-- say_approvals: record which of a worker's kinds need two people for a redrive.
+-- A kind that is no longer declared as two-person is released immediately.
+-- in:    kinds: all kinds that the worker handles, by full name
+--        twice: the kinds among them that need two people
+-- locks: the deleted rows, skip locked: if one is locked, another worker is deleting it now
 create or replace function redrive.say_approvals_v1(kinds text[], twice text[]) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,8 +1,9 @@
--- start_campaign: somebody takes the responsibility for a plan; from now on whoever is alive carries
--- it on. Audited.
--- in:    rate: jobs a second, null = as fast as they end; canaries: how many go first, 0 = none and
---        no ramp; abort_share: it aborts when more of those that ended died again; conditions:
---        {"breakers": {name: state}, "version": ">=1.4"}
+-- start_campaign: start a planned campaign under the name of an operator. Audited.
+-- From now on any live worker carries it out.
+-- in:    rate: jobs a second; null: as fast as the jobs end
+--        canaries: how many jobs go first; 0: no canaries and no ramp-up
+--        abort_share: abort if a larger share of the ended jobs died again
+--        conditions: {"breakers": {name: state}, "version": ">=1.4"}
 -- errors: RD001 'plan: rule', 'approval: rule'
 create or replace function redrive.start_campaign_v1(
     plan bigint, actor text, why text, rate float8, canaries int, abort_share float8,
@@ -19,7 +20,7 @@ declare
 begin
     select * into c from redrive.campaigns o
     where o.id = start_campaign_v1.plan and o.planned_login is not null for update;
-    -- forget_campaigns is at it: what it took would never have its turn
+    -- forget_campaigns is deleting this plan: the rows that it has deleted would never be released.
     if c.state = 'planned'
        and not exists (select from redrive.campaign_jobs j where j.campaign = c.id and j.n = 1) then
         c.state := null;

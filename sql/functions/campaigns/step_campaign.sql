@@ -1,17 +1,20 @@
--- step_campaign: what was decided after a look at it: put so many more back, and where it stands now.
--- in:    step: the number that was looked at; feed: how many have their turn; fed_at: up to when the
---        rate is used up then: the first is due `feed` turns before, or now if that is later; said:
---        why it is in this state;
---        late_before: how late others were when it begins; held_since: since when it is held back
---        because they are later now
--- out:   how many went back to work; null: nothing was changed: somebody else was first, or has
---        locked what this step needs. It comes again
--- locks: the campaign, skip locked; when it ends, the end of the audit log, skip locked; then dead
---        letters, ascending, skip locked: the step ends before the first that somebody has locked.
---        The key of one may be a job's that is not committed yet: that is waited for 100 ms
+-- step_campaign: carry out what was decided after a look: release jobs, and store the new state.
+-- in:    step: the number of the step that was looked at
+--        feed: how many dead letters to process
+--        fed_at: the time until which the rate is used up after this step. The first job is due
+--        `feed` turns before that time, or now if now is later
+--        said: why the campaign is in this state
+--        late_before: how late other jobs were when the campaign began
+--        held_since: since when the campaign waits because other jobs are later now
+-- out:   how many jobs were released; null: nothing changed, because another worker was first or a
+--        row is locked that this step needs. The step comes again
+-- locks: the campaign, skip locked; if the campaign ends, the end of the audit log, skip locked;
+--        then dead letters, ascending, skip locked: the step ends before the first one that is
+--        locked. The key of a dead letter may belong to a job that is not committed yet: wait for
+--        it up to 100 ms
 -- plan:  campaign_jobs_pkey, dead_letters_pkey
--- That a job has had its turn, and that it is back at work, commit together: killed at any moment,
--- whoever comes next goes on where this ended.
+-- The release of a job and its mark in the campaign commit together. If the worker is killed at any
+-- moment, the next worker continues where this one ended.
 create or replace function redrive.step_campaign_v1(
     campaign bigint, step int, state text, feed int, fed_at float8, said text,
     late_before float8 default null, held_since float8 default null)
@@ -54,14 +57,15 @@ begin
         raise exception using errcode = 'RD001', message = 'state: none that a step leads to';
     end if;
     if step_campaign_v1.feed > 0 and step_campaign_v1.state in ('canary', 'ramp', 'running') then
-        -- What was found to be invalid has its turn beside the others, a thousand at most at once.
+        -- Invalid dead letters are passed over beside the others, at most 1000 at a time.
         select coalesce(
             (select j.n - 1 from redrive.campaign_jobs j
              where j.campaign = c.id and j.n > c.place and j.n <= c.place + 1000
                and j.state is null
              order by j.n offset least(feed, 1000) limit 1),
             c.place + 1000) into upto;
-        -- Only the generation that was seen: what died once more since is another dead letter.
+        -- Release only the generation that was planned: a job that died again since is another dead
+        -- letter.
         with wanted as materialized (
             select j.n from redrive.campaign_jobs j
             join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
@@ -82,7 +86,7 @@ begin
         if upto <= c.place then
             return null;
         end if;
-        -- not before the locks: who waited for them makes up for nothing
+        -- Read the clock after the locks: the time spent waiting for them is not made up for.
         first_turn := greatest(
             clock_timestamp(), used_up - coalesce(feed / c.rate, 0) * interval '1 s');
         used_up := first_turn + coalesce(feed / c.rate, 0) * interval '1 s';

@@ -1,6 +1,6 @@
--- take_back: of these jobs, put back by this campaign, those that nobody has begun since: each is the
--- open dead letter again that it was, with its whole history.
--- out:   their ids
+-- take_back: turn released jobs of a campaign back into open dead letters with their whole history.
+-- Only jobs that no worker has begun since are taken back.
+-- out:   the ids of these jobs
 -- locks: as hold_waiting, then dead letters, ascending
 -- plan:  jobs_pkey, dead_letters_pkey
 create or replace function redrive.take_back_v1(campaign bigint, ids bigint[]) returns bigint[]
@@ -15,7 +15,7 @@ as $$
 declare
     waiting bigint[];
     taken bigint[];
-    queues text[];         -- of those that have an ordering key
+    queues text[];         -- of the jobs that have an ordering key
     keys text[];
 begin
     waiting := redrive.hold_waiting_v2(take_back_v1.ids, true);
@@ -24,7 +24,7 @@ begin
         join redrive.jobs j on j.id = d.id and j.redrives = d.redrives + 1
         where d.id = any (waiting) and d.campaign = take_back_v1.campaign
           and d.state is not distinct from 'redriven'
-          -- tried since: what it went through would be lost
+          -- a job that was tried since stays: its new attempts would be lost
           and j.deliveries = d.deliveries
         order by d.id for update of d),
     gone as (

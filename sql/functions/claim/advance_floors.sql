@@ -1,7 +1,8 @@
--- advance_floors: note for workers where their live claims begin, so that no scan meets the dead
--- rows below, however many an open snapshot keeps. At most ten workers at each call.
--- locks: worker rows exclusively, skip locked: a claim on its way holds its worker's row until it
---        commits, so that each later one has an id beyond the last of the sequence
+-- advance_floors: move forward the lowest claim id that a scan of a worker's claims must read.
+-- Then no scan meets the dead rows below it, even if an open snapshot keeps many of them. Each call
+-- handles at most ten workers.
+-- locks: worker rows exclusively, skip locked. A claim that is being made holds its worker's row
+--        until it commits. So each later claim has an id beyond the last one of the sequence
 -- plan:  claims_worker_idx
 create or replace function redrive.advance_floors_v1() returns void
 language plpgsql security definer
@@ -12,7 +13,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    worth constant int := 10000;  -- claims: fewer dead rows cost less than the update
+    worth constant int := 10000;  -- in claims; fewer dead rows cost less than the update
     last_id bigint := (select s.last_value from redrive.claims_id_seq s);
     stale record;
 begin
@@ -21,7 +22,7 @@ begin
     end if;
     for stale in
         select w.id, w.claims_from from redrive.workers w
-        -- beyond the sequence: a restore has set that back
+        -- or beyond the sequence, because a restore has set the sequence back
         where not w.claims_from between last_id - worth and last_id + 1
         order by w.claims_from limit 10
         for update skip locked

@@ -1,5 +1,6 @@
--- all_lanes: where jobs are, by a loose index scan: one descent per lane, however many jobs it
--- holds. A bound on the queue alone lets the index be used.
+-- all_lanes: list all lanes that have jobs.
+-- This is a loose index scan: one descent for each lane, however many jobs it holds. The condition
+-- on the queue alone lets the planner use the index.
 create or replace function redrive.all_lanes_v1()
 returns table (queue text, priority smallint, lane smallint)
 language plpgsql stable security definer

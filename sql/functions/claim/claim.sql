@@ -1,21 +1,25 @@
--- claim: list up to `want` due jobs as those of worker `me`, lane by lane in the order given. The
--- jobs stay as they are. A few small ones are answered at once; others are read by claimed_v1, in a
--- transaction of its own: whoever is stopped while it takes a long answer in holds no lane meanwhile.
--- in:    parallel arrays, one element per lane: queues, priorities, lanes, and where to start: after
---        the place (floors, floor_ids), as it stood when claim `seen` was made; from_start: look from the
---        beginning, for what has become visible behind those places; patience: milliseconds to wait
---        for a lane, where others claim from each that has something
--- out:   a row for each lane that had something due: its number, from 1; the claim and how many jobs
---        it lists, null and 0 when others have them; up to where the lane has been claimed, as of
---        claim `seen`: null while somebody else claims from it, and then again where it was waited for.
---        And a row without a lane when all that was due by `upto` and visible has been looked at. And,
---        without a lane, the jobs as claimed_v1 reads them, when they are few and small
--- locks: the row of the lane, skip locked, and the worker's for key share; who waits for a lane has
---        no other. Jobs, skip locked, of a lane where somebody holds some: see hold_waiting
+-- claim: list up to `want` due jobs in claims of worker `me`, lane by lane in the order given.
+-- The rows of the jobs do not change. A few small jobs are returned at once. The others are read by
+-- claimed_v1 in another transaction. So a worker that stops while it receives a long answer holds
+-- no lane.
+-- in:    parallel arrays, one element for each lane: queues, priorities, lanes
+--        floors, floor_ids: start after this place, which was right when claim `seen` was made
+--        from_start: read from the beginning, for jobs that became visible behind these places
+--        patience: milliseconds to wait for a lane, if other workers claim from each lane that has
+--        jobs
+-- out:   one row for each lane that had something due: the lane's number, from 1; the claim and how
+--        many jobs it lists, or null and 0 if other workers have them; and the place up to which
+--        the lane has been claimed, as of claim `seen`. The place is null while another worker
+--        claims from the lane. A lane that was waited for gets a second row
+--        one row without a lane if all visible jobs that were due by `upto` were looked at
+--        the jobs without a lane, as claimed_v1 reads them, if they are few and small
+-- locks: the row of the lane, skip locked, and the worker's row for key share. A claim that waits
+--        for a lane holds no other. Jobs, skip locked, if another session holds jobs of the lane:
+--        see hold_waiting
 -- plan:  jobs_due_idx, claims_lane_idx
--- Nothing waits for the disk: a claim lost in a crash only means that its jobs are claimed again,
--- and the fence, the claim, is gone for those who had it. The epoch sees to it that its id does not
--- come again, and that no place is trusted that was as of it.
+-- The commit does not wait for the disk. If a crash loses a claim, its jobs are claimed again, and
+-- the workers that had the jobs no longer own a claim. The epoch makes sure that the id of the lost
+-- claim is not used again, and that no place is trusted that depends on it.
 create or replace function redrive.claim_v2(
     me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[],
     floor_ids bigint[], seen bigint[], from_start boolean, want int, patience int default 0)
@@ -24,9 +28,8 @@ returns table (lane_no int, jobs int, upto timestamptz, upto_id bigint, as_of bi
                run_at timestamptz, created float8)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
--- A queue is empty most of the time, so this is planned on an empty table and must not come out as
--- a Seq Scan: without these it was measured at 8 s per claim when the same session met a million
--- rows.
+-- A queue is empty most of the time, so this is planned for an empty table. The plan must not be a
+-- Seq Scan: without these settings a claim took 8 s when the same session met a million rows.
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
@@ -36,32 +39,34 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    mine text[];           -- kinds
-    prefixes text[];       -- those that end in a star, as patterns
-    others bigint[];       -- jobs that are claimed, behind or beside the place where this one starts
-    newest record;         -- and whether all workers have the same kinds
-    ids bigint[];          -- what is claimed in a lane, and what else is to be known of it
+    mine text[];           -- the kinds of this worker
+    prefixes text[];       -- the kinds that end in a star, as patterns
+    -- jobs that are claimed already, behind or beside the place where this claim starts
+    others bigint[];
+    newest record;         -- the newest claim, and whether all workers have the same kinds
+    ids bigint[];          -- the jobs to claim in one lane, and what else is known of them
     kinds text[];
     run_ats timestamptz[];
     keys text[];
     is_any_ordered boolean;
-    limited text[];        -- kinds, as patterns
+    limited text[];        -- kinds with a limit, as patterns
     is_any_limited boolean;
-    taken bigint[];        -- those that found room
+    taken bigint[];        -- the jobs that got a slot of their limits
     left_to_claim int := want;
     looked_at_all boolean := true;
-    due timestamptz := clock_timestamp();  -- not now(): whoever waited for a lane began before
-    busy int;              -- the first lane that somebody else claims from
+    due timestamptz := clock_timestamp();  -- not now(): a claim that waited for a lane began before
+    busy int;              -- the first lane that another worker claims from
     is_known boolean := false;
-    since bigint;          -- the epoch began
+    since bigint;          -- the first claim id of the epoch
     start bigint;          -- no live claim has a lower id
-    is_unheld boolean;     -- nobody holds a job of the lane
-    free bigint[];         -- those of the claimed jobs that nobody holds
-    off text;              -- what set_config answers
-    claimed int := 0;      -- jobs
-    first bigint;          -- of the claims that list them
+    is_unheld boolean;     -- no other session holds a job of the lane
+    free bigint[];         -- the jobs of `ids` that no other session holds
+    off text;              -- the result of set_config, unused
+    claimed int := 0;      -- number of jobs
+    first bigint;          -- the first claim of this call
     size bigint := 0;      -- of their payloads, as stored
 begin
+    -- For each lane that has a due job after its place:
     for lane_no in
         select l.no
         from unnest(queues, priorities, lanes, floors, floor_ids) with ordinality
@@ -73,9 +78,10 @@ begin
               and j.run_at <= due)
         order by l.no
     loop
+        -- 1. Once: check that the worker may claim, read its kinds and the epoch.
         if not is_known then
-            -- Held until the commit: a rescue that declares this worker lost came before, and is
-            -- seen here, or comes after, and finds the claim.
+            -- Held until commit. A rescue that declares this worker lost either came before and is
+            -- seen here, or it comes after and finds the claim.
             select w.kinds, e.since, coalesce(e.claims_from, 0),
                    set_config('synchronous_commit', 'off', true), (
                 select array_agg(replace(replace(k.kind, '_', '\_'), '*', '%'))
@@ -102,6 +108,7 @@ begin
         end if;
         claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
 
+        -- 2. Lock the lane, or leave it to the worker that has it.
         perform from redrive.lanes l
         where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
           and l.lane = lanes[lane_no]
@@ -119,12 +126,14 @@ begin
             return next;
             continue;
         end if;
-        patience := 0;  -- whoever holds a lane waits for no other
+        patience := 0;  -- a claim that holds a lane waits for no other lane
         is_unheld := pg_try_advisory_xact_lock(redrive.lane_mark_v1(
             queues[lane_no], priorities[lane_no], lanes[lane_no]));
 
-        -- Not before the lane is ours: a worker that has claimed from it was registered by then.
-        -- The claims of a lane follow each other: the newest says where those of our kinds are.
+        -- 3. Find the place where this claim starts, and the jobs that others hold behind it.
+        -- Only after the lane is locked: a worker that has claimed from it was registered by then.
+        -- The claims of a lane follow each other, so the newest one says up to where our kinds are
+        -- claimed.
         upto := floors[lane_no]; upto_id := floor_ids[lane_no]; as_of := seen[lane_no];
         select k.id, k.upto, k.upto_id,
                not exists (select from redrive.workers w where w.kinds is distinct from mine)
@@ -149,6 +158,7 @@ begin
               and (from_start or k.kinds is distinct from mine);
         end if;
 
+        -- 4. Read the due jobs after that place.
         select array_agg(d.id), array_agg(d.kind), array_agg(d.run_at), array_agg(d.ordering_key),
                bool_or(d.ordering_key is not null), size + coalesce(sum(d.bytes), 0),
                bool_or(d.limits is not null or d.kind like any (limited))
@@ -164,12 +174,12 @@ begin
               and j.run_at <= due
               and j.worker is null
               and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
-              -- null: a worker of the release before, which claims whatever comes
+              -- null: a worker of the release before, which claims all kinds
               and (mine is null or j.kind = any (mine) or j.kind like any (prefixes)
                    or j.expires_at <= due)
-              -- One of a key at a time, the older first. One that was inserted before and committed
-              -- after the others could not see them, and was not parked; it waits for the one that
-              -- runs.
+              -- Claim one job of a key at a time, the oldest first. A job that was inserted before
+              -- the others and committed after them was invisible to them and is not parked. It
+              -- waits for the job that runs.
               and (j.ordering_key is null or (
                   not exists (select from redrive.running_keys r
                               where r.queue = j.queue and r.ordering_key = j.ordering_key)
@@ -177,7 +187,8 @@ begin
                       select from redrive.jobs o
                       where o.queue = j.queue and o.ordering_key = j.ordering_key
                         and o.run_at < 'infinity' and (o.id < j.id or o.worker is not null))
-                  -- it was not parked when the death that holds it came; see is_key_held_v1
+                  -- the job was not parked when a dead letter began to hold its key; see
+                  -- is_key_held_v1
                   and not exists (
                       select from redrive.dead_letters d
                       where d.queue = j.queue and d.ordering_key = j.ordering_key
@@ -185,8 +196,10 @@ begin
             order by j.run_at, j.id
             limit left_to_claim) d;
         looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;
+
+        -- 5. Leave out jobs that another session has locked.
         if not is_unheld and cardinality(ids) > 0 then
-            -- what is held now, and is not ended, a sweep comes to again
+            -- A later read from the start finds these jobs again.
             free := array(
                 select j.id from redrive.jobs j
                 where j.id = any (ids) and j.run_at <= due and j.worker is null
@@ -198,8 +211,11 @@ begin
                 as d(id, kind, run_at, ordering_key, place)
             where d.id = any (free);
         end if;
+
+        -- 6. Keep one job of each ordering key.
         if is_any_ordered then
-            -- Of two claims at once, from two lanes, one finds the key taken here.
+            -- If two claims take jobs of one key from two lanes at once, one finds the key taken
+            -- here.
             with keyed as (
                 insert into redrive.running_keys (queue, ordering_key, job)
                 select queues[lane_no], d.ordering_key, d.id
@@ -215,8 +231,10 @@ begin
                 as d(id, kind, run_at, ordering_key, place)
             where d.ordering_key is null or d.id in (select k.job from keyed k);
         end if;
+
+        -- 7. Keep the jobs that have room under their limits.
         if is_any_limited and cardinality(ids) > 0 then
-            -- those that find no room wait elsewhere: the place is behind them, too
+            -- Jobs without a free slot wait in limit_waits, so the place moves past them, too.
             jobs := cardinality(ids);
             if (run_ats[jobs], ids[jobs]) > (upto, upto_id) then
                 upto := run_ats[jobs]; upto_id := ids[jobs];
@@ -228,6 +246,8 @@ begin
             from unnest(ids, kinds, run_ats) with ordinality as d(id, kind, run_at, place)
             where d.id = any (taken);
         end if;
+
+        -- 8. Write the claim, count its jobs, and return the row of the lane.
         jobs := coalesce(cardinality(ids), 0);
         if jobs > 0 then
             if (run_ats[jobs], ids[jobs]) > (upto, upto_id) then
@@ -250,22 +270,27 @@ begin
         return next;
         exit when left_to_claim = 0;
         if is_any_limited then
-            -- Nobody waits in a circle who takes slots once: the other lanes have their turn next.
+            -- A claim takes slots only once, so that claims never wait in a circle. The other lanes
+            -- are next.
             claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
             return next;
             looked_at_all := false;
             exit;
         end if;
     end loop;
+
+    -- 9. Report that all due jobs were looked at.
     if looked_at_all then
         lane_no := null; claim := null; jobs := 0; upto := now(); upto_id := 0; as_of := null;
         return next;
     end if;
+
+    -- 10. Wait for a busy lane, and claim from it alone.
     if busy > 0 and patience > 0 and redrive.wait_for_lane_v1(
             queues[busy], priorities[busy], lanes[busy], patience) then
         lane_no := busy; upto := floors[busy]; upto_id := floor_ids[busy]; as_of := seen[busy];
         return next;
-        -- each statement sees what was committed until it began
+        -- each statement sees what was committed before it began
         return query
         select case when c.lane_no > 0 then busy end, c.jobs, c.upto, c.upto_id, c.as_of, c.claim,
                c.id, c.deliveries, c.attempt, c.kind, c.payload, c.rest, c.run_at, c.created
@@ -274,6 +299,8 @@ begin
             floor_ids[busy:busy], seen[busy:busy], from_start, want) c
         where c.lane_no > 0 or c.id > 0;
     end if;
+
+    -- 11. Return the jobs themselves if they are few and small.
     if claimed between 1 and 8 and size < 4096 then
         return query
         select null::int, null::int, null::timestamptz, null::bigint, null::bigint, c.claim, c.id,

@@ -1,9 +1,9 @@
--- claimed: the jobs of a worker's claims, in their order.
--- in:    after: only of claims that came after this one
--- out:   `rest` holds what few jobs have, null where there is nothing; created: when the job was
---        enqueued, in seconds since 1970, to the microsecond
--- The caller turns payloads into text: rows wait here until the last is there, and large payloads are
--- compressed or elsewhere until then.
+-- claimed: read the jobs of a worker's claims, in their order.
+-- in:    after: read only claims that were made after this one
+-- out:   rest: the fields that few jobs have, or null if there are none
+--        created: when the job was enqueued, in seconds since 1970, to the microsecond
+-- The caller turns payloads into text. Rows are collected here until the last one is read, and
+-- until then large payloads stay compressed or in the TOAST table.
 -- plan:  claims_worker_idx, jobs_pkey, nested in this order, which is the order of the rows
 create or replace function redrive.claimed_v1(me int, after bigint)
 returns table (claim bigint, id bigint, deliveries int, attempt int, kind text, payload jsonb,
@@ -16,7 +16,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 set jit = off
-set work_mem = '32MB'  -- the rows of a claim wait here, and not in a file
+set work_mem = '32MB'  -- so that the rows of a claim are collected in memory and not in a file
 as $$
 #variable_conflict use_column
 begin
@@ -31,7 +31,7 @@ begin
                     'losses', redrive.recent_losses_v1(j.losses, j.failed_at),
                     'fingerprint', j.fingerprint, 'redrives', j.redrives, 'tenant', j.tenant,
                     'headers', j.headers,
-                    -- what makes a job unique for a time is the next one's, too
+                    -- the key of a unique job is left out: a later job may have the same one
                     'idempotency_key', case when j.idempotency_key not like '$unique:%'
                                             then j.idempotency_key end,
                     'ordering_key', j.ordering_key,
@@ -42,7 +42,7 @@ begin
            j.run_at, date_part('epoch', j.created_at)
     from redrive.claims k
     cross join lateral unnest(k.ids) as c(id)
-    -- by its id, whatever the table looked like when this was planned: `offset` keeps it inside
+    -- Read each job by its id, whatever the table held at planning time: `offset` prevents a join.
     cross join lateral (select j.* from redrive.jobs j where j.id = c.id offset 0) j
     where k.worker = me and k.id > after;
 end

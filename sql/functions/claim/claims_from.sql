@@ -1,5 +1,6 @@
--- claims_from: no live claim of this worker, null = of any, has a lower id. A scan of claims begins
--- here: an open snapshot may keep millions of dead ones below.
+-- claims_from: return an id below which there is no live claim of this worker.
+-- A scan of claims begins here, because an open snapshot may keep millions of dead rows below it.
+-- in:    worker: null: no live claim of any worker
 create or replace function redrive.claims_from_v1(worker int) returns bigint
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -1,10 +1,10 @@
--- due: the queues in which a job of these kinds is due that nobody holds, and since when the oldest
--- of them has been due. A worker asks this when none of its exchanges succeeds, to learn whether
--- jobs wait because of it.
--- in:    only_queues: null: all
---        kinds: as registered, mail.* for all that begin so; null: all
--- locks: none of a row. It gives up after 0.1 s (55P03) when somebody has locked a whole table.
--- plan:  jobs_due_idx: at most 20,000 jobs of at most 1,000 lanes, besides those that are held
+-- due: list queues with due jobs of these kinds that no worker holds, and since when they are due.
+-- A worker calls this if none of its exchanges succeeds, to learn whether jobs wait because of it.
+-- in:    only_queues: null: all queues
+--        kinds: as registered, such as mail.* for a prefix; null: all kinds
+-- out:   since: the time since when the queue's oldest such job has been due
+-- locks: no rows. The function fails after 0.1 s (55P03) if a whole table is locked
+-- plan:  jobs_due_idx: at most 20,000 jobs of at most 1,000 lanes, besides the jobs that are held
 create or replace function redrive.due_v1(only_queues text[], kinds text[])
 returns table (queue text, since timestamptz)
 language plpgsql stable security definer
@@ -18,7 +18,7 @@ as $$
 #variable_conflict use_column
 declare
     at_most constant int := 1000;
-    cap int;  -- for each lane
+    cap int;  -- jobs to read in each lane
 begin
     select 20000 / greatest(count(*), 1) into cap
     from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most);

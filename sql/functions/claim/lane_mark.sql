@@ -1,5 +1,5 @@
--- lane_mark: the advisory lock that says of a lane whether somebody holds jobs of it: shared by those
--- who do, and by a claim, which tries, alone.
+-- lane_mark: return the key of the advisory lock that shows whether a session holds jobs of a lane.
+-- Sessions that hold jobs take it shared. A claim tries to take it alone.
 create or replace function redrive.lane_mark_v1(queue text, priority smallint, lane smallint)
 returns bigint
 language sql immutable parallel safe

@@ -1,7 +1,8 @@
--- lanes: the ones this worker may claim from, most urgent first, and when each one's next job is
--- due (seconds from now, null = none). Where there are more than 1,000 they are 1,000 of them, from
--- another place at each look, so that no look costs more than that; a worker with queues of its own
--- looks at no others.
+-- lanes: list the lanes that this worker may claim from, most urgent first, and when their next
+-- jobs are due.
+-- If there are more than 1,000 lanes, it returns 1,000 of them and begins at another place each
+-- time, so that no call costs more. A worker with queues of its own reads only those.
+-- out:   due_in: seconds until the next job of the lane is due; null: there is none
 create or replace function redrive.lanes_v1(only_queues text[])
 returns table (queue text, priority smallint, lane smallint, due_in float8)
 language plpgsql security definer
@@ -16,17 +17,18 @@ declare
     at_most constant int := 1000;
     start text;
     start_priority int;
-    known text[];          -- queues, priorities and lanes
+    known text[];          -- queues, with their priorities and lanes below
     priorities smallint[];
     numbers smallint[];
 begin
-    -- Dead rows that an open snapshot keeps make the first step of a scan long: 20 ms beyond
-    -- 100,000 of them. So there is one scan, but where there are too many lanes.
+    -- The first step of a scan is slow if an open snapshot keeps dead rows: 20 ms for 100,000 of
+    -- them. So there is one scan, except if there are too many lanes.
     select array_agg(l.queue), array_agg(l.priority), array_agg(l.lane)
     into known, priorities, numbers
     from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most + 1) l;
     if cardinality(known) > at_most then
-        -- Each queue is as likely, so that few jobs are not behind many.
+        -- Choose each queue with the same probability, so that a small queue is not behind large
+        -- ones.
         select n.queue into start from redrive.names n
         where only_queues is null or n.queue = any (only_queues) order by random() limit 1;
         start_priority := -1001 + random() * 2000;

@@ -1,7 +1,7 @@
--- make_lane: the row of a lane from which nobody has claimed yet.
--- out:   whether it was made here, and is ours
--- locks: the row of the lane; for whoever makes it just now this waits for a moment only, for a claim
---        may hold other lanes by now, and that one may want them
+-- make_lane: insert the row of a lane from which no worker has claimed yet.
+-- out:   true if the row was inserted here, and is locked by us
+-- locks: the row of the lane. If another claim is inserting it, this waits only a moment: this
+--        claim may hold other lanes that the other claim wants
 create or replace function redrive.make_lane_v1(
     of_queue text, of_priority smallint, of_lane smallint)
 returns boolean

@@ -1,6 +1,7 @@
--- next_lanes: the first `at_most` lanes after a place, in the order of the index, of these queues
--- (null: of all), by a loose index scan: one descent per lane, however many jobs it holds.
--- A bound on the queue alone lets the index be used.
+-- next_lanes: list the first `at_most` lanes after a place, in the order of the index.
+-- This is a loose index scan: one descent for each lane, however many jobs it holds. The condition
+-- on the queue alone lets the planner use the index.
+-- in:    only_queues: null: all queues
 create or replace function redrive.next_lanes_v1(
     only_queues text[], after_queue text, after_priority int, after_lane int, at_most int)
 returns table (queue text, priority smallint, lane smallint)

@@ -1,6 +1,7 @@
--- pending: does one of these kinds run, wait, or become due within `horizon`, or may a batch have
--- ended whose callback does? For a worker that stops when all is done.
--- in:    kinds: as registered, mail.* for all that begin so
+-- pending: return true if a job of these kinds runs, waits, or becomes due within `horizon`.
+-- It is also true if a batch with a callback of these kinds may have ended. A worker that stops
+-- when all work is done asks this.
+-- in:    kinds: as registered, such as mail.* for a prefix
 create or replace function redrive.pending_v1(only_queues text[], kinds text[], horizon interval)
 returns boolean
 language sql stable security definer

@@ -1,13 +1,14 @@
--- wait_for_lane: have a lane next, after whoever claims from it: asleep, in the order of those who wait.
+-- wait_for_lane: wait for a lane that another worker claims from.
+-- The claim sleeps, and waiting claims get the lane in their order.
 -- in:    patience: in milliseconds
--- out:   whether it is ours now
+-- out:   true if the lane is locked by us now
 -- locks: the row of the lane
 create or replace function redrive.wait_for_lane_v1(
     of_queue text, of_priority smallint, of_lane smallint, patience int)
 returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set lock_timeout = 0  -- what is set here ends here
+set lock_timeout = 0  -- a change of this setting below ends with the function
 set jit = off
 as $$
 begin

@@ -1,6 +1,6 @@
--- assign: somebody looks after these from now on; an empty owner: nobody does. Audited.
+-- assign: set the owner of dead letters; an empty owner removes it. Audited.
 -- out:   the ids that were open
--- locks: dead letters, ascending like redrive: two that want the same never wait in a circle
+-- locks: dead letters, ascending like redrive, so that two calls never wait in a circle
 -- errors: RD001 'owner: rule'
 create or replace function redrive.assign_v1(ids bigint[], owner text, actor text, why text)
 returns setof bigint

@@ -1,5 +1,5 @@
--- close_campaign: end the record around the chunks of a redrive with what came of it. How many went
--- back to work is what the chunks counted themselves, whatever is said here. Audited.
+-- close_campaign: end the record of a redrive in chunks, and store its result. Audited.
+-- The number of released jobs is the chunks' own count, whatever the caller passes.
 create or replace function redrive.close_campaign_v1(campaign bigint, redriven int, blocked jsonb)
 returns void
 language sql security definer

@@ -1,6 +1,7 @@
--- dismiss: these will not be fixed; audited. Ordering keys that they held go on.
+-- dismiss: mark dead letters as not to be fixed; the ordering keys that they held continue.
+-- Audited.
 -- out:   the ids that were open
--- locks: dead letters, ascending like redrive: two that want the same never wait in a circle
+-- locks: dead letters, ascending like redrive, so that two calls never wait in a circle
 create or replace function redrive.dismiss_v1(ids bigint[], actor text, why text)
 returns setof bigint
 language plpgsql security definer

@@ -1,11 +1,12 @@
--- edit: correct the payloads of open dead letters; what each was is kept. Audited.
--- in:    ids; of each what was seen of it (digests: sha256 of '<redrives>:<payload as text>'), its
---        new payload, and the header that goes with an encrypted one (salts, else null)
---        patch, paths: how they were changed; the audit log gets the paths alone
--- out:   id, refused: null where it was edited, else 'not_open', 'changed' since it was seen, or
---        'in_campaign': one that goes on will put back what was planned
+-- edit: correct the payloads of open dead letters, and keep the old payloads. Audited.
+-- in:    ids, and for each of them: digests: sha256 of '<redrives>:<payload as text>' as the caller
+--        saw it; payloads: the new payload; salts: the header that belongs to an encrypted payload,
+--        else null
+--        patch, paths: how the payloads were changed; the audit log gets only the paths
+-- out:   id, refused: null if it was edited, else 'not_open', 'changed' since the caller saw it, or
+--        'in_campaign': a live campaign will release it as it was planned
 -- errors: RD001 'field: rule'
--- locks: dead letters, ascending like redrive: two that want the same never wait in a circle
+-- locks: dead letters, ascending like redrive, so that two calls never wait in a circle
 -- plan:  dead_letters_open_idx, dead_letters_pkey, edits_pkey, as in_campaign
 create or replace function redrive.edit_v1(
     ids bigint[], digests bytea[], payloads jsonb[], salts text[], patch jsonb, paths text[],
@@ -34,12 +35,12 @@ begin
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;
     end if;
-    -- Whoever redrives, dismisses or edits one of them meanwhile is waited for here, and what they
-    -- made of it is seen below.
+    -- Wait for sessions that redrive, dismiss or edit one of these dead letters. The statements
+    -- below see what they changed.
     select array_agg(l.id) into held
     from (select d.id from redrive.dead_letters d
           where d.id = any (ids) and d.state = 'open' order by d.id for update) l;
-    -- No payload that was encrypted is replaced by one in the clear.
+    -- An encrypted payload must not be replaced by one in the clear.
     if exists (
         select from unnest(ids, payloads, salts) as v(id, payload, salt)
         join redrive.dead_letters d on d.id = v.id and d.state = 'open'
@@ -48,7 +49,7 @@ begin
                                  is distinct from 'string')) then
         raise exception using errcode = 'RD001', message = 'payload: must stay encrypted';
     end if;
-    -- Nor by the ciphertext of another job: that one came in before.
+    -- Nor by the ciphertext of another job: admit_envelopes refuses a value that was used before.
     perform redrive.admit_envelopes_v1(array_agg(v.salt))
     from unnest(salts) as v(salt) where v.salt is not null having count(*) > 0;
     return query

@@ -1,7 +1,7 @@
--- interrupt_campaigns: those of which no chunk has gone back to work for ten minutes have lost
--- whoever carried them out. What went back is counted, what did not is where it was. One who was
--- only held up goes on, and closes it as usual.
--- out:   how many
+-- interrupt_campaigns: end campaigns whose client has released no chunk for ten minutes.
+-- Released jobs stay counted, and all other dead letters stay where they are. A client that was
+-- only slow continues, and closes the campaign as usual.
+-- out:   how many campaigns were ended
 -- plan:  campaigns_running_idx
 create or replace function redrive.interrupt_campaigns_v1(batch int) returns int
 language sql security definer

@@ -1,5 +1,5 @@
--- note: what somebody found out, on the newest dead letter of a job; audited.
--- out:   whether there is one
+-- note: add a note to the newest dead letter of a job. Audited.
+-- out:   true if the job has a dead letter
 create or replace function redrive.note_v1(job bigint, actor text, text text) returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp

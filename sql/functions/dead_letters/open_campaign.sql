@@ -1,6 +1,6 @@
--- open_campaign: begin the record around the chunks of a redrive.
--- The audit is written before the first job moves.
--- out:   its id
+-- open_campaign: begin the record of a redrive in chunks.
+-- The audit log is written before the first job moves.
+-- out:   the campaign's id
 create or replace function redrive.open_campaign_v1(
     actor text, why text, filter jsonb, rate float8, matched int)
 returns bigint

@@ -1,9 +1,11 @@
--- purge: delete dead letters for good, one chunk, with their edits, and with their failures once no
--- generation of the job is left. Ordering keys that they held go on.
--- in:    run: the line of the audit log that began it; ids and generations as selected, the states that may go
--- out:   how many went
+-- purge: delete one chunk of dead letters for good, with their edits.
+-- The job's failures are deleted when no generation of the job is left. Ordering keys that the dead
+-- letters held continue.
+-- in:    run: the line of the audit log that began the run; ids and generations as selected; the
+--        states that may be deleted
+-- out:   how many were deleted
 -- errors: RD001 'run: rule'
--- locks: skip locked: what a redrive holds right now stays
+-- locks: skip locked: a dead letter that a redrive holds now stays
 create or replace function redrive.purge_v2(
     run bigint, ids bigint[], generations int[], states text[])
 returns int
@@ -31,7 +33,7 @@ begin
         where d.id = p.id and d.redrives = p.redrives
         returning d.id, d.redrives, d.queue, d.kind, d.reason, d.state, d.batch, d.ordering_key,
                   d.holds_key and d.state = 'open' as held),
-    finished as (                                -- jobs of which nothing is left
+    finished as (                                -- jobs that have no row left
         select distinct g.id from gone g
         where not exists (select from redrive.jobs j where j.id = g.id)
           and not exists (select from redrive.dead_letters d
@@ -42,7 +44,7 @@ begin
         delete from redrive.failures f using finished n where f.job = n.id),
     unnoted as (
         delete from redrive.side_effects e using finished n where e.job = n.id),
-    batched as (                                 -- its work will not be done
+    batched as (                                 -- the job's work will never be done
         insert into redrive.batch_deltas (batch, dead, cancelled)
         select batch, -count(*), count(*) from gone
         where batch is not null and state in ('open', 'dismissed') group by batch),

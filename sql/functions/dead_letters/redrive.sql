@@ -1,17 +1,19 @@
--- redrive: put open dead letters back to work, one chunk of a campaign. v3 does it for whoever has
--- seen to it whose campaign that is: a step of one, and v1.
--- in:    ids; rate (jobs per second, null = at once); first_turn: when the first is due, each other
---        1 / rate later, so that the limit is a schedule and nothing has to throttle. What is due in
---        the same tenth of a second is due together, at its end: one claim takes it. The tenths are
---        those of the clock, so that two chunks have none twice
--- out:   id, blocked: null where it went back to work, else the cause
+-- redrive: put one chunk of a campaign's open dead letters back to work.
+-- redrive_v3 does not check who owns the campaign. Its callers, step_campaign and redrive_v1, do.
+-- in:    ids; rate: jobs a second; null: all at once
+--        first_turn: when the first job is due. Each further job is due 1 / rate later, so the rate
+--        limit is a schedule and nothing has to throttle. Jobs that are due in the same tenth of a
+--        second are due together at its end, so that one claim takes them. The tenths follow the
+--        clock, so two chunks never share one
+-- out:   id, blocked: null if it went back to work, else the cause:
 --        not_open | succeeded | conflict | max_redrives | muted | quarantined
--- errors: RD001 'campaign: rule'; 40001 where the transaction's snapshot is older than what became of one of their keys
+-- errors: RD001 'campaign: rule'; 40001 if the transaction's snapshot is older than a change to one
+--        of their keys
 -- locks: dead letters, ascending; a second operator waits and then finds them not open
--- plan:  dead_letters_pkey; tables by `= any (ids)`, what was found by hashes: a nested loop looks
---        at the whole chunk, or at all dead letters when planned while they were few, for each of
---        its rows
--- Insert first, mark only what was inserted: a conflict leaves the dead letter where it is.
+-- plan:  dead_letters_pkey; tables by `= any (ids)`, intermediate results by hash joins. A nested
+--        loop would read the whole chunk for each of its rows. If it was planned while dead letters
+--        were few, it would even read all dead letters for each row
+-- Insert first, and mark only the inserted ones: on a conflict the dead letter stays where it is.
 create or replace function redrive.redrive_v3(
     ids bigint[], campaign bigint, rate float8, first_turn timestamptz, max_redrives int,
     with_quarantined boolean)
@@ -43,7 +45,7 @@ begin
         cross join lateral redrive.redrive_obstacle_v2(
             d.kind, d.idempotency_key, d.redrives, d.fingerprint, max_redrives,
             d.quarantined and not with_quarantined) o
-        -- keeps indexes on state out of it
+        -- `is not distinct from` keeps indexes on state out of the plan
         where d.id = any (ids) and d.state is not distinct from 'open'
         order by d.id
         for update of d),
@@ -53,17 +55,18 @@ begin
             expires_at, tenant, ordering_key, idempotency_key, batch, headers, payload)
         select p.id, p.queue, p.kind, greatest(clock_timestamp(), p.turn),
                p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
-               -- the window it had from the start, counted anew from when it is due
+               -- the same time to expire as at first, counted from when the job is due
                greatest(clock_timestamp(), p.turn) + (p.expires_at - p.created_at),
                p.tenant, p.ordering_key, p.idempotency_key, p.batch,
                p.headers - 'attempt_traceparent' || coalesce((
-                   -- the span of its new attempts is linked to the one that died
+                   -- links the span of the new attempts to the attempt that died
                    select jsonb_build_object('dead_traceparent', f.detail ->> 'traceparent')
                    from redrive.failures f where f.job = p.id and f.detail ? 'traceparent'
                    order by f.deliveries desc limit 1), '{}'),
                p.payload
         from pick p
-        -- A live job of its key may end while this waits for it; then it was not in the way.
+        -- A live job with this key may end while the insert waits for it. Then there is no
+        -- conflict.
         where p.obstacle is null or p.obstacle = 'conflict'
         order by p.id
         on conflict do nothing
@@ -97,9 +100,9 @@ begin
     join redrive.jobs j on j.id = v.id
     where j.id = any (ids) and v.cause is null and j.idempotency_key is not null
     having count(*) > 0;
-    -- The key may have succeeded between two snapshots: an insert above may have waited for the job
-    -- that held it, and what that job's completion wrote is visible to this statement. Such a dead
-    -- letter is opened again.
+    -- The key may have succeeded between two snapshots. An insert above may have waited for the job
+    -- that held the key, and this statement sees what that job's completion wrote. Open such a dead
+    -- letter again.
     with repeated as materialized (
         select j.id, j.redrives - 1 as redrives, j.queue, j.kind, j.batch
         from unnest(found_ids, causes) as v(id, cause)
@@ -127,7 +130,7 @@ begin
         select o.queue, o.kind, 'outcome', 'blocked', count(*) from reopened o
         group by o.queue, o.kind)
     select array_agg(o.id) into late from reopened o;
-    -- Its progress, for whoever looks, and what remains on record if this is its last chunk.
+    -- Record progress for readers; it is also the final record if this is the last chunk.
     update redrive.campaigns c
     set active_at = clock_timestamp(),
         redriven = c.redriven + coalesce(cardinality(array_positions(causes, null)), 0)

@@ -1,12 +1,12 @@
--- redrive_obstacle: why an open dead letter would stay where it is; the plan of a redrive and the
--- redrive itself ask the same.
--- in:    of the dead letter: kind, idempotency key, redrives, fingerprint; how often is enough; and
---        of v2 whether it is in quarantine and was not asked for by its id
--- out:   cause: succeeded | max_redrives | muted | conflict, of v2 also quarantined, or null
--- plan:  the planner makes it a part of the statement that asks, so it costs no call. For that it
---        must stay one SELECT without a volatile function (hence statement_timestamp) and with the
---        rights of its caller. Its names are bound when it is made: no search_path can turn them.
---        One CASE, as what is named twice is looked up twice.
+-- redrive_obstacle: return why an open dead letter cannot be redriven.
+-- The plan of a redrive and the redrive itself both ask this.
+-- in:    kind, idempotency key, redrives and fingerprint of the dead letter; max_redrives; in v2
+--        also whether it is quarantined and was not named by its id
+-- out:   cause: succeeded | max_redrives | muted | conflict, in v2 also quarantined, or null
+-- plan:  inlined into the caller's statement, so it costs no call. For that it must stay one SELECT
+--        with the rights of its caller and without a volatile function (hence statement_timestamp).
+--        Its names are bound when it is created, so no search_path can change them. It is one CASE,
+--        because a value that is named twice is looked up twice
 create or replace function redrive.redrive_obstacle_v2(
     kind text, idempotency_key text, redrives int, fingerprint text, max_redrives int,
     quarantined boolean)

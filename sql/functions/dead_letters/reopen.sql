@@ -1,6 +1,6 @@
--- reopen: these were dismissed, and are to be looked at again; audited.
+-- reopen: open dismissed dead letters again. Audited.
 -- out:   the ids that were dismissed
--- locks: dead letters, ascending like redrive: two that want the same never wait in a circle
+-- locks: dead letters, ascending like redrive, so that two calls never wait in a circle
 create or replace function redrive.reopen_v1(ids bigint[], actor text, why text)
 returns setof bigint
 language sql security definer

@@ -1,5 +1,6 @@
--- repeats: did a redriven job die of what it had died of before, where that says something new? It
--- does not of what waiting may help: EXPECTED_TO_REPEAT of redrive.rules.attempts.policy.
+-- repeats: return true if a redriven job died of the same failure as before, and that is news.
+-- It is no news for failures that waiting may cure: EXPECTED_TO_REPEAT of
+-- redrive.rules.attempts.policy.
 -- in:    id, redrives: of this death; fingerprint, category
 -- plan:  dead_letters_pkey
 create or replace function redrive.repeats_v1(

@@ -1,12 +1,13 @@
--- admit: what happens beside every insert into jobs, however it was made (enqueue, COPY, redrive).
--- Refuses what a job cannot hold (RD001 'field: rule', never the value), names for which there is
--- no room and encrypted payloads that came in before, counts what came, and wakes the workers of the
--- queues that jobs came to, once in a transaction and once in 20 ms of all of them: NOTIFY takes a
--- lock of the whole database until after commit, and polling is the truth. What a transaction told
--- that never commits, or commits late, is found by polling as well. One that is to be prepared
--- (PREPARE TRANSACTION) may not notify: set local redrive.notify = off. Where transactions can be
--- prepared, each one notifies, so that one without that setting is refused always, and not in some
--- of these 20 ms only.
+-- admit: check, count and announce each insert into jobs, however it is made (enqueue, COPY,
+-- redrive).
+-- It refuses what a job cannot hold (RD001 'field: rule', never the value). It also refuses names
+-- for which there is no room, and encrypted payloads that came in before. It counts the new jobs.
+-- It wakes the workers of their queues, once in a transaction, and once in 20 ms for all
+-- transactions. NOTIFY takes a lock of the whole database until after commit, and workers poll
+-- anyway. If a transaction has notified and never commits, or commits late, polling finds the jobs.
+-- A transaction that will be prepared (PREPARE TRANSACTION) must not notify: set local
+-- redrive.notify = off. If the server allows prepared transactions, each transaction notifies. Then
+-- one without that setting is always refused, and not only in some of these 20 ms.
 create or replace function redrive.admit() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -15,18 +16,20 @@ set jit = off
 as $$
 declare
     fault text;
-    traits int;                  -- what one of them is: 1 doubtful, 2 encrypted, 4 due long ago,
-                                 -- 8 of a batch, 16 of a new name, 32 perhaps of a limited kind
-    slots int;                   -- of the queues that jobs came to
-    already int;                 -- the slots that this transaction told
+    traits int;                  -- flags: 1 doubtful, 2 encrypted, 4 due long ago, 8 in a batch,
+                                 -- 16 with a new name, 32 perhaps of a limited kind
+    slots int;                   -- of the queues of the new jobs
+    already int;                 -- the slots that this transaction has notified
     tick constant bigint := floor(date_part('epoch', clock_timestamp()) * 50)::bigint << 16;
     can_prepare constant boolean := current_setting('max_prepared_transactions') <> '0';
-    lately bigint;               -- the slots that somebody told in this tick; in another one: more
+    -- the slots notified in this tick; a greater number belongs to another tick
+    lately bigint;
     earliest constant timestamptz := now() - interval '1 minute';
 begin
-    -- One pass counts and doubts; only what is doubtful is asked for its fault. A name is looked up
-    -- once per group, and judged when it is new. For a statement that adds one job it costs more to
-    -- prepare expressions than to evaluate them, every aggregate and variable most: there are few.
+    -- One pass counts the jobs and flags doubtful ones; only those are checked in full. A name is
+    -- looked up once for each group, and checked if it is new. A statement that adds one job pays
+    -- more to prepare expressions than to evaluate them. Aggregates and variables cost the most, so
+    -- there are few.
     with came as materialized (
         select queue, kind, priority, count(*) filter (where redrives = 0) as n,
                bit_or(case when run_at < earliest then 5 else 0 end
@@ -42,7 +45,7 @@ begin
                           or not payload @> '{}' or octet_length(payload::text) >= 130
                           then 1 else 0 end
                    | case when headers = '{}' then 0
-                          -- what died comes back with what was noted in them
+                          -- A redriven job returns with the headers that were added when it ran.
                           when not headers @> '{}'
                                or octet_length(headers::text) > 8192 + 1024 * least(redrives, 1)
                                then 1
@@ -109,8 +112,8 @@ begin
             where redrive.handles_v1(array(select k.kind from redrive.kind_limits k), f.kind)
             having count(*) > 0;
         end if;
-        -- Nobody who may only enqueue passes those who wait: what is overdue came now, as for
-        -- enqueue.
+        -- A role that may only enqueue must not overtake waiting jobs. As in enqueue, an overdue
+        -- job counts as due now.
         if traits & 4 <> 0
            and not has_table_privilege(session_user, 'redrive.jobs', 'insert') then
             update redrive.jobs j set run_at = clock_timestamp()
@@ -119,7 +122,8 @@ begin
     end if;
     lately := coalesce(pg_sequence_last_value('redrive.notified'::regclass), 0) # tick;
     if lately > 65535 or can_prepare or slots & ~lately::int <> 0 then
-        -- A bulk load in one transaction must not keep others silent: it is told of at its commit.
+        -- A bulk load in one transaction must not silence others: workers hear of it only at its
+        -- commit.
         already := coalesce(nullif(current_setting('redrive.told', true), ''), '0')::int;
         if lately > 65535 or can_prepare then
             lately := 0;

@@ -1,7 +1,9 @@
--- admit_envelopes: let each encrypted payload in once. What tells them apart is a random value in
--- the job's header, `2.<second in which it was encrypted>.<...>`, which the ciphertext is bound to.
--- in:    the values; those of the release before have no second
--- errors: RD001 'field: rule' for one that came in before, or that is older than what is remembered
+-- admit_envelopes: accept each encrypted payload only once.
+-- A random value in the job's header tells encrypted payloads apart: `2.<second of
+-- encryption>.<...>`. The ciphertext is bound to it.
+-- in:    the values; values of the release before have no second
+-- errors: RD001 'field: rule' for a value that was used before, or that is older than the memory of
+--        used values
 create or replace function redrive.admit_envelopes_v1(salts text[]) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -18,7 +20,7 @@ begin
         raise exception using errcode = 'RD001', message = 'payload: was encrypted'
             ' more than an hour away from the database''s clock; encrypt it anew';
     end if;
-    -- twice in one statement is twice, too
+    -- the same value twice in one statement is refused, too
     insert into redrive.envelopes (digest)
     select sha256(convert_to(coalesce(s.salt, ''), 'UTF8')) from unnest(salts) as s(salt) order by 1
     on conflict do nothing;

@@ -1,10 +1,10 @@
--- admit_names: let new names of queues and kinds in, while there is room for them.
--- in:    parallel arrays; names that are known already may be among them
--- errors: RD001 'field: rule' for what is no name, and past the limit; 55P03 where several
---        transactions bring many at once
--- locks: an advisory one, tried and never waited for. Others cannot see what is brought meanwhile,
---        so without it a transaction may bring a few names only: all that are open at once pass
---        the limit by no more than that each
+-- admit_names: accept new names of queues and kinds while there is room for them.
+-- in:    parallel arrays; they may include known names
+-- errors: RD001 'field: rule' for an invalid name, and past the limit; 55P03 if several
+--        transactions bring many names at once
+-- locks: an advisory lock, which is tried and never waited for. A transaction cannot see the names
+--        that others are bringing, so without the lock it may bring only a few. Then all open
+--        transactions together exceed the limit by at most that number each
 create or replace function redrive.admit_names_v1(
     queues text[], kinds text[], priorities smallint[]) returns void
 language plpgsql security definer

@@ -1,11 +1,11 @@
--- enqueue: add one job, in the caller's transaction.
--- in:    see redrive.enqueue below; run_at null or past = now; expires_in and delay count from now;
---        unique_for makes a key of the payload, or of its fields unique_by; on_conflict: what
---        becomes of this one where that is taken, null = skip
--- out:   id, created, outcome: 'enqueued', or for a key already taken the job that has it and
---        'live', 'succeeded' or 'replaced'
--- errors: RD001 'field: rule' for anything a job cannot hold; 40001 where the transaction's snapshot
---        is older than what became of the key
+-- enqueue: add one job in the caller's transaction.
+-- in:    see redrive.enqueue below; run_at: null or past: now; expires_in and delay count from now
+--        unique_for: makes a key from the payload, or from its fields unique_by
+--        on_conflict: what to do if that key is taken; null: skip
+-- out:   id, created, outcome: 'enqueued'; or, if the key is taken, the id of the job that has it
+--        and 'live', 'succeeded' or 'replaced'
+-- errors: RD001 'field: rule' for anything that a job cannot hold; 40001 if the transaction's
+--        snapshot is older than a change to the key
 create or replace function redrive.enqueue_v2(
     kind text, payload jsonb, queue text, run_at timestamptz, priority int, max_attempts int,
     idempotency_key text, ordering_key text, tenant text, expires_in interval, headers jsonb,
@@ -22,11 +22,11 @@ declare
     fault text;
     due constant timestamptz := greatest(run_at, clock_timestamp() + case
         when delay between interval '0' and interval '100 years' then delay else '0' end);
-    window_start timestamptz;    -- what was enqueued before is not in the way of a unique one
+    window_start timestamptz;    -- a unique job that was enqueued before this time does not count
     tenant_lane smallint := 0;
     added bigint;
 begin
-    -- What can be stored at all is judged by admit; here is what would not get that far.
+    -- admit checks what can be stored. Check here what would not get that far.
     fault := case
         when kind is null then 'kind: must match ^[a-z][a-z0-9_.-]{0,62}$'
         when queue is null then 'queue: must match ^[a-z][a-z0-9_.-]{0,62}$'
@@ -56,7 +56,7 @@ begin
     end if;
 
     if tenant is not null then
-        -- lane 0 has what waited before the queue was fair, and what has no tenant
+        -- lane 0 holds jobs without a tenant, and jobs from before the queue had lanes
         select 1 + abs(hashtext(tenant)::bigint) % q.lanes into tenant_lane from redrive.queues q
         where q.queue = enqueue_v2.queue and q.lanes > 1;
         tenant_lane := coalesce(tenant_lane, 0);
@@ -74,8 +74,8 @@ begin
             return;
         end if;
         if found then
-            -- The key may have succeeded between two snapshots: the insert above waited for the job
-            -- that held it, so what that job's completion wrote is visible to this statement.
+            -- The key may have succeeded between two snapshots. The insert above waited for the job
+            -- that held it, so this statement sees what that job's completion wrote.
             if window_start is not null then
                 delete from redrive.completions c
                 where c.kind = enqueue_v2.kind and c.key = idempotency_key
@@ -109,7 +109,7 @@ begin
             end if;
             return;
         end if;
-        -- The holder ended between the two statements: once more.
+        -- The holder of the key ended between the two statements: try again.
     end loop;
 end
 $$;
@@ -128,8 +128,7 @@ as $$
         expires_in, headers, null, null, null, null, null)
 $$;
 
--- For those who write SQL themselves: the same with defaults. Its signature is part of the
--- interface.
+-- The same with defaults, for SQL written by hand. Its signature is part of the interface.
 create or replace function redrive.enqueue(
     kind text, payload jsonb default '{}', queue text default 'default',
     run_at timestamptz default null, priority int default 0, max_attempts int default null,

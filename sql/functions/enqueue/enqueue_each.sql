@@ -1,5 +1,5 @@
--- enqueue_each: as enqueue_many, one job after the other.
--- in:    places: of those that are meant, from 1; null: all
+-- enqueue_each: enqueue jobs as enqueue_many does, but one after the other.
+-- in:    places: of the jobs to enqueue, from 1; null: all
 create or replace function redrive.enqueue_each_v1(jobs jsonb, places int[])
 returns table (n int, id bigint, created boolean)
 language plpgsql security definer

@@ -1,12 +1,12 @@
--- enqueue_many: jobs in one of the shapes of given_jobs, all of them in one statement; what that
--- cannot do, one by one.
+-- enqueue_many: add jobs in one statement, or one by one if one statement cannot add them.
+-- in:    jobs: in one of the shapes that given_jobs reads
 -- out:   n (position from 0), id, created
 -- errors: as enqueue
--- locks: of each key in the order of the jobs, as enqueue
+-- locks: each key in the order of the jobs, as enqueue
 -- plan:  completions_pkey, jobs_idempotency_idx, jobs_pkey
--- Tried first: as if no idempotency key were taken, to insert them costs less then, and the first of
--- each ordering key is known before. The first that is taken ends the try, and all are inserted
--- again.
+-- The first try assumes that no idempotency key is taken. Then inserts cost less, and the first job
+-- of each ordering key is known before. The first taken key ends that try, and all jobs are
+-- inserted again.
 create or replace function redrive.enqueue_many_v1(jobs jsonb)
 returns table (n int, id bigint, created boolean)
 language plpgsql security definer
@@ -21,39 +21,39 @@ as $$
 #variable_conflict use_column
 declare
     since constant timestamptz := clock_timestamp();
-    may_meet boolean := exists (  -- whether a key is taken: of a call sent again, the first is
+    may_meet boolean := exists (  -- whether a key is taken; in a repeated call the first one is
         select from redrive.jobs j
         where j.kind = coalesce(jobs -> 'kind' ->> 0, jobs -> 0 ->> 'kind')
           and j.idempotency_key = coalesce(jobs -> 'idempotency_key' ->> 0,
                                            jobs -> 0 ->> 'idempotency_key'));
-    looked text;                 -- whether the trigger need not look for older ones of a key
-    in_turn boolean;             -- whether one is refused, or may take another's place, or was in
-                                 -- front of others and has succeeded before
-    is_unique boolean;           -- whether one is, so that it has a key
-    has_both boolean;            -- whether one has an ordering key as well
-    ids bigint[];                -- of all
-    keyed int[];                 -- which have a key, counted from 1; and parallel to it:
+    looked text;                 -- whether the trigger can skip its search for older jobs of a key
+    in_turn boolean;             -- enqueue one by one: a job is refused, may replace another, or
+                                 -- was in front of others and has succeeded before
+    is_unique boolean;           -- whether a job is unique, which gives it a key
+    has_both boolean;            -- whether a job has both an ordering key and another key
+    ids bigint[];                -- of all jobs
+    keyed int[];                 -- the places of jobs with a key, from 1; parallel to it:
     kinds text[];
     keys text[];
-    windows timestamptz[];       -- what was enqueued before is not in the way of a unique one
-    came boolean[];              -- null: all did
-    done int[];                  -- which succeeded before,
-    done_as bigint[];            -- as these jobs
-    taken int[];                 -- which have another's key,
-    holders bigint[];            -- and whose; null: whoever had it ended meanwhile
+    windows timestamptz[];       -- a unique job that was enqueued before this time does not count
+    came boolean[];              -- whether it was inserted; null: all were
+    done int[];                  -- the places of jobs that succeeded before,
+    done_as bigint[];            -- and the ids under which they did
+    taken int[];                 -- the places of jobs whose key another job has,
+    holders bigint[];            -- and that job; null: it has ended meanwhile
 begin
     loop
         begin
             looked := set_config('redrive.looked', case when may_meet then 'off' else 'on' end, true);
             with given as materialized (
-                -- first what is read more than once
+                -- first the values that are read more than once
                 select r.n, nextval('redrive.jobs_id_seq') as id, r.kind,
                        case when r.unique_for is null then r.idempotency_key
                             else redrive.unique_key_v1(
                                 coalesce(r.queue, 'default'), r.tenant, r.ordering_key,
                                 coalesce(r.payload, '{}'), r.unique_by) end as key,
                        make_interval(secs => r.unique_for) as unique_for,
-                       -- what enqueue refuses, and could not be stored at all
+                       -- what enqueue refuses and what could not be stored at all
                        (r.kind is null or r.priority not between -1000 and 1000
                         or r.run_at = 'infinity' or r.run_at < '2000-01-01 00:00:00+00'
                         or length(r.idempotency_key) > 255 or r.idempotency_key like '$unique:%'
@@ -74,14 +74,14 @@ begin
                        coalesce(r.headers, '{}') as headers, r.batch
                 from redrive.given_jobs_v1(jobs) r),
             heads as (
-                -- those that begin their ordering key here; while keys of their own may be taken,
-                -- any of these may
+                -- The first job of each ordering key in this call. If jobs with keys of their own
+                -- may be skipped, each job may be the first.
                 select unnest(case when may_meet and bool_or(g.key is not null)
                                    then array_agg(g.n) else array[min(g.n)] end) as n,
                        g.queue, g.ordering_key
                 from given g where g.ordering_key is not null group by g.queue, g.ordering_key),
             first as (
-                -- those that nothing older is in front of, as park_behind_key finds them
+                -- the jobs with nothing older in front of them, found as park_behind_key does
                 select h.n from heads h
                 where may_meet
                    or (select o.id from redrive.jobs o
@@ -128,8 +128,8 @@ begin
             from given g;
             looked := set_config('redrive.looked', 'off', true);
             exit when in_turn or keyed is null;
-            -- A key may have succeeded between two snapshots: each insert above waited for the job
-            -- that held it, so what that job's completion wrote is visible to these statements.
+            -- A key may have succeeded between two snapshots. Each insert above waited for the job
+            -- that held the key, so these statements see what that job's completion wrote.
             if is_unique then
                 delete from redrive.completions c
                 using unnest(kinds, keys, windows, came) as v(kind, key, window_start, is_new)
@@ -145,7 +145,8 @@ begin
                 where v.is_new is not false;
             end if;
             exit when done is null or not has_both;
-            raise unique_violation;  -- behind those that go again others may be parked
+            -- other jobs may be parked behind the jobs that are deleted again
+            raise unique_violation;
         exception when unique_violation then
             in_turn := done is not null;
             exit when in_turn;

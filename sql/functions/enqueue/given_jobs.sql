@@ -1,7 +1,8 @@
--- given_jobs: the jobs that a producer gives: a JSON array of objects with the parameters of enqueue
--- as fields, or an object with an array for each of these, which costs less to read. Durations are
--- seconds; of an array for unique_by each element is the text of a JSON array.
--- out:   n: place, from 1; what is not given is null
+-- given_jobs: read the jobs of a producer from JSON.
+-- in:    jobs: an array of objects with the parameters of enqueue as fields; or an object with one
+--        array for each parameter, which is cheaper to read. Durations are seconds. In an array for
+--        unique_by each element is the text of a JSON array
+-- out:   n: place, from 1; fields that are not given are null
 create or replace function redrive.given_jobs_v1(jobs jsonb)
 returns table (
     n bigint, kind text, payload jsonb, queue text, run_at timestamptz, priority int,

@@ -1,8 +1,9 @@
--- park_behind_key: a job behind its ordering key, or behind a death that holds the key, waits at
--- infinity, outside every index range a claim reads. What comes back to work is before all younger
--- ones. An earlier job of the key that is still in an open transaction is not seen here; claim looks
--- again. And what may be too large is refused before anything of it is written: admit
--- judges all jobs, when they are. One trigger for both: each costs every statement its condition.
+-- park_behind_key: park a new job behind its ordering key, and refuse oversized jobs early.
+-- A job behind an earlier job of its key, or behind a dead letter that holds the key, waits: its
+-- run_at is infinity, which no claim reads. A redriven job goes before all younger jobs. An earlier
+-- job of the key in an open transaction is not visible here, so claim checks again. A job that may
+-- be too large is refused before any of it is written; admit checks all jobs after the insert.
+-- This is one trigger for both, because the condition of each trigger costs every statement.
 create or replace function redrive.park_behind_key() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -13,7 +14,7 @@ declare
     fault text;
 begin
     if pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) > 8192 then
-        -- what died comes back with what was noted in them
+        -- a redriven job returns with the headers that were added when it ran
         fault := case when octet_length(new.headers::text) > 8192 + 1024 * least(new.redrives, 1)
                       then 'headers: at most 8192 bytes'
                       else redrive.payload_fault(new.payload) end;
@@ -24,8 +25,9 @@ begin
     if new.ordering_key is null or new.run_at = 'infinity' then
         return new;
     end if;
-    -- From the newest on: those that have ended are the oldest, and an open snapshot keeps them.
-    -- In this order: one that dies in between is seen to live, or to be dead.
+    -- Search from the newest job back: the ended ones are the oldest, and an open snapshot keeps
+    -- their rows. Look at jobs first and dead letters second: then a job that dies in between is
+    -- seen alive or dead.
     perform from redrive.jobs o
     where o.queue = new.queue and o.ordering_key = new.ordering_key and o.id < new.id
     order by o.id desc limit 1;
@@ -36,7 +38,7 @@ begin
         limit 1;
     end if;
     if not found and new.redrives > 0 then
-        -- a younger one runs, whose end wakes it
+        -- a younger job of the key runs, and its end wakes this one
         perform from redrive.running_keys r
         where r.queue = new.queue and r.ordering_key = new.ordering_key;
     end if;
@@ -47,8 +49,9 @@ begin
 end
 $$;
 
--- Of what comes parked, enqueue_many has looked already; of all while it says so, and a claim looks
--- again, whoever else may say so.
+-- enqueue_many has already checked the jobs that it inserts parked. While redrive.looked is on, it
+-- has checked all of its jobs. A claim checks again, so it does no harm if another session sets
+-- this.
 create or replace trigger jobs_parked before insert on redrive.jobs
     for each row when (new.ordering_key is not null
                        and new.run_at <> 'infinity'::timestamp with time zone

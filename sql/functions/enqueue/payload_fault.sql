@@ -1,15 +1,16 @@
--- payload_fault: what is wrong with a payload, as 'path: rule', or null.
+-- payload_fault: return what is wrong with a payload, as 'path: rule', or null.
 -- in:    payload jsonb
 -- out:   text
--- Asked at every insert (admit.sql) and at every edit; Python says the same before it sends
--- anything.
+-- Each insert (admit.sql) and each edit calls it. The Python client applies the same rules before
+-- it sends anything.
 create or replace function redrive.payload_fault(payload jsonb) returns text
 language plpgsql immutable parallel safe
 as $$
 declare
     size int;
 begin
-    -- Stored, four bytes at the most stand for one, so that this one need not be written out.
+    -- Four stored bytes stand for at least one byte of text, so this payload need not be written
+    -- out.
     if pg_column_size(payload) > 4194304 then
         return 'payload: more than 1048576 bytes, at most 262144';
     end if;
@@ -17,11 +18,11 @@ begin
     if jsonb_typeof(payload) <> 'object' then
         return format('payload: must be an object, not %s', jsonb_typeof(payload));
     end if;
-    -- 65 levels need 130 characters and a number past 1.8e308 needs 309: most payloads end here.
+    -- 65 levels need 130 characters, and a number past 1.8e308 needs 309: most payloads end here.
     if size < 130 then
         return null;
     end if;
-    -- encrypted, a third is added
+    -- encryption adds a third
     if size > 262144 and not (payload ? '$redrive' and size <= 350000) then
         return format('payload: %s bytes, at most 262144', size);
     end if;

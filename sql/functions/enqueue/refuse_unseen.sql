@@ -1,8 +1,10 @@
--- refuse_unseen: 40001 if one of these keys succeeded after the caller's snapshot.
--- in:    parallel arrays; a job of each key was just inserted by this transaction
--- locks: nobody waits: whoever could complete a job of such a key waits for that insert first
+-- refuse_unseen: raise 40001 if one of these keys succeeded after the caller's snapshot.
+-- in:    parallel arrays; this transaction has just inserted a job of each key
+-- locks: nothing waits: a session that could complete a job of such a key waits for that insert
+--        first
 -- Under REPEATABLE READ and SERIALIZABLE no query shows what another transaction wrote since the
--- snapshot, but a unique index does: an insert that meets such a row fails, and may be sent again.
+-- snapshot, but a unique index does. An insert that meets such a row fails, and the caller may
+-- repeat its transaction.
 create or replace function redrive.refuse_unseen_v1(kinds text[], keys text[]) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,5 +1,5 @@
--- replace_at_commit: put another job in the place of one that waits, when the transaction commits.
--- in:    job: has the key; wanted: what is to be in its place, as enqueue_many takes it
+-- replace_at_commit: replace a waiting job by another one when the transaction commits.
+-- in:    job: the job that has the key; wanted: the new job, in the form of enqueue_many
 -- errors: RD001 'field: rule'
 create or replace function redrive.replace_at_commit_v1(job bigint, wanted jsonb) returns void
 language plpgsql security definer

@@ -1,9 +1,9 @@
--- replace_waiting: what a transaction wanted in the place of jobs that wait, when it commits: the
--- job gets the new payload, headers, expiry and time; that is put off to no later than unique_for
--- after the job was enqueued. One that runs by now, or has ended, stays as it is, and the new one is
--- enqueued after it.
--- locks: as hold_waiting, while the transaction commits: while it is open it may take its time
--- The first call of a transaction sees to all of them.
+-- replace_waiting: apply, at commit, the replacements that a transaction asked for.
+-- A waiting job gets the new payload, headers, expiry and time. The time is put off to at most
+-- unique_for after the job was enqueued. A job that runs by now, or has ended, stays as it is, and
+-- the new one is enqueued after it.
+-- locks: as hold_waiting, during the commit, so that an open transaction holds no waiting job
+-- The first call in a transaction handles all of them.
 create or replace function redrive.replace_waiting() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -13,10 +13,10 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-    ids bigint[];                -- of the jobs in question
-    wishes jsonb[];              -- the last one for each
+    ids bigint[];                -- the jobs to replace
+    wishes jsonb[];              -- the last replacement of each
     waiting bigint[];
-    others jsonb;                -- what has to be enqueued
+    others jsonb;                -- the jobs to enqueue
     sealed text[];
     is_blind constant boolean := current_setting('transaction_isolation') not like 'read %';
 begin
@@ -29,8 +29,8 @@ begin
     if ids is null then
         return null;
     end if;
-    -- Under REPEATABLE READ what was claimed meanwhile is not seen to be: whoever has claimed it is
-    -- fenced off, and it runs again, with this.
+    -- Under REPEATABLE READ a claim that was made meanwhile is invisible. Its worker loses the job
+    -- by the changed `deliveries`, and the job runs again with the new payload.
     waiting := redrive.hold_waiting_v2(ids, true);
     select coalesce(array_agg(j.id), '{}') into waiting
     from redrive.jobs j where j.id = any (waiting) and j.idempotency_key is not null;
@@ -51,7 +51,7 @@ begin
     if sealed is not null then
         perform redrive.admit_envelopes_v1(sealed);
     end if;
-    -- A job that runs gives its key up to the one that comes after it.
+    -- A running job gives its key to the job that comes after it.
     update redrive.jobs j set idempotency_key = null
     where j.id = any (ids) and j.id <> all (waiting);
     select jsonb_agg(v.wanted) into others

@@ -1,5 +1,5 @@
--- unique_fault: what is wrong with what is asked of a job besides its fields, as 'field: rule', or
--- null.
+-- unique_fault: return what is wrong with a job's options such as delay and unique_for, or null.
+-- out:   'field: rule'
 create or replace function redrive.unique_fault_v1(
     payload jsonb, run_at timestamptz, idempotency_key text, delay interval, unique_for interval,
     unique_by text[], on_conflict text, batch bigint) returns text

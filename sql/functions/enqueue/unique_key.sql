@@ -1,7 +1,8 @@
--- unique_key: what makes a job unique, as an idempotency key that nobody can give: a digest of whose
--- job it is and of the fields of its payload; of an encrypted one, the keyed digest in its envelope.
--- in:    fields: null = the whole payload; one that is missing is as null; a null among them is left
---        to unique_fault
+-- unique_key: compute the key of a unique job, in a form that no producer may give.
+-- The key is a digest of queue, tenant, ordering key and the fields of the payload. For an
+-- encrypted payload it uses the keyed digest in the envelope.
+-- in:    fields: null: the whole payload; a missing field counts as null; unique_fault refuses a
+--        null among them
 create or replace function redrive.unique_key_v1(
     queue text, tenant text, ordering_key text, payload jsonb, fields text[]) returns text
 language sql immutable parallel safe

@@ -1,12 +1,13 @@
--- count_buried: every insert into the dead letters, as a delta of its group.
--- Statement triggers, so that no function that buries, redrives, dismisses or purges can forget it.
+-- count_buried: write each insert into the dead letters as a delta of its group.
+-- The three counts are statement triggers, so that no function that dead-letters, redrives,
+-- dismisses or purges can forget them.
 create or replace function redrive.count_buried() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 begin
-    -- What came from elsewhere died over some time: the first is told by a delta without a number.
+    -- Imported dead letters died over some time: a delta with the number 0 records the first time.
     insert into redrive.group_deltas (fingerprint, kind, category, error_class, message, sample,
                                       version, added, opened, at)
     select g.fingerprint, g.kind, g.category, g.error_class, g.message, g.sample, g.version,

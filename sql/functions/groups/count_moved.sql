@@ -1,4 +1,4 @@
--- count_moved: every dead letter that leaves or enters the state open, as a delta of its group.
+-- count_moved: write a delta of its group when a dead letter enters or leaves the state open.
 create or replace function redrive.count_moved() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

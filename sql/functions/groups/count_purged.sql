@@ -1,4 +1,4 @@
--- count_purged: every open dead letter that is deleted, as a delta of its group.
+-- count_purged: write a delta of its group when an open dead letter is deleted.
 create or replace function redrive.count_purged() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,9 +1,10 @@
--- fold_groups: add the deltas to the groups, one step, as fold does. The rows of a table are in no
--- order of time, so what was seen first or last is compared and not taken from the latest step.
--- out:   moved: how many deltas; more: the end of the table has not been reached
--- locks: the chore's row, skip locked; then groups, ascending, skip locked: an operator may be muting
---        one, whose deltas stay where they are until a later step. A group that is being made by
---        that is waited for 100 ms
+-- fold_groups: add deltas to the groups, one step at a time, as fold does.
+-- The rows of a table are in no order of time. So first and last times are compared, and not taken
+-- from the latest step.
+-- out:   moved: how many deltas were added; more: the end of the table has not been reached
+-- locks: the chore's row, skip locked; then groups, ascending, skip locked. If an operator is
+--        muting a group, its deltas stay until a later step. If mute is inserting the group's row,
+--        this waits for 100 ms
 -- plan:  a range of ctids
 create or replace function redrive.fold_groups_v2(out moved int, out more boolean)
 language plpgsql security definer
@@ -15,8 +16,8 @@ as $$
 #variable_conflict use_column
 declare
     known text[];          -- the groups of these deltas
-    free text[];           -- those that nobody has locked
-    held text[];           -- those that somebody has
+    free text[];           -- the groups that no other session has locked
+    held text[];           -- the groups that another session has locked
     blocks constant int := 64;
     size constant bigint :=
         pg_relation_size('redrive.group_deltas') / current_setting('block_size')::int;

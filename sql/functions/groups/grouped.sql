@@ -1,4 +1,4 @@
--- grouped: every group as it stands, folded or not.
+-- grouped: show each group as it stands, with the deltas that are not folded yet.
 create or replace view redrive.grouped as
     select g.fingerprint, g.kind, g.category, g.error_class, g.message, g.sample, g.total, g.open,
            g.first_seen, g.last_seen,
@@ -17,7 +17,7 @@ create or replace view redrive.grouped as
                max(s.sample) as sample,
                sum(s.total)::bigint as total, sum(s.open)::bigint as open,
                min(s.first_seen) as first_seen, max(s.last_seen) as last_seen,
-               -- of one version, the earliest comes last and stays
+               -- for each version the earliest time comes last and stays
                coalesce(jsonb_object_agg(s.version, s.first_seen order by s.first_seen desc)
                         filter (where s.version <> ''), '{}') as fresh,
                coalesce(min(s.versions::text) filter (where s.folded), '{}')::jsonb as versions,

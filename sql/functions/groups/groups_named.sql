@@ -1,6 +1,7 @@
--- groups_named: the groups whose names begin so, and what was asked for itself: a whole name is good
--- for dead letters, too, whose group 0.1.0 had forgotten before them.
--- plan:  no index knows the beginning of a name; of dead letters, dead_letters_group_idx the whole ones
+-- groups_named: list the groups whose names begin with a text, and the text itself.
+-- The text itself is included for dead letters whose group release 0.1.0 had deleted before them.
+-- plan:  no index finds the beginning of a name; for dead letters, dead_letters_group_idx finds
+--        whole names
 create or replace function redrive.groups_named_v1(beginning text) returns text[]
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- mute: leave a group out of bulk redrives until an instant; null takes that back.
+-- mute: exclude a group from bulk redrives until a time; null ends that.
 create or replace function redrive.mute_v1(
     fingerprint text, until timestamptz, actor text, why text)
 returns boolean
@@ -6,7 +6,7 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-    -- One that has not been folded yet gets its row here, and its figures when it is.
+    -- A group that has not been folded yet gets its row here, and its figures when it is folded.
     insert into redrive.groups (
         fingerprint, kind, category, error_class, message, sample, total, open, first_seen,
         last_seen)

@@ -1,12 +1,15 @@
--- heal: where all workers of a kind run a version that heals and was not there before, one of its
--- groups has its turn: a campaign over what is open of it, by the actor `heal`. Audited, as any.
--- A group that was first seen after that version came, or has died in it, is not one that it fixed.
--- in:    as of a campaign
--- out:   whether a group, or the last one, had its turn: there may be more
+-- heal: plan and start a campaign for one group of failures, once all workers run a version that
+-- heals.
+-- The version must be new: all workers of the kind run it, and none did before. The campaign covers
+-- the group's open dead letters, and its actor is `heal`. Audited as any campaign. If a group was
+-- first seen after the version came, or had a death in that version, the version did not fix it.
+-- in:    the terms of a campaign
+-- out:   true if a group, or the last group, was handled: there may be more
 -- errors: as plan_campaign and start_campaign
--- locks: heals, skip locked: while somebody is at a kind the others have nothing to do. What
---        else is locked for longer than 100 ms puts it off, as the end of the audit log
--- That a group has had its turn commits with its campaign: killed at any moment, none has two.
+-- locks: heals, skip locked: while one worker handles a kind, the others have nothing to do. Any
+--        other lock that takes longer than 100 ms, such as the end of the audit log, puts it off
+-- The group's mark commits together with its campaign. So no group gets two campaigns, even if the
+-- worker is killed at any moment.
 create or replace function redrive.heal_v1(max_redrives int, abort_share float8) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -15,7 +18,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    most constant int := 500000;  -- so that a plan takes a chore's time
+    most constant int := 500000;  -- so that a plan takes no longer than a chore may
     h redrive.heals;
     fingerprint text;
     report jsonb;

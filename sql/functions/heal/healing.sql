@@ -1,8 +1,9 @@
--- healing: the open groups of bugs and invalid payloads; which of them the version that the workers of
--- their kind run is yet to try, and why not the others. Heal and its preview ask the same.
--- in:    kinds: only these; null = all
--- out:   cause: null = it is to be tried; no_policy | approval | rollout | newer | over | same_version
---        | muted | paused
+-- healing: list open groups of bugs and invalid payloads, and whether heal will try each of them.
+-- Heal tries a group with the version that the workers of its kind run. Heal and its preview both
+-- call this.
+-- in:    kinds: only these; null: all
+-- out:   cause: null: it will be tried; else why not: no_policy | approval | rollout | newer | over
+--        | same_version | muted | paused
 create or replace function redrive.healing_v1(kinds text[])
 returns table (
     fingerprint text, kind text, category text, open bigint, first_seen timestamptz, version text,
@@ -12,7 +13,7 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     with running as materialized (
-        -- of each kind the latest version that heals and that somebody runs
+        -- for each kind the latest version that heals and that a worker runs
         select distinct on (h.kind) h.*,
                exists (select from redrive.workers w
                        where w.lost_at is null and w.version <> h.version
@@ -26,14 +27,14 @@ as $$
     select g.fingerprint, g.kind, g.category, g.open, g.first_seen, r.version, r.canaries,
            r.max_rate,
            case when r.kind is null then 'no_policy'
-                -- two people decide on these
+                -- two people decide about these kinds
                 when exists (select from redrive.approvals a where a.kind = g.kind) then 'approval'
                 when r.rolls then 'rollout'
                 when g.first_seen >= r.first_at then 'newer'
                 when r.ended_at is not null or g.fingerprint <= r.place then 'over'
                 when g.versions ? r.version then 'same_version'
                 when g.muted_until >= statement_timestamp() then 'muted'
-                -- somebody has stopped it
+                -- an operator has paused it
                 when exists (select from redrive.campaigns c
                              where c.state = 'paused' and c.planned_by = 'heal'
                                and c.filter ->> 'group' = g.fingerprint) then 'paused' end

@@ -1,5 +1,5 @@
--- say_heals: which kinds of this version have dead letters tried when all workers of theirs run it.
--- What nobody runs any more is forgotten after 90 days.
+-- say_heals: record which kinds of this version heal when all their workers run it.
+-- A version that no worker runs any more is deleted after 90 days.
 -- in:    policies: {kind: {"canaries": n, "max_rate": jobs a second or null}}
 create or replace function redrive.say_heals_v1(version text, policies jsonb) returns void
 language sql security definer

@@ -1,5 +1,7 @@
--- supersede_heals: all workers of this kind run a newer version: what the older ones still had to
--- try is over, and what their campaigns have not put back will be tried anew. Audited.
+-- supersede_heals: end the heals of older versions, because all workers of this kind run a newer
+-- one.
+-- The campaigns of older versions are cancelled, and what they have not released is tried again.
+-- Audited.
 -- locks: heals, then as cancel_campaign
 create or replace function redrive.supersede_heals_v1(kind text, version text, since timestamptz)
 returns void

@@ -1,5 +1,6 @@
--- drop_from_history: of the jobs that were copied at this instant, those that were not ours to end:
--- somebody else ended them between the copy and our fence, and has copied them, too.
+-- drop_from_history: delete copies, made at this time, of jobs that the caller did not end after
+-- all.
+-- Another session ended them between the copy and the ownership check, and has copied them, too.
 create or replace function redrive.drop_from_history_v1(
     kept bigint[], ended bigint[], at timestamptz) returns void
 language sql security definer

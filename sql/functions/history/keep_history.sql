@@ -1,6 +1,6 @@
--- keep_history: copy jobs that end now to the history, if their queues have one. Called before they
--- are deleted; whoever calls it sees to the fence.
--- in:    parallel arrays; workers and deliveries: null for jobs that nobody has claimed
+-- keep_history: copy jobs that end now to the history, if their queues keep one.
+-- It is called before the jobs are deleted. The caller checks the ownership.
+-- in:    parallel arrays; workers and deliveries: null for jobs that no worker has claimed
 --        at: now, to the microsecond
 -- out:   the ids that were copied; null: none
 -- plan:  jobs_pkey, history_queues_pkey

@@ -1,5 +1,5 @@
--- set_history: for how many days a queue keeps its jobs once they have ended, from now on; null: no
--- longer. What is kept already stays until its day. Audited.
+-- set_history: set for how many days a queue keeps its ended jobs; null: it keeps none. Audited.
+-- Jobs that are already in the history stay until their day.
 create or replace function redrive.set_history_v1(queue text, days int, actor text, why text)
 returns void
 language sql security definer

@@ -1,4 +1,4 @@
--- tend_history: turn the history, by the server's clock and nobody else's.
+-- tend_history: call turn_history with the date of the server's clock.
 create or replace function redrive.tend_history_v1() returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp

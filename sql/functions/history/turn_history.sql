@@ -1,11 +1,10 @@
--- turn_history: make the partitions that are needed today and tomorrow, and drop those whose day has
--- come.
+-- turn_history: create the partitions for today and tomorrow, and drop the ones whose day has come.
 -- in:    today, in UTC
--- out:   how many were made or dropped
--- locks: the chore's row, skip locked. To drop a partition, and to attach one beside rows of its own
---        in the default, nobody else may be at the history: waited for 0.3 s, during which whoever
---        completes a job with a history waits, too. Then it is put off to the next time. Producers
---        do not meet it.
+-- out:   how many were created or dropped
+-- locks: the chore's row, skip locked. To drop a partition, or to attach one that has rows in the
+--        default partition, no other session may use the history. It waits for that for 0.3 s, and
+--        then puts it off to the next call. Meanwhile a session that completes a job with a history
+--        waits, too. Producers never use the history
 create or replace function redrive.turn_history_v1(today date) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -29,10 +28,10 @@ begin
         order by 1
     loop
         begin
-            -- before rows are moved: none comes after them
+            -- Before the rows are moved, so that none is added after them.
             lock table redrive.history_default in access exclusive mode;
             execute format('create table redrive.%I (like redrive.history including defaults)', name);
-            -- not inherited; without it a publication of all tables refuses every delete
+            -- Not inherited. Without it, a publication of all tables would refuse each delete.
             execute format('alter table redrive.%I replica identity full', name);
             execute format(
                 'with moved as (delete from redrive.history_default where drop_on = %L returning *)'

@@ -1,13 +1,13 @@
--- import: take in dead letters of another system, all of them or none; audited. Whoever came in from
--- this source before is left out.
--- in:    source: a name for where they come from
+-- import: add dead letters of another system, all of them or none. Audited.
+-- A dead letter that was imported from this source before is left out.
+-- in:    source: a name of the other system
 --        letters: a JSON array of {source_id, kind, queue, payload, headers, tenant,
---          idempotency_key, reason, category, error_class, message, fingerprint, attempts, died_at,
---          created_at}; without died_at it died now, and was created no later
--- out:   n (from 1) and id of each that is new; import_failures takes what is known besides
+--        idempotency_key, reason, category, error_class, message, fingerprint, attempts, died_at,
+--        created_at}; without died_at it died now and was created by then
+-- out:   n (from 1) and id of each new dead letter; import_failures adds what else is known
 -- errors: RD001 'letters[n].field: rule', or 'field: rule' of a name or an encrypted payload
--- locks: imports, by their source_id: two of the same source never wait in a circle
--- They count as imported and not as added: no alert takes a move for an incident.
+-- locks: imports, by their source_id, so that two imports of one source never wait in a circle
+-- They count as imported and not as added, so no alert takes an import for an incident.
 create or replace function redrive.import_v1(source text, letters jsonb, actor text, why text)
 returns table (n int, id bigint)
 language plpgsql security definer
@@ -85,7 +85,7 @@ begin
     having count(*) > 0;
     return query
     with came as materialized (
-        -- of two with the same source_id the first
+        -- if two have the same source_id, the first
         select distinct on (r.source_id) a.n::int as n, (fresh ->> r.source_id)::bigint as job, r.*,
                least(r.died_at, clock_timestamp()) as died
         from jsonb_array_elements(letters) with ordinality a(value, n),

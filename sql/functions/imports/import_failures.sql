@@ -1,6 +1,6 @@
--- import_failures: what another system kept of why imported dead letters died. It comes after
--- import, in the same transaction: encrypted, it is bound to the id that the job has got.
--- in:    parallel arrays: ids; records: {message, detail}. What has a record keeps it.
+-- import_failures: store another system's records of why imported dead letters died.
+-- It comes after import, in the same transaction: an encrypted record is bound to the job's new id.
+-- in:    parallel arrays: ids; records: {message, detail}. A dead letter that has a record keeps it
 create or replace function redrive.import_failures_v1(ids bigint[], records jsonb[]) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,10 +1,11 @@
--- cancel: these jobs are no longer wanted. Those that wait end now; those that run are told by their
--- workers, and end when they heed it. Audited.
--- out:   id, outcome: cancelled | asked; others do not live
--- locks: cancellations, then as hold_waiting, so that nobody claims the jobs meanwhile
+-- cancel: cancel jobs. Audited.
+-- Waiting jobs end now. The workers of running jobs are told, and those jobs end when their
+-- handlers respond.
+-- out:   id, outcome: cancelled | asked; a job without a row is not live
+-- locks: cancellations, then as hold_waiting, so that no worker claims the jobs meanwhile
 -- plan:  jobs_pkey, claims_lane_idx
--- Found to be running, a job may come back before its worker hears of it: end_cancellations_v1
--- ends it then.
+-- A job that is found running may come back before its worker hears of this. Then
+-- end_cancellations_v1 ends it.
 create or replace function redrive.cancel_v1(ids bigint[], actor text, why text)
 returns table (id bigint, outcome text)
 language plpgsql security definer
@@ -21,12 +22,12 @@ declare
     done bigint[];
     asked bigint[];
 begin
-    -- Before the jobs, as end_cancellations_v1 does: two of them never wait in a circle.
+    -- Before the jobs, as in end_cancellations_v1, so that the two never wait in a circle.
     insert into redrive.cancellations (job, redrives, actor, why)
     select j.id, j.redrives, cancel_v1.actor, cancel_v1.why from redrive.jobs j
     where j.id = any (cancel_v1.ids)
     order by j.id
-    -- one of a life before is not seen to yet
+    -- a cancellation of an earlier generation is not handled yet
     on conflict (job) do update set redrives = excluded.redrives, actor = excluded.actor,
                                     why = excluded.why
         where cancellations.redrives <> excluded.redrives;

@@ -1,5 +1,5 @@
--- cancelled: the jobs of these workers that are to be cancelled, until they have ended. Not told
--- with the heartbeat: nobody who locks jobs must silence a worker.
+-- cancelled: list the jobs of these workers that should be cancelled and have not ended.
+-- It is not part of the heartbeat, because a session that locks jobs must not stop a heartbeat.
 -- plan:  claims_worker_idx, jobs_pkey, once there is any
 create or replace function redrive.cancelled_v1(workers int[]) returns setof bigint
 language plpgsql stable security definer

@@ -1,10 +1,12 @@
--- end_cancellations: end the jobs that came back to wait since they were to be cancelled, put those
--- on record that were, and forget what is over.
+-- end_cancellations: finish cancellations of jobs that were running when they were cancelled.
+-- It ends jobs that have come back to wait since, writes the ended ones to the audit log, and
+-- deletes the cancellations that are over.
 -- out:   how many were looked at
--- locks: cancellations, then as hold_waiting, then the end of the audit log: each skip locked. While an
---        operator's transaction has written to the log, jobs end all the same, and are put on record
---        later
--- Workers do not write to the audit log when they settle: its lines wait for each other.
+-- locks: cancellations, then as hold_waiting, then the end of the audit log: each skip locked.
+--        While an operator's transaction has written to the log, jobs end all the same, and their
+--        audit lines are written later
+-- Workers do not write to the audit log when they settle jobs, because its lines wait for each
+-- other.
 create or replace function redrive.end_cancellations_v1(batch int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -31,7 +33,7 @@ begin
     if picked is null then
         return 0;
     end if;
-    -- it may have died, and be in its next life, which nobody asked to end
+    -- The job may have died and been redriven; nobody asked to cancel that generation.
     ended := redrive.end_waiting_v2(array(
         select c.job from redrive.cancellations c
         join redrive.jobs j on j.id = c.job and j.redrives = c.redrives

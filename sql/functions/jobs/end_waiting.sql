@@ -1,5 +1,6 @@
--- end_waiting: end those of these jobs that nobody has claimed, as cancelled.
--- in:    waits: for whoever has locked one of them; false leaves such a job out
+-- end_waiting: end, as cancelled, the jobs among these that no worker has claimed.
+-- in:    waits: true: wait for sessions that have locked one of the jobs; false: leave such a job
+--        out
 -- out:   the ids that were ended
 -- locks: as hold_waiting
 -- plan:  jobs_pkey, claims_lane_idx
@@ -17,9 +18,9 @@ as $$
 declare
     waiting bigint[];
     ended bigint[];
-    queues text[];         -- of those that have an ordering key
+    queues text[];         -- of the jobs that have an ordering key
     keys text[];
-    noted bigint[];        -- those that may have left a checkpoint
+    noted bigint[];        -- the jobs that may have left a checkpoint
 begin
     waiting := redrive.hold_waiting_v2(end_waiting_v2.ids, end_waiting_v2.waits);
     if exists (select from redrive.history_queues) then
@@ -48,7 +49,7 @@ begin
     batched as (
         insert into redrive.batch_deltas (batch, cancelled)
         select g.batch, count(*) from gone g where g.batch is not null group by g.batch),
-    -- As if somebody had claimed them for that: who waits and who runs is told by these sums.
+    -- Count them as claimed, too: the numbers of waiting and running jobs come from these sums.
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
         select g.queue, g.kind, e.event, '', count(*)

@@ -1,12 +1,13 @@
--- hold_waiting: lock those of these jobs that nobody has claimed, so that nobody can until the end of
--- the transaction, which may be long.
--- in:    waits: for whoever has locked one of them; false leaves such a job out, and one that cannot
---        be settled now: see busy
+-- hold_waiting: lock the jobs among these that no worker has claimed.
+-- Then no worker can claim them until the end of the transaction, which may be long.
+-- in:    waits: true: wait for sessions that have locked one of the jobs; false: leave out such a
+--        job, and a job that cannot be settled now: see busy
 -- out:   their ids
 -- locks: the marks of their lanes, shared, which waits for claims; then jobs, ascending
 -- plan:  jobs_pkey, claims_lane_idx
--- A claim writes no job. The mark of a lane tells it that somebody holds jobs there: it then locks
--- those that it takes, skip locked. All other jobs of the lane are claimed as ever.
+-- A claim writes no job. The mark of a lane tells it that another session holds jobs there. Then
+-- the claim locks the jobs that it takes, skip locked. All other jobs of the lane are claimed as
+-- usual.
 create or replace function redrive.hold_waiting_v2(ids bigint[], waits boolean) returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -25,7 +26,7 @@ begin
     perform pg_advisory_xact_lock_shared(l.mark)
     from (select distinct redrive.lane_mark_v1(j.queue, j.priority, j.lane) as mark
           from redrive.jobs j where j.id = any (hold_waiting_v2.ids) order by 1) l;
-    -- The row of a claimed job is not locked, for whoever settles it may want those that we hold.
+    -- Do not lock the row of a claimed job: the session that settles it may want jobs that we hold.
     if waits then
         held := array(
             select j.id from redrive.jobs j
@@ -44,11 +45,11 @@ begin
                   where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
                     and j.id = any (k.ids))
             order by j.id for update skip locked);
-        -- nor one whose dead letter or cancellation somebody has locked
+        -- Also leave out a job whose dead letter or cancellation another session has locked.
         busy := redrive.busy_v1(held);
         held := array(select h.id from unnest(held) as h(id) where h.id <> all (busy));
     end if;
-    -- Again, with a snapshot of its own: a claim that locked one before us is seen by now.
+    -- Check again with a new snapshot, which shows a claim that locked a job before us.
     return array(
         select j.id from redrive.jobs j
         where j.id = any (held)

@@ -1,4 +1,5 @@
--- job_place: where a job stands among all, in words that a shell does not mind.
+-- job_place: return the place of a job among all live jobs, as text that needs no quotes in a
+-- shell.
 create or replace function redrive.job_place_v1(
     queue text, priority smallint, lane smallint, run_at timestamptz, id bigint) returns text
 language sql stable

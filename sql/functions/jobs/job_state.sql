@@ -1,4 +1,5 @@
--- job_state: in which state a live job is; worker: whoever holds it.
+-- job_state: return the state of a live job.
+-- in:    worker: the worker that holds it
 -- out:   running | blocked | ready | retrying | scheduled
 create or replace function redrive.job_state_v1(
     run_at timestamptz, failed_at timestamptz, worker int) returns text

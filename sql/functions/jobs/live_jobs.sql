@@ -1,5 +1,5 @@
--- live_jobs: these jobs as far as they live: in which state, whose, and their place among all.
--- out:   place: as walk_jobs_v1 takes it
+-- live_jobs: return state, worker and place of the live jobs among these.
+-- out:   place: in the form that walk_jobs_v1 takes
 -- plan:  jobs_pkey, claims_lane_idx
 create or replace function redrive.live_jobs_v1(ids bigint[])
 returns table (id bigint, place text, state text, worker int)

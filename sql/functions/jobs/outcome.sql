@@ -1,13 +1,13 @@
--- outcome: what became of a job, as far as that is on record, and what its handler returned.
--- in:    was_live: the caller has seen the job live. A job that succeeds leaves nothing behind unless
---        something is kept of it, and neither do an enqueue that was rolled back and a dead letter that was
---        purged. Only for a caller who saw the job live does nothing left mean that it succeeded.
+-- outcome: return the outcome of a job, if it is on record, and what its handler returned.
+-- in:    was_live: the caller has seen the job live. A job that succeeds leaves no row, unless
+--        something of it is kept. An enqueue that was rolled back and a purged dead letter leave no
+--        row either. So "no row" means success only to a caller who saw the job live
 -- out:   outcome: live | dead | dismissed | cancelled | succeeded | unknown: nothing is on record;
---        null: no job has had this id.
+--        null: no job ever had this id
 --        result: {"value": ...} or an envelope, of this delivery; null if nothing was returned or
 --        is kept
--- plan:  jobs_pkey, dead_letters_pkey, results_pkey, audit_ids_idx, the index on id of each day of the
---        history
+-- plan:  jobs_pkey, dead_letters_pkey, results_pkey, audit_ids_idx, the index on id of each day of
+--        the history
 create or replace function redrive.outcome_v2(
     job bigint, was_live boolean, out outcome text, out result jsonb, out delivery int)
 language sql stable security definer
@@ -29,7 +29,7 @@ as $$
                                and not a.detail -> 'asked' @> to_jsonb(outcome_v2.job)))
             then 'cancelled'
         when d.outcome = 'succeeded' then 'succeeded'
-        -- it died once more, and that dead letter was purged
+        -- the job died again, and that dead letter was purged
         when d.outcome = 'dead_again' then 'unknown'
         when h.state is not null
             then case h.state when 'completed' then 'succeeded' else h.state end

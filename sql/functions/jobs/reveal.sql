@@ -1,6 +1,7 @@
--- reveal: the payload of a job as it is stored, wherever the job is, for somebody who says why.
--- Audited: the line is there when the payload is.
--- out:   with what an encrypted payload is bound to; no row: nothing is kept of such a job
+-- reveal: return the stored payload of a job, wherever it is, to an operator who gives a reason.
+-- Audited: the line of the log commits together with the answer.
+-- out:   the payload, and the fields that an encrypted payload is bound to; no row: nothing is kept
+--        of this job
 -- plan:  jobs_pkey, dead_letters_pkey, history_default_id_idx
 create or replace function redrive.reveal_v1(job bigint, actor text, why text)
 returns table (id bigint, kind text, queue text, tenant text, idempotency_key text,

@@ -1,6 +1,6 @@
--- run_now: these jobs are due at once, if they wait for their time. Audited. What waits for
--- something else, such as the job before it, goes on waiting.
--- out:   the ids that had waited for later
+-- run_now: make jobs due now that wait for their time. Audited.
+-- A job that waits for something else, such as the job before it, still waits.
+-- out:   the ids of the jobs that had waited for a later time
 -- locks: jobs, ascending
 -- plan:  jobs_pkey
 create or replace function redrive.run_now_v1(ids bigint[], actor text, why text)
@@ -19,7 +19,7 @@ declare
     due bigint[];
     slots int;
 begin
-    -- Only what is due is claimed: nobody has one of these.
+    -- Claims take only due jobs, so no worker has one of these.
     with pick as materialized (
         select j.id from redrive.jobs j
         where j.id = any (run_now_v1.ids) and j.run_at > clock_timestamp()

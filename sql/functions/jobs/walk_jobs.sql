@@ -1,10 +1,14 @@
--- walk_jobs: look at the next live jobs, lane by lane, in each lane in the order in which they run.
--- in:    only_queues: null = all; states: null = all; after: the place to go on after, null: from
---        the beginning; looks: at how many jobs and lanes, 10,000 at most
--- out:   those of the states; and a row without an id when there may be more: go on after its place
--- plan:  jobs_due_idx, or, for those that run alone, claims_lane_idx and jobs_pkey
--- It costs what it looks at, however many jobs there are: what is filtered further is so by whoever
--- asks, who comes again for the rest. No snapshot is held in between, so nothing keeps vacuum back.
+-- walk_jobs: read the next live jobs, lane by lane, and in each lane in the order in which they
+-- run.
+-- in:    only_queues: null: all; states: null: all
+--        after: the place to continue after; null: from the beginning
+--        looks: how many jobs and lanes to look at, at most 10,000
+-- out:   the jobs in these states; a row without an id if there may be more: continue after its
+--        place
+-- plan:  jobs_due_idx, or, for running jobs alone, claims_lane_idx and jobs_pkey
+-- The cost is that of the jobs looked at, however many jobs there are. The caller applies further
+-- filters, and calls again for more. No snapshot is held between the calls, so vacuum is not held
+-- back.
 create or replace function redrive.walk_jobs_v1(
     only_queues text[], states text[], after text, looks int)
 returns table (id bigint, place text, state text, worker int)
@@ -23,7 +27,7 @@ declare
     wanted constant text[] := coalesce(
         states, '{ready,scheduled,retrying,running,blocked}');
     is_running constant boolean := wanted <@ '{running}';
-    -- the part of a lane that may hold them
+    -- the part of a lane that may hold such jobs
     earliest constant timestamptz := case
         when wanted && '{ready,running}' then '-infinity'
         when wanted && '{scheduled,retrying}' then now() else 'infinity' end;
@@ -52,7 +56,7 @@ begin
             return;
         end if;
         looked := looked + 1;
-        -- one lower bound: of two the index takes one to begin at, and not always the later
+        -- Give one lower bound: of two, the index starts at one, and not always at the later one.
         if from_at < earliest then
             from_at := earliest; from_id := 0;
         end if;
@@ -79,7 +83,7 @@ begin
                 return next;
             end if;
         end loop;
-        -- They are among those that are due, perhaps behind millions, and few.
+        -- Running jobs are few, and among the due jobs, perhaps behind millions of others.
         for seen in
             select j.id, j.run_at, h.value::int as worker
             from jsonb_each_text(held) h

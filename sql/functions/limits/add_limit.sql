@@ -1,5 +1,6 @@
--- add_limit: these jobs count under one more name, beside those of their kind; for campaigns.
--- in:    jobs that were inserted by this transaction: nobody has claimed one
+-- add_limit: make these jobs count under one more limit, in addition to the limits of their kind.
+-- Campaigns use it.
+-- in:    jobs that this transaction has inserted, so no worker has claimed them
 create or replace function redrive.add_limit_v1(ids bigint[], name text) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,7 +1,7 @@
--- declare_limits: a worker says what limits its kinds count under. Kinds without any are not limited
--- any more; whoever says so last is right.
--- in:    kinds: all that it handles; templates: {kind: [template ...]}
--- locks: the rows that change, skip locked: another worker is declaring them at this moment
+-- declare_limits: record under which limits a worker's kinds count.
+-- A kind without templates is no longer limited. The last declaration wins.
+-- in:    kinds: all that the worker handles; templates: {kind: [template ...]}
+-- locks: the changed rows, skip locked: if one is locked, another worker is declaring it now
 create or replace function redrive.declare_limits_v1(kinds text[], templates jsonb) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,7 +1,7 @@
--- free_slots: these jobs run no longer: their slots go to as many of those that wait.
--- in:    jobs that were settled or taken back by this transaction, which is short: never that of a
---        handler
--- locks: what wake locks; waits for nobody
+-- free_slots: free the slots of jobs that no longer run, and wake as many waiting jobs.
+-- in:    jobs that this transaction has settled or taken back. The transaction must be short, and
+--        never a handler's own
+-- locks: the same as wake; waits for nothing
 create or replace function redrive.free_slots_v1(ids bigint[]) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,5 +1,6 @@
--- limit_line: behind what a job waits: the name, how much of it is used, and its place in the line.
--- out:   a row for each of these jobs that waits; place: from 1, at most 1,001
+-- limit_line: show which limit a job waits for, how much of it is used, and the job's place in
+-- line.
+-- out:   one row for each of these jobs that waits; place: from 1, at most 1,001
 -- plan:  limit_waits_line_idx, at most 1,000 entries of each queue and kind that waits
 create or replace function redrive.limit_line_v1(ids bigint[])
 returns table (job bigint, name text, concurrency int, used int, rate float8, place int)

@@ -1,11 +1,13 @@
--- limit_of: what limits a name: its own setting, or that of all that begin so; no row: nothing does.
--- plan:  limits_pkey; the planner makes it a part of the statement that asks
+-- limit_of: return the setting that limits a name: its own, or one for its prefix such as
+-- customer:*.
+-- No row means that the name is not limited.
+-- plan:  limits_pkey; inlined into the caller's statement
 create or replace function redrive.limit_of_v1(name text)
 returns table (setting text, concurrency int, rate float8, burst int)
 language sql stable
 rows 1
 begin atomic
-    -- a tenth of a second's worth may begin at once
+    -- the jobs of a tenth of a second may begin at once
     select l.name, l.concurrency, l.rate, greatest(1, ceil(l.rate * 0.1))::int
     from redrive.limits l
     where l.name in (limit_of_v1.name, split_part(limit_of_v1.name, ':', 1) || ':*')

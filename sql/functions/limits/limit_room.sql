@@ -1,7 +1,7 @@
--- limit_room: how many more jobs of a name may begin now; null: nothing limits it.
--- out:   by slots: by its concurrency alone; room: by its rate, too
+-- limit_room: return how many more jobs of a name may begin now; null: it is not limited.
+-- out:   slots: by its concurrency alone; room: by its rate, too
 -- plan:  limits_pkey, limit_slots_pkey, limit_keys_pkey
--- True for whoever has locked the name's key, else a guess.
+-- The numbers are exact if the caller has locked the name's key; else they are an estimate.
 create or replace function redrive.limit_room_v1(
     name text, out slots int, out room int, out rate float8, out burst int)
 language plpgsql stable security definer

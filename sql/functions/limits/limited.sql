@@ -1,4 +1,4 @@
--- limited: how many jobs of each queue wait behind limits. Of all 100,000 are looked at.
+-- limited: count the jobs of each queue that wait for limits; it reads at most 100,000 jobs.
 create or replace function redrive.limited_v1() returns table (queue text, waiting bigint)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

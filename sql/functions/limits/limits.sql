@@ -1,5 +1,5 @@
--- limits: what is limited, how far it is used, and how many wait; a key counts for the limit that
--- holds it. Of those that wait 100,000 are looked at.
+-- limits: list the limits, how much of each is used, and how many jobs wait.
+-- A key counts for the limit that applies to it. At most 100,000 waiting jobs are read.
 create or replace function redrive.limits_v1()
 returns table (name text, concurrency int, rate float8, set_at timestamptz, used bigint,
                waiting bigint)

@@ -1,9 +1,9 @@
--- limits_of: the names under which a job counts, by the templates of its kind.
+-- limits_of: return the names under which a job counts, by the templates of its kind.
 -- in:    templates: `emails`, `customer:{customer_id}`; {kind}, {queue}, {tenant}, or the path of a
 --        field of the payload, {order.shop}
--- A field that is not there, or that is encrypted, is empty: such jobs share a key. A long one is
--- told apart by its hash.
--- plan:  the planner makes it a part of the statement that asks
+-- A field that is missing or encrypted is empty, so such jobs share a key. A long name is cut, and
+-- its hash keeps it distinct.
+-- plan:  inlined into the caller's statement
 create or replace function redrive.limits_of_v1(
     templates text[], kind text, queue text, tenant text, payload jsonb)
 returns table (names text[])

@@ -1,8 +1,9 @@
--- lock_limits: lock the keys of these limits, and make those that are missing.
+-- lock_limits: lock the keys of these limits, and insert missing keys.
 -- in:    names: sorted
--- out:   those that are locked now, sorted
--- locks: the keys, in this order. It waits a moment for other claims, which are short. A key that is
---        locked for longer, as by an operator who sets the limit in an open transaction, is left out
+-- out:   the names that are locked now, sorted
+-- locks: the keys, in this order. It waits a moment for other claims, which are short. A key that
+--        stays locked for longer is left out; for example, an operator sets the limit in an open
+--        transaction
 create or replace function redrive.lock_limits_v1(names text[]) returns text[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -22,7 +23,7 @@ begin
         order by 1
         on conflict do nothing;
         perform from redrive.limit_keys k where k.name = any (names) order by k.name for update;
-        -- one may have been forgotten between the two
+        -- a key may have been deleted between the two statements
         exit when not exists (
             select from unnest(names) as n(name)
             where not exists (select from redrive.limit_keys k where k.name = n.name));
@@ -30,7 +31,8 @@ begin
     return names;
 exception
     when lock_not_available then
-        -- what was made above is undone: make it again, and leave out a key that somebody is making
+        -- The inserts above are rolled back. Insert the keys again, one by one, and leave out a key
+        -- that another session is inserting.
         for missing in
             select n.name from unnest(names) as n(name)
             where not exists (select from redrive.limit_keys k where k.name = n.name)

@@ -1,4 +1,4 @@
--- names_of_limits: what jobs count under, as handlers declare it, and what is limited.
+-- names_of_limits: list the templates that handlers declare and the names that have a limit.
 -- out:   templates such as emails or customer:{customer_id}, and names of limits such as customer:*
 create or replace function redrive.names_of_limits_v1() returns setof text
 language sql stable security definer

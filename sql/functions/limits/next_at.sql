@@ -1,4 +1,4 @@
--- next_at: when all that have begun are due at an even pace, after n more of them.
+-- next_at: return when all begun jobs and n more would be due at an even pace.
 create or replace function redrive.next_at_v1(
     next_at timestamptz, rate float8, burst int, n int, at timestamptz) returns timestamptz
 language sql immutable

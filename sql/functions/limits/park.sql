@@ -1,7 +1,8 @@
--- park: these jobs wait behind these names, outside every index range that a claim reads.
+-- park: make these jobs wait for these limits, outside of each index range that a claim reads.
 -- in:    parallel arrays
--- locks: no key, nor is one made here: a transaction that enqueues may stay open, and a claim that
---        makes the same key would wait for it, and two of them for each other. tend_limits makes it
+-- locks: no key, and it inserts none. A transaction that enqueues may stay open. A claim that
+--        inserts the same key would wait for it, and two such transactions would wait for each
+--        other. tend_limits inserts the key
 -- plan:  jobs_pkey by `= any (ids)`, and hashes: there may be many
 create or replace function redrive.park_v1(ids bigint[], names text[]) returns void
 language plpgsql security definer
@@ -21,7 +22,7 @@ begin
     order by j.id
     on conflict (job) do update set name = excluded.name, due = excluded.due;
     update redrive.jobs j set run_at = 'infinity' where j.id = any (ids) and j.run_at < 'infinity';
-    -- who waits for room does not run
+    -- a job that waits for a free slot does not run
     delete from redrive.running_keys r where r.job = any (ids);
 end
 $$;

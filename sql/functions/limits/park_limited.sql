@@ -1,6 +1,7 @@
--- park_limited: of these jobs, which were just inserted, those wait at once that find no room: a
--- claim need not look at them. So no number of jobs behind a limit stands before others.
--- locks: no key. Whoever ends meanwhile does not see them: tend_limits wakes them
+-- park_limited: park the jobs among these, just inserted, that have no room under their limits.
+-- A claim need not look at parked jobs. So jobs that wait for a limit never delay other jobs,
+-- however many there are.
+-- locks: no key. A job that ends at the same time does not see these; tend_limits wakes them
 create or replace function redrive.park_limited_v1(ids bigint[]) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,6 +1,7 @@
--- put_limit: limit a name, or each that begins like `customer:*`, from now on; without figures it is
--- limited no longer, and all that wait behind it are woken. For set_limit and campaigns.
--- locks: the keys of what waits, sorted, as take_slots
+-- put_limit: set the limit of a name, or of each name with a prefix such as `customer:*`.
+-- Without figures the limit is removed, and all jobs that wait for it are woken. set_limit and
+-- campaigns use it.
+-- locks: the keys of the names that jobs wait for, sorted, as take_slots
 create or replace function redrive.put_limit_v1(name text, concurrency int, rate float8)
 returns void
 language plpgsql security definer
@@ -18,7 +19,7 @@ begin
         values (name, concurrency, rate)
         on conflict on constraint limits_pkey do update
         set concurrency = excluded.concurrency, rate = excluded.rate, set_at = clock_timestamp();
-        -- what runs already counts
+        -- running jobs count already
         insert into redrive.limit_slots (name, job)
         select n.name, j.id
         from redrive.claims k cross join lateral unnest(k.ids) as c(id)
@@ -42,10 +43,10 @@ begin
             (select w.name from waiting w
              where right(put_limit_v1.name, 2) = ':*'
                and starts_with(w.name, left(put_limit_v1.name, -1))
-             limit 100)) a                     -- tend_limits goes on
+             limit 100)) a                     -- tend_limits handles the rest
         order by a.name
     loop
-        -- a rate that was low put some off for long
+        -- a low rate may have put some jobs off for long
         update redrive.limit_keys k set placed_at = clock_timestamp()
         where k.name = at_name and k.placed_at > clock_timestamp();
         perform redrive.wake_v1(at_name, r.slots, l.setting is not null)

@@ -1,4 +1,5 @@
--- resolve_limits: give those of these jobs their names whose kind is limited and that have none yet.
+-- resolve_limits: set the limit names of the jobs among these that have a limited kind and no
+-- names.
 -- locks: jobs, ascending
 -- plan:  jobs_pkey
 create or replace function redrive.resolve_limits_v1(ids bigint[]) returns void
@@ -12,7 +13,7 @@ as $$
 begin
     update redrive.jobs j
     set limits = (
-        -- as the handler is found: by the longest prefix
+        -- by the longest prefix, as a handler is found
         select f.names
         from redrive.kind_limits k
         cross join lateral redrive.limits_of_v1(

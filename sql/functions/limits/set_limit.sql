@@ -1,7 +1,7 @@
--- set_limit: put_limit for operators; audited.
--- out:   whether there is, or was, such a limit
+-- set_limit: set or remove a limit for an operator. Audited.
+-- out:   true if such a limit exists or existed
 -- errors: RD001 'field: rule'
--- locks: the end of the audit log last, as everybody
+-- locks: the end of the audit log last, as all functions
 create or replace function redrive.set_limit_v1(
     name text, concurrency int, rate float8, actor text, why text) returns boolean
 language plpgsql security definer

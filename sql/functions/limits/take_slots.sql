@@ -1,13 +1,14 @@
--- take_slots: of these jobs, which a claim has found, those may run that find room under all of their
--- limits, and have their slots; the others wait behind the first name that has none.
--- in:    ids, in the order in which they are to run
--- out:   those that may
--- locks: the keys of all their names, sorted: see lock_limits. Whoever holds some ends without waiting
---        for a key. So a claim takes slots once, and not of a second lane. Jobs, skip locked
--- A limit whose key somebody else keeps locked has no room. A job whose row is locked is left where it
--- is: a sweep comes to it again.
--- A slot is taken by the transaction of its claim and waits for the disk with it: a crash that forgot
--- the claim of a job that runs would let one more run.
+-- take_slots: choose the jobs of a claim that have room under all of their limits.
+-- These jobs get their slots. The others wait for their first limit that has no room.
+-- in:    ids, in the order in which the jobs should run
+-- out:   the ids of the jobs that may run
+-- locks: the keys of all their names, sorted: see lock_limits. A transaction that holds keys ends
+--        without waiting for another key. So a claim takes slots only once, and not for a second
+--        lane. Jobs, skip locked
+-- A limit whose key another session keeps locked has no room. A job whose row is locked stays as it
+-- is, and a later claim from the start finds it again.
+-- A slot is written by the transaction of its claim, whose commit then waits for the disk. If a
+-- crash lost the claim of a running job, one job too many would run.
 create or replace function redrive.take_slots_v1(ids bigint[]) returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -17,13 +18,13 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
-    pair_jobs bigint[];    -- each with each of its names that is limited
+    pair_jobs bigint[];    -- each job with each of its limited names
     names text[];
     places int[];
     every_job bigint[];
     every_name text[];
     limited text[];        -- these names, once
-    rooms int[];           -- and how many may begin under each
+    rooms int[];           -- and how many jobs may begin under each
     won bigint[];
     lost bigint[];
     taken bigint[] := '{}';
@@ -31,9 +32,9 @@ declare
     behind text[] := '{}';
     lost_to text[];
     at_name text;
-    ours text[];           -- of these names, those that we have locked
-    unresolved bigint[];   -- those that may have names, and are not asked yet
-    free bigint[];         -- those whose rows nobody has locked
+    ours text[];           -- of these names, the ones that we have locked
+    unresolved bigint[];   -- jobs that may have names and have not been checked
+    free bigint[];         -- jobs whose rows no other session has locked
     aside bigint[] := '{}';   -- the others
 begin
     unresolved := array(
@@ -63,12 +64,13 @@ begin
     every_job := pair_jobs; every_name := names;
     limited := array(select distinct n.name from unnest(names) as n(name) order by 1);
     ours := redrive.lock_limits_v1(limited);
-    -- only now, with a snapshot of its own: what others took before us is seen to be taken
+    -- Only now, with a new snapshot, which shows the slots that others took before us.
     rooms := array(select case when n.name = any (ours) then r.room else 0 end
                    from unnest(limited) with ordinality as n(name, i),
                    lateral redrive.limit_room_v1(n.name) r order by n.i);
     while pair_jobs is not null loop
-        -- Whoever is in nobody's way but stands behind one that must wait is judged in the next turn.
+        -- A job that is behind one that must wait, and has room itself, is decided in the next
+        -- round.
         with pairs as materialized (
             select p.job, p.name, p.place from unnest(pair_jobs, names, places) as p(job, name, place)),
         room as materialized (
@@ -82,7 +84,7 @@ begin
             where p.job not in (select w.job from without w)),
         within as materialized (
             select c.job from counted c group by c.job
-            -- null: its limit was lifted just now
+            -- null: its limit was removed just now
             having bool_and(c.room is null or c.nth <= c.room)),
         rest as materialized (
             select p.* from pairs p
@@ -123,7 +125,7 @@ begin
         from unnest(parked, behind) as p(id, name) where p.id = any (free);
         aside := aside || parked;
     end if;
-    -- those that wait for a rate are woken for their time
+    -- jobs that wait for a rate are woken for their time
     foreach at_name in array ours loop
         perform redrive.wake_v1(at_name, least(r.slots, 10000), true)
         from redrive.limit_room_v1(at_name) r where r.rate is not null;

@@ -1,4 +1,4 @@
--- tell: wake the workers of these queues; once in 20 ms of all sessions, as admit.
+-- tell: wake the workers of these queues, once in 20 ms for all sessions, as admit does.
 create or replace function redrive.tell_v1(slots int) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -8,7 +8,7 @@ declare
     tick constant bigint := floor(date_part('epoch', clock_timestamp()) * 50);
     lately bigint := coalesce(pg_sequence_last_value('redrive.notified'::regclass), 0);
 begin
-    -- where transactions can be prepared each one tells, as admit
+    -- if the server allows prepared transactions, each transaction notifies, as in admit
     if lately >> 16 <> tick or current_setting('max_prepared_transactions') <> '0' then
         lately := tick << 16;
     end if;

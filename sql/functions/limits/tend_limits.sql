@@ -1,9 +1,9 @@
--- tend_limits: wake those that wait though there is room: who began to wait while the last one that
--- could wake them ended, whose queue was resumed, whose limit was raised. One step of a walk over
--- the names.
+-- tend_limits: wake jobs that wait for a limit although there is room.
+-- Perhaps the last job that could wake it ended while it began to wait. Or its queue was resumed,
+-- or its limit was raised. Each call is one step of a walk over the names.
 -- in:    most: names to look at
--- out:   how many were woken
--- plan:  limit_keys_pkey, and a descent of limit_waits_line_idx for each name that is waited behind
+-- out:   how many jobs were woken
+-- plan:  limit_keys_pkey, and a descent of limit_waits_line_idx for each name with waiting jobs
 create or replace function redrive.tend_limits_v1(most int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -18,12 +18,12 @@ declare
     looked int := 0;
     woken int := 0;
 begin
-    -- A slot goes with its job's claim; what is left over is nobody's.
+    -- A slot is freed when its job leaves its claim. Delete slots whose jobs have no claim.
     if exists (select from redrive.limit_slots) then
         delete from redrive.limit_slots s
         where s.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id)
                             where k.id >= redrive.claims_from_v1(null))
-           -- it ended while put_limit counted it; its claim may have others that run
+           -- or whose job ended while put_limit counted it; its claim may list other running jobs
            or not exists (select from redrive.jobs j where j.id = s.job);
     end if;
     select c.last_key[1] into start from redrive.chores c where c.name = 'limits';
@@ -45,7 +45,7 @@ begin
         looked := looked + 1;
         start := at_name;
         if exists (select from redrive.limit_waits w where w.name = at_name) then
-            -- who parks makes none; or it was forgotten below, while nobody was seen to wait
+            -- park inserts no key. Or the key was deleted below while no waiting job was visible.
             insert into redrive.limit_keys (name)
             select at_name
             where not exists (select from redrive.limit_keys k where k.name = at_name)

@@ -1,6 +1,6 @@
--- tokens: how many jobs a rate lets begin at an instant (the generic cell rate algorithm).
--- in:    next_at: when all that have begun are due at an even pace; a clock that went back, or a
---        rate that was raised, holds nobody up for longer than a burst lasts
+-- tokens: return how many jobs a rate lets begin at a time (the generic cell rate algorithm).
+-- in:    next_at: when all begun jobs are due at an even pace. If the clock was set back or the
+--        rate was raised, this delays a job by no more than the length of a burst
 create or replace function redrive.tokens_v1(
     next_at timestamptz, rate float8, burst int, at timestamptz) returns int
 language sql immutable

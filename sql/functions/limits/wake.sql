@@ -1,8 +1,10 @@
--- wake: let the next of those that wait behind a name try again, by priority and the time at which
--- they were due; under a rate one after the other.
--- in:    n: at most so many, null: 10,000; is_served: only those that somebody would run now
--- out:   how many
--- locks: waits and jobs, skip locked; with a rate the key, skip locked: whoever has it does this
+-- wake: let the next jobs that wait for a limit try again, by priority and due time.
+-- Under a rate they become due one after the other.
+-- in:    n: how many at most; null: 10,000
+--        is_served: wake only jobs that a worker would run now
+-- out:   how many were woken
+-- locks: waits and jobs, skip locked; with a rate also the key, skip locked: the session that holds
+--        the key wakes the jobs
 -- plan:  limit_waits_line_idx, a descent for each queue and kind that waits
 create or replace function redrive.wake_v1(name text, n int, is_served boolean) returns int
 language plpgsql security definer
@@ -16,7 +18,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    ahead constant interval := '3 s';      -- more than the time between two looks of tend_limits
+    ahead constant interval := '3 s';      -- more than the time between two steps of tend_limits
     at constant timestamptz := clock_timestamp();
     most int := coalesce(n, 10000);
     held record;
@@ -44,12 +46,12 @@ begin
         select k.next_at, k.placed_at into held.next_at, held.placed_at
         from redrive.limit_keys k where k.name = wake_v1.name;
         step := 1 / held.rate * interval '1 s';
-        -- before the clock went back, or the rate was raised: nothing could begin until then
+        -- from before the clock was set back or the rate was raised: nothing could begin until then
         if held.next_at > at + held.burst * step then
             held.next_at := at + held.burst * step;
             update redrive.limit_keys k set next_at = held.next_at where k.name = wake_v1.name;
         end if;
-        -- after the one that was woken last, as long as the clock did not go back since
+        -- after the job that was woken last, unless the clock was set back since
         first := greatest(at, least(held.next_at - (held.burst - 1) * step, at + held.burst * step),
                           case when held.placed_at <= at + ahead + step
                                then held.placed_at + step end);
@@ -91,7 +93,7 @@ begin
             select h.id, first + (row_number() over (order by array_position(picked, h.id)) - 1) * step
                        as run_at
             from here h),
-        -- one that is locked, as by whoever cancels it, keeps its place
+        -- a job that is locked, for example because an operator cancels it, keeps its place
         done as (
             delete from redrive.limit_waits w
             where w.job = any (picked)
@@ -111,7 +113,7 @@ begin
             update redrive.limit_keys k set placed_at = last where k.name = wake_v1.name;
             first := last + step;
         end if;
-        -- one that waits no longer, as its ordering key woke it, has taken nobody's turn
+        -- A job that no longer waits, because its ordering key woke it, has taken no turn.
         exit when gone = moved;
     end loop;
     if slots <> 0 then

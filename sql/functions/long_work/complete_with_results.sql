@@ -1,5 +1,6 @@
--- complete_with_results: complete, and keep what some of the handlers returned, as long as each says.
--- in:    as complete; returned: ids of the batch, with their results and for how many seconds
+-- complete_with_results: complete jobs, and keep the results that their handlers returned.
+-- in:    as complete; returned: ids of the batch, with their results and for how many seconds to
+--        keep them
 -- out:   as complete
 create or replace function redrive.complete_with_results_v1(
     workers int[], claims bigint[], ids bigint[], deliveries int[], ended bigint[],
@@ -13,7 +14,7 @@ as $$
 declare
     settled bigint[] := redrive.complete_v2(workers, claims, ids, deliveries, ended);
 begin
-    -- Whoever was fenced off has no say in what came of the job.
+    -- A worker that no longer owns a job must not store its result.
     insert into redrive.results as r (job, deliveries, outcome, result, keep_until)
     select v.id, d.deliveries, 'succeeded', v.result,
            clock_timestamp() + v.keep * interval '1 second'

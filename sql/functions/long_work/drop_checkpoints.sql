@@ -1,4 +1,4 @@
--- drop_checkpoints: these jobs have ended, and nobody goes on from where they were.
+-- drop_checkpoints: delete the checkpoints and the progress of jobs that have ended.
 -- plan:  checkpoints_pkey, progress_pkey
 create or replace function redrive.drop_checkpoints_v1(ids bigint[]) returns void
 language sql security definer

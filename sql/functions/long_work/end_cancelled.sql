@@ -1,8 +1,8 @@
--- end_cancelled: what is to be known of the jobs of a batch that end now as cancelled: that they did,
--- for as long as keys are kept. Called by settle, before they go.
+-- end_cancelled: record that jobs of a batch end now as cancelled, for as long as keys are kept.
+-- settle calls it before it deletes the jobs.
 -- in:    as settle
--- locks: the job rows of the whole batch, ascending, as settle does next: so that the fence says
---        the same to both
+-- locks: the job rows of the whole batch, ascending, as settle does next, so that both find the
+--        same ownership
 -- plan:  jobs_pkey, claims_pkey
 create or replace function redrive.end_cancelled_v1(
     workers int[], claims bigint[], ids bigint[], deliveries int[], outcomes text[]) returns void

@@ -1,6 +1,7 @@
--- keep_checkpoints: what the next attempts of these jobs are to go on from; a batch, a job once.
--- in:    parallel arrays; fenced like every other write after a claim
--- out:   those that are still this worker's; is_kept: false: come with it again
+-- keep_checkpoints: store the data from which the next attempts of these jobs continue.
+-- A call holds a job only once.
+-- in:    parallel arrays; the ownership is checked as in each other write after a claim
+-- out:   the jobs that this worker still owns; is_kept: false: send it again
 -- locks: job rows skip locked, as side_effects
 -- plan:  claims_pkey, jobs_pkey, checkpoints_pkey
 create or replace function redrive.keep_checkpoints_v1(
@@ -24,7 +25,8 @@ begin
         join redrive.claims k on k.id = t.claim and k.worker = t.worker
         join redrive.jobs j on j.id = t.id and j.deliveries = t.deliveries - 1
         where j.id = any (keep_checkpoints_v1.ids)),
-    -- What has been locked is looked at again: whoever takes the job back waits for us, or was first.
+    -- Rows are checked again once they are locked: a session that takes a job back waits for us, or
+    -- was first.
     free as materialized (
         select j.id from here h
         join redrive.jobs j on j.id = h.id and j.deliveries = h.deliveries - 1

@@ -1,5 +1,6 @@
--- keep_progress: how far these jobs are; a batch, a job once. Fenced; what is refused is forgotten,
--- for the next one comes soon.
+-- keep_progress: store how far these jobs are.
+-- A call holds a job only once. The ownership is checked. A refused report is dropped, because the
+-- next one comes soon.
 -- locks: job rows skip locked
 -- plan:  claims_pkey, jobs_pkey, progress_pkey
 create or replace function redrive.keep_progress_v1(
@@ -22,7 +23,8 @@ begin
         join redrive.claims k on k.id = t.claim and k.worker = t.worker
         join redrive.jobs j on j.id = t.id and j.deliveries = t.deliveries - 1
         where j.id = any (keep_progress_v1.ids)),
-    -- Locked even where it is marked already: a job that ends meanwhile must not leave a row behind.
+    -- Lock even a row that is marked already: a job that ends meanwhile must not leave a row
+    -- behind.
     free as materialized (
         select j.id from here h
         join redrive.jobs j on j.id = h.id and j.deliveries = h.deliveries - 1

@@ -1,7 +1,7 @@
--- done_chore: a CronJob's run leaves its mark, so that its absence can be seen without looking at
--- Kubernetes. Such a mark silences an alert: whose they are is audited once a day, and how often
--- they are due whenever that changes.
--- errors: RD001 'chore: rule': those of the workers have marks of their own
+-- done_chore: record that a CronJob has run, so that a missing run is visible without Kubernetes.
+-- A false record would silence an alert. So the audit log records who made it once a day, and also
+-- each change of the interval.
+-- errors: RD001 'chore: rule'; take_chore records the workers' own chores
 create or replace function redrive.done_chore_v1(chore text, every interval) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

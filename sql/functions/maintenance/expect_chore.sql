@@ -1,6 +1,6 @@
--- expect_chore: a scheduled task is to run every so often from now on, or no more (null), so that one
--- that never ran is missed as one that stopped is. What is expected already keeps its time: an
--- upgrade puts nothing off.
+-- expect_chore: record that a scheduled task should run at an interval, or no more (null).
+-- Then a task that never ran is missed like one that stopped. A task that is expected already keeps
+-- its time, so an upgrade delays nothing.
 create or replace function redrive.expect_chore_v1(chore text, every interval) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

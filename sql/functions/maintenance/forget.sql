@@ -1,9 +1,10 @@
--- forget: what is past its retention, one step: of each table at most `batch` rows are looked at or
--- deleted. How long things are kept is in the table of that name, so whoever may call this cannot
--- shorten it.
--- out:   gone: how many rows, or names; more: there may be something left. What has no order of
---        time is walked over; false once all walks have come to their end, and begin anew.
--- locks: the chore's row, skip locked: while somebody is at it the others have nothing to do
+-- forget: delete what is past its retention, one step at a time.
+-- Each step reads or deletes at most `batch` rows of each table. The retention table holds the
+-- periods, so a caller cannot shorten them.
+-- out:   gone: how many rows or names were deleted
+--        more: there may be more. Tables without an order of time are read in a walk; false once
+--        all walks have reached their end, and start again
+-- locks: the chore's row, skip locked: while one worker does this, the others have nothing to do
 create or replace function redrive.forget_v1(batch int, out gone int, out more boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -35,7 +36,7 @@ begin
         redrive.forget_results_v1(batch),
         redrive.forget_samples_v1(batch),
         redrive.forget_side_effects_v1(batch)];
-    -- Last, as everybody who writes to the audit log, and without waiting for whoever does.
+    -- Last, as in all functions that write to the audit log, and without waiting for its lock.
     perform from redrive.audit_chain c for update skip locked;
     if found then
         counts := counts || array[

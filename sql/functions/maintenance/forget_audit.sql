@@ -1,7 +1,7 @@
--- forget_audit: lines of the audit log past their retention, the oldest first. That is on record
--- itself, so by whole days: else each line forgotten would leave one. The chain goes on from the
--- last of them.
--- in:    batch: how many of the oldest are looked at
+-- forget_audit: delete lines of the audit log that are past their retention, oldest first.
+-- The deletion itself is written to the log. It deletes whole days, because otherwise each deleted
+-- line would add one. The chain continues from the last deleted line.
+-- in:    batch: how many of the oldest lines to look at
 -- plan:  audit_pkey
 create or replace function redrive.forget_audit_v1(older_than interval, batch int) returns int
 language plpgsql security definer
@@ -26,7 +26,7 @@ begin
     into gone from past p;
     if gone.n > 0 then
         update redrive.audit_chain c set forgotten_id = gone.last, forgotten_hash = gone.hash
-        where gone.last > c.forgotten_id;              -- else it is from before the chain
+        where gone.last > c.forgotten_id;              -- else the lines are older than the chain
         insert into redrive.audit (actor, action, why, n, detail)
         select 'redrive', 'forget audit', 'retention', gone.n, jsonb_build_object(
             'since', gone.since, 'until', gone.until, 'last', c.forgotten_id)

@@ -1,4 +1,4 @@
--- forget_batches: those that have been over for longer than retention says, in steps.
+-- forget_batches: delete batches that have been over for longer than their retention, in steps.
 -- plan:  batches_over_idx, batch_deltas_batch_idx
 create or replace function redrive.forget_batches_v1(older_than interval, batch int) returns int
 language sql security definer

@@ -1,9 +1,10 @@
--- forget_campaigns: those past their retention that have ended and of which no dead letter is left.
--- One step of a walk over all of them; at its end it waits for those of the other tables. Plans that
--- nobody started for a day go first, with what they froze, from its beginning: start_campaign looks
--- whether that is still there.
--- in:    batch: how many are looked at, and 20 times that of what was frozen
--- locks: the plan that goes, skip locked: whoever has it may be starting it
+-- forget_campaigns: delete ended campaigns past their retention that have no dead letters left.
+-- Each call is one step of a walk over all campaigns. At its end it waits for the walks of the
+-- other tables.
+-- Plans that were not started for a day are deleted first. Their frozen lists are deleted from the
+-- beginning, because start_campaign checks whether the first row is still there.
+-- in:    batch: how many campaigns to look at, and 20 times as many rows of a frozen list
+-- locks: the deleted plan, skip locked: the session that has locked it may be starting it
 -- plan:  campaigns_pkey, dead_letters_campaign_idx, campaigns_planned_idx
 create or replace function redrive.forget_campaigns_v1(older_than interval, batch int) returns int
 language plpgsql security definer

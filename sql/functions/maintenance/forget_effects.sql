@@ -1,4 +1,4 @@
--- forget_effects: keys past their retention, in batches.
+-- forget_effects: delete keys of effects past their retention, in batches.
 create or replace function redrive.forget_effects_v1(older_than interval, batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp

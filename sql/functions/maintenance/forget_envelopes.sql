@@ -1,5 +1,6 @@
--- forget_envelopes: encrypted payloads that are refused for their age by now, in batches: what may
--- come an hour before its time and an hour after it is remembered for longer than two.
+-- forget_envelopes: delete the records of encrypted payloads that are refused for their age by now.
+-- A payload may come up to an hour before or after its time. So its record is kept for longer than
+-- two hours.
 create or replace function redrive.forget_envelopes_v1(batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,7 +1,7 @@
--- forget_failures: those of jobs of which nothing else is left, as when a job succeeds after its
--- dead letter was purged. One step of a walk over all of them;
--- at its end it waits for those of the other tables.
--- in:    batch: how many are looked at
+-- forget_failures: delete the failures of jobs that have no other rows left.
+-- This happens if a job succeeds after its dead letter was purged. Each call is one step of a walk
+-- over all failures. At its end it waits for the walks of the other tables.
+-- in:    batch: how many to look at
 -- plan:  failures_pkey, jobs_pkey, dead_letters_pkey
 create or replace function redrive.forget_failures_v1(batch int) returns int
 language plpgsql security definer

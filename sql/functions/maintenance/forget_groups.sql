@@ -1,6 +1,6 @@
--- forget_groups: those past their retention with no dead letter left, unless somebody mutes them.
--- What has not been folded yet makes a group again.
--- plan:  groups_closed_idx; dead_letters_group_idx of each
+-- forget_groups: delete groups past their retention without dead letters, unless they are muted.
+-- Deltas that are not folded yet make such a group again.
+-- plan:  groups_closed_idx; dead_letters_group_idx for each
 create or replace function redrive.forget_groups_v1(older_than interval, batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp

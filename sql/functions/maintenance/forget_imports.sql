@@ -1,7 +1,8 @@
--- forget_imports: what came in from other systems, past the retention of keys, of jobs of which
--- nothing else is left. One step of a walk over all of them; at its end it waits for those of the
--- other tables.
--- in:    batch: how many are looked at
+-- forget_imports: delete records of imports past the retention of keys, if no other row of the job
+-- is left.
+-- Each call is one step of a walk over all imports. At its end it waits for the walks of the other
+-- tables.
+-- in:    batch: how many to look at
 -- plan:  imports_job_idx, jobs_pkey, dead_letters_pkey
 create or replace function redrive.forget_imports_v1(older_than interval, batch int) returns int
 language plpgsql security definer

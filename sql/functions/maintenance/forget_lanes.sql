@@ -1,7 +1,7 @@
--- forget_lanes: delete the rows of lanes that hold no job and whose queue or priority is no longer known.
--- The next claim there makes a row again. A lane in use keeps its row while it is empty: whoever holds
--- this transaction open would otherwise keep workers from all jobs that come to it.
--- locks: skip locked: nobody claims from a lane whose row is deleted
+-- forget_lanes: delete the rows of lanes without jobs whose queue or priority is no longer known.
+-- The next claim there inserts the row again. A lane in use keeps its row while it is empty.
+-- Otherwise workers could not claim new jobs of that lane while this transaction is open.
+-- locks: skip locked: no worker claims from a lane whose row is being deleted
 -- plan:  lanes_pkey, jobs_due_idx, names_idx
 create or replace function redrive.forget_lanes_v1(batch int) returns int
 language sql security definer

@@ -1,10 +1,11 @@
--- forget_names: names that nobody has used for their retention: breakers; kinds, whose counters are
--- added to those of their queue, under the kind ''; queues of which nothing else is left. What is
--- gone counts no longer towards how many there may be (admit_names.sql).
+-- forget_names: delete names that were unused for their retention: breakers, kinds and queues.
+-- The counters of a kind are added to the counters of its queue, under the kind ''. A queue is
+-- deleted if nothing else of it is left. A deleted name no longer counts towards the limit of names
+-- (admit_names.sql).
 -- in:    batch: how many kinds and how many queues at most
--- locks: breakers, skip locked: an operator may be forcing one. The chore that folds, skip locked: a
---        counter must not grow while it moves
--- The sums of a queue stay exact, and so do depths: only what is over and done with moves or goes.
+-- locks: breakers, skip locked: an operator may be forcing one. The chore that folds, skip locked:
+--        a counter must not grow while it moves
+-- The sums of a queue and its depths stay exact, because only finished counts move or are deleted.
 create or replace function redrive.forget_names_v1(older_than interval, batch int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -17,7 +18,7 @@ declare
     kind_count int;
     queue_count int;
 begin
-    -- an open one that no code asks about any more would stay open for ever
+    -- otherwise an open breaker that no code asks about would stay open forever
     delete from redrive.breakers b
     where b.name in (
         select o.name from redrive.breakers o
@@ -31,7 +32,7 @@ begin
     end if;
     with old as materialized (
         select t.queue, t.kind from redrive.tallies t
-        -- what is not folded yet would stay behind with its kind, and never add up to nothing
+        -- unfolded deltas would stay under their kind, and its sums would never be zero
         where t.kind <> '' and not exists (select from redrive.deltas d
                                            where d.queue = t.queue and d.kind = t.kind)
         group by t.queue, t.kind having max(t.at) < before),
@@ -44,7 +45,7 @@ begin
                         when c.event in ('completed', 'cancelled', 'dead') then -c.n
                         else 0 end) <> 0
         union
-        -- dead letters are counted by reason, so nothing may be left of any
+        -- dead letters are counted by reason, so each reason must be zero
         select c.queue, c.kind from counted c group by c.queue, c.kind, c.reason
         having sum(case when c.event in ('dead', 'imported', 'reopened') then c.n
                         when c.event in ('redriven', 'dismissed', 'purged') then -c.n

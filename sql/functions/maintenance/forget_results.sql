@@ -1,4 +1,4 @@
--- forget_results: results past the time they are kept for, in batches.
+-- forget_results: delete results that need not be kept any longer, in batches.
 create or replace function redrive.forget_results_v1(batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp

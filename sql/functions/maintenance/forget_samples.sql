@@ -1,5 +1,6 @@
--- forget_samples: those of jobs that succeeded, after thirty days, and the reservoirs of kinds that
--- nobody offers any more: they make room for others.
+-- forget_samples: delete samples of succeeded jobs after thirty days, and reservoirs of unused
+-- kinds.
+-- A deleted reservoir makes room for another kind.
 -- plan:  reservoir_samples_at_idx
 create or replace function redrive.forget_samples_v1(batch int) returns int
 language sql security definer

@@ -1,8 +1,8 @@
--- hide_messages: of groups, the message of their first failure; it is shown from a failure of
--- theirs from now on.
--- locks: the chore that folds groups: a message must not pass from the deltas to the groups between
---        the two looks
--- Audited, where there were any.
+-- hide_messages: hide the message of each group's first failure.
+-- From now on the message is shown from a failure of the group.
+-- locks: the chore that folds groups: a message must not move from the deltas to the groups between
+--        the two statements
+-- Audited, if there were any.
 create or replace function redrive.hide_messages_v1() returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp

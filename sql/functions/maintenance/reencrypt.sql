@@ -1,17 +1,17 @@
--- reencrypt: put what was sealed anew into the place of what it was made from; one batch of one
--- table.
--- in:    run     the line of the audit log that began it
+-- reencrypt: replace one batch of values in one table by their newly encrypted versions.
+-- in:    run     the line of the audit log that began the run
 --        place   jobs | dead_letters | failures | side_effects | checkpoints | progress
---          | results | history | edits
---        ids     of jobs; ns  redrives of a dead letter, deliveries of a failure or side effect, n
---          of an edit, 0 of a job
+--        | results | history | edits
+--        ids     of jobs
+--        ns      redrives of a dead letter, deliveries of a failure or side effect, n of an edit,
+--        0 of a job
 --        olds    what was read: the payload or detail; of a side effect {what, detail}
---        news    envelopes that take its place; salts  the header that goes with a payload, null where it
---          has one
--- out:   how many were as they had been read; the others are not touched
--- errors: RD001 'run: rule', 'news: rule': nobody puts into a job what it should do
--- locks: skip locked, so it waits for nobody: what a claim or a settlement holds stays for the next
---        run
+--        news    the envelopes to store
+--        salts   the header that belongs to a payload; null if it has one
+-- out:   how many values were still as they had been read; the others are not changed
+-- errors: RD001 'run: rule', 'news: rule': nobody can change what a job should do this way
+-- locks: skip locked, so it waits for nothing: a row that a claim or a settlement has locked is
+--        left for the next run
 create or replace function redrive.reencrypt_v2(
     run bigint, place text, ids bigint[], ns int[], olds jsonb[], news jsonb[], salts text[])
 returns int
@@ -26,7 +26,7 @@ as $$
 declare
     changed int := 0;
 begin
-    -- Beside its envelope a failure says in the clear where it was, as it did before.
+    -- Beside its envelope a failure shows in the clear where it happened, as it did before.
     if exists (select from unnest(olds, news) as v(old, new)
                where jsonb_typeof(new) is distinct from 'object'
                   or jsonb_typeof(new -> '$redrive' -> 'k') is distinct from 'string'
@@ -107,7 +107,7 @@ begin
             for update of e skip locked)
         update redrive.edits e
         set payload = p.new, salt = coalesce(p.salt, e.salt),
-            -- what it was changed to is not to be read either
+            -- the new values of an edit must not be readable either
             patch = (select coalesce(jsonb_agg(o.op - 'value' order by o.n), '[]')
                      from jsonb_array_elements(e.patch) with ordinality as o(op, n))
         from pick p where e.job = p.job and e.n = p.n;

@@ -1,6 +1,6 @@
--- set_retention: how long something is kept from now on; audited.
--- locks: the end of the audit log first: two who set several things in a transaction each wait in
---        line, not in a circle
+-- set_retention: set how long something is kept. Audited.
+-- locks: the end of the audit log first: two transactions that each set several periods wait in
+--        line, and not in a circle
 create or replace function redrive.set_retention_v1(
     what text, keep interval, actor text, why text) returns void
 language sql security definer

@@ -1,4 +1,5 @@
--- take_chore: whoever moves the clock of a chore does it; no leader is elected.
+-- take_chore: return true if the caller should do a chore that is due now.
+-- The worker that moves the chore's clock does it; no leader is elected.
 create or replace function redrive.take_chore_v1(chore text, every interval) returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp

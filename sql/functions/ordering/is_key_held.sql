@@ -1,5 +1,6 @@
--- is_key_held: does a job of this ordering key wait for what becomes of an older one that died?
--- in:    job: its id; only older dead letters hold it, so that several go on in their order
+-- is_key_held: return true if a job of this ordering key waits for an older dead letter.
+-- in:    job: its id; only older dead letters hold it, so that several of them continue in their
+--        order
 -- plan:  dead_letters_holding_idx
 -- A claim and park_behind_key ask the same in their own statements.
 create or replace function redrive.is_key_held_v1(queue text, ordering_key text, job bigint)

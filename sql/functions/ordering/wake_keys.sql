@@ -1,6 +1,6 @@
--- wake_keys: of each of these ordering keys the first job goes on, unless something else holds it.
+-- wake_keys: make the first job of each of these ordering keys due, unless something else holds it.
 -- in:    parallel arrays: queues, ordering keys
--- locks: those jobs, skip locked: whoever has one sees to its key, and unpark looks again
+-- locks: those jobs, skip locked: the session that holds one wakes its key, and unpark checks again
 -- plan:  jobs_ordering_idx, jobs_pkey
 create or replace function redrive.wake_keys_v1(queues text[], keys text[]) returns void
 language plpgsql security definer
@@ -26,11 +26,11 @@ begin
             select o.id from redrive.jobs o
             where o.queue = v.queue and o.ordering_key = v.ordering_key
             order by o.id limit 1) h
-        -- while the key runs, whoever ends that job sees to the next one
+        -- while a job of the key runs, the session that ends that job wakes the next one
         where not exists (select from redrive.running_keys r
                           where r.queue = v.queue and r.ordering_key = v.ordering_key)
           and not redrive.is_key_held_v1(v.queue, v.ordering_key, h.id)
-          -- it has a place in that line
+          -- the job has its place in that line
           and not exists (select from redrive.limit_waits w where w.job = h.id)),
     pick as materialized (
         select n.id from redrive.jobs n

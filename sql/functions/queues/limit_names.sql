@@ -1,5 +1,5 @@
--- limit_names: how many queues or kinds may be in use from now on; audited. What is in use
--- stays in use.
+-- limit_names: set how many queues or kinds may be in use. Audited.
+-- Names that are in use stay in use.
 -- locks: the end of the audit log first, as set_retention.sql
 create or replace function redrive.limit_names_v1(
     what text, at_most int, actor text, why text) returns void

@@ -1,5 +1,5 @@
--- names_used: how many queues and kinds are in use, and how many may be. A kind counts once for
--- each queue and each priority that it is used with.
+-- names_used: count the queues and kinds in use, and return how many may be in use.
+-- A kind counts once for each queue and each priority that it is used with.
 create or replace function redrive.names_used_v1()
 returns table (what text, used int, at_most int)
 language sql stable security definer

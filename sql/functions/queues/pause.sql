@@ -1,4 +1,4 @@
--- pause: claims leave a paused queue alone within about a second; what runs there ends.
+-- pause: pause a queue; claims stop within about a second, and running jobs end as usual.
 create or replace function redrive.pause_v1(queue text, actor text, why text) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,5 +1,5 @@
--- resume: claims take from a paused queue again.
--- out:   whether it was paused
+-- resume: let claims take from a paused queue again.
+-- out:   true if it was paused
 create or replace function redrive.resume_v1(queue text, actor text, why text) returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp

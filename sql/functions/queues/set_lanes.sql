@@ -1,5 +1,7 @@
--- set_lanes: over how many lanes a queue spreads its tenants, from the second one on; claims take
--- from the lanes in turn. What waits already keeps its lane, which is another one as a rule.
+-- set_lanes: set the number of lanes over which a queue spreads its tenants, from the second lane
+-- on.
+-- Claims take from the lanes in turn. Waiting jobs keep their lane, which usually differs from
+-- their tenant's new lane.
 create or replace function redrive.set_lanes_v1(queue text, lanes int, actor text, why text)
 returns void
 language sql security definer

@@ -1,11 +1,12 @@
--- declare_schedules: a worker says which schedules its code has, all of them. The same as before
--- changes nothing; another declaration of a name comes into force (declared_schedules.sql).
+-- declare_schedules: record all schedules that a worker's code declares.
+-- An unchanged declaration changes nothing. Another declaration of a name comes into force
+-- (declared_schedules.sql).
 -- in:    version: of the application
 --        declared: [{name, kind, queue, cron, tz, catch_up, payload} ...]
 -- out:   false: the worker was declared lost
--- locks: declarations, skip locked: another worker is declaring them at this moment. Schedules, for key
---        share, in the order of names: forget_schedules leaves them out, and an operator who pauses one
---        keeps no worker waiting
+-- locks: declarations, skip locked: if one is locked, another worker is declaring it now.
+--        Schedules, for key share, in the order of names. forget_schedules skips these, and no
+--        worker waits for an operator who pauses one
 create or replace function redrive.declare_schedules_v1(
     worker int, version text, declared jsonb) returns boolean
 language plpgsql security definer
@@ -16,12 +17,12 @@ as $$
 declare
     ours bigint[];  -- declarations
 begin
-    -- its row cannot go meanwhile; a beat passes
+    -- so that the worker's row is not deleted meanwhile; a heartbeat does not wait for this lock
     perform from redrive.workers w where w.id = worker and w.lost_at is null for key share;
     if not found then
         return false;
     end if;
-    -- in the order of names: workers that start together wait for each other one way only
+    -- in the order of names, so that workers that start together never wait in a circle
     insert into redrive.schedule_declarations as d (
         schedule, kind, queue, cron, tz, catch_up, payload, digest)
     select s ->> 'name', s ->> 'kind', s ->> 'queue', s ->> 'cron', s ->> 'tz', s ->> 'catch_up',
@@ -39,16 +40,16 @@ begin
         insert into redrive.schedules (name, declaration)
         select d.schedule, d.id from redrive.schedule_declarations d
         where d.id = any (ours)
-          -- `on conflict` alone waits for whoever is changing the row
+          -- `on conflict` alone would wait for a session that is changing the row
           and not exists (select from redrive.schedules s where s.name = d.schedule)
         order by d.schedule
         on conflict (name) do nothing;
-        -- so that none is forgotten before this can be seen
+        -- so that no schedule is deleted before this declaration is visible
         perform from redrive.schedules s
         where s.name in (
             select d.schedule from redrive.schedule_declarations d where d.id = any (ours))
         order by s.name for key share;
-        -- one may have been forgotten between the two
+        -- a schedule may have been deleted between the two statements
         exit when not exists (
             select from redrive.schedule_declarations d
             where d.id = any (ours)

@@ -1,6 +1,7 @@
--- declared_schedules: what is in force of each schedule that a live worker declares. Of several
--- declarations the one that was seen first of all most recently: a worker of the old version that
--- starts again during a rollout says nothing new, so old and new do not take turns.
+-- declared_schedules: return the declaration in force of each schedule that a live worker declares.
+-- If there are several declarations, the newest one counts: the one that was first seen most
+-- recently. During a rollout, a worker of the old version that starts again declares nothing new.
+-- So the two versions do not take turns.
 create or replace function redrive.declared_schedules_v1()
 returns table (
     id bigint, schedule text, kind text, queue text, cron text, tz text, catch_up text)

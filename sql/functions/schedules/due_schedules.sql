@@ -1,9 +1,9 @@
--- due_schedules: the schedules for which something is to be done now: a slot has come, or what is
--- next has to be worked out, by whoever asks; fire_schedule writes it down.
--- out:   declaration: in force
---        next_at: null: to be worked out after `after`. So it is, too, when the server's clock has
---        been set back since it was worked out: it may lie as far ahead as the clock did
---        as_of: the clock that counts, this one's
+-- due_schedules: list the schedules that have a due slot or whose next slot must be computed.
+-- The caller computes the next slot, and fire_schedule stores it.
+-- out:   declaration: the one in force
+--        next_at: null: compute it after `after`. It is also null if the server's clock was set
+--        back since it was computed, because it may be as far ahead as the clock was
+--        as_of: the database's clock, which counts
 create or replace function redrive.due_schedules_v1()
 returns table (
     name text, declaration bigint, cron text, tz text, catch_up text, expected timestamptz,
@@ -13,10 +13,10 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     select s.name, d.id, d.cron, d.tz, d.catch_up, s.next_at,
-           -- by another expression it comes at other times
+           -- another expression comes at other times
            case when (d.cron, d.tz) = (b.cron, b.tz)
                      and (s.next_at <= n.now or s.planned_at <= n.now) then s.next_at end,
-           -- a slot that lies a minute ahead was fired by a clock that was wrong
+           -- a slot more than a minute ahead was fired by a wrong clock
            greatest(n.now, case when s.last_at < n.now + interval '1 minute' then s.last_at end),
            n.now
     from (select clock_timestamp() as now) n,

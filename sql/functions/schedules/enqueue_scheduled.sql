@@ -1,4 +1,4 @@
--- enqueue_scheduled: the job of a schedule, with its name and its slot among the headers.
+-- enqueue_scheduled: enqueue the job of a schedule, with its name and slot in the headers.
 -- in:    key: its idempotency key, or null
 create or replace function redrive.enqueue_scheduled_v1(
     declaration bigint, slot timestamptz, key text) returns bigint

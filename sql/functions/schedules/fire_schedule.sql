@@ -1,10 +1,11 @@
--- fire_schedule: move a schedule on and enqueue the jobs of the slots that have come, in one
--- transaction. Whoever moves `next_at` from where all saw it fires them: no slot is before the old
--- one or at the new one, so none is ever fired twice, and by this clock none is fired early.
--- in:    expected: next_at as due_schedules told it
---        slots: that are to be fired, may be none; next: the first after them
--- out:   the jobs; null: somebody else was first, or it is paused, or no longer what is declared
--- locks: the row of the schedule, skip locked: whoever has it does it
+-- fire_schedule: move a schedule on and enqueue the jobs of its due slots, in one transaction.
+-- Only the worker that moves `next_at` from the value that all workers saw fires the slots. Each
+-- slot lies between the old `next_at` and the new one. So no slot is ever fired twice, and by this
+-- clock none is fired early.
+-- in:    expected: next_at as due_schedules returned it
+--        slots: the slots to fire, may be empty; next: the first slot after them
+-- out:   the jobs; null: another worker was first, or the schedule is paused or declared otherwise
+-- locks: the row of the schedule, skip locked: the worker that has locked it fires it
 create or replace function redrive.fire_schedule_v1(
     name text, declaration bigint, expected timestamptz, slots timestamptz[], next timestamptz)
 returns bigint[]
@@ -24,7 +25,8 @@ begin
     if not found or found_row.next_at is distinct from expected then
         return null;
     end if;
-    -- as due_schedules: fired by a clock that was ahead; its key keeps that slot from a second job
+    -- As in due_schedules: a clock that was ahead fired it. Its key prevents a second job for that
+    -- slot.
     if found_row.last_at >= clock_timestamp() + interval '1 minute' then
         found_row.last_at := null;
     end if;
@@ -34,7 +36,7 @@ begin
         return null;
     end if;
     foreach slot in array slots loop
-        -- a clock that was set back since, or a worker that went by its own
+        -- the clock was set back since, or the worker used its own clock
         if slot > clock_timestamp() then
             return null;
         end if;
@@ -51,7 +53,7 @@ begin
         raise exception using errcode = 'RD001', message = 'next: must come after the last slot';
     end if;
     if slots <> '{}' then
-        -- unlike other chores: it is done once only
+        -- unlike other chores, because it must be done only once
         perform set_config('synchronous_commit', 'on', true);
     end if;
     update redrive.schedules s

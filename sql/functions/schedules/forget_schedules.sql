@@ -1,7 +1,9 @@
--- forget_schedules: those that no live worker has declared for so long that their last slot is past
--- retention, and declarations that are no longer in force anywhere.
--- locks: those, skip locked, before the look that decides: who declares one anew has it until that
---        can be seen, or waits for its end, and makes it anew
+-- forget_schedules: delete schedules that no live worker declares and whose last slot is past
+-- retention.
+-- Declarations that are in force nowhere are deleted, too.
+-- locks: these rows, skip locked, before the check that decides. A worker that declares one again
+--        keeps its lock until the declaration is visible. Or it waits for this transaction, and
+--        inserts the row again
 create or replace function redrive.forget_schedules_v1(older_than interval, batch int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

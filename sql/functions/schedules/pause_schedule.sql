@@ -1,4 +1,4 @@
--- pause_schedule: fire it no more until it is resumed; jobs that it enqueued go on.
+-- pause_schedule: stop firing a schedule until it is resumed; its jobs still run.
 -- out:   false: there is no such schedule
 create or replace function redrive.pause_schedule_v1(name text, actor text, why text)
 returns boolean

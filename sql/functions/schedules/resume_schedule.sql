@@ -1,4 +1,4 @@
--- resume_schedule: fire a paused schedule again, from now on: what came meanwhile was not wanted.
+-- resume_schedule: fire a paused schedule again; slots that came during the pause are skipped.
 -- out:   false: it was not paused, or there is no such schedule
 create or replace function redrive.resume_schedule_v1(name text, actor text, why text)
 returns boolean
@@ -10,7 +10,7 @@ as $$
         update redrive.schedules s
         set paused_at = null, paused_by = null, paused_why = null, next_at = null,
             since = clock_timestamp(),
-            -- fired while the server's clock was ahead: what comes before that is not waited for
+            -- fired by a clock that was ahead; the next slot need not wait for that time
             last_at = case when s.last_at < clock_timestamp() then s.last_at end
         where s.name = resume_schedule_v1.name and s.paused_at is not null
         returning s.name),

@@ -1,4 +1,4 @@
--- run_schedule: enqueue the job of a schedule now, besides its slots; paused or not.
+-- run_schedule: enqueue the job of a schedule now, besides its slots, even if it is paused.
 -- out:   the job; null: there is no such schedule
 create or replace function redrive.run_schedule_v1(name text, actor text, why text) returns bigint
 language plpgsql security definer

@@ -1,6 +1,6 @@
--- schedules: each with what is declared, what comes next and what was last. Without payloads.
--- out:   state: active, paused, or undeclared: no live worker declares it, it is not fired
---        versions: of the application, whose live workers declare it in one form or another
+-- schedules: list the schedules with their declaration, next slot and last job, without payloads.
+-- out:   state: active, paused, or undeclared: no live worker declares it, so it is not fired
+--        versions: of the application, whose live workers declare any form of it
 create or replace function redrive.schedules_v1()
 returns table (
     name text, kind text, queue text, cron text, tz text, catch_up text, state text,

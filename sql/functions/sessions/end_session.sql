@@ -1,7 +1,8 @@
--- end_session: nobody comes in with this session of the console any more. What would have ended by
--- itself since, after twelve hours, is forgotten on the way, so that the table needs no chore.
--- in:    session: what only its cookie and its forms hold. A viewer may end theirs, and cannot fill
---        the table: of so many a day the rest ends with time alone.
+-- end_session: end a session of the console, so that it is not accepted again.
+-- Each call also deletes records that are older than a day. Sessions end after twelve hours anyway,
+-- so the table needs no chore.
+-- in:    session: a value that only the session's cookie and forms hold. A viewer may end its own
+--        sessions but cannot fill the table: beyond 10,000 a day, sessions end only by time
 create or replace function redrive.end_session_v1(session text) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,5 +1,6 @@
--- busy: of these jobs those that cannot be settled now, because somebody else has locked a row that
--- their settlement writes. The rows of the others are ours until the end of the transaction.
+-- busy: return the jobs among these that cannot be settled now, because a row is locked.
+-- This is a row that their settlement writes. The rows of the other jobs stay locked by us until
+-- the end of the transaction.
 -- locks: jobs, then their dead letters, then their cancellations: ascending, skip locked
 -- plan:  jobs_pkey, dead_letters_pkey, cancellations_pkey
 create or replace function redrive.busy_v1(ids bigint[]) returns bigint[]

@@ -1,5 +1,6 @@
--- claims_of: the claims that list these jobs of these workers, null where there is none.
--- For whoever knows the worker alone: a handler's own transaction, workers of the release before.
+-- claims_of: return the claims of these workers that list these jobs; null where there is none.
+-- A caller uses it that knows only the worker: a handler's own transaction, or a worker of the
+-- release before.
 create or replace function redrive.claims_of_v1(workers int[], ids bigint[]) returns bigint[]
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -1,16 +1,18 @@
--- complete: the ending of almost every attempt; a batch of them.
+-- complete: complete a batch of jobs; almost each attempt ends this way.
 -- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids, deliveries (as
---        claimed); ended: claims of which nothing is left when these are settled; null: a handler
---        calls, in a transaction of its own
--- out:   null when all were settled, else the ids that were; the others had been fenced off
--- locks: job rows, ascending; the next jobs of their ordering keys, skip locked; what wake locks,
---        but nothing of a limit in a handler's transaction: settle frees the slot when the handler
---        has returned, for other claims lock the same limit
+--        claimed)
+--        ended: claims that become empty with this batch; null: a handler calls this in its own
+--        transaction
+-- out:   null if all were settled, else the ids that were; the worker no longer owned the others
+-- locks: job rows, ascending; the next jobs of their ordering keys, skip locked; and what wake
+--        locks. In a handler's transaction it locks nothing of a limit, because other claims lock
+--        the same limit. settle frees the slot when the handler has returned
 -- plan:  jobs_pkey, claims_pkey
--- The fence is twofold: the claim is there and its worker's, and the job's deliveries are as they
--- were when it was claimed. Whoever takes a job from a claim raises them, and this statement looks
--- at them again after a wait. A job finds its place in the arrays by a binary search: joined to
--- the batch, a plan made while the table was empty walks all jobs for each of it.
+-- Two conditions prove the ownership of a job. The claim exists and belongs to its worker, and the
+-- job's deliveries are the same as when it was claimed. To take a job from a claim raises its
+-- deliveries, and this statement checks them again after a wait.
+-- A job finds its place in the arrays by a binary search. With a join to the batch, a plan made
+-- while the table was empty would read all jobs for each job of the batch.
 create or replace function redrive.complete_v2(
     workers int[], claims bigint[], ids bigint[], deliveries int[], ended bigint[])
 returns bigint[]
@@ -26,16 +28,19 @@ as $$
 #variable_conflict use_column
 declare
     settled bigint[];
-    batches bigint[];            -- of those that have one
+    batches bigint[];            -- of the jobs that have one
     is_any_limited boolean;
-    noted bigint[];        -- those that may have left a checkpoint
-    kept bigint[];         -- those whose queues have a history
+    noted bigint[];        -- the jobs that may have left a checkpoint
+    kept bigint[];         -- the jobs whose queues have a history
     kept_at timestamptz;
 begin
+    -- 1. Copy the jobs to the history, before they are deleted.
     if exists (select from redrive.history_queues) then
         kept_at := clock_timestamp();
         kept := redrive.keep_history_v1('completed', workers, ids, deliveries, kept_at);
     end if;
+
+    -- 2. Check which claims exist, and delete the jobs that these workers own.
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
         where k.worker = any (workers) and k.id = any (claims)),
@@ -53,10 +58,12 @@ begin
                    and j.deliveries = complete_v2.deliveries[width_bucket(j.id, ids)]))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
                   j.noted, j.created_at, j.batch, j.limits is not null as is_limited),
-    -- Few jobs have any of what the next statements look for: one look at the batch instead of six.
-    -- They find their rows by `= any (array(...))`: joined to the batch, a plan made while these
-    -- tables were empty walks all of them for each of its jobs. `is not distinct from` keeps an
-    -- index on state out of it for the same reason.
+
+    -- 3. Remember keys, resolve dead letters, delete failures, side effects and running keys.
+    -- Few jobs need the next statements: filter the batch once instead of six times. They find
+    -- their rows by `= any (array(...))`. With a join, a plan made while these tables were empty
+    -- would read whole tables for each job. For the same reason `is not distinct from` keeps an
+    -- index on state out of the plan.
     special as materialized (
         select * from gone
         where idempotency_key is not null or ordering_key is not null or failed_at is not null
@@ -83,8 +90,10 @@ begin
     freed as (
         delete from redrive.running_keys r
         where r.job = any (array(select id from special where ordering_key is not null))),
-    -- The next job of each finished ordering key moves in front of every floor. unpark looks again
-    -- at one that somebody has locked.
+
+    -- 4. Wake the next job of each ordering key.
+    -- The next job of each finished ordering key becomes due now, so claims that have moved past
+    -- its old place find it. If its row is locked, unpark tries again.
     heads as materialized (
         select n.id from redrive.jobs n
         where n.id = any (array(
@@ -98,6 +107,8 @@ begin
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
         where n.id = any (array(select h.id from heads h))),
+
+    -- 5. Count the outcomes, and delete the empty claims.
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
         select queue, kind, 'completed', count(*) from gone group by queue, kind
@@ -114,6 +125,8 @@ begin
            bool_or(g.is_limited),
            (select array_agg(s.id) from special s where s.noted or s.redrives > 0)
     into settled, batches, is_any_limited, noted from gone g;
+
+    -- 6. Count the batches, free the slots, and delete checkpoints and copies of jobs not ours.
     if batches is not null then
         insert into redrive.batch_deltas (batch, succeeded)
         select b.id, count(*) from unnest(batches) as b(id) group by b.id;

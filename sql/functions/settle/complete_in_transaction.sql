@@ -1,7 +1,7 @@
--- complete_in_transaction: complete one job, called by its handler in a transaction of its own.
+-- complete_in_transaction: complete one job for its handler, in the handler's own transaction.
 -- locks: as complete, for as long as the handler's transaction is open: rows that only this job or
---        the next one of its ordering key needs. And the mark of the delivery, by which
---        end_left_open finds this transaction when its runner has died
+--        the next one of its ordering key needs. It also takes the mark of the delivery, by which
+--        end_left_open finds this transaction after its runner has died
 create or replace function redrive.complete_in_transaction_v1(worker int, id bigint, deliveries int)
 returns boolean
 language sql security definer

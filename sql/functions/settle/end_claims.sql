@@ -1,4 +1,4 @@
--- end_claims: forget the claims of these workers of which no job is left.
+-- end_claims: delete the claims of these workers that have no jobs left.
 create or replace function redrive.end_claims_v1(workers int[]) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,8 +1,9 @@
--- end_left_open: end the transactions in which handlers complete these deliveries. For whoever knows
--- that their processes are dead: the server notices it only when it has something to say to them.
+-- end_left_open: end the transactions in which dead handlers were completing these deliveries.
+-- The caller knows that their processes are dead. The server notices that only when it sends
+-- something to them.
 -- in:    parallel arrays
 -- out:   the jobs whose transactions are ending
--- Not security definer: whoever calls may end the backends of its own role, and no others.
+-- Not security definer: a caller may end the backends of its own role and no others.
 create or replace function redrive.end_left_open_v1(ids bigint[], deliveries int[])
 returns setof bigint
 language plpgsql
@@ -24,7 +25,7 @@ begin
                 return next left_open.id;
             end if;
         exception
-            when insufficient_privilege then null;  -- it is another role's
+            when insufficient_privilege then null;  -- the backend belongs to another role
         end;
     end loop;
 end

@@ -1,7 +1,7 @@
--- first_time: whether nobody has done what this key stands for. True claims it, in the caller's
--- transaction: it is taken when that commits and free again when it rolls back. A second caller
--- waits for the first one's end. For handlers, and so not for producers: one who took the keys of
--- others would keep their work from being done.
+-- first_time: return true if the work that this key stands for has not been done.
+-- True takes the key in the caller's transaction: it stays taken if that commits, and is free again
+-- if that rolls back. A second caller waits for the end of the first one. Handlers may call it and
+-- producers may not: a producer could take the keys of others, and their work would never be done.
 create or replace function redrive.first_time_v1(key text) returns boolean
 language sql security definer
 set search_path = pg_catalog, pg_temp

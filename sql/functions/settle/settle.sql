@@ -1,14 +1,16 @@
--- settle: every ending but complete, a mixed batch.
--- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids,
---        deliveries (as claimed: the fence, and how a job finds its place: see complete),
---        outcomes  retry | release | rescue | dead | cancel,
---        run_ats   instant to run again, or null for now + delays seconds,
---        refunds   the attempt does not count, losses  to add: the process died under it,
---        failures  {error_class, message, category, fingerprint, detail} or null, reasons  why it
---          died or was released; and ended: claims of which nothing is left afterwards
--- out:   the ids that were settled; the others had been fenced off
+-- settle: end the attempts of a batch of jobs in any way but success.
+-- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids
+--        deliveries: as claimed; they prove the ownership, and give a job its place: see complete
+--        outcomes: retry | release | rescue | dead | cancel
+--        run_ats: when to run again, or null for now + delays seconds
+--        refunds: the attempt does not count
+--        losses: how many to add: the process died while it ran the job
+--        failures: {error_class, message, category, fingerprint, detail} or null
+--        reasons: why the job died or was released
+--        ended: claims that become empty with this batch
+-- out:   the ids that were settled; the worker no longer owned the others
 -- locks: job rows, ascending, then their claims; the next jobs of their ordering keys, skip locked;
---        what wake locks
+--        and what wake locks
 -- plan:  jobs_pkey, claims_pkey
 create or replace function redrive.settle_v2(
     workers int[], claims bigint[], ids bigint[], deliveries int[], outcomes text[],
@@ -27,11 +29,14 @@ as $$
 #variable_conflict use_column
 declare
     ours bigint[];
-    vacated bigint[];      -- those whose slots others may have
+    vacated bigint[];      -- the jobs whose slots become free
 begin
+    -- 1. Record the cancelled jobs, before they are deleted.
     if 'cancel' = any (outcomes) then
         perform redrive.end_cancelled_v1(workers, claims, ids, deliveries, outcomes);
     end if;
+
+    -- 2. Check which claims exist.
     with alive as materialized (
         select k.id, k.worker from redrive.claims k
         where k.worker = any (workers) and k.id = any (claims)),
@@ -39,6 +44,8 @@ begin
         select array_agg(a.id is not null order by c.n) as is_claimed
         from unnest(claims, workers) with ordinality as c(id, worker, n)
         left join alive a on a.id = c.id and a.worker = c.worker),
+
+    -- 3. Delete the jobs that died or were cancelled, if these workers own them.
     deleted as (
         delete from redrive.jobs j
         where j.id = any (ids) and outcomes[width_bucket(j.id, ids)] in ('dead', 'cancel')
@@ -50,13 +57,15 @@ begin
     gone as (
         select d.*, workers[place] as held_by, claims[place] as claim,
                settle_v2.deliveries[place] as delivered,
-               -- one more than the row says, unless the release before had written it
+               -- one more than in the row, unless the release before had written it
                d.attempt + settle_v2.deliveries[place] - d.deliveries as tried,
                outcomes[place] as outcome, failures[place] as failure, reasons[place] as reason,
                settle_v2.refunds[place] as refund, settle_v2.losses[place] as lost,
                case when outcomes[place] = 'dead' and d.ordering_key is not null
                     then nullif(redrive.holds_key_v1(d.kind), false) end as holds_key
         from deleted d),
+
+    -- 4. Put the other jobs back to wait: retried, released or rescued.
     returned as (
         update redrive.jobs j
         set (worker, deliveries, run_at, attempt, losses, refunds, failed_at, streak, fingerprint,
@@ -66,7 +75,7 @@ begin
                        run_ats[v.place],
                        clock_timestamp() + delays[v.place] * interval '1 second')),
                    j.attempt + settle_v2.deliveries[v.place] - j.deliveries - v.refund::int,
-                   -- whoever comes back to say how it ended has not killed its process
+                   -- a job whose end was reported has not killed its process
                    case when v.lost = 0
                              and (v.outcome = 'retry' or reasons[v.place] = 'snoozed') then 0
                         else redrive.recent_losses_v1(j.losses, j.failed_at) + v.lost end,
@@ -77,7 +86,7 @@ begin
                         when v.failure ->> 'fingerprint' = j.fingerprint then j.streak + 1
                         else 1 end,
                    coalesce(v.failure ->> 'fingerprint', j.fingerprint),
-                   -- the next attempt's span is linked to this one
+                   -- links the span of the next attempt to this attempt
                    case when v.failure -> 'detail' ? 'traceparent'
                         then j.headers || jsonb_build_object(
                             'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
@@ -99,7 +108,9 @@ begin
                workers[place] as held_by, outcomes[place] as outcome, failures[place] as failure,
                reasons[place] as reason
         from returned r),
-    -- They may come back while their claim lives on: it lists them no longer.
+
+    -- 5. Take the jobs out of their claims, and free their ordering keys.
+    -- These jobs may run again before their claim ends, so the claim must not list them any longer.
     unlisted as (
         update redrive.claims k
         set ids = array(select c.id from unnest(k.ids) with ordinality as c(id, n)
@@ -114,6 +125,8 @@ begin
         delete from redrive.running_keys r
         where r.job = any (array(select g.id from gone g where g.ordering_key is not null union all
                                  select b.id from back b where b.ordering_key is not null))),
+
+    -- 6. Record the failures, and insert the dead letters.
     recorded as (
         insert into redrive.failures (job, deliveries, attempt, worker, error_class, message,
                                       category, fingerprint, detail)
@@ -146,13 +159,15 @@ begin
                    g.id, g.redrives, g.failure ->> 'fingerprint', g.failure ->> 'category'), false)
                end
         from gone g where g.outcome = 'dead'),
+
+    -- 7. Count ended jobs in their batches, and settle the dead letters that were redriven.
     batched as (
         insert into redrive.batch_deltas (batch, dead, cancelled)
         select batch, count(*) filter (where outcome = 'dead'),
                count(*) filter (where outcome = 'cancel')
         from gone where batch is not null group by batch),
-    -- The redrive that brought it here has its outcome now. Rows are found as in complete.sql, and
-    -- `is true` keeps the planner from a join that looks at the whole batch for each of them.
+    -- The redrive that released this job gets its outcome now. Rows are found as in complete.sql.
+    -- `is true` prevents a join that would read the whole batch for each of them.
     dead_again as (
         update redrive.dead_letters d
         set outcome = 'dead_again'
@@ -167,6 +182,8 @@ begin
         where d.state is not distinct from 'redriven'
           and d.id = any (array(select id from gone where redrives > 0 and outcome = 'cancel'))
         returning d.queue, d.kind),
+
+    -- 8. Delete what cancelled jobs leave behind.
     forgotten as (
         delete from redrive.failures f
         where f.job = any (array(select id from gone
@@ -176,10 +193,12 @@ begin
         delete from redrive.side_effects e
         where e.job = any (array(select id from gone
                                  where outcome = 'cancel' and noted and redrives = 0))),
-    heeded as (                                  -- end_cancellations_v1 puts it on record
+    heeded as (                                  -- end_cancellations_v1 writes it to the audit log
         update redrive.cancellations c set is_heeded = true
         where c.job = any (array(select id from gone where outcome = 'cancel'))),
-    -- unpark looks again at one that somebody has locked
+
+    -- 9. Wake the next job of each ordering key.
+    -- if the row of a next job is locked, unpark tries again
     heads as materialized (
         select n.id from redrive.jobs n
         where n.id = any (array(
@@ -194,7 +213,7 @@ begin
                     where o.queue = s.queue and o.ordering_key = s.ordering_key
                       and (o.id <> s.id or s.is_back)
                     order by o.id limit 1) h
-                -- held by the dead letter that comes with this statement; or by one that was there
+                -- not if the new dead letter of this statement holds the key, or an older one does
                 where h.id <> s.id and not (s.holds_key is true and s.id < h.id)))
           and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
           and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
@@ -202,6 +221,8 @@ begin
     promoted as (
         update redrive.jobs n set run_at = clock_timestamp()
         where n.id = any (array(select h.id from heads h))),
+
+    -- 10. Count the outcomes.
     settled as (
         select id, queue, kind, case outcome when 'dead' then 'dead' else 'cancelled' end as event,
                coalesce(reason, '') as reason from gone
@@ -220,7 +241,9 @@ begin
         union all
         select queue, kind, 'resolved', '', count(*) from resolved group by queue, kind)
     select array_agg(s.id) into ours from settled s where s.event <> 'outcome';
-    -- A job that its handler completed in a transaction of its own has left its slot to us.
+
+    -- 11. Free the slots of the limits.
+    -- A job that its handler completed in its own transaction has left its slot to free here.
     vacated := array(select s.job from redrive.limit_slots s
                    where s.job = any (ids)
                      and (s.job = any (ours)

@@ -1,8 +1,8 @@
--- side_effects: keep what handlers report while their jobs run; a batch.
--- in:    parallel arrays; fenced like every other write after a claim
--- out:   the jobs to come with again
--- locks: job rows skip locked: a handler may hold its own in a transaction that is open for as long
---        as it likes, and the worker that waited for it would settle and claim nothing meanwhile
+-- side_effects: store a batch of side effects that handlers report while their jobs run.
+-- in:    parallel arrays; the ownership is checked as in each other write after a claim
+-- out:   the jobs to send again
+-- locks: job rows skip locked. A handler may hold its own job in a transaction that stays open for
+--        any time. A worker that waited for it would settle and claim nothing meanwhile
 create or replace function redrive.side_effects_v2(
     workers int[], ids bigint[], deliveries int[], whats text[], details jsonb[]) returns setof bigint
 language plpgsql security definer

@@ -1,5 +1,5 @@
--- added_per_minute: dead letters added in the last full minute; 0 for a queue while two minutes are
--- not on record.
+-- added_per_minute: count the dead letters added in the last full minute, for each queue.
+-- It is 0 for a queue until two minutes are on record.
 create or replace function redrive.added_per_minute_v1() returns table (queue text, added float8)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -1,8 +1,8 @@
--- depths: what each queue holds, by arithmetic over the counters. Telling ready from later needs a
--- look at the jobs: at most `cap` entries of each lane's index, and no row where vacuum has been.
--- Due ones are counted first; when that did not stop at the cap, the later ones are what is left
--- and nobody looks at them. Exact unless both sides of one queue are larger than the cap; then both
--- are at least what is said.
+-- depths: compute what each queue holds from the counters, with few reads of the jobs.
+-- To tell ready jobs from later ones, it reads at most `cap` entries of each lane's index, and no
+-- row where vacuum has been. Due jobs are counted first. If that did not stop at the cap, the later
+-- ones are the rest and are not read. The numbers are exact unless both sides of a queue exceed the
+-- cap; then both are lower bounds.
 create or replace function redrive.depths_v1()
 returns table (queue text, ready bigint, scheduled bigint, retrying bigint, running bigint,
                dead bigint, paused boolean, oldest_ready_seconds float8)
@@ -17,7 +17,7 @@ as $$
 declare
     cap int;
 begin
-    -- each look goes over 10,000 entries of all lanes together, or a hundred of each lane
+    -- one call reads 10,000 entries of all lanes together, or a hundred of each lane
     select greatest(100, least(10000, 10000 / greatest(count(*), 1))) into cap
     from redrive.all_lanes_v1();
     return query
@@ -43,7 +43,7 @@ begin
         select c.id from redrive.claims k, unnest(k.ids) as c(id)
         where k.id >= redrive.claims_from_v1(null)),
     every_lane as materialized (select l.queue, l.priority, l.lane from redrive.all_lanes_v1() l),
-    due as materialized (  -- those that run among them: whoever is claimed keeps its run_at
+    due as materialized (  -- including running ones, because a claimed job keeps its run_at
         select l.queue, sum(c.n) as n, bool_or(c.n >= cap) as cut, min(o.run_at) as oldest
         from every_lane l,
         lateral (select count(*) as n from (

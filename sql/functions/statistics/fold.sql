@@ -1,9 +1,9 @@
--- fold: add the deltas to the tallies, one step: those in the next blocks of their table, wherever
--- the last step ended. So a step costs the same however many there are, and whatever vacuum has
--- not been allowed to remove.
--- out:   moved: how many deltas; more: the end of the table has not been reached
--- locks: the chore's row, skip locked: while somebody is at it the others have nothing to do
--- plan:  a range of ctids; the sum of both tables is exact in every snapshot, since one statement
+-- fold: add deltas to the tallies, one step at a time.
+-- A step handles the deltas in the next blocks of their table, after the last step's end. So each
+-- step costs the same, however many deltas there are and whatever vacuum was not allowed to remove.
+-- out:   moved: how many deltas were added; more: the end of the table has not been reached
+-- locks: the chore's row, skip locked: while one worker folds, the others have nothing to do
+-- plan:  a range of ctids; the sum of both tables is exact in each snapshot, because one statement
 --        takes from one and adds to the other
 create or replace function redrive.fold_v2(out moved int, out more boolean)
 language plpgsql security definer

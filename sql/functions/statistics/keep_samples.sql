@@ -1,11 +1,12 @@
--- keep_samples: jobs that succeeded, offered for the reservoirs of their kinds: 200 samples of each,
--- spread evenly over the time since the first, up to three days; from then on the older one is, the
--- likelier it has been replaced (Vitter's algorithm R by time instead of number, 1985; biased to the
--- last days as in Aggarwal, 2006). Most offers come too soon, and cost a look at one row.
+-- keep_samples: offer succeeded jobs to the reservoirs of their kinds.
+-- A reservoir holds 200 samples, spread evenly over the time since the first one, up to three days.
+-- After that, the older a sample is, the likelier it has been replaced. This is Vitter's algorithm
+-- R (1985) by time instead of number, biased to the last days as in Aggarwal (2006). Most offers
+-- come too early and cost the read of one row.
 -- in:    parallel arrays: kinds, facts
 -- out:   how many were kept
--- locks: the reservoir's row, skip locked: an offer is never worth a wait; new ones in the order of
---        their kinds, so that two who bring the same do not wait in a circle
+-- locks: the reservoir's row, skip locked: an offer is not worth a wait. New rows are inserted in
+--        the order of kinds, so that two callers with the same kinds never wait in a circle
 create or replace function redrive.keep_samples_v1(kinds text[], facts jsonb[]) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- oldest_dead: when each queue's oldest open dead letter died.
+-- oldest_dead: return the age of each queue's oldest open dead letter.
 create or replace function redrive.oldest_dead_v1() returns table (queue text, age_seconds float8)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -1,5 +1,6 @@
--- sample: remember the counters at the start of this minute, once, and forget what is older than an
--- hour, and what a clock that was ahead has left. The queue '' marks a minute that was sampled: who is missing then had no dead letter yet.
+-- sample: store the counters once, at the start of this minute.
+-- It deletes samples that are older than an hour, and samples that a clock that was ahead has left.
+-- The queue '' marks a minute that was sampled: a queue without a row had no dead letter then.
 create or replace function redrive.sample_v1() returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,5 +1,5 @@
--- set_objective: a threshold for one queue, or for all others ('*'). Null takes the queue's own
--- away.
+-- set_objective: set a threshold for one queue, or for all others ('*'); null removes the queue's
+-- own.
 -- locks: the end of the audit log first, as set_retention.sql
 create or replace function redrive.set_objective_v1(
     queue text, objective text, value float8, actor text, why text)

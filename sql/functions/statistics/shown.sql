@@ -1,10 +1,12 @@
--- shown: the names that the figures tell apart, from those that the snapshot before told apart: at
--- most 500 kinds, 1,000 queues besides those with objectives of their own, and 3,000 kinds of
--- queues ("pairs"). The others are counted as 'other'. Who was told apart stays so for as long as
--- it is known; room goes to whoever is new, the fullest queue first.
--- out:   kinds, queues, pairs; folded: some queues are 'other'; bases: what queues had counted
---        while they were 'other', of those that are told apart since. It stays with 'other': no
---        counter steps down, and none begins with what is long past, which would page as growth.
+-- shown: choose the names that the figures show one by one; all others are counted as 'other'.
+-- It shows at most 500 kinds, 3,000 pairs of queue and kind, and 1,000 queues besides those with
+-- objectives of their own. A name that the previous snapshot showed stays shown for as long as it
+-- is known. New names get the rest of the room, the fullest queue first.
+-- in:    before: the names of the previous snapshot
+-- out:   kinds, queues, pairs; folded: some queues are 'other'
+--        bases: the counts of queues from the time when they were 'other' and that are shown now.
+--        These counts stay with 'other'. So no counter steps down, and none begins with old counts,
+--        which an alert would take for growth
 create or replace function redrive.shown_v1(before jsonb) returns jsonb
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -1,10 +1,11 @@
--- stats: every figure of the database that is exported, as one JSON object, at most `max_age` old.
--- One caller at a time makes it new; the others get the one before at once. A hundred replicas cost
--- what one does. Where that one does not come back, whoever holds a transaction open, the others see
--- for themselves after ten seconds and leave the one before as it is. Nothing here counts a big
--- table: counters are summed from the tallies, ages are index probes. Only so many names are told
--- apart (shown.sql); the snapshot remembers which, so that all who serve it agree, and none changes
--- its name later. The others are 'other'.
+-- stats: return all exported figures of the database as one JSON object, at most `max_age` old.
+-- One caller at a time computes them, and the others get the previous snapshot at once. So a
+-- hundred replicas cost as much as one. If that caller does not finish, for example because its
+-- transaction stays open, the others compute the figures for themselves once the snapshot is ten
+-- seconds old, and do not store them.
+-- Nothing here counts a big table: counters are summed from the tallies, and ages are index probes.
+-- Only a limited number of names is shown (shown.sql); the others are 'other'. The snapshot stores
+-- the shown names, so that all who serve it agree, and no series changes its name later.
 create or replace function redrive.stats_v1(max_age interval) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -20,7 +21,7 @@ declare
     is_ours boolean;
 begin
     select s.body, s.taken_at into found_body, found_at from redrive.snapshots s;
-    -- one that was taken by a clock that was ahead counts as none
+    -- ignore a snapshot from a clock that was ahead
     if found_at between clock_timestamp() - max_age and clock_timestamp() then
         return found_body;
     end if;
@@ -64,7 +65,7 @@ begin
                               jsonb_build_array(n.queue, n.kind, n.event, n.reason, n.n)
                               order by n.queue, n.kind, n.event, n.reason), '[]')
                    from named n),
-        -- of those together, paused ones are not due: nobody may take what is ready there
+        -- paused queues within 'other' are not due: no worker may take their ready jobs
         'depths', (select coalesce(jsonb_agg(to_jsonb(d)), '[]')
                    from (select coalesce(q.queue, 'other') as queue,
                                 sum(case when is_due then d.ready else 0 end) as ready,
@@ -101,7 +102,8 @@ begin
                        from redrive.objectives o),
         'breakers', (select coalesce(jsonb_object_agg(b.name, b.state), '{}')
                      from redrive.breakers b),
-        -- what is set for a key, or a campaign, counts for all keys: their names tell of payloads
+        -- Limits of keys and campaigns are summed over all keys, because their names reveal
+        -- payloads.
         'limits', (select coalesce(jsonb_agg(jsonb_build_array(
                        l.name, l.concurrency, l.used, l.waiting) order by l.name), '[]')
                    from (select case when n.nth <= 100 then n.name else 'other' end as name,

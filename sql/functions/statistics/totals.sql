@@ -1,4 +1,4 @@
--- totals: every counter as it stands, exact in the snapshot of the caller.
+-- totals: show each counter with its unfolded deltas, exact in the snapshot of the caller.
 create or replace view redrive.totals as
     select queue, kind, event, reason, sum(n)::bigint as n
     from (select queue, kind, event, reason, n from redrive.tallies

@@ -1,8 +1,9 @@
--- unhandled: the due jobs whose queue has living workers, none of which has a handler for their
--- kind; and what those workers handle. A queue without a worker is another matter.
--- out:   jobs: by arithmetic over the counters. With few of the queue due they are counted instead,
---        which leaves out what is due later; with more than `cap` due that would cost too much
--- plan:  jobs_due_idx: at most `cap` rows of the lanes of such queues, none where all is handled
+-- unhandled: list due jobs of a kind for which no live worker of their queue has a handler.
+-- It also lists what these workers handle. A queue without a worker is another problem.
+-- out:   jobs: computed from the counters. If few jobs of the queue are due, they are counted
+--        instead, which excludes later ones. If more than `cap` are due, that would cost too much
+-- plan:  jobs_due_idx: at most `cap` rows of the lanes of such queues, none if all kinds are
+--        handled
 create or replace function redrive.unhandled_v1()
 returns table (queue text, kind text, jobs bigint, handled text[])
 language plpgsql stable security definer
@@ -37,8 +38,8 @@ begin
             select distinct k from alive a, unnest(a.kinds) k
             where a.queues is null or u.queue = any (a.queues) order by k) as handled
         from unhandled u group by u.queue),
-    -- across its lanes, each in its own order: which of them are seen does not matter, whether all
-    -- of them were does
+    -- Across the queue's lanes, each in its own order. It matters whether all due jobs are read,
+    -- and not which of them.
     due as materialized (
         select s.queue, d.kind, count(*) as n, sum(count(*)) over (partition by s.queue) as seen
         from served s, lateral (

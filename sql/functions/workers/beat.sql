@@ -1,6 +1,6 @@
--- beat: a worker's heartbeat.
+-- beat: record a worker's heartbeat.
 -- in:    parallel arrays: ids, jobs in flight, and the progress of those jobs (workers.progress)
--- out:   the ids that are alive; an id that does not come back was declared lost
+-- out:   the ids that are alive; a missing id was declared lost
 create or replace function redrive.beat_v2(ids int[], inflights int[], progress jsonb[])
 returns setof int
 language sql security definer

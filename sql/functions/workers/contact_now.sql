@@ -1,8 +1,7 @@
--- contact_now: for how long workers have been able to reach the database, by a clock that stands
--- still while nobody can.
---
--- Between two looks it runs for a quarter of the shortest ttl at most. However long an outage was,
--- and however far the server's clock was set, a worker that beats in time has most of its ttl left.
+-- contact_now: return for how long workers have been able to reach the database.
+-- This clock stands still while none of them can. Between two updates it advances by at most a
+-- quarter of the shortest ttl. So after any outage, and after any change of the server's clock, a
+-- worker that beats in time has most of its ttl left.
 create or replace function redrive.contact_now_v1() returns interval
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -1,16 +1,17 @@
--- forgive: a worker that was thought lost is there again, so what it held killed no process: it was
--- stopped for a while, or cut off. What that cost its jobs is taken back.
+-- forgive: take back what a loss cost the jobs of a worker that is there again.
+-- The worker was thought lost, but it was only stopped for a while or cut off. So its jobs killed
+-- no process.
 -- in:    parallel arrays: ids, deliveries (as it had claimed them)
--- out:   the jobs that had been charged
--- locks: jobs, ascending, then their dead letters, then their failures; skip locked. A job whose row a
---        handler of the worker has locked was not charged: a rescue leaves such a job alone
---        Then the end of the audit log, nowait, where one that is dead goes back to work
--- errors: 55P03 where somebody has locked that: nothing was changed, come again
+-- out:   the jobs whose losses were taken back
+-- locks: jobs, ascending, then their dead letters, then their failures; skip locked. A handler of
+--        the worker may have locked a job's row. That job has no loss, because a rescue skips it
+--        Then the end of the audit log, nowait, if a dead letter goes back to work
+-- errors: 55P03 if the audit log is locked: nothing was changed, try again
 -- plan:  jobs_pkey, failures_pkey, dead_letters_pkey
--- The failure stays on record, but not as a loss: neither judge_loss nor run_alone goes by it, and a
--- second call finds nothing. Ten times at most: what its worker stands still under each time is not
--- innocent of that. One that died of its losses meanwhile goes back to work, unless two
--- people decide on its kind.
+-- The failure stays on record, but not as a loss. So judge_loss and run_alone ignore it, and a
+-- second call finds nothing. A job is forgiven at most ten times: if its worker stands still under
+-- it each time, the job may be the cause. A job that died of its losses meanwhile goes back to
+-- work, unless its kind needs two people.
 create or replace function redrive.forgive_v1(ids bigint[], deliveries int[]) returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,7 +1,7 @@
--- held: the jobs that these workers hold, as they are listed now.
--- out:   marked_by: the worker, where it is of the release before, which had no claims and marked
---        the job; then claim is null
--- plan:  claims_worker_idx, jobs_pkey; a scan of the jobs only while such a worker is among these
+-- held: list the jobs that these workers hold now.
+-- out:   marked_by: the worker, if it is of the release before, which had no claims and marked the
+--        job; then claim is null
+-- plan:  claims_worker_idx, jobs_pkey; a scan of the jobs only if such a worker is among these
 create or replace function redrive.held_v1(workers int[])
 returns table (worker int, claim bigint, id bigint, deliveries int, marked_by int)
 language plpgsql stable security definer

@@ -1,4 +1,4 @@
--- is_alive: whether a worker lives: nobody has declared it lost, and it was heard within its own ttl.
+-- is_alive: return true if a worker is not declared lost and was heard within its own ttl.
 create or replace function redrive.is_alive_v1(seen_at timestamptz, lost_at timestamptz, ttl interval)
 returns boolean
 language sql stable

@@ -1,17 +1,17 @@
--- judge_loss: what becomes of the jobs that a lost worker held.
+-- judge_loss: decide what happens to the jobs that a lost worker held.
 -- in:    lost_worker; held: their ids
--- out:   per job: outcome and reason as settle takes them, whether the attempt is refunded, the
---        losses to add, the failure to record
+-- out:   for each job: outcome and reason as settle takes them, whether the attempt is refunded,
+--        the losses to add, the failure to record
 -- plan:  jobs_pkey, failures_pkey
--- A job is dead only if it ran alone in the pod, by the mark of run_alone. One that had not started
--- is as it was. Every other one may have started, and any of them may be the killer: each is a
--- suspect, its attempt refunded.
--- What had not started: a runner starts its jobs in the order it got them, one for each that ends.
--- So of those that waited at the last beat only the first ones can have started since, as many as
--- have ended (the worker holds them no longer) and one more for each slot, whose job may have ended
--- and not been settled.
--- Losses begin anew with a run that lasted for longer than it ever took to lose a process: nothing
--- that the job does brought it down before.
+-- A job is dead only if it ran alone in the pod, by the mark of run_alone. A job that had not
+-- started is unchanged. Each other job may have started and may have killed the process. So it is a
+-- suspect, and its attempt is refunded.
+-- Which jobs had not started: a runner starts its jobs in the order in which it got them, one for
+-- each that ends. So among the jobs that waited at the last beat, only the first ones can have
+-- started since. These are as many as have ended, because the worker no longer holds them. Add one
+-- for each slot, because its job may have ended without being settled.
+-- Losses start from zero if a run lasted longer than it ever took to lose a process. Then nothing
+-- that the job does caused the earlier losses.
 create or replace function redrive.judge_loss_v1(lost_worker int, held bigint[])
 returns table (id bigint, outcome text, reason text, refund boolean, losses int, failure jsonb)
 language sql security definer

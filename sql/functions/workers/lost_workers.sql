@@ -1,5 +1,5 @@
--- lost_workers: how many workers hold jobs and do not live: nobody has taken these jobs back yet.
--- plan:  held_v1 once for each worker that does not live; these are few
+-- lost_workers: count dead workers whose jobs have not been taken back yet.
+-- plan:  held_v1 once for each worker that is not alive; these are few
 create or replace function redrive.lost_workers_v1() returns bigint
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -1,6 +1,6 @@
--- mark_lost: say which workers are lost. By itself, so that it holds even when taking their jobs
--- back fails.
--- in:    ttl: for workers that said none of their own
+-- mark_lost: declare workers lost whose heartbeat stopped.
+-- This is a call of its own, so that it holds even if taking their jobs back fails.
+-- in:    ttl: for workers that declared none of their own
 -- out:   how many were found now
 -- locks: worker rows, skip locked
 create or replace function redrive.mark_lost_v1(ttl interval) returns int
@@ -17,7 +17,7 @@ begin
     where w.id in (
         select s.id from redrive.workers s
         where s.lost_at is null
-          -- its own ttl: one who beats more rarely is not lost for whoever looks more often
+          -- its own ttl: a worker that beats less often is not lost to a caller with a shorter ttl
           and s.heard < redrive.contact_now_v1() - coalesce(s.ttl, mark_lost_v1.ttl)
         for update skip locked);
     get diagnostics found_now = row_count;

@@ -1,4 +1,4 @@
--- others: how many workers beside these look for the same jobs; null: none of these is known.
+-- others: count the other workers that look for the same jobs; null: none of these ids is known.
 create or replace function redrive.others_v1(ids int[]) returns int
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -1,11 +1,12 @@
--- register: give a worker its identity. A job belongs to a worker row; the row being beaten in time
--- is what makes the claim valid. Its id is drawn at random: a sequence gives numbers again after a
--- failover that lost some, and then a stranger's settlement would pass for its own.
--- in:    ttl: how long the worker may be silent before its jobs are others' to run
---        kinds: what it has handlers for; mail.*: all that begin so
+-- register: give a worker its identity.
+-- A job belongs to a worker row, and its claim is valid while that row gets its heartbeats in time.
+-- The id is random. A sequence that lost numbers in a failover would give them again, and then
+-- another worker's settlement would pass for this worker's own.
+-- in:    ttl: how long the worker may be silent before others may run its jobs
+--        kinds: what it has handlers for; mail.*: all kinds with this prefix
 --        queues: what it serves; null: all
---        depends_on: {kind: [breaker ...]}, for those that have any; null: none
---        holds: those of the kinds whose deaths hold their ordering key; null: none
+--        depends_on: {kind: [breaker ...]}, for kinds that have any; null: none
+--        holds: the kinds whose dead letters hold their ordering key; null: none
 create or replace function redrive.register_v4(
     worker_name text, worker_version text, ttl interval, kinds text[], queues text[],
     depends_on jsonb, holds text[] default null) returns int

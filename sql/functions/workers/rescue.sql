@@ -1,9 +1,10 @@
 -- rescue: take jobs back from workers whose heartbeat stopped, and settle them as lost: one step.
--- in:    ttl: for workers that said none of their own
---        max_losses: of a release before; what is proven counts, not how often it happened
--- out:   counts; lost: workers of this step, 4 at most, any of them: some may be locked
--- locks: lost worker rows exclusively (waits for no claim: skip locked), then their jobs and the dead
---        letters that these were, skip locked: see busy
+-- in:    ttl: for workers that declared none of their own
+--        max_losses: used by an older release; today the proof counts, and not the number of losses
+-- out:   counts; lost: the workers of this step, at most 4, chosen at random because some may be
+--        locked
+-- locks: lost worker rows exclusively, skip locked (so it waits for no claim); then their jobs, and
+--        the dead letters of these, skip locked: see busy
 -- plan:  claims_worker_idx, jobs_pkey: it costs what it moves
 create or replace function redrive.rescue_v1(
     ttl interval, max_losses int, out lost int, out rescued int, out buried int)
@@ -20,16 +21,17 @@ declare
     busy bigint[];
     held record;
 begin
-    -- Marking first closes the race with a claim: it holds its worker row for key share and looks
-    -- at lost_at again. A worker has done so already, by itself; the release before has not.
+    -- Mark the workers first. This closes the race with a claim, which holds its worker row for key
+    -- share and checks lost_at again. A worker has called mark_lost before; the release before has
+    -- not.
     perform redrive.mark_lost_v1(ttl);
-    -- A claim whose worker nobody knows is nobody's either.
+    -- A claim whose worker has no row would belong to nobody. Give it a lost worker.
     insert into redrive.workers (id, name, lost_at, marks_jobs) overriding system value
     select distinct k.worker, 'unknown', clock_timestamp(), false from redrive.claims k
     where k.id >= coalesce((select e.claims_from from redrive.epoch e), 0)
       and not exists (select from redrive.workers w where w.id = k.worker)
     on conflict do nothing;
-    -- Now each live claim has a worker, and these know where their own begin.
+    -- Now each live claim has a worker, and each worker row knows where its claims begin.
     update redrive.epoch e set claims_from = w.start
     from (select min(o.claims_from) as start from redrive.workers o) w
     where e.claims_from < w.start;
@@ -43,8 +45,8 @@ begin
     busy := redrive.busy_v1(array(select h.id from redrive.held_v1(lost_ids) h));
     with listed as materialized (
         select h.* from redrive.held_v1(lost_ids) h where h.id <> all (busy)),
-    -- As they were listed: one may have been settled, and claimed by somebody else, since then.
-    -- A handler of a paused worker may hold one in its own transaction.
+    -- Check each job against the list: it may have been settled and claimed again since. A handler
+    -- of a paused worker may hold one in its own transaction.
     here as materialized (
         select j.id, j.deliveries, j.worker
         from listed l
@@ -73,7 +75,7 @@ begin
     from redrive.settle_lost_v1(
         held.workers, held.claims, held.ids, held.deliveries, held.outcomes, held.refunds,
         held.losses, held.failures, held.reasons) s;
-    -- What was locked stays with its lost worker and comes back with the next sweep.
+    -- Locked jobs stay with their lost worker, and a later rescue takes them.
     perform redrive.end_claims_v1(lost_ids);
     delete from redrive.workers w
     where w.id = any (lost_ids)

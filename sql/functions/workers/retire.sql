@@ -1,12 +1,14 @@
--- retire: give back what the worker holds, attempts refunded, and forget it when that was all.
+-- retire: give back the jobs of a worker with refunded attempts, and delete its row when none is
+-- left.
 -- Idempotent.
--- in:    me: its own id, or one it left behind after a claim whose outcome it never learnt
---        known: the jobs that it goes on with
--- out:   released: jobs; is_over: nothing is left of it, else it is to be retired again: some of its
---        jobs are known, or somebody has locked them
--- locks: the worker row first, exclusively: a claim of this id that is still on its way to the
---        server ended before, or finds no row, or one that is closed; then the clock of contact, and
---        the jobs, ascending. Each skip locked: a handler may hold its job in an open transaction
+-- in:    me: the worker's own id, or an earlier one, left after a claim whose outcome is unknown
+--        known: the jobs that the worker continues
+-- out:   released: number of jobs; is_over: true: nothing is left of the worker; false: retire it
+--        again, because some of its jobs are known or locked
+-- locks: the worker row first, exclusively. A claim of this id that is still on its way to the
+--        server finds no row, or a closed one, unless it ended before. Then the clock of contact,
+--        and the jobs, ascending. Each skip locked: a handler may hold its job in an open
+--        transaction
 -- plan:  claims_worker_idx, jobs_pkey
 create or replace function redrive.retire_v3(
     me int, known bigint[], out released int, out is_over boolean)
@@ -20,19 +22,19 @@ as $$
 declare
     given_back bigint[];
     start constant bigint := redrive.claims_from_v1(me);
-    kept bigint[];         -- the known ones, and those that somebody has locked
+    kept bigint[];         -- the known jobs, and the locked ones
 begin
     perform from redrive.workers w where w.id = me for update skip locked;
     if not found and exists (select from redrive.workers w where w.id = me) then
         released := 0; is_over := false;
         return;
     end if;
-    -- its row goes: that is how anybody knows when the last worker was there
+    -- the row will be deleted, and this clock records when the last worker was there
     perform redrive.advance_contact_v1();
-    -- ascending like every settlement: nobody waits in a circle
+    -- ascending like each settlement, so that nobody waits in a circle
     with listed as materialized (
         select h.* from redrive.held_v1(array[me]) h where h.id <> all (known)),
-    -- as they were listed: one may have been settled, and claimed by somebody else, since then
+    -- check each job against the list: it may have been settled and claimed again since
     held as materialized (
         select j.id, j.worker is not null as is_marked
         from listed l

@@ -1,7 +1,7 @@
--- run_alone: note that a job has its worker's whole pod to itself, or that it has no longer.
--- in:    me: the identity that holds the job; job: its id, or null when it is over
--- out:   seconds after which it has run longer than it took to lose any process so far; null when
---        the worker was declared lost
+-- run_alone: record that a job has its worker's whole pod to itself, or no longer has.
+-- in:    me: the worker id that holds the job; job: its id, or null when it is over
+-- out:   after this many seconds, the job has run longer than it took to lose any process so far;
+--        null: the worker was declared lost
 -- locks: the worker row
 create or replace function redrive.run_alone_v1(me int, job bigint) returns float8
 language sql security definer

@@ -1,8 +1,9 @@
--- settle_lost: settle jobs of lost workers. What somebody added to our tables may refuse one of them:
--- then each is settled by itself, and the one that is refused waits for a minute and is as it was.
+-- settle_lost: settle jobs of lost workers, one by one if the batch fails.
+-- A constraint or trigger that was added to our tables may refuse one of them. That job waits for a
+-- minute and stays as it is.
 -- in:    as settle
 -- out:   the jobs that were settled, with their outcomes
--- locks: as settle; whoever calls has locked the jobs
+-- locks: as settle; the caller has locked the jobs
 create or replace function redrive.settle_lost_v1(
     workers int[], claims bigint[], ids bigint[], deliveries int[], outcomes text[],
     refunds boolean[], losses int[], failures jsonb[], reasons text[])
@@ -36,7 +37,7 @@ begin
                 failures[i:i], reasons[i:i], '{}') s(id);
         exception
             when lock_not_available or transaction_rollback then
-                null;  -- the next sweep comes to it again
+                null;  -- the next rescue tries it again
             when others then
                 begin
                     perform redrive.settle_v2(

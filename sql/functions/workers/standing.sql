@@ -1,5 +1,6 @@
--- standing: the queues that stand still: a job is due, a live worker that handles it has a free
--- slot, and no job of the queue was claimed or has ended for `patience`.
+-- standing: list the queues that stand still.
+-- Such a queue has a due job, and a live worker that handles that job has a free slot. For
+-- `patience`, no job of the queue was claimed or has ended.
 -- out:   seconds: for how long; workers: how many have a free slot
 -- locks: as due_v1
 -- plan:  due_v1 once for each such worker
@@ -18,7 +19,7 @@ as $$
         select d.queue, greatest(min(d.since), min(f.started_at)) as since, count(*)::int as workers
         from free f, lateral redrive.due_v1(f.queues, f.kinds) d
         group by d.queue),
-    -- what was counted and not folded has happened within seconds, or the chore `fold` is overdue
+    -- unfolded counts are seconds old, or else the chore `fold` is overdue
     moved as (
         select w.queue, greatest(
                    (select max(t.at) from redrive.tallies t

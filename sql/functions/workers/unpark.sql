@@ -1,7 +1,8 @@
--- unpark: wake the first job of each ordering key whose predecessor ended before it could see it.
--- in:    keys: how many to look at, from where the last step ended
+-- unpark: wake the first job of each ordering key that nothing woke.
+-- Its predecessor ended before it could see this job.
+-- in:    keys: how many to look at, from the place where the last step ended
 -- out:   jobs woken
--- locks: those jobs, skip locked: one that somebody holds keeps no other key waiting
+-- locks: those jobs, skip locked: a locked one delays no other key
 -- plan:  jobs_ordering_idx, a descent for each key
 create or replace function redrive.unpark_v2(keys int) returns int
 language plpgsql security definer
@@ -19,7 +20,7 @@ declare
     at_key text;
     woken int := 0;
 begin
-    -- A key is free whose job is not claimed any more.
+    -- A key is free if its job is no longer claimed.
     delete from redrive.running_keys r
     where r.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id)
                         where k.id >= redrive.claims_from_v1(null))
@@ -37,7 +38,7 @@ begin
             where j.id = (select o.id from redrive.jobs o where o.id = head.id
                           for update skip locked)
               and j.run_at = 'infinity'
-              -- a redriven head may be older than the job of its key that runs now
+              -- a redriven first job may be older than the job of its key that runs now
               and not exists (select from redrive.running_keys r
                               where r.queue = head.queue and r.ordering_key = head.ordering_key)
               and not exists (select from redrive.jobs o
