@@ -96,7 +96,7 @@ def test_a_tampered_log_shows_in_verify_and_in_check(
     assert '"check":"audit","ok":true' in check_before
     assert (bad.code, bad.out) == (
         1,
-        "line 1 is not as it was written, or the one before it\n",
+        "line 1 or the line before it was changed\n",
     )
     assert check_after.code == 1
     assert '"check":"audit","ok":false' in check_after.out

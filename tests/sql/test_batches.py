@@ -348,7 +348,7 @@ def test_one_that_is_over_takes_no_more(batch: Batch, level: IsolationLevel) -> 
         assert isinstance(refused.value, errors.SerializationFailure)
         conn.rollback()
         with pytest.raises(
-            psycopg.DatabaseError, match="none of this number"
+            psycopg.DatabaseError, match="no batch with this id"
         ) as refused:
             enqueue(conn, "page", batch=batch.id)
     assert refused.value.sqlstate == "RD001"
@@ -385,7 +385,7 @@ def test_one_that_nobody_closes_is_given_up(batch: Batch) -> None:
     assert left(batch.database) == ["page", "page"]
     complete(batch.conn, batch.worker, *batch.claimed())
     assert batch.callbacks() == []
-    with pytest.raises(psycopg.DatabaseError, match="given up unclosed"):
+    with pytest.raises(psycopg.DatabaseError, match="was not closed in time"):
         close_batch(batch.conn, batch.id)
 
 
@@ -522,7 +522,7 @@ def test_c25_a_batch_whose_callback_somebody_holds_comes_later_and_others_come_n
 def test_what_a_callback_cannot_have_is_named(database: Database, field: str) -> None:
     job: Any = {"kind": "a"} | ({"delay": 1} if field == "delay" else {})
     with pytest.raises(
-        psycopg.DatabaseError, match=f"on_end.{field}: is not for a job"
+        psycopg.DatabaseError, match=f"on_end.{field}: a callback of a batch"
     ):
         database.rows(
             "select redrive.open_batch_v1(null, %s::jsonb)",

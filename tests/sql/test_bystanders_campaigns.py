@@ -85,7 +85,7 @@ def test_a_campaign_that_is_not_theirs_is_left_alone(
         assert touched(database, lambda q=query: database.rows(q, one)) == set()
         assert database.value(query, one) is None
     assert one not in database.column("select redrive.live_campaigns_v1()")
-    with pytest.raises(psycopg.Error, match="is not there"):
+    with pytest.raises(psycopg.Error, match="is not found"):
         database.rows(REFUSED["cancel"], 99)
 
 
@@ -339,7 +339,9 @@ def test_a_step_leads_to_no_end_before_it(database: Database) -> None:
     step = "select redrive.step_campaign_v1(%s, 0, %s, 0, null, null)"
 
     for state in ("planned", "paused", "cancelled", "done"):
-        with pytest.raises(psycopg.Error, match="state: none that a step leads to"):
+        with pytest.raises(
+            psycopg.Error, match="state: a step cannot lead to this state"
+        ):
             database.rows(step, campaign, state)
 
 
@@ -573,7 +575,7 @@ def test_no_campaign_stands_in_for_another(database: Database) -> None:
         "update redrive.campaigns set planned_login = 'ada' where id = %s", planned
     )
     for wrong in (planned, planned + 1):
-        with pytest.raises(psycopg.Error, match="campaign: must be one"):
+        with pytest.raises(psycopg.Error, match="campaign: must be an open campaign"):
             redrive(database.conn, [job_id], campaign=wrong)
     other = make_campaign(database.conn)
 

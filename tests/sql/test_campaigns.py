@@ -194,7 +194,7 @@ def test_a_plan_that_nobody_starts_is_forgotten_after_a_day(database: Database) 
     assert database.column("select distinct campaign from redrive.campaign_jobs") == [
         new
     ]
-    with pytest.raises(psycopg.Error, match="is not there; plan anew"):
+    with pytest.raises(psycopg.Error, match="is not found; make a new plan"):
         start(database.conn, old, AT_ONCE, actor="ada", why="x")
 
 
@@ -206,7 +206,9 @@ def test_a_plan_that_is_forgotten_by_steps_is_not_started(database: Database) ->
     database.rows("select redrive.forget_v1(1)")
     assert database.value("select count(*) from redrive.campaign_jobs") == 30
 
-    with pytest.raises(psycopg.Error, match=f"plan: {old} is not there; plan anew"):
+    with pytest.raises(
+        psycopg.Error, match=f"plan: {old} is not found; make a new plan"
+    ):
         start(database.conn, old, AT_ONCE, actor="ada", why="x")
     forget(database.conn)
     assert database.column("select id from redrive.campaigns") == []
@@ -234,7 +236,9 @@ def test_a_plan_is_started_once(database: Database) -> None:
     make_dead_letters(database.conn, 1)
     campaign = started(database.conn)
 
-    with pytest.raises(psycopg.Error, match=f"plan: {campaign} is waiting; plan anew"):
+    with pytest.raises(
+        psycopg.Error, match=f"plan: {campaign} is waiting; make a new plan"
+    ):
         start(database.conn, campaign, AT_ONCE, actor="bo", why="y")
 
 
@@ -609,7 +613,7 @@ def test_a_paused_campaign_puts_nothing_back_and_counts_still(
         drive(database.conn, campaign)
 
     assert counts(database.conn, campaign) == ("paused", 3, 3, 0, 0, 47, {})
-    with pytest.raises(psycopg.Error, match="only one that goes on can be paused"):
+    with pytest.raises(psycopg.Error, match="only a running campaign can be paused"):
         campaigns.pause(database.conn, campaign, actor="bo", why="lunch")
 
 
@@ -755,7 +759,7 @@ def test_a_kind_that_needs_two_is_not_started_by_who_planned_it(
     operator.rows("set session authorization redrive_operator")
     made = plan(operator.conn, Filter(), actor="ada")
 
-    with pytest.raises(psycopg.Error, match="needs two; another database login"):
+    with pytest.raises(psycopg.Error, match="needs two people; a database login other"):
         start(operator.conn, made.plan, AT_ONCE, actor="not ada", why="x")
     with pytest.raises(psycopg.Error, match="approval: some of these kinds need two"):
         redrive(operator.conn, ids)
@@ -781,7 +785,7 @@ def test_a_campaign_of_the_database_is_not_its_logins_own(database: Database) ->
     """The functions of the release before leave it alone."""
     (dead,) = make_dead_letters(database.conn, 1)
     campaign = started(database.conn)
-    with pytest.raises(psycopg.Error, match="campaign: must be one"):
+    with pytest.raises(psycopg.Error, match="campaign: must be an open campaign"):
         redrive(database.conn, [dead], campaign=campaign)
     database.rows("select redrive.close_campaign_v1(%s, 0, '{}')", campaign)
     database.rows(

@@ -242,7 +242,7 @@ def test_what_no_job_can_hold_is_refused(
 @pytest.mark.parametrize(
     ("count", "payload", "said"),
     [
-        (2, '{"n": 2}', "ids: each must be there once"),
+        (2, '{"n": 2}', "ids: must not repeat"),
         (1, None, "payload: must be an object"),
     ],
 )
@@ -362,7 +362,7 @@ def test_reencrypt_takes_what_it_was_and_leaves_no_values_beside_it(
             [{"op": "test", "path": "/n"}, {"op": "replace", "path": "/n"}],
         )
     ]
-    with pytest.raises(psycopg.Error, match="news: must be envelopes"):
+    with pytest.raises(psycopg.Error, match="news: must be encrypted envelopes"):
         database.value(reencrypt, [dead], [json.dumps(SEALED)], ['{"n": 3}'])
 
 

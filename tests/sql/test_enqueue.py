@@ -95,7 +95,7 @@ REFUSED: list[tuple[str, Any, str]] = [
         "skip",
         "on_conflict: needs unique_for, how long the job is unique",
     ),
-    ("batch", 2**60, "batch: there is none of this number that still takes jobs"),
+    ("batch", 2**60, "batch: no batch with this id accepts jobs any more"),
     ("headers", None, "headers: must be an object"),
     ("headers", "[]", "headers: must be an object"),
     (

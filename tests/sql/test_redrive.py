@@ -510,7 +510,7 @@ def test_what_belongs_to_a_campaign_that_was_forgotten_meanwhile_is_left(
     forgetful.rows("commit")
 
     with pytest.raises(
-        psycopg.Error, match="campaign: it was forgotten meanwhile; plan anew"
+        psycopg.Error, match="campaign: it was deleted meanwhile; make a new plan"
     ):
         waiting.result()
     assert database.column("select state from redrive.dead_letters") == ["open"]

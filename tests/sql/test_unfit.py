@@ -207,7 +207,7 @@ def test_a_plan_that_was_started_is_left_as_it_is(database: Database) -> None:
 
     for campaign, state in ((going, "waiting"), (gone, "cancelled")):
         with pytest.raises(
-            psycopg.Error, match=f"plan: {campaign} is {state}; plan anew"
+            psycopg.Error, match=f"plan: {campaign} is {state}; make a new plan"
         ):
             leave_out(database.conn, campaign, jobs)
 

@@ -16,7 +16,7 @@ declare
 begin
     if octet_length(new.detail::text) > 65536 then
         raise exception using errcode = 'RD001',
-            message = 'detail: at most 65536 bytes in the audit log; act on fewer at once';
+            message = 'detail: more than 65536 bytes for the audit log; pass fewer ids at once';
     end if;
     select * into newest from redrive.audit_chain c for update;
     new.id := newest.id + 1;

@@ -13,7 +13,7 @@ as $$
         delete from redrive.runs r using pick p where r.id = p.id returning r.id, r.action, r.n),
     audited as (
         insert into redrive.audit (actor, action, why, n, detail)
-        select 'redrive', 'interrupt ' || e.action, 'nobody has gone on with it for a day', e.n,
+        select 'redrive', 'interrupt ' || e.action, 'it was not active for a day', e.n,
                jsonb_build_object('line', e.id)
         from ended e)
     select count(*)::int from ended

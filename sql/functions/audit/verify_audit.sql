@@ -36,7 +36,7 @@ begin
                case when v.id <> v.previous + 1
                     then format('lines %s to %s are missing', v.previous + 1, v.id - 1)
                     when v.is_changed
-                    then format('line %s is not as it was written, or the one before it', v.id) end
+                    then format('line %s or the line before it was changed', v.id) end
                order by v.id) filter (where v.is_changed or v.id <> v.previous + 1))[1])
     into lines, place, fault
     from (select a.id, lag(a.id, 1, place) over w as previous,
@@ -50,7 +50,7 @@ begin
        and (place <> chain.id
             or chain.hash is distinct from coalesce(
                 (select a.hash from redrive.audit a where a.id = place), chain.forgotten_hash)) then
-        fault := format('the newest lines are missing: the last one was %s', chain.id);
+        fault := format('the newest lines are missing: line %s was the last one', chain.id);
     end if;
 end
 $$;

@@ -24,7 +24,7 @@ begin
         from redrive.batches b where b.id = close_batch_v1.batch;
         if lost or lost is null then
             raise exception using errcode = 'RD001',
-                message = 'batch: there is none of this number, or it was given up unclosed';
+                message = 'batch: it does not exist, or it was not closed in time';
         end if;
     end if;
     return was_open;

@@ -22,7 +22,7 @@ begin
         get diagnostics taken = row_count;
         if taken < cardinality(wanted) then
             raise exception using errcode = 'RD001',
-                message = 'batch: there is none of this number that still takes jobs';
+                message = 'batch: no batch with this id accepts jobs any more';
         end if;
     end if;
     insert into redrive.batch_deltas (batch, total, dead)

@@ -20,7 +20,7 @@ begin
             then 'close_within: must lie between 1 s and 1 year'
         when jsonb_typeof(on_success) <> 'object' then 'on_success: must be an object'
         when jsonb_typeof(on_end) <> 'object' then 'on_end: must be an object'
-        else (select c.name || '.' || f.name || ': is not for a job that waits for a batch'
+        else (select c.name || '.' || f.name || ': a callback of a batch cannot have this field'
               from (values ('on_success', on_success), ('on_end', on_end)) as c(name, job),
               jsonb_object_keys(c.job) as f(name)
               where f.name in ('run_at', 'delay', 'expires_in', 'idempotency_key', 'ordering_key',

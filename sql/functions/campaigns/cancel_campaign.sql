@@ -20,8 +20,8 @@ begin
        or c.state not in ('planned', 'waiting', 'canary', 'ramp', 'running', 'paused', 'aborted')
     then
         raise exception using errcode = 'RD001', message = format(
-            'campaign: %s is %s; only one that has not ended can be cancelled',
-            cancel_campaign_v1.campaign, coalesce(c.state, 'not there'));
+            'campaign: %s is %s; only a campaign that has not ended can be cancelled',
+            cancel_campaign_v1.campaign, coalesce(c.state, 'not found'));
     end if;
     taken := redrive.take_back_v1(c.id, array(
         select j.id from redrive.campaign_jobs j

@@ -24,7 +24,7 @@ begin
     where o.id = leave_out_v1.plan and o.planned_login is not null for update;
     if c.state is distinct from 'planned' then
         raise exception using errcode = 'RD001', message = format(
-            'plan: %s is %s; plan anew', leave_out_v1.plan, coalesce(c.state, 'not there'));
+            'plan: %s is %s; make a new plan', leave_out_v1.plan, coalesce(c.state, 'not found'));
     end if;
     with out as (
         update redrive.campaign_jobs j set state = 'invalid'

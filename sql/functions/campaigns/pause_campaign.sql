@@ -14,8 +14,8 @@ begin
       and c.state in ('waiting', 'canary', 'ramp', 'running');
     if not found then
         raise exception using errcode = 'RD001', message = format(
-            'campaign: %s is %s; only one that goes on can be paused', campaign,
-            coalesce((select c.state from redrive.campaigns c where c.id = campaign), 'not there'));
+            'campaign: %s is %s; only a running campaign can be paused', campaign,
+            coalesce((select c.state from redrive.campaigns c where c.id = campaign), 'not found'));
     end if;
     insert into redrive.audit (actor, action, why, n, detail)
     values (pause_campaign_v1.actor, 'pause redrive', pause_campaign_v1.why, 1,

@@ -15,8 +15,8 @@ begin
     where c.id = campaign and c.planned_login is not null and c.state in ('paused', 'aborted');
     if not found then
         raise exception using errcode = 'RD001', message = format(
-            'campaign: %s is %s; only one that is paused or aborted can be resumed', campaign,
-            coalesce((select c.state from redrive.campaigns c where c.id = campaign), 'not there'));
+            'campaign: %s is %s; only a campaign that is paused or aborted can be resumed', campaign,
+            coalesce((select c.state from redrive.campaigns c where c.id = campaign), 'not found'));
     end if;
     insert into redrive.audit (actor, action, why, n, detail)
     values (resume_campaign_v1.actor, 'resume redrive', resume_campaign_v1.why, 1,

@@ -27,7 +27,7 @@ begin
     end if;
     if c.state is distinct from 'planned' then
         raise exception using errcode = 'RD001', message = format(
-            'plan: %s is %s; plan anew', start_campaign_v1.plan, coalesce(c.state, 'not there'));
+            'plan: %s is %s; make a new plan', start_campaign_v1.plan, coalesce(c.state, 'not found'));
     end if;
     select string_agg(a.kind, ', ' order by a.kind) into twice
     from redrive.approvals a
@@ -35,7 +35,7 @@ begin
       and a.kind in (select jsonb_array_elements_text(c.plan -> 'kinds'));
     if twice is not null then
         raise exception using errcode = 'RD001', message = format(
-            'approval: %s needs two; another database login than %s has to start this',
+            'approval: %s needs two people; a database login other than %s must start this',
             twice, c.planned_login);
     end if;
     update redrive.campaigns o

@@ -54,7 +54,7 @@ begin
     if step_campaign_v1.state not in ('waiting', 'canary', 'ramp', 'running', 'aborted', 'done')
        or step_campaign_v1.state = 'done' and (
            c.place < c.matched or c.redriven > c.succeeded + c.dead_again + c.cancelled) then
-        raise exception using errcode = 'RD001', message = 'state: none that a step leads to';
+        raise exception using errcode = 'RD001', message = 'state: a step cannot lead to this state';
     end if;
     if step_campaign_v1.feed > 0 and step_campaign_v1.state in ('canary', 'ramp', 'running') then
         -- Invalid dead letters are passed over beside the others, at most 1000 at a time.

@@ -30,7 +30,7 @@ begin
     limit 1;
     fault := coalesce(fault, case
         when (select count(*) > count(distinct v.id) from unnest(ids) as v(id))
-            then 'ids: each must be there once'
+            then 'ids: must not repeat'
         when jsonb_typeof(patch) is distinct from 'array' then 'patch: must be an array' end);
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;

@@ -138,7 +138,7 @@ begin
     where c.id = redrive_v3.campaign;
     if not found and campaign is not null then
         raise exception using errcode = 'RD001',
-            message = 'campaign: it was forgotten meanwhile; plan anew';
+            message = 'campaign: it was deleted meanwhile; make a new plan';
     end if;
     if campaign is null then
         perform redrive.count_run_v1(
@@ -171,13 +171,13 @@ begin
                          and c.planned_login is null
                          and coalesce(c.db_user, session_user) = session_user) then
         raise exception using errcode = 'RD001',
-            message = 'campaign: must be one that this login began and has not ended';
+            message = 'campaign: must be an open campaign that this login began';
     end if;
     if exists (select from redrive.approvals)
        and exists (select from redrive.dead_letters d join redrive.approvals a on a.kind = d.kind
                    where d.id = any (ids)) then
         raise exception using errcode = 'RD001', message =
-            'approval: some of these kinds need two; plan a campaign that another login starts';
+            'approval: some of these kinds need two people; plan a campaign that another login starts';
     end if;
     return query select * from redrive.redrive_v3(
         ids, campaign, rate,

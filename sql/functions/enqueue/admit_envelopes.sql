@@ -18,7 +18,7 @@ begin
                   and extract(epoch from clock_timestamp()) + 3600;
     if found then
         raise exception using errcode = 'RD001', message = 'payload: was encrypted'
-            ' more than an hour away from the database''s clock; encrypt it anew';
+            ' more than an hour away from the database''s clock; encrypt it again';
     end if;
     -- the same value twice in one statement is refused, too
     insert into redrive.envelopes (digest)
@@ -27,7 +27,7 @@ begin
     get diagnostics kept = row_count;
     if kept < cardinality(salts) then
         raise exception using errcode = 'RD001',
-            message = 'payload: this encrypted payload was enqueued before; encrypt it anew';
+            message = 'payload: this encrypted payload was enqueued before; encrypt it again';
     end if;
 end
 $$;

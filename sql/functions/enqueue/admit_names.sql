@@ -34,7 +34,7 @@ begin
     if not found then
         return;
     end if;
-    select format('%s: no room for a new one, %s may be in use; take one that is, or let an'
+    select format('%s: all %s allowed names are in use; use one of them, or let an'
                   ' operator run: redrive queue limit %s=N --why TEXT',
                   case u.what when 'queues' then 'queue' else 'kind' end, u.at_most, u.what)
     into fault
@@ -47,7 +47,7 @@ begin
        and (select count(*) > few from redrive.names n where n.xact = pg_current_xact_id())
     then
         raise exception using errcode = '55P03',
-            message = 'queue: many new ones at once beside another transaction; try again';
+            message = 'queue: another transaction is adding many names too; try again';
     end if;
 end
 $$;

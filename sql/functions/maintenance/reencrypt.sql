@@ -32,7 +32,7 @@ begin
                   or jsonb_typeof(new -> '$redrive' -> 'k') is distinct from 'string'
                   or not (new - '$redrive') <@ case when place in ('jobs', 'dead_letters', 'history', 'edits')
                                                     then '{}' else old end) then
-        raise exception using errcode = 'RD001', message = 'news: must be envelopes';
+        raise exception using errcode = 'RD001', message = 'news: must be encrypted envelopes';
     end if;
     if place = 'jobs' then
         with pick as materialized (

@@ -42,7 +42,7 @@ begin
         end if;
         if slot < coalesce(expected, 'infinity') or slot <= found_row.last_at or slot >= next then
             raise exception using errcode = 'RD001',
-                message = 'slots: must lie in order from the one expected to before the next';
+                message = 'slots: must ascend, start at expected and end before next';
         end if;
         found_row.last_at := slot;
         found_row.last_job := redrive.enqueue_scheduled_v1(

@@ -53,7 +53,7 @@ begin
     if dead is not null then
         perform from redrive.audit_chain c for update nowait;
         campaign := redrive.open_campaign_v1(
-            'redrive', 'its worker is there again: the job had not killed it',
+            'redrive', 'its worker is back, so the job did not kill it',
             jsonb_build_object('ids', dead), null, cardinality(dead));
         perform redrive.redrive_v3(dead, campaign, null, null, 2147483647, false);
         perform redrive.close_campaign_v1(campaign, cardinality(dead), '{}');
