@@ -185,6 +185,17 @@ def test_reports_at_once_add_up(database: Database):
     assert waiting.result(60) == "open"
 
 
+def test_the_state_of_a_breaker_that_stays_locked_is_its_own(database: Database):
+    assert _report(database, 5, name="bank") == "open"
+    assert _report(database, 1) == "closed"
+    other = database.session()
+    other.rows("begin")
+    other.rows("select from redrive.breakers where name = 'mail' for update")
+
+    assert _report(database, 1) == "closed"
+    other.rows("rollback")
+
+
 def test_a_failure_seen_while_its_breaker_is_forgotten_is_counted(database: Database):
     """It was lost, and the worker got a breaker without a name."""
     _report(database)

@@ -372,9 +372,13 @@ def test_a_look_counts_each_end_once_and_of_its_campaign(database: Database) -> 
 def test_deaths_are_counted_among_a_hundred_in_a_row(database: Database) -> None:
     """C28: jobs that were retried ended last, and 45 of 84 of them died. Not those before resume."""
     conn = database.conn
+    make_dead_letters(conn, 300, kind="other")
+    other = started(conn)
     ids = make_dead_letters(conn, 300)
-    campaign = started(conn)
+    campaign = started(conn, kind=("invoice.charge",))
     drive(conn, campaign)
+    died = "update redrive.campaign_jobs set state = 'dead_again' where campaign = %s"
+    database.rows(died, other)
     dead = {*ids[:5], *ids[100:103], *ids[199:201]}
     worker = make_worker(conn)
     for job in claim(conn, worker, 300):
@@ -528,6 +532,20 @@ def test_a_kind_that_needs_two_keeps_back_no_plan_of_another(
         "b",
         "c",
     ]
+
+
+def test_an_approval_that_another_worker_releases_is_not_waited_for(
+    database: Database,
+) -> None:
+    database.rows("select redrive.say_approvals_v1('{a,b}', '{a,b}')")
+    other = database.session()
+    other.rows("begin")
+    other.rows("delete from redrive.approvals where kind = 'a'")
+    database.rows("set lock_timeout = '1ms'")
+    database.rows("select redrive.say_approvals_v1('{a,b}', '{}')")
+    other.rows("commit")
+
+    assert database.column("select kind from redrive.approvals") == []
 
 
 def test_a_plan_shows_of_each_group_one_of_its_own_that_is_open(

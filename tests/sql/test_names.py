@@ -110,7 +110,9 @@ def test_nobody_waits_for_who_brings_a_name_and_does_not_commit(
     make_job(second.conn, queue="new")
     make_job(second.conn, queue="newer")
     second.rows(FLOOD, "a", 18)
-    with pytest.raises(psycopg.errors.LockNotAvailable, match="another transaction is adding"):
+    with pytest.raises(
+        psycopg.errors.LockNotAvailable, match="another transaction is adding"
+    ):
         second.rows(
             "insert into redrive.jobs (kind, queue) select 'a', 'r' || n"
             " from generate_series(1, 21) n"
