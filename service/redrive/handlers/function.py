@@ -51,11 +51,12 @@ def secret_fields(payload_type: type | None) -> frozenset[str]:
     if payload_type is None:
         return frozenset()
     schema = cast("Any", payload_type).model_json_schema()
-    return frozenset(
-        name
-        for name, rule in _properties(schema)
-        if b'"writeOnly":true' in encode_json(rule)
-    )
+    properties = _properties(schema)
+    return frozenset(name for name, rule in properties if _is_secret(rule))
+
+
+def _is_secret(rule: Any) -> bool:
+    return b'"writeOnly":true' in encode_json(rule)
 
 
 def _properties(node: Any) -> Iterator[tuple[str, Any]]:
@@ -72,14 +73,9 @@ def _properties(node: Any) -> Iterator[tuple[str, Any]]:
 
 def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a handler for a function that takes nothing, or only the job."""
-    needed = [
-        parameter.name
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind in _POSITIONAL and parameter.default is parameter.empty
-    ]
+    needed = _without_defaults(function)
     if needed not in ([], ["job"]):
         return function
-    is_async = inspect.iscoroutinefunction(function)
 
     def run(_payload: dict[str, Any], job: object) -> Any:
         return function(*([job] if needed else []))
@@ -87,11 +83,19 @@ def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
     async def run_async(_payload: dict[str, Any], job: object) -> Any:
         return await run(_payload, job)
 
-    made = run_async if is_async else run
+    made = run_async if inspect.iscoroutinefunction(function) else run
     taken = inspect.signature(made)
     update_wrapper(made, function)  # messages show the function's own name and place
     made.__signature__ = taken
     return made
+
+
+def _without_defaults(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the positional parameters that have no default."""
+    parameters = inspect.signature(function).parameters.values()
+    return [
+        p.name for p in parameters if p.kind in _POSITIONAL and p.default is p.empty
+    ]
 
 
 def faults_of(error: ValueError) -> str:
@@ -108,6 +112,7 @@ def faults_of(error: ValueError) -> str:
 def place_of(function: Callable[..., Any]) -> str:
     """Return the module and line of a function, which tell equal names apart."""
     function = inspect.unwrap(function)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    place = f"{function.__module__}.{name}"
     code = getattr(function, "__code__", None)
-    named = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
-    return named if code is None else f"{named} (line {code.co_firstlineno})"
+    return place if code is None else f"{place} (line {code.co_firstlineno})"
