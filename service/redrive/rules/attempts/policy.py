@@ -146,9 +146,10 @@ class Policy:
         self._check_categories()
 
     def _check_types(self) -> None:
-        for names, is_one, rule in _TYPES:
+        for names, is_right, rule in _TYPES:
             for name in names:
-                if not is_one(value := getattr(self, name)):
+                value = getattr(self, name)
+                if not is_right(value):
                     msg = f"Policy({name}={value!r}): must be {rule}"
                     raise ValueError(msg)
 
@@ -171,8 +172,9 @@ class Policy:
     def _check_categories(self) -> None:
         unknown = {*self.attempts, *self.backoffs} - {*Category}
         if unknown or any(limit < 1 for limit in self.attempts.values()):
-            allowed = f"must have categories as keys ({', '.join(Category)}), attempts of 1 or more"
-            msg = f"Policy(attempts=, backoffs=): {allowed}"
+            allowed = ", ".join(Category)
+            rule = f"must have categories as keys ({allowed}), attempts of 1 or more"
+            msg = f"Policy(attempts=, backoffs=): {rule}"
             raise ValueError(msg)
 
 
@@ -210,16 +212,23 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
     A handler's rule that says `retry` overrules every reason except the limit of
     attempts.
     """
-    category = failure.category
     insists = failure.verdict == "retry"
     if failure.verdict == "give_up":
         return Reason.NOT_RETRYABLE
-    if category in DEAD_AT_ONCE and category not in policy.attempts and not insists:
-        return DEAD_AT_ONCE[category]
+    if not insists and _dies_at_once(failure.category, policy):
+        return DEAD_AT_ONCE[failure.category]
     if job.attempt >= _limit(job, policy):
         return Reason.ATTEMPTS_EXHAUSTED
-    if insists:
-        return None
+    return None if insists else _why_give_up(job, failure, policy)
+
+
+def _dies_at_once(category: Category, policy: Policy) -> bool:
+    return category in DEAD_AT_ONCE and category not in policy.attempts
+
+
+def _why_give_up(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
+    """Return the reason to stop before the job's limit of attempts, or None."""
+    category = failure.category
     limit = policy.attempts.get(category, CATEGORY_ATTEMPTS.get(category))
     if limit is not None and job.attempt >= limit:
         return Reason.NOT_RETRYABLE
@@ -314,9 +323,8 @@ def _limit(job: Claimed, policy: Policy) -> int:
 
 def _snooze(until: datetime | float) -> settlement.Release:
     if isinstance(until, datetime):
-        return settlement.Release(
-            "snoozed", at=min(max(until, FIRST_INSTANT), LAST_INSTANT)
-        )
+        at = min(max(until, FIRST_INSTANT), LAST_INSTANT)
+        return settlement.Release("snoozed", at=at)
     return settlement.Release("snoozed", delay=_bounded(until))
 
 
