@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from redrive.database.connect import URL_RULE, Address
+from redrive.database.address import URL_RULE, Address
 from redrive.errors import SettingsError
 from redrive.rules.nearest import nearest
 from redrive.rules.payloads.limits import NAME

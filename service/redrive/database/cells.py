@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from redrive.database.connect import Address
+from redrive.database.address import Address
 from redrive.errors import SettingsError
 
 VARIABLE = "REDRIVE_DATABASES"

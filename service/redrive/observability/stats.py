@@ -23,7 +23,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from psycopg.rows import namedtuple_row
 
-from redrive.database.connect import Address, Link, Watchdog
+from redrive.database.address import Address
+from redrive.database.link import Link, Watchdog
 from redrive.rules.model import Reason
 
 MAX_AGE_SECONDS = 2.0
