@@ -11,18 +11,16 @@ from prometheus_client.metrics_core import Metric
 
 CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
-"""Where a container finds the limit of its memory, with version 2 of cgroups and with
-version 1.
-"""
+"""Files with a container's memory limit, in versions 2 and 1 of cgroups."""
 
 NO_LIMIT = 1 << 60
-"""From here on version 1 means that there is none."""
+"""Values from here on mean in version 1 that there is no limit."""
 
 _itself = ProcessCollector(registry=None)
 
 
 def collect() -> Iterator[Metric]:
-    """The families; those of the system only where it tells."""
+    """Yield the families; without values that the system does not report."""
     build = GaugeMetricFamily(
         "redrive_build_info",
         "Always 1; the labels carry the versions.",
@@ -33,7 +31,7 @@ def collect() -> Iterator[Metric]:
     yield from _itself.collect()
     limit = GaugeMetricFamily(
         "redrive_memory_limit_bytes",
-        "Memory that the container may use; nothing without a limit.",
+        "Memory that the container may use; absent without a limit.",
     )
     found = memory_limit(CGROUPS)
     if found is not None:
@@ -42,7 +40,7 @@ def collect() -> Iterator[Metric]:
 
 
 def memory_limit(cgroups: Path) -> int | None:
-    """Bytes; None without a limit, or where nobody tells."""
+    """Return the limit in bytes; None if there is none or it cannot be read."""
     for name in LIMITS:
         try:
             limit = int((cgroups / name).read_text())
@@ -53,12 +51,12 @@ def memory_limit(cgroups: Path) -> int | None:
 
 
 def of_runners(memory: Callable[[], int]) -> Callable[[], Iterable[Metric]]:
-    """Read what a worker's runners take: a worker itself takes little."""
+    """Return a source for the memory of a worker's runners."""
 
     def read() -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "redrive_runners_resident_memory_bytes",
-            "Resident memory of this worker's runners, added up; what they share counts for each.",
+            "Resident memory of this worker's runners; shared memory counts for each.",
             memory(),
         )
 
