@@ -40,7 +40,7 @@ def collect() -> Iterator[Metric]:
 
 
 def memory_limit(cgroups: Path) -> int | None:
-    """Return the limit in bytes; None if there is none or it cannot be read."""
+    """Return the limit in bytes; None without a limit, or if it cannot be read."""
     for name in LIMITS:
         try:
             limit = int((cgroups / name).read_text())
