@@ -51,15 +51,16 @@ IN_CLEAR = (
     "trace_id",
     "secret_fields",
 )
-"""Parts of a failure's detail that are not encrypted: its places, names of secret
-fields."""
+"""Unencrypted parts of a failure's detail: its places, names of secret fields."""
 
 VERSION = "2."
 """Beginning of the header if the payload is bound to its job."""
 
 LOOSE = stat.S_IRWXO | stat.S_IWGRP
-"""Forbidden mode bits of a key file. The group may read: Kubernetes mounts Secrets as
-root."""
+"""Forbidden mode bits of a key file.
+
+The group may read it, because Kubernetes mounts Secrets as root.
+"""
 
 KEYS, KEYS_FILE = "REDRIVE_ENCRYPTION_KEYS", "REDRIVE_ENCRYPTION_KEYS_FILE"
 KEY_BYTES, NONCE_BYTES, SALT_BYTES = 32, 12, 16
@@ -181,8 +182,8 @@ class Keyring:
 
     def digest(self, plain: Any) -> str:
         """Return a keyed digest: equal for equal values, useless without the key."""
-        told = msgspec.json.encode(plain, order="sorted")
-        return _to_text(hmac.digest(self._first, b"unique " + told, "sha256"))
+        text = msgspec.json.encode(plain, order="sorted")
+        return _to_text(hmac.digest(self._first, b"unique " + text, "sha256"))
 
     def seal_failure(
         self, record: Mapping[str, Any], job: int, delivery: int
@@ -197,8 +198,8 @@ class Keyring:
         self, what: str, detail: Any, job: int, delivery: int
     ) -> tuple[str, dict[str, Any]]:
         """Seal the side effect that a handler reported."""
-        told = {"what": what, "detail": detail}
-        return HIDDEN, self.seal_record(told, "side effect", job, delivery)
+        effect = {"what": what, "detail": detail}
+        return HIDDEN, self.seal_record(effect, "side effect", job, delivery)
 
 
 def open_noted(
@@ -248,9 +249,9 @@ def configured() -> Keyring | None:
 
 
 def _read_file(path: str, source: str) -> str:
+    file = Path(path)
     try:
-        mode = stat.S_IMODE(Path(path).stat().st_mode)
-        text = Path(path).read_text()
+        mode, text = stat.S_IMODE(file.stat().st_mode), file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         msg = f"{source}; it cannot be read: {why}"
@@ -298,15 +299,14 @@ def key_of(value: Any) -> str | None:
 
     None: the value is not encrypted, or its envelope is broken.
     """
-    envelope = (
-        cast("dict[str, Any]", value).get(MARK) if isinstance(value, dict) else None
-    )
-    key = (
-        cast("dict[str, Any]", envelope).get("k")
-        if isinstance(envelope, dict)
-        else None
-    )
+    key = _member(_member(value, MARK), "k")
     return key if isinstance(key, str) and _KEY_ID.fullmatch(key) else None
+
+
+def _member(value: Any, name: str) -> Any:
+    """Return a member of an object; None if this is no object, or without the member."""
+    is_object = isinstance(value, dict)
+    return cast("dict[str, Any]", value).get(name) if is_object else None
 
 
 def open_payload(
@@ -325,9 +325,8 @@ def open_payload(
     payload = _required(keyring, envelope).open(envelope, "payload", whose.kind, salt)
     # Payloads of the previous release are bound to less; they end with their key.
     if salt.startswith(VERSION) and not _is_bound(salt, whose):
-        msg = (
-            f"encrypted with key {key_of(envelope)}, but for another job: it was moved"
-        )
+        key = key_of(envelope)
+        msg = f"encrypted with key {key}, but for another job: it was moved"
         raise Undecryptable(msg)
     return payload
 
@@ -348,9 +347,8 @@ def shown_payload(row: Mapping[str, Any]) -> Any:
     if not is_sealed(payload):
         return payload
     try:
-        return _decode(
-            open_payload(configured(), payload, Whose.of(row), row["headers"])
-        )
+        whose = Whose.of(row)
+        return _decode(open_payload(configured(), payload, whose, row["headers"]))
     except Undecryptable as error:
         return {MARK: str(error)}
 

@@ -191,10 +191,10 @@ def enqueue_for(
 
 def options_for(handler: Registered, options: JobOptions) -> JobOptions:
     """Merge the options of the producer and the handler."""
-    said = JobOptions(queue=handler.queue)
+    defaults = JobOptions(queue=handler.queue)
     if handler.version > 1:
-        said["version"] = handler.version
-    return {**said, **options}
+        defaults["version"] = handler.version
+    return {**defaults, **options}
 
 
 def _checked(
@@ -250,16 +250,14 @@ def _refused(
     """Return an error that names the faulty field of a payload, without secrets."""
     errors: Any = getattr(error, "errors", None)
     if not callable(errors):
-        return InvalidJob(
-            "payload",
-            f"the handler of {handler.kind!r} cannot read it: {type(error).__name__}",
-        )
-    first = cast(
-        "Any", errors(include_url=False, include_input=False, include_context=False)
-    )[0]
-    path = "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
-    )
-    return InvalidJob(
-        f"payload{path}", scrub(first["msg"], secret_values(payload, handler.secret))
-    )
+        name = type(error).__name__
+        rule = f"the handler of {handler.kind!r} cannot read it: {name}"
+        return InvalidJob("payload", rule)
+    faults: Any = errors(include_url=False, include_input=False, include_context=False)
+    path = "".join(map(_step, faults[0]["loc"]))
+    secrets = secret_values(payload, handler.secret)
+    return InvalidJob(f"payload{path}", scrub(faults[0]["msg"], secrets))
+
+
+def _step(part: int | str) -> str:
+    return f"[{part}]" if isinstance(part, int) else f".{part}"

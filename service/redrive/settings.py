@@ -294,15 +294,15 @@ class Settings(BaseSettings):
         """
         if self.queues is None:
             return None
-        names = tuple(name.strip() for name in self.queues.split(",") if name.strip())
+        names = _list(self.queues)
         wrong = next((name for name in names if not NAME.match(name)), None)
         if wrong is not None:
             rule = "a queue must match ^[a-z][a-z0-9_.-]{0,62}$"
             msg = f"{self.name_of('queues')} holds {wrong!r}; {rule}"
             raise SettingsError(msg)
         if not names:  # an empty list must not select all queues
-            name = self.name_of("queues")
-            msg = f"{name} is {self.queues!r}; it must name a queue, or be unset"
+            rule = "it must name a queue, or be unset"
+            msg = f"{self.name_of('queues')} is {self.queues!r}; {rule}"
             raise SettingsError(msg)
         return names
 
@@ -313,11 +313,10 @@ class Settings(BaseSettings):
         """
         if self.runner_env is None:
             return ("*",)
-        names = tuple(
-            name.strip() for name in self.runner_env.split(",") if name.strip()
-        )
+        names = _list(self.runner_env)
         if not all(map(ENV_NAME.fullmatch, names)):  # hidden: it may be a value
-            msg = "REDRIVE_RUNNER_ENV must be names of variables, such as: STRIPE_*,SHOP_URL"
+            rule = "must be names of variables, such as: STRIPE_*,SHOP_URL"
+            msg = f"REDRIVE_RUNNER_ENV {rule}"
             raise SettingsError(msg)
         return names
 
@@ -330,6 +329,11 @@ class Settings(BaseSettings):
         except (KeyError, OSError):  # many containers have no user name
             user = f"uid {os.getuid()}"
         return f"{user}@{socket.gethostname()}"
+
+
+def _list(text: str) -> tuple[str, ...]:
+    """Return the parts of a comma-separated text."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Settings:
@@ -364,24 +368,30 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     others = sorted(name for name in os.environ if _looks_ours(name, settings))
     options = set(of_options()) if others else set[str]()
     known = sorted(settings | options)
-    faults = [_unknown(name, known) for name in others if name not in options]
-    # Shells pass unset variables as empty texts, which must not select everything.
-    empty = [
-        name for name in others if name in options and not os.environ[name].strip()
-    ]
-    faults += [f"{name} is empty; give it a value, or leave it out" for name in empty]
+    unknown = [name for name in others if name not in options]
+    faults = [_unknown(name, known) for name in unknown]
+    faults += [_empty(name) for name in others if name in options and _is_empty(name)]
     if faults:
         raise SettingsError("; ".join(faults))
+
+
+def _is_empty(name: str) -> bool:
+    """Return True for an empty variable.
+
+    Shells pass unset variables as empty texts, which must not select everything.
+    """
+    return not os.environ[name].strip()
+
+
+def _empty(name: str) -> str:
+    return f"{name} is empty; give it a value, or leave it out"
 
 
 def _looks_ours(name: str, settings: Collection[str]) -> bool:
     """Return True if a variable is clearly meant for Redrive, in any case."""
     upper = name.upper()
-    if (
-        not upper.startswith(PREFIX)
-        or upper.startswith(OTHERS_PREFIXES)
-        or upper in settings
-    ):
+    is_ours = upper.startswith(PREFIX) and not upper.startswith(OTHERS_PREFIXES)
+    if not is_ours or upper in settings:
         return False
     is_url = upper.endswith("_PORT") and _SERVICE_URL.match(os.environ[name])
     return not (is_url or _SERVICE.match(upper))
@@ -405,8 +415,10 @@ def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
     name = str(first["loc"][0])
     value = first.get("input")
     field = Settings.model_fields[name]
-    held = "" if {"url", "key", "secret"} & set(name.split("_")) else f" is {value!r};"
-    return f"{_name_of(name, options)}{held} it must be {_allowed(field)}. {field.description}"
+    is_secret = {"url", "key", "secret"} & set(name.split("_"))
+    shown = "" if is_secret else f" is {value!r};"
+    rule = f"it must be {_allowed(field)}. {field.description}"
+    return f"{_name_of(name, options)}{shown} {rule}"
 
 
 def _allowed(field: FieldInfo) -> str:
@@ -415,12 +427,16 @@ def _allowed(field: FieldInfo) -> str:
     if annotation is bool:
         return "true or false"
     if annotation in NUMBERS:
-        low, high = _bound(field, "ge"), _bound(field, "le")
-        at_most = "" if high is None else f", {high} at most"
-        return f"{NUMBERS[annotation]}, {low or 0} or more{at_most}"
-    longest = _bound(field, "max_length") or 255
-    text = f"text of {_bound(field, 'min_length') or 1} to {longest} characters"
+        return f"{NUMBERS[annotation]}, {_range(field)}"
+    shortest, longest = _bound(field, "min_length"), _bound(field, "max_length")
+    text = f"text of {shortest or 1} to {longest or 255} characters"
     return " or ".join(_choices(annotation)) or text
+
+
+def _range(field: FieldInfo) -> str:
+    low, high = _bound(field, "ge"), _bound(field, "le")
+    at_most = "" if high is None else f", {high} at most"
+    return f"{low or 0} or more{at_most}"
 
 
 def _bound(field: FieldInfo, name: str) -> float | None:

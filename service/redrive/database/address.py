@@ -66,7 +66,7 @@ class Address:
         """
         if self.file is None:
             return _checked(self.url, self.variable)
-        # Variables are upper case; fields of the chart are lower case.
+        # The name is a variable, or a field in the file of cells.
         suffix = "_FILE" if self.variable.isupper() else "_file"
         name = f"{self.variable}{suffix} is {self.file}; it"
         return _checked(_text_of(self.file, name).strip(), name)

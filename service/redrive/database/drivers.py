@@ -116,10 +116,9 @@ def driver_of(conn: Any) -> str:
             return "sqlalchemy async" if "asyncio" in cls.__module__ else "sqlalchemy"
         if package in {"django", "asyncpg"}:
             return package
-    msg = (
-        f"a {type(conn).__module__}.{type(conn).__qualname__} is not a connection that Redrive "
-        "knows; pass one of psycopg, SQLAlchemy, Django or asyncpg"
-    )
+    name = f"{type(conn).__module__}.{type(conn).__qualname__}"
+    known = "pass one of psycopg, SQLAlchemy, Django or asyncpg"
+    msg = f"a {name} is not a connection that Redrive knows; {known}"
     raise TypeError(msg)
 
 
@@ -136,10 +135,8 @@ def in_transaction(conn: Any) -> bool:
 
 
 def _is_open(conn: Any) -> bool:
-    return int(conn.info.transaction_status) not in {
-        0,
-        4,
-    }  # 0 = idle, 4 = unknown (closed)
+    # 0 = idle, 4 = unknown (closed)
+    return int(conn.info.transaction_status) not in {0, 4}
 
 
 def itself(conn: Any) -> Any:

@@ -292,15 +292,21 @@ def _conditions(
     fields = {field for job in (*jobs, *others) for field in job.facts if knows(field)}
     least = max(2, math.ceil(MIN_SHARE * len(jobs)))
     for field in sorted(fields):
-        marks, their_marks = _marks(field, jobs), _marks(field, others)
-        if len(jobs) - len(marks) >= least:
-            yield Condition(field, Test.MISSING)
-        if len(marks) >= least:
-            yield Condition(field, Test.PRESENT)
-        if SECRET not in marks and SECRET not in their_marks:
-            yield from _by_type(field, marks, their_marks, least)
-            yield from _by_value(field, marks, least)
-            yield from _by_range(field, jobs, others, least)
+        yield from _of_field(field, jobs, others, least)
+
+
+def _of_field(
+    field: str, jobs: Sequence[Observed], others: Sequence[Observed], least: int
+) -> Iterator[Condition]:
+    marks, their_marks = _marks(field, jobs), _marks(field, others)
+    if len(jobs) - len(marks) >= least:
+        yield Condition(field, Test.MISSING)
+    if len(marks) >= least:
+        yield Condition(field, Test.PRESENT)
+    if SECRET not in marks and SECRET not in their_marks:
+        yield from _by_type(field, marks, their_marks, least)
+        yield from _by_value(field, marks, least)
+        yield from _by_range(field, jobs, others, least)
 
 
 def _marks(field: str, jobs: Iterable[Observed]) -> list[Mark]:
@@ -421,8 +427,15 @@ class _Trial(NamedTuple):
         p = fisher(n, self.jobs, base_n, others) * self.tries
         if p > self.level:
             return None
-        conditions = tuple(c.condition for c in counted)
-        return Finding(conditions, n, self.jobs, self.base.name, base_n, others, p)
+        return Finding(
+            conditions=tuple(c.condition for c in counted),
+            n=n,
+            of=self.jobs,
+            base=self.base.name,
+            base_n=base_n,
+            base_of=others,
+            p=p,
+        )
 
     def best_of_each_field(self, counted: Iterable[_Counted]) -> list[Finding]:
         """Return the findings of one condition, the best of each field."""

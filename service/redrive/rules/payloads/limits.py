@@ -66,9 +66,8 @@ def check_text(field: str, value: object) -> str | None:
         return None
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_KEY_CHARACTERS:
         raise InvalidJob(field, f"must have 1 to {MAX_KEY_CHARACTERS} characters")
-    if not value.isprintable() and (
-        rule := _fault_of(value)
-    ):  # most texts are printable
+    rule = "" if value.isprintable() else _fault_of(value)  # most are printable
+    if rule:
         raise InvalidJob(field, rule)
     return value
 
@@ -83,13 +82,9 @@ def check_key(field: str, value: object) -> str | None:
 
 def check_number(field: str, value: object, low: int, high: int) -> int:
     """Return `value` if it is an int from `low` to `high`, else raise InvalidJob."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or not low <= value <= high
-    ):
-        raise InvalidJob(field, f"must lie between {low} and {high}")
-    return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return int(value)
+    raise InvalidJob(field, f"must lie between {low} and {high}")
 
 
 def check_priority(field: str, value: object) -> int:
@@ -130,12 +125,10 @@ def check_names(field: str, value: object) -> list[str] | None:
     if value is None:
         return None
     names = cast("list[object]", value) if isinstance(value, (list, tuple)) else []
-    if not 1 <= len(names) <= MAX_NAMES or not all(
-        isinstance(name, str) for name in names
-    ):
-        raise InvalidJob(
-            field, f"must be 1 to {MAX_NAMES} names of fields of the payload"
-        )
+    are_texts = all(isinstance(name, str) for name in names)
+    if not are_texts or not 1 <= len(names) <= MAX_NAMES:
+        rule = f"must be 1 to {MAX_NAMES} names of fields of the payload"
+        raise InvalidJob(field, rule)
     for name in names:
         check_text(field, name)
     return cast("list[str]", list(names))
@@ -143,11 +136,8 @@ def check_names(field: str, value: object) -> list[str] | None:
 
 def check_on_conflict(field: str, value: object) -> str | None:
     """Return `value` if it is None, "skip" or "replace", else raise InvalidJob."""
-    if value in (
-        None,
-        "skip",
-        "replace",
-    ):  # a tuple, because the value may be unhashable
+    choices = (None, "skip", "replace")  # a tuple: the value may be unhashable
+    if value in choices:
         return cast("str | None", value)
     raise InvalidJob(field, "must be skip or replace")
 
@@ -286,10 +276,9 @@ def _fault_of_leaf(value: object) -> str:
 def _fault_of_number(number: float) -> str:
     if abs(number) <= MAX_DOUBLE:  # false for NaN
         return ""
-    is_float = isinstance(number, float)
-    return (
-        "number must be finite" if is_float else "number outside the range of a double"
-    )
+    if isinstance(number, float):
+        return "number must be finite"
+    return "number outside the range of a double"
 
 
 def _fault_of(text: str) -> str:
