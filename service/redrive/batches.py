@@ -132,11 +132,13 @@ def open_batch(
 def _callback(name: str, job: JobFields | None) -> str | None:
     if job is None:
         return None
+
     checked = checked_at(name, job)
     for field in job:
         if field not in OF_A_CALLBACK:
             path, rule = f"{name}.{field}", "is not for a job that waits for a batch"
             raise InvalidJob(path, rule)
+
     given = {
         name: _as_json(field, checked[name])
         for name, field in PARAMETERS.items()

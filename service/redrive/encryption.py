@@ -107,6 +107,7 @@ class Keyring:
         except ImportError as error:
             msg = f"{KEYS_FILE} needs the crypto extra: pip install 'redrive[crypto]'"
             raise SettingsError(msg) from error
+
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
         self.ids = tuple(keys)
         self._first = keys[self.ids[0]]
@@ -125,6 +126,7 @@ class Keyring:
         cipher = self._ciphers.get(key or "")
         if cipher is None:
             raise Undecryptable(_unread(key))
+
         parts = envelope[MARK]
         try:
             return cipher.decrypt(
@@ -153,6 +155,7 @@ class Keyring:
         if record.pop("delivery", delivery) != delivery:
             msg = f"encrypted with key {key_of(envelope)}, but for another delivery: it was moved"
             raise Undecryptable(msg)
+
         return record
 
     def seal_again(
@@ -245,6 +248,7 @@ def configured() -> Keyring | None:
     if path:
         source = f"{KEYS_FILE} is {path}"
         return Keyring(read_keys(_read_file(path, source), source))
+
     return None
 
 
@@ -256,10 +260,12 @@ def _read_file(path: str, source: str) -> str:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         msg = f"{source}; it cannot be read: {why}"
         raise SettingsError(msg) from None
+
     if mode & LOOSE:
         fix = f"chmod 440 {path}, or for a Secret of Kubernetes defaultMode: 0440"
         msg = f"{source}; its mode {mode:04o} lets others read or change it: {fix}"
         raise SettingsError(msg)
+
     return text
 
 
@@ -280,9 +286,11 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
             raise SettingsError(msg)
         name, key = words
         found[name] = _to_bytes(key)
+
     if not found:
         msg = f'{source}; it holds no key; make one with: echo "k1 $({MAKE_KEY})"'
         raise SettingsError(msg)
+
     return found
 
 
@@ -321,6 +329,7 @@ def open_payload(
             envelope = _decode(envelope)
         except (msgspec.DecodeError, RecursionError):
             envelope = None
+
     salt = str(headers.get(MARK))
     payload = _required(keyring, envelope).open(envelope, "payload", whose.kind, salt)
     # Payloads of the previous release are bound to less; they end with their key.
@@ -328,6 +337,7 @@ def open_payload(
         key = key_of(envelope)
         msg = f"encrypted with key {key}, but for another job: it was moved"
         raise Undecryptable(msg)
+
     return payload
 
 
@@ -346,6 +356,7 @@ def shown_payload(row: Mapping[str, Any]) -> Any:
     payload = row["payload"]
     if not is_sealed(payload):
         return payload
+
     try:
         whose = Whose.of(row)
         return _decode(open_payload(configured(), payload, whose, row["headers"]))
@@ -361,6 +372,7 @@ def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
     detail = failure["detail"]
     if not is_sealed(detail):
         return dict(failure)
+
     clear = {name: value for name, value in detail.items() if name != MARK}
     opened = _shown(detail, "failure", job, failure["deliveries"])
     return {**failure, "message": opened["message"], "detail": clear | opened["detail"]}
@@ -370,6 +382,7 @@ def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
     """Return a side effect for display, like `shown_failure`."""
     if not is_sealed(effect["detail"]):
         return dict(effect)
+
     opened = _shown(effect["detail"], "side effect", job, effect["deliveries"])
     return {
         **effect,
@@ -402,17 +415,21 @@ def _fault(words: Sequence[str], known: Container[str]) -> str | None:
     """Describe the fault of a key line, without the key."""
     if len(words) != 2:  # noqa: PLR2004 # id and key
         return f"write an id and a key, with a space between; it has {len(words)} words"
+
     name, key = words
     if not _KEY_ID.fullmatch(name):
         return "the id must be 1 to 63 of A-Z a-z 0-9 _ . -; is it the key?"
     if name in known:
         return "this id is taken; give each key an id of its own"
+
     try:
         size = len(_to_bytes(key))
     except ValueError:
         return f"the key is not valid base64; make one with: {MAKE_KEY}"
+
     if size != KEY_BYTES:
         return f"the key has {size} bytes, not {KEY_BYTES}; make one with: {MAKE_KEY}"
+
     return None
 
 

@@ -186,6 +186,7 @@ def _sealed(job: CheckedJob, keyring: Keyring) -> CheckedJob:
     if job["unique_for"] is not None:
         compared = _compared_fields(job)
         payload = keyring.with_digest(payload, compared)
+
     headers = msgspec.json.decode(job["headers"]) | salt
     return job | {"payload": to_json(payload), "headers": to_json(headers)}
 
@@ -226,6 +227,7 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
     family = sql_drivers.driver_of(conn)
     if family == "psycopg":
         return _stream(conn, jobs)
+
     checked = [checked_at(f"jobs[{n}]", job) for n, job in enumerate(jobs)]
     if family == "psycopg async":
         return _enqueue_many_async(conn, *_parted(checked))
@@ -233,6 +235,7 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
         return _enqueue_many_asyncpg(conn, *_parted(checked))
     if family == "sqlalchemy async":
         return conn.run_sync(_through_function, checked)
+
     return _through_function(conn, checked)
 
 
@@ -240,6 +243,7 @@ def checked_at(path: str, job: Any) -> CheckedJob:
     """Check and encrypt one job of a list; InvalidJob has its position in `path`."""
     if not isinstance(job, (dict, Mapping)):
         raise InvalidJob(path, f"must be a mapping, not {type(job).__name__}")
+
     try:
         return _seal(check_job(cast("Mapping[str, Any]", job)))
     except InvalidJob as error:
@@ -255,6 +259,7 @@ def _is_plain(fields: Mapping[str, Any]) -> bool:
     for name in fields:  # noqa: SIM110 # a generator costs more than all the rest
         if name not in _COPIED and fields[name] is not None:
             return False
+
     return True
 
 
@@ -339,6 +344,7 @@ def _copy_chunk(conn: Any, first: CheckedJob, following: Iterator[CheckedJob]) -
             size += len(job["payload"])
             if size > CHUNK_CHARACTERS:
                 break
+
     return copied
 
 
@@ -372,6 +378,7 @@ def _whole_or_not(conn: Any) -> Iterator[None]:
         with conn.transaction():
             yield
         return
+
     try:
         yield  # not in `conn.transaction()`, which would commit the caller's work
     except BaseException:
@@ -386,6 +393,7 @@ async def _whole_or_not_async(conn: Any) -> AsyncIterator[None]:
         async with conn.transaction():
             yield
         return
+
     try:
         yield
     except BaseException:

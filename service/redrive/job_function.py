@@ -157,6 +157,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
             if options.get(name) is not None:
                 msg = f"enqueue_many() cannot give all jobs the same {name}; use enqueue() for each"
                 raise TypeError(msg)
+
         kind = self._handler.kind
         jobs = ({"kind": kind, "payload": payload, **options} for payload in payloads)
         return enqueue_many_for(lambda _: self._handler, conn, cast("Any", jobs))
@@ -238,6 +239,7 @@ def check_payload(handler: Registered, text: str, version: Any) -> None:
     """Read a payload's JSON of this version like the runner. Raises InvalidJob."""
     if not isinstance(version, int) or version > handler.version:
         return  # only a newer worker can read it
+
     try:
         handler.payload(text, version)
     except Exception as error:  # noqa: BLE001 # validators and upgrades are user code
@@ -253,6 +255,7 @@ def _refused(
         name = type(error).__name__
         rule = f"the handler of {handler.kind!r} cannot read it: {name}"
         return InvalidJob("payload", rule)
+
     faults: Any = errors(include_url=False, include_input=False, include_context=False)
     path = "".join(map(_step, faults[0]["loc"]))
     secrets = secret_values(payload, handler.secret)

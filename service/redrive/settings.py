@@ -264,6 +264,7 @@ class Settings(BaseSettings):
             raise SettingsError(msg)
         if self.database_url is not None:
             return Address(self.database_url, variable=self.name_of("database_url"))
+
         return Address(file=self.database_url_file)
 
     def cells(self) -> "tuple[Cell, ...]":
@@ -277,6 +278,7 @@ class Settings(BaseSettings):
                 msg = f"the cell {self.cell!r} is one of {CELLS}, which is not set"
                 raise SettingsError(msg)
             return ()
+
         from redrive.database.cells import read  # noqa: PLC0415 # most users have one database
 
         cells = read(self.databases)
@@ -285,6 +287,7 @@ class Settings(BaseSettings):
             names = ", ".join(cell.name for cell in cells)
             msg = f"there is no cell {self.cell!r} in {CELLS}; there are: {names}"
             raise SettingsError(msg)
+
         return found
 
     def queue_names(self) -> tuple[str, ...] | None:
@@ -294,6 +297,7 @@ class Settings(BaseSettings):
         """
         if self.queues is None:
             return None
+
         names = _list(self.queues)
         wrong = next((name for name in names if not NAME.match(name)), None)
         if wrong is not None:
@@ -304,6 +308,7 @@ class Settings(BaseSettings):
             rule = "it must name a queue, or be unset"
             msg = f"{self.name_of('queues')} is {self.queues!r}; {rule}"
             raise SettingsError(msg)
+
         return names
 
     def runner_env_names(self) -> tuple[str, ...]:
@@ -313,21 +318,25 @@ class Settings(BaseSettings):
         """
         if self.runner_env is None:
             return ("*",)
+
         names = _list(self.runner_env)
         if not all(map(ENV_NAME.fullmatch, names)):  # hidden: it may be a value
             rule = "must be names of variables, such as: STRIPE_*,SHOP_URL"
             msg = f"REDRIVE_RUNNER_ENV {rule}"
             raise SettingsError(msg)
+
         return names
 
     def who(self) -> str:
         """Return the actor: the configured name, else this user and host."""
         if self.actor:
             return self.actor
+
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # many containers have no user name
             user = f"uid {os.getuid()}"
+
         return f"{user}@{socket.gethostname()}"
 
 
@@ -393,6 +402,7 @@ def _looks_ours(name: str, settings: Collection[str]) -> bool:
     is_ours = upper.startswith(PREFIX) and not upper.startswith(OTHERS_PREFIXES)
     if not is_ours or upper in settings:
         return False
+
     is_url = upper.endswith("_PORT") and _SERVICE_URL.match(os.environ[name])
     return not (is_url or _SERVICE.match(upper))
 
@@ -428,6 +438,7 @@ def _allowed(field: FieldInfo) -> str:
         return "true or false"
     if annotation in NUMBERS:
         return f"{NUMBERS[annotation]}, {_range(field)}"
+
     shortest, longest = _bound(field, "min_length"), _bound(field, "max_length")
     text = f"text of {shortest or 1} to {longest or 255} characters"
     return " or ".join(_choices(annotation)) or text

@@ -50,6 +50,7 @@ class Address:
             if is_refusal(error):
                 _refusals.refused(origin, url, error)
             raise
+
         _refusals.accepted(origin)
         return conn
 
@@ -66,6 +67,7 @@ class Address:
         """
         if self.file is None:
             return _checked(self.url, self.variable)
+
         # The name is a variable, or a field in the file of cells.
         suffix = "_FILE" if self.variable.isupper() else "_file"
         name = f"{self.variable}{suffix} is {self.file}; it"
@@ -75,12 +77,14 @@ class Address:
         """Return where the URL comes from, and when it last changed."""
         if self.file is None:
             return f"the URL is {self.variable}, which only a restart changes"
+
         with contextlib.suppress(OSError):
             changed_at = datetime.fromtimestamp(self.file.stat().st_mtime, UTC)
             return (
                 f"the URL is in {self.file}, written {changed_at:%Y-%m-%dT%H:%M:%SZ}"
                 " and read again at each try"
             )
+
         return f"the URL is in {self.file}, which is gone"
 
 
@@ -91,6 +95,7 @@ def _text_of(file: Path, name: str) -> str:
         why = error.strerror
     except UnicodeDecodeError:
         why = "it is not text"
+
     msg = f"{name} cannot be read: {why}"
     raise SettingsError(msg)
 
@@ -99,11 +104,13 @@ def _checked(url: str, name: str) -> str:
     if not url.strip():
         msg = f"{name} is empty; {URL_RULE}"
         raise SettingsError(msg)
+
     try:
         conninfo_to_dict(url)
     except psycopg.Error:
         msg = f"{name} does not parse; {URL_RULE}"
         raise SettingsError(msg) from None
+
     return url
 
 

@@ -22,6 +22,8 @@ def ask_all(cells: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T
     deadline = time.monotonic() + seconds
     for one in threads:
         one.start()
+
     for one in threads:
         one.join(max(0.0, deadline - time.monotonic()))
+
     return answers.copy()

@@ -84,6 +84,7 @@ def verify(conn: Connection) -> Verdict:
         ).fetchone()
         place, step, more, fault = row
         count += step
+
     return Verdict(count, fault)
 
 
@@ -116,4 +117,5 @@ def compare(conn: Connection, kept: Seal) -> str | None:
         return f"line {kept.line} is missing: {why}"
     if found[0] != kept.hash:
         return f"line {kept.line} has another seal: the log was rewritten"
+
     return None

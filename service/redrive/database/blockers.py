@@ -67,6 +67,7 @@ def statement(query: str | None) -> str:
     found = _CALL.match(query or "") or _ON_A_TABLE.match(query or "")
     if found:
         return f"{' '.join(found[1].lower().split())} {found[2]}"
+
     verb = _VERB.match(query or "")
     return verb[1].lower() if verb else "unknown"
 
@@ -169,6 +170,7 @@ class Waiting(threading.Thread):
     def _look(self, conn: Connection, now: float) -> None:
         with conn.cursor(row_factory=class_row(Blocker)) as cursor:
             found = cursor.execute(BLOCKERS, (self.pid,)).fetchone()
+
         if found is not None:
             self._blocked(found, now)
         if found is not None and self.is_over:
@@ -180,6 +182,7 @@ class Waiting(threading.Thread):
         self._blocker = blocker
         if now - self._blocked_at > CALM_SECONDS:
             self._blocked_since = now
+
         self._blocked_at = now
         if now - max(self._blocked_since, self._told_at) >= TELL_SECONDS:
             self._told_at = now

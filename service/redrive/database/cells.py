@@ -65,10 +65,12 @@ def read(path: Path) -> tuple[Cell, ...]:
         lines = _LINES.validate_python(_parsed(path))
     except ValidationError as error:
         raise _refused(path, _first_fault(error)) from None
+
     names = [line.name for line in lines]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise _refused(path, f"two cells are named {twice}")
+
     return tuple(_cell(path, line) for line in lines)
 
 
@@ -102,8 +104,10 @@ def _parsed(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise _refused(path, f"it cannot be read: {why}") from None
+
     if path.suffix != ".json":
         return _yaml(path, text)
+
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -114,6 +118,7 @@ def _yaml(path: Path, text: str) -> Any:
     if not find_spec("yaml"):  # PyYAML comes with an extra
         why = "YAML needs pip install 'redrive[http]'; write JSON, named .json"
         raise _refused(path, why)
+
     import yaml  # noqa: PLC0415 # as above
 
     try:

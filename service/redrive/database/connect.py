@@ -87,6 +87,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         """
         if purpose not in self._kept_cursors:
             self._kept_cursors[purpose] = self.cursor(binary=True)
+
         return self._kept_cursors[purpose]
 
     @property
@@ -242,4 +243,5 @@ def _given(settings: Mapping[str, str], is_local: sql.Composable) -> sql.Compose
     ]
     if "synchronous_commit" not in settings:
         calls.append(_DURABLE.format(is_local))
+
     return sql.SQL(", ").join(calls)

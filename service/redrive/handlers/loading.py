@@ -30,9 +30,11 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
         raise
     except BaseException as error:  # noqa: BLE001 # application code may raise anything, SystemExit too
         raise _cannot_import(name, target, error) from None
+
     if not isinstance(found, Handlers):
         why = _no_registry(module, attribute, found)
         raise _refused(name, target, why)
+
     found.module = module_name
     return found
 
@@ -46,6 +48,7 @@ def _parts(target: str, name: str) -> tuple[str, str]:
         meant = module.removesuffix(".py").strip("./").replace("/", ".")
         why = f"it must name a module, not a file: {meant}:{attribute}"
         raise _refused(name, target, why)
+
     return module, attribute
 
 
@@ -54,6 +57,7 @@ def _no_registry(module: ModuleType, attribute: str, found: object) -> str:
     why = f"that is a {type(found).__name__}, not a Handlers registry"
     if found is None:
         why = f"{module.__name__} has no {attribute}"
+
     members = vars(module).items()
     registries = sorted(name for name, one in members if isinstance(one, Handlers))
     return f"{why}; it has {', '.join(registries)}" if registries else why
@@ -77,6 +81,7 @@ def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport
     *lines, raised = traceback_lines(failure)
     if isinstance(error, ModuleNotFoundError) and _is_within(target, error.name):
         raised += "; go to where it is, or set PYTHONPATH"
+
     refused = _refused(name, target, f"it cannot be imported: {raised}")
     return CannotImport("\n".join((str(refused), *lines)))
 
@@ -96,6 +101,7 @@ def _application_frames(
     if isinstance(error, SyntaxError) and error.filename is not None:
         place = {"file": error.filename, "line": error.lineno}
         frames.append(place | {"function": "<module>", "own": True})
+
     return frames
 
 

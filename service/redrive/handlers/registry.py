@@ -98,6 +98,7 @@ class Handlers:
             rule = "threshold, window and cooldown must be numbers above 0"
             msg = f"breaker({name!r}): {rule}"
             raise ValueError(msg)
+
         self.breakers[name] = Breaker(threshold, seconds(window), seconds(cooldown))
 
     def handle(  # noqa: PLR0913 # the options of a handler
@@ -203,6 +204,7 @@ class Handlers:
             self.add(handler)
             for one in declared.schedules:
                 self.schedule(kind, one)
+
             return JobFunction(function, handler)
 
         return register
@@ -308,6 +310,7 @@ class Handlers:
         if handler is None:
             msg = f"the schedule of {kind!r} needs a handler of that kind"
             raise ValueError(msg)
+
         declared = declaration(kind, queue or handler.queue, schedule)
         _check_free(declared.name, self.schedules)
         try:
@@ -316,6 +319,7 @@ class Handlers:
             rejected = f"the handler of {kind!r} rejects the payload"
             msg = f"{rejected} of schedule {declared.name!r}: {faults_of(error)}"
             raise ValueError(msg) from None
+
         self.schedules[declared.name] = declared
 
     def include(self, other: "Handlers") -> None:
@@ -329,8 +333,10 @@ class Handlers:
         self.breakers = other.breakers | self.breakers
         for handler in other:
             self.add(handler)
+
         for name in sorted(other.schedules):
             _check_free(name, self.schedules)
+
         self.schedules |= other.schedules
 
     def add(self, handler: Handler) -> None:
@@ -345,6 +351,7 @@ class Handlers:
         self._by_kind[handler.kind] = handler
         for name in handler.depends_on:
             self.breakers.setdefault(name, Breaker())
+
         prefixes = [kind for kind in self._by_kind if kind.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
 
@@ -375,6 +382,7 @@ class Handlers:
             hint = "" if meant is None else f"; did you mean {meant!r}?"
             msg = f"no handler is registered for {kind!r}{hint}"
             raise LookupError(msg)
+
         return found
 
     def __iter__(self) -> Iterator[Handler]:

@@ -36,6 +36,7 @@ class CellStats:
                 about = (family.name, family.documentation, family.type)
                 merged = families.setdefault(family.name, Metric(*about))
                 merged.samples += _labelled(family, cell)
+
         return families.values()
 
 

@@ -72,6 +72,7 @@ class Total:
         for event, sign in self.events.items():
             for tally in filter(self._counts, tallies[event]):
                 values[labels_of(tally)] += sign * tally.n
+
         return values
 
     def _counts(self, tally: Tally) -> bool:
@@ -89,6 +90,7 @@ class Total:
             return dict.fromkeys(label_sets, 0.0)
         if len(kinds) > MAX_ZERO_PAIRS:
             return {}
+
         return {(*labels, value): 0.0 for labels in label_sets for value in self.known}
 
     def _label_sets(self, kinds: Collection[Labels]) -> set[Labels]:

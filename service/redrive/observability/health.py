@@ -89,6 +89,7 @@ def serve(
     except OSError as error:
         msg = f"REDRIVE_HTTP_PORT is {port}; it cannot be served: {error.strerror}"
         raise SettingsError(msg) from None
+
     config = uvicorn.Config(
         _Application(registry, {"/livez": live, "/readyz": ready}),
         http=_Connection,
@@ -127,6 +128,7 @@ class _Application:
         except Exception:
             logger.exception("a request failed", extra={"path": scope["path"]})
             status, headers, body = 500, PLAIN, b"it failed; the log says why\n"
+
         of_body = (("content-length", str(len(body))), ("connection", "close"))
         sent = [(name.encode(), value.encode()) for name, value in headers + of_body]
         await send({"type": "http.response.start", "status": status, "headers": sent})
@@ -139,12 +141,14 @@ class _Application:
             return await self._scraped(scope)
         if scope["path"] not in self._probes:
             return 404, PLAIN, b"/metrics /livez /readyz\n"
+
         return _probed(self._probes[scope["path"]])
 
     async def _scraped(self, scope: Scope) -> Answer:
         """Return the figures from a thread, because probes must not wait for them."""
         if self._scrapes >= MAX_SCRAPES:
             return 503, PLAIN, b"too many scrapes at once\n"
+
         self._scrapes += 1
         try:
             return await _in_thread(lambda: _exposed(self._metrics, scope))

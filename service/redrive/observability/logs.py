@@ -89,6 +89,7 @@ class JsonFormatter(_Formatter):
             line |= _summary(failure)
         if record.exc_info:
             line["exception"] = "\n".join(self._traceback(record))
+
         return escaped(msgspec.json.encode(line, enc_hook=str).decode())
 
 
@@ -107,6 +108,7 @@ class ConsoleFormatter(_Formatter):
         if self._colours:
             colour = _COLOURS.get(record.levelno, "")
             at, event = f"{DIM}{at}{RESET}", f"{colour}{event}{RESET}"
+
         return "\n".join((f"{at} {event}", *self._traceback(record)))
 
 
@@ -126,6 +128,7 @@ def _formatter(log_format: str | None) -> logging.Formatter:
     secrets = secrets_of_environment(os.environ)
     if chosen == "console":
         return ConsoleFormatter(secrets, colours=_has_colours())
+
     return JsonFormatter(secrets)
 
 

@@ -78,10 +78,12 @@ def _bounded(
     """
     if labels in known or len(known) < limit:
         return labels
+
     named = zip(names, labels, strict=True)
     folded = tuple(OTHER if name == "kind" else value for name, value in named)
     if folded in known or len(known) < limit * 1.1:
         return folded
+
     return (OTHER,) * len(labels)
 
 
@@ -164,6 +166,7 @@ class Histogram:
         if counts is None:
             labels = _bounded(labels, self.labels, self._counts, MAX_HISTOGRAMS)
             counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
+
         ordered = sorted(values)
         self._count(ordered, counts)
         self._sums[labels] += sum(ordered)
@@ -180,6 +183,7 @@ class Histogram:
             upto = bisect_right(ordered, bound, below)
             counts[n] += upto - below
             below = upto
+
         counts[-1] += len(ordered) - below
 
     def collect(self) -> Iterator[Metric]:
@@ -190,6 +194,7 @@ class Histogram:
         for labels, counts in list(self._counts.items()):
             buckets = list(self._buckets(labels, list(counts)))
             family.add_metric(labels, buckets, self._sums[labels])
+
         yield family
 
     def _buckets(self, labels: Labels, counts: list[int]) -> Iterator[Any]:

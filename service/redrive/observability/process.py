@@ -36,6 +36,7 @@ def collect() -> Iterator[Metric]:
     found = memory_limit(CGROUPS)
     if found is not None:
         limit.add_metric((), found)
+
     yield limit
 
 
@@ -47,6 +48,7 @@ def memory_limit(cgroups: Path) -> int | None:
         except (OSError, ValueError):  # another version, or "max"
             continue
         return limit if limit < NO_LIMIT else None
+
     return None
 
 

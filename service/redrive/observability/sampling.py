@@ -32,6 +32,7 @@ class Sampler(Generic[Sort]):
         if sort not in self._seen and len(self._seen) >= MAX_SORTS:
             self._others += 1
             return False
+
         self._seen[sort] += 1
         return self._seen[sort] <= IN_FULL
 
@@ -42,12 +43,15 @@ class Sampler(Generic[Sort]):
         """
         if now < self._over_at:
             return []
+
         found: list[tuple[Sort | None, int]] = []
         for sort, seen in self._seen.most_common():
             if seen > IN_FULL:
                 found.append((sort, seen - IN_FULL))
+
         if self._others:
             found.append((None, self._others))
+
         self._seen.clear()
         self._others, self._over_at = 0, float("inf")
         return found

@@ -56,11 +56,13 @@ class SpanQueue(SpanProcessor):
         """Queue a sampled span, or drop it when the queue is full."""
         if not span.context.trace_flags.sampled:
             return
+
         queued = len(self._spans)
         self.is_full = queued >= self._capacity
         if self.is_full or self._ending:
             self.dropped += 1
             return
+
         self._spans.append(span)
         if queued + 1 == min(self._capacity, BATCH_SPANS):
             self._wake.set()
@@ -106,6 +108,7 @@ class SpanQueue(SpanProcessor):
             worked = bool(self._exporter.export(batch).name == "SUCCESS")
         except Exception:  # noqa: BLE001 # no exception may end the thread
             worked = False
+
         self._capacity = QUEUED_SPANS if worked else PROBE_SPANS
         self.dropped += 0 if worked else len(batch)
         return worked

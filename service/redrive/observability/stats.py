@@ -76,6 +76,7 @@ class DatabaseStats:
                 # Another thread may have read them while this one waited for the lock.
                 if not self._is_fresh():
                     self._renew(MAX_AGE_SECONDS)
+
         yield from self._families
 
     def read_ahead(self) -> None:
@@ -117,6 +118,7 @@ class DatabaseStats:
                 row: Any = cursor.execute(_READ, (MAX_AGE_SECONDS,)).fetchone()
         except psycopg.Error:
             return None
+
         # The age is null until there is a first snapshot.
         is_recent = row.age is not None and row.age < STALE_SECONDS
         return row.body if is_recent else None
@@ -138,6 +140,7 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     kinds = known_kinds(tallies)
     for total in COUNTERS:
         yield _counter(total, total.add_up(tallies, kinds))
+
     depths = DLQ_DEPTH.add_up(by_event(by_current_queue(snapshot)), kinds)
     shown = {labels: max(0.0, depth) for labels, depth in depths.items()}
     yield _gauge(DLQ_DEPTH.name, DLQ_DEPTH.help, tuple(DLQ_DEPTH.labels), shown)
@@ -159,6 +162,7 @@ def _counter(total: Total, values: Values) -> Metric:
     family = CounterMetricFamily(total.name, total.help, labels=tuple(total.labels))
     for labels, value in values.items():
         family.add_metric(labels, value)
+
     return family
 
 

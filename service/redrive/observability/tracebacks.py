@@ -26,6 +26,7 @@ def traceback_lines(
     for frame in detail.get("stack", ()):
         for line in _frame(frame, secrets):
             yield f"{DIM}{line}{RESET}" if colours and not frame["own"] else line
+
     raised = _summary(failure)
     yield f"{RED}{raised}{RESET}" if colours else raised
     for cause in detail.get("causes", ()):

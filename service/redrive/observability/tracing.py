@@ -64,6 +64,7 @@ def set_up() -> "Tracing":
     # The application may have set one of its own.
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
+
     return Tracing(provider.get_tracer("redrive", version("redrive")), spans)
 
 
@@ -77,6 +78,7 @@ def _exporting_queue() -> "SpanQueue":
     except ImportError as error:
         msg = f"{ENDPOINTS[0]} is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
         raise SettingsError(msg) from error
+
     # The exporter logs each failed export. The span queue logs them once a minute.
     exporter_log = logging.getLogger("opentelemetry.exporter")
     exporter_log.addHandler(logging.NullHandler())
@@ -136,6 +138,7 @@ class Tracing:
 
         if self.is_overrun:
             return
+
         ended = time.time_ns()
         attributes = _attributes(operation, queue) | {
             "messaging.batch.message_count": count
@@ -155,6 +158,7 @@ class Tracing:
 
         if self.is_overrun:
             return
+
         ended = time.time_ns()
         span = self._tracer.start_span(
             f"{method} {route}",
@@ -168,6 +172,7 @@ class Tracing:
         )
         if status >= 500:  # noqa: PLR2004 # a fault of the server
             span.set_status(StatusCode.ERROR)
+
         span.end(ended)
 
     def shut_down(self) -> None:
@@ -200,6 +205,7 @@ def current_traceparent() -> str | None:
     """Return the context of the running attempt, or None if it is not traced."""
     if "opentelemetry.trace" not in sys.modules:
         return None
+
     from opentelemetry import trace
 
     span = trace.get_current_span()
@@ -217,11 +223,13 @@ def sending(
     if "opentelemetry.trace" not in sys.modules or "traceparent" in headers:
         yield headers
         return
+
     from opentelemetry import trace
 
     if not trace.get_current_span().get_span_context().is_valid:
         yield headers
         return
+
     producer: SpanKind = trace.SpanKind.PRODUCER
     attributes = _attributes("send", queue) | {"redrive.kind": kind}
     tracer = trace.get_tracer("redrive")
@@ -261,4 +269,5 @@ def _link(header: object, role: str) -> "Link | None":
         )
     except ValueError:
         return None
+
     return Link(context, {"redrive.link": role}) if context.is_valid else None

@@ -190,6 +190,7 @@ def judge(
         return category_of(evidence), None
     if isinstance(rule.then, Category):
         return rule.then, None
+
     return category_of(evidence), rule.then
 
 

@@ -144,6 +144,7 @@ def reported(  # noqa: PLR0913 # the fields of a failure
     frames = [_cleaned_frame(frame, secrets) for frame in stack[-MAX_FRAMES:]]
     if category is None:
         category = category_of(Evidence((name, f"builtins.{name}"), text))
+
     fingerprint = _hash(kind, name, normalise(text), *_own_places(frames))
     detail = {"stack": frames} if frames else {}
     return Failure(name, text, category, fingerprint, detail)
@@ -164,6 +165,7 @@ def safe_text(error: BaseException) -> str:
         text = str(error)
     except BaseException:  # noqa: BLE001 # __str__ may raise anything, SystemExit too
         return "<its __str__ raised>"
+
     return text if type(text) is str else "<its __str__ returned no text>"
 
 
@@ -192,6 +194,7 @@ def normalise(message: str) -> str:
     for variable in _VARIABLES:
         if not variable.hints or any(hint in text for hint in variable.hints):
             text = variable.pattern.sub(variable.placeholder, text)
+
     return text
 
 
@@ -256,11 +259,13 @@ def _message(error: BaseException) -> str:
     if isinstance(original, BaseException):
         # SQLAlchemy adds its statement and parameters.
         return f"({class_name(original)}) {_message(original)}"
+
     text = _message_of_psycopg(error)
     if text is None:
         text = _message_of_pydantic(error)
     if text is None:
         text = safe_text(error)
+
     return _QUOTED.sub(f'"{HIDDEN}"', text) if _quotes_value(error) else text
 
 
@@ -282,9 +287,11 @@ def _message_of_psycopg(error: BaseException) -> str | None:
     text = read_text(diagnosis, "message_primary")
     if text is None:
         return None
+
     constraint = read_text(diagnosis, "constraint_name")
     if constraint and constraint not in text:
         text = f"{text} ({constraint})"
+
     return text
 
 
@@ -293,6 +300,7 @@ def _message_of_pydantic(error: BaseException) -> str | None:
     errors = read_attribute(error, "errors")
     if not (callable(errors) and type(error).__name__ == "ValidationError"):
         return None
+
     found: Any = errors(include_input=False, include_url=False, include_context=False)
     return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found[:10])
 
@@ -306,6 +314,7 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
         above = _OUR_CALLERS if found else (*_OUR_CALLERS, *_EVENT_LOOPS)
         if not module.startswith(above):
             found.append({**_place(frame.f_code, module, own), "line": line})
+
     return list(found)
 
 
@@ -346,6 +355,7 @@ def _causes(error: BaseException) -> list[BaseException]:
                 seen.add(id(cause))
                 found.append(cause)
                 waiting.append(cause)
+
     return found[:MAX_CAUSES]
 
 
@@ -371,6 +381,7 @@ def _retry_after(error: BaseException) -> float | None:
                 return read_retry_after(value)
         except Exception:  # noqa: BLE001, S112 # any shape of headers, any text in them
             continue
+
     return None
 
 
@@ -381,12 +392,15 @@ def read_retry_after(value: str | None) -> float | None:
     """
     if value is None:
         return None
+
     try:
         wait = float(value)
     except ValueError:
         wait = _seconds_until(value)
+
     if wait is None or math.isnan(wait):
         return None
+
     return min(max(wait, 0.0), MAX_RETRY_AFTER)
 
 
@@ -397,6 +411,7 @@ def _seconds_until(date: str) -> float | None:
         at = parsedate_to_datetime(date)
     except (ValueError, TypeError):
         return None
+
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return at.timestamp() - datetime.now(UTC).timestamp()
 

@@ -163,6 +163,7 @@ class Policy:
         if not 0 < seconds(self.timeout) <= MAX_TIMEOUT:
             msg = f"Policy(timeout={self.timeout}): must be more than 0 and at most 7 days"
             raise ValueError(msg)
+
         for base, cap in ((self.backoff, self.backoff_cap), *self.backoffs.values()):
             if not 0 <= seconds(base) <= seconds(cap) <= MAX_BACKOFF:
                 allowed = "must be 0 <= backoff <= cap <= 366 days"
@@ -198,9 +199,11 @@ def decide(
     """Choose how a failed attempt ends."""
     if failure.verdict == "cancel":
         return settlement.Cancel(failure.message)
+
     reason = _why_no_retry(job, failure, policy)
     if reason is not None:
         return settlement.DeadLetter(reason, failure)
+
     wait = delay(policy, job.attempt, jitter, failure.category)
     # Added to Retry-After, so that jobs throttled together return at different times.
     return _retry_unless_expired(job, failure, (failure.retry_after or 0.0) + wait)
@@ -219,6 +222,7 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
         return DEAD_AT_ONCE[failure.category]
     if job.attempt >= _limit(job, policy):
         return Reason.ATTEMPTS_EXHAUSTED
+
     return None if insists else _why_give_up(job, failure, policy)
 
 
@@ -232,9 +236,11 @@ def _why_give_up(job: Claimed, failure: Failure, policy: Policy) -> Reason | Non
     limit = policy.attempts.get(category, CATEGORY_ATTEMPTS.get(category))
     if limit is not None and job.attempt >= limit:
         return Reason.NOT_RETRYABLE
+
     alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
     if alike >= policy.same_failure_limit and category not in EXPECTED_TO_REPEAT:
         return Reason.SAME_FAILURE
+
     return None
 
 
@@ -304,6 +310,7 @@ def decide_loss(
         return settlement.DeadLetter(Reason.KILLED_WORKER, failure, losses=1)
     if job.attempt >= _limit(job, policy):
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure, losses=1)
+
     return settlement.Retry(0.0, failure, losses=1)
 
 
@@ -313,6 +320,7 @@ def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
         return Reason.EXPIRED
     if job.attempt > _limit(job, policy):
         return Reason.ATTEMPTS_EXHAUSTED
+
     return None
 
 

@@ -190,6 +190,7 @@ def why(job: Waiting, around: Around) -> Why:
         return _held(job.hold)
     if job.head is not None or job.run_at is None:
         return _behind(job, around.now)
+
     return _unordered(job, job.run_at, around)
 
 
@@ -199,6 +200,7 @@ def _unordered(job: Waiting, run_at: datetime, around: Around) -> Why:
     is_put_off = breaker is not None and _is_put_off(job, breaker, around.now)
     if run_at > around.now and not is_put_off:
         return _later(job, run_at, around)
+
     able = [worker for worker in around.workers if _may_run(worker, job)]
     return (
         _paused(job.queue, around)
@@ -217,6 +219,7 @@ def why_queue(queue: str, around: Around) -> Why | None:
         return paused
     if serving:
         return _not_asked(queue, serving, around.now)
+
     gone = [worker for worker in around.gone if worker.serves(queue)]
     return _nobody(queue, gone, around)
 
@@ -263,6 +266,7 @@ def _use(line: Line) -> str:
         return f"holds {line.used} of {line.concurrency}; {place}"
     if line.rate is not None:
         return f"lets {of_rate(line.rate)} begin; {place}"
+
     return f"has room; {place}, and will be woken within seconds"
 
 
@@ -271,6 +275,7 @@ def _behind(job: Waiting, now: datetime) -> Why:
     if head is None:
         text = "it is the first of its ordering key and will be woken within seconds"
         return Why(Code.BEHIND_KEY, text)
+
     place = _place_behind(head.place, head.key)
     text = f"{place}; the first is job {head.job}, which {_doing(head, now)}"
     return Why(Code.BEHIND_KEY, text)
@@ -305,6 +310,7 @@ def _breaker(job: Waiting, around: Around) -> Breaker | None:
         for name in worker.depends_on.get(kind or "", ()):
             if name in around.breakers:
                 return around.breakers[name]
+
     return None
 
 
@@ -328,6 +334,7 @@ def _open(breaker: Breaker, now: datetime) -> str:
         return f"{name} is half open: one job at a time tries the dependency"
     if breaker.open_until is None:
         return f"{name} is open"
+
     return f"{name} is open until {clock(breaker.open_until, now)}"
 
 
@@ -337,6 +344,7 @@ def _later(job: Waiting, run_at: datetime, around: Around) -> Why:
     text = f"it is due in {ago(run_at, now)}, at {clock(run_at, now)}"
     if code is Code.RETRYING and job.failed:
         text += f"; its last attempt failed: {job.failed}"
+
     also = _paused(job.queue, around)
     return Why(code, f"{text}; until then and after: {also.text}" if also else text)
 
@@ -345,6 +353,7 @@ def _paused(queue: str, around: Around) -> Why | None:
     pause = around.pauses.get(queue)
     if pause is None:
         return None
+
     since = clock(pause.at, around.now)
     return Why(
         Code.QUEUE_PAUSED, f"{pause.by} paused queue {queue} at {since}: {pause.why}"
@@ -376,15 +385,18 @@ def _without_worker(job: Waiting, around: Around) -> Why | None:
     """Explain that no live worker can run the job; None if one can."""
     if any(_may_run(worker, job) for worker in around.workers):
         return None
+
     coverage = _coverage(job, around.workers)
     if not coverage.is_served and not coverage.queues:
         gone = [worker for worker in around.gone if _may_run(worker, job)]
         return _nobody(job.queue, gone, around)
+
     text = f"no live worker handles {job.kind} on queue {job.queue}"
     if coverage.queues:
         text += f"; workers for it serve: {_some(coverage.queues)}"
     if coverage.kinds:
         text += f"; workers of this queue handle: {_some(coverage.kinds)}"
+
     return Why(Code.NO_WORKER, text)
 
 
@@ -394,6 +406,7 @@ def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
     served = {name for worker in around.workers for name in worker.queues or ()}
     if served:
         text += f"; the live ones serve: {_some(sorted(served))}"
+
     return Why(Code.NOT_POLLED, text + _last_seen(gone, around))
 
 
@@ -404,6 +417,7 @@ def _last_seen(gone: Sequence[Worker], around: Around) -> str:
         return f"; one that would was last seen {ago(max(instants), around.now)} ago"
     if around.workers or around.seen is None:
         return ""
+
     last = ago(around.seen, around.now)
     return f"; the last worker of any queue was seen {last} ago"
 
@@ -413,9 +427,11 @@ def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | No
     asked = [worker.asked for worker in workers if worker.asked is not None]
     if len(asked) < len(workers) or not asked:
         return None
+
     quiet = (now - max(asked)).total_seconds()
     if quiet < QUIET_SECONDS:
         return None
+
     text = f"nobody has polled queue {queue} for {span(quiet)}: {_slots(workers)}"
     return Why(Code.NOT_POLLED, text)
 
@@ -426,9 +442,11 @@ def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) 
     if job.ahead is not None:
         more = " or more" if job.ahead >= MOST_AHEAD else ""
         parts.append(f"{job.ahead}{more} due jobs stand before it in its lane")
+
     parts.append(_slots(able))
     if late > LATE_SECONDS and not job.ahead:
         parts.append(_TOO_LATE)
+
     return Why(Code.DUE, "; ".join(parts))
 
 

@@ -174,6 +174,7 @@ def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
     """
     if len(jobs) < MIN_JOBS:
         return []
+
     looks = [part for look in _looks(bases) for part in _by_time(look, jobs)]
     found: list[Finding] = []
     for look in looks:
@@ -181,6 +182,7 @@ def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
         known = list(filter(_is_read, jobs)) if is_about_content else jobs
         if len(known) >= MIN_JOBS:
             found += _explained(known, look, LEVEL / len(looks))
+
     return sorted(found, key=_rank)[:MAX_FINDINGS]
 
 
@@ -268,6 +270,7 @@ def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Find
     single = trial.best_of_each_field(counted)
     if any(map(_is_clear, single)):
         return single
+
     return [*single, *trial.best_pairs(pairs)]
 
 
@@ -319,6 +322,7 @@ def _by_type(
     types = Counter(map(type_of, marks))
     if len(types.keys() | set(map(type_of, others))) < 2:  # noqa: PLR2004 # all are alike
         return
+
     for type_, count in types.items():
         if count >= least:
             yield Condition(field, Test.TYPE, type_)
@@ -341,6 +345,7 @@ def _by_range(
         return
     if max(_drift(mine), _drift(theirs)) > DRIFT:
         return
+
     few = len(values) // 20
     for place in sorted({0, few}):
         yield Condition(field, Test.AT_LEAST, values[place])
@@ -361,6 +366,7 @@ def _drift(pairs: Sequence[tuple[float, float]]) -> float:
     """Return how closely numbers follow time: Spearman's correlation, absolute."""
     if len(pairs) < MIN_JOBS:
         return 0.0
+
     values = _deviations([value for value, _ in pairs])
     times = _deviations([at for _, at in pairs])
     spread = math.hypot(*values) * math.hypot(*times)
@@ -424,9 +430,11 @@ class _Trial(NamedTuple):
         gap = n / self.jobs - base_n / others
         if n < MIN_SHARE * self.jobs or gap < MIN_GAP:
             return None
+
         p = fisher(n, self.jobs, base_n, others) * self.tries
         if p > self.level:
             return None
+
         return Finding(
             conditions=tuple(c.condition for c in counted),
             n=n,
@@ -483,6 +491,7 @@ def _one_of_each_field(findings: Iterable[Finding]) -> list[Finding]:
         best.setdefault(field, test)
         if is_best or best[field] is test is Test.EQUALS:
             kept.append(finding)
+
     return kept
 
 
@@ -527,6 +536,7 @@ def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
         chance += term
         if term < chance * 1e-12:
             break
+
     return min(1.0, chance)
 
 

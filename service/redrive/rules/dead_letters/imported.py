@@ -104,6 +104,7 @@ def read(fields: Mapping[str, Any], source: str) -> Imported:
     if created_at and died_at and created_at > died_at:
         path, rule = "created_at", "must not lie after died_at"
         raise InvalidJob(path, rule)
+
     job = _job(fields, source, death["source_id"])
     secrets = secret_values([fields.get("payload"), fields.get("headers")])
     return Imported(
@@ -144,6 +145,7 @@ def frames(stack: str) -> list[dict[str, Any]]:
         found = [_frame(place) for place in form.place.finditer(text)]
         if found:
             return found[::-1] if form.is_innermost_first else found
+
     return []
 
 
@@ -167,10 +169,12 @@ def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> Check
     if of_job.get("payload", "") is None:
         path, rule = "payload", "must be an object, not null"
         raise InvalidJob(path, rule)
+
     headers: Any = fields.get("headers") or {}
     if isinstance(headers, Mapping):  # other types are rejected by their check
         given = cast("Mapping[str, Any]", headers)
         headers = {**given, **_origin(source, source_id)}
+
     return check_job({**of_job, "headers": headers})
 
 
@@ -192,6 +196,7 @@ def _stack(name: str, value: object) -> str | None:
         if not all(isinstance(line, str) for line in lines):
             raise InvalidJob(name, "must be a text, or a list of its lines")
         value = "\n".join(cast("list[str]", lines))
+
     return _text(name, value)
 
 
@@ -199,11 +204,13 @@ def _instant(name: str, value: Any) -> datetime | None:
     """Read an instant: ISO 8601 (UTC if it has no zone) or seconds since 1970."""
     if value is None:
         return None
+
     try:
         at = _as_instant(value)
     except (TypeError, ValueError, OverflowError, OSError):
         rule = "write 2026-03-01T12:00Z, or seconds since 1970"
         raise InvalidJob(name, rule) from None
+
     return check_instant(name, at if at.tzinfo else at.replace(tzinfo=UTC))
 
 

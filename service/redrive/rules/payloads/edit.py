@@ -66,6 +66,7 @@ def encode(payload: Any) -> str:
         raise InvalidJob(PAYLOAD, rule) from None
     except msgspec.DecodeError:
         raise InvalidJob(PAYLOAD, "number outside the range of a double") from None
+
     encode_payload(PAYLOAD, plain)
     return text
 
@@ -79,27 +80,33 @@ def read_patch(text: str) -> Patch:
     """Read a JSON Patch. Raises InvalidJob with the faulty operation and member."""
     if len(text.encode(errors="replace")) > MAX_PAYLOAD_BYTES:
         raise InvalidJob(PATCH, f"at most {MAX_PAYLOAD_BYTES} bytes")
+
     try:
         patch = _decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidJob(PATCH, f"is not valid JSON: {error}") from None
+
     if not isinstance(patch, list) or not patch:
         example = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
         raise InvalidJob(PATCH, f"must be a list of operations, as {example}")
+
     operations = cast("list[Any]", patch)
     for n, operation in enumerate(operations):
         _check(f"patch[{n}]", operation)
+
     return operations
 
 
 def _check(where: str, operation: Any) -> None:
     if not isinstance(operation, dict):
         raise InvalidJob(where, "must be an object with op and path")
+
     members = cast("dict[str, Any]", operation)
     name = members.get("op")
     if not isinstance(name, str) or name not in NEEDS:
         where += ".op"
         raise InvalidJob(where, f"must be one of {', '.join(NEEDS)}")
+
     for member in NEEDS[name]:
         if member not in members:
             raise InvalidJob(where, f"{name} needs {member}")
@@ -129,6 +136,7 @@ def apply(patch: Patch, payload: Any) -> Any:
         # A few copies of a payload into itself would exceed the memory.
         if operation["op"] == "copy" and len(_encode(made)) > MAX_PAYLOAD_BYTES:
             raise InvalidJob(PAYLOAD, f"more than {MAX_PAYLOAD_BYTES} bytes")
+
     return made
 
 
@@ -162,6 +170,7 @@ def difference(shown: Any, edited: Any) -> Patch:
             hint = "leave it where it is, or use --patch"
             rule = f"{HIDDEN} stands for a value that is not shown; {hint}"
             raise InvalidJob(path, rule)
+
     return patch
 
 

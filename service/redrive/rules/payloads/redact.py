@@ -117,6 +117,7 @@ def redact(
         return scrub(value, secrets)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
+
     return value if scrub(str(value), secrets) == str(value) else HIDDEN
 
 
@@ -129,6 +130,7 @@ def _redacted(
         is_hidden = is_secret(key, declared) or key in named
         value = HIDDEN if is_hidden else redact(item, declared, secrets)
         shown[scrub(key, secrets)] = value
+
     return shown
 
 
@@ -145,6 +147,7 @@ def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
             found.add(text)
             if len(found) > MAX_SECRETS:
                 break
+
     return found
 
 
@@ -158,6 +161,7 @@ def secrets_of_environment(environment: Mapping[str, str]) -> frozenset[str]:
     for name, value in environment.items():
         found.update([value] if is_secret(name) else ())
         found.update(value[start:end] for start, end in _addressed(value))
+
     return frozenset(filter(_may_be_searched, found))
 
 
@@ -176,6 +180,7 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     if not text.isascii() or _INVISIBLE.search(text):
         seen, starts, ends = _as_seen(text)
         spans += [(starts[a], ends[b - 1]) for a, b in _found(seen, secrets) if a < b]
+
     return _without(spans, text) if spans else text
 
 
@@ -187,6 +192,7 @@ def _values_by_name(
         name = items.get(label)
         if isinstance(name, str) and is_secret(name, declared):
             return ("value", "val", "values")
+
     return ()
 
 
@@ -208,9 +214,11 @@ def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator
 def _sounds_secret(name: str) -> bool:
     if not name.isascii() or _INVISIBLE.search(name):
         name = _as_seen(name)[0]
+
     words = [word.lower() for word in _WORD.findall(name)]
     if _is_about_one(words):
         return False
+
     split = _WORD.findall(name.lower())  # as in aPI_kEY
     return _are_secret(words) or (split != words and _are_secret(split))
 
@@ -218,6 +226,7 @@ def _sounds_secret(name: str) -> bool:
 def _are_secret(words: list[str]) -> bool:
     if like.STEMS.search("".join(words)):
         return True
+
     singular = [_SINGULAR.get(word, word) for word in words]
     has_number = len(words) > 1 and words[-1].isdigit()
     last = singular[-2:-1] if has_number else singular[-1:]
@@ -241,11 +250,13 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
     """Yield the positions of secrets in a text, unordered; they may overlap."""
     if secrets:
         yield from _known(text, secrets)
+
     yield from _named(text)
     folded = text.lower()
     likely = [leaks for hint, leaks in _HINTS if hint in folded]
     for leak in dict.fromkeys(chain.from_iterable(likely)):
         yield from _leaked(leak, text)
+
     yield from _unnamed(text)
 
 
@@ -267,6 +278,7 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
     if not is_few or len(forms) * len(text) > MAX_WORK:
         yield (0, len(text))
         return
+
     for form in forms:
         yield from _places(form, text)
 
@@ -283,11 +295,13 @@ def _forms(secret: str) -> set[str]:
     """Return the forms of a text inside another text, if it is long enough."""
     if secret.isascii() and secret.isalnum():
         return {secret} if len(secret) >= SHORTEST_SECRET else set()
+
     forms: set[str] = set()
     # URL forms come last, because a lone surrogate cannot be in a URL.
     with contextlib.suppress(UnicodeEncodeError):
         for write in _WRITINGS:
             forms.add(write(secret))
+
     return {form for form in forms if len(form) >= SHORTEST_SECRET}
 
 
@@ -295,9 +309,11 @@ def _end_of(form: str, text: str, start: int) -> int:
     """Return the end of a form that begins in a text, even if the text was cut off."""
     if text.startswith(form, start):
         return start + len(form)
+
     agreed = HEAD
     while start + agreed < len(text) and text[start + agreed] == form[agreed]:
         agreed += 1
+
     return start + agreed
 
 
@@ -305,6 +321,7 @@ def _named(text: str) -> Iterator[Span]:
     """Yield the secret values in `name=value` and `name: value`."""
     if ":" not in text and "=" not in text and "%3" not in text:
         return
+
     end = 0
     for found in _NAMED.finditer(text):
         name = found["name"]
@@ -329,6 +346,7 @@ def _both_words(text: str, found: re.Match[str]) -> str:
     start = found.start()
     if text[start - 1 : start] != " ":
         return found["name"]
+
     before = text[max(0, start - 16) : start].split()
     return f"{before[-1]}_{found['name']}" if before else found["name"]
 
@@ -340,6 +358,7 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
         return _end_of_brackets(text, start)
     if first not in {'"', "'", "\\"} and like.REST_OF_LINE.search(name.lower()):
         return _end_of_line(text, found)
+
     value = _VALUE.match(text, start)
     return start if value is None else value.end()
 
@@ -359,6 +378,7 @@ def _end_of_brackets(text: str, start: int) -> int:
         depth += (found[0] in "[{(") - (found[0] in "]})")
         if not depth:
             return found.end()
+
     return len(text)
 
 
@@ -374,6 +394,7 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
         return False
     if text[found.start() - 1 : found.start()] == ":":  # arn:aws:secretsmanager:...
         return True
+
     has_digits = _last_word(name) in like.DIGITS
     return not has_digits and _ADDRESS.match(text, start) is not None
 
@@ -418,6 +439,7 @@ def _is_card(text: str) -> bool:
     signs = {c for c in text if not c.isdigit()}
     if len(signs) > 1 or not like.ISSUERS.fullmatch(digits):
         return False
+
     return _luhn_sum(digits) % 10 == 0
 
 
@@ -449,6 +471,7 @@ def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
             seen.append(plain)
             starts.append(found.start())
             ends.append(found.end())
+
     return "".join(seen), starts, ends
 
 
@@ -465,6 +488,7 @@ def _plain(character: str) -> str:
         character = chr(number) if number <= sys.maxunicode else ""
     if character in "\t\r\n":
         return character
+
     parts = unicodedata.normalize("NFKD", character)
     shown = [part for part in parts if unicodedata.category(part) not in _UNSEEN]
     return "".join(shown).translate(like.LOOK_ALIKES)
@@ -478,4 +502,5 @@ def _without(spans: Iterable[Span], text: str) -> str:
         if start > place or not parts:
             parts += [text[place:start], HIDDEN]
         place = max(place, end)
+
     return "".join((*parts, text[place:]))

@@ -12,6 +12,7 @@ def dump_model(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None:
         return value
+
     how = {"by_alias": True, "round_trip": True, "warnings": False}
     return _revealed(dump(mode="json", **how), dump(**how))
 
@@ -27,6 +28,7 @@ def _revealed(shown: Any, kept: Any) -> Any:
         return dict(zip(fields, values, strict=True))
     if isinstance(shown, list) and isinstance(kept, (list, tuple)):
         return _each(cast("list[Any]", shown), list(cast("Iterable[Any]", kept)))
+
     return cast("Any", shown)
 
 
