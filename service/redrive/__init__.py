@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from redrive.database.migrate import migrate
     from redrive.errors import InvalidJob, RedriveError, StaleClaim
     from redrive.handlers import Handlers
+    from redrive.handlers.job_function import JobFunction
     from redrive.idempotency import idempotent
     from redrive.job import Job
-    from redrive.job_function import JobFunction
     from redrive.results import Ended, wait
     from redrive.rules.attempts.categories import Rule
     from redrive.rules.attempts.policy import Policy
@@ -36,7 +36,7 @@ _MODULES = {
     "Handlers": "redrive.handlers",
     "idempotent": "redrive.idempotency",
     "Job": "redrive.job",
-    "JobFunction": "redrive.job_function",
+    "JobFunction": "redrive.handlers.job_function",
     "Ended": "redrive.results",
     "wait": "redrive.results",
     "Rule": "redrive.rules.attempts.categories",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack, cast
 from redrive.handlers.arguments import check_declared, check_type, every_upgrade
 from redrive.handlers.function import reader, secret_fields, takes_job
 from redrive.handlers.handler import Approval, Handler, Upgrade
-from redrive.job_function import plain
+from redrive.handlers.job_function import plain
 from redrive.rules.attempts.policy import OnDeath, Policy
 from redrive.rules.dead_letters.heal import Heal
 from redrive.rules.scheduling.concurrency import check_templates

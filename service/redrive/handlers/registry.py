@@ -21,7 +21,7 @@ from redrive.handlers.function import (
     without_payload,
 )
 from redrive.handlers.handler import Approval, Breaker, Death, Handler, Upgrade
-from redrive.job_function import (
+from redrive.handlers.job_function import (
     JobFunction,
     Others,
     PayloadT,
