@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from redrive.database.migrate import migrate
     from redrive.errors import InvalidJob, RedriveError, StaleClaim
     from redrive.handlers import Handlers
+    from redrive.handlers.job import Job
     from redrive.handlers.job_function import JobFunction
     from redrive.idempotency import idempotent
-    from redrive.job import Job
     from redrive.results import Ended, wait
     from redrive.rules.attempts.categories import Rule
     from redrive.rules.attempts.policy import Policy
@@ -35,7 +35,7 @@ _MODULES = {
     "StaleClaim": "redrive.errors",
     "Handlers": "redrive.handlers",
     "idempotent": "redrive.idempotency",
-    "Job": "redrive.job",
+    "Job": "redrive.handlers.job",
     "JobFunction": "redrive.handlers.job_function",
     "Ended": "redrive.results",
     "wait": "redrive.results",

@@ -21,7 +21,7 @@ from redrive import Heal, enqueue
 from redrive.cli import main
 from redrive.errors import SettingsError
 from redrive.handlers import Handlers
-from redrive.job import Job
+from redrive.handlers.job import Job
 from redrive.targets.caller import register
 from redrive.targets.file import load
 from redrive.targets.signing import read_keys, signed

@@ -17,7 +17,7 @@ import httpcore
 
 from redrive.errors import InvalidJob, SettingsError
 from redrive.handlers import Handler, Handlers
-from redrive.job import Job
+from redrive.handlers.job import Job
 from redrive.observability.tracing import current_traceparent
 from redrive.rules.addresses import Network, is_allowed
 from redrive.rules.attempts.categories import Rule
