@@ -116,9 +116,11 @@ class Keyring:
 
     def seal(self, plain: bytes, *where: str) -> dict[str, Any]:
         """Return an envelope that opens only with the same `where`."""
-        key, nonce = self.ids[0], os.urandom(NONCE_BYTES)
+        key = self.ids[0]
+        nonce = os.urandom(NONCE_BYTES)
         sealed = self._ciphers[key].encrypt(nonce, plain, _encode(where))
-        return {MARK: {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}}
+        envelope = {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}
+        return {MARK: envelope}
 
     def open(self, envelope: Any, *where: str) -> bytes:
         """Open an envelope. Raises Undecryptable."""
@@ -172,9 +174,12 @@ class Keyring:
         self, payload: bytes, whose: Whose
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the envelope of a payload (its JSON) and the header for it."""
-        second, random = f"{time.time():.0f}", _to_text(os.urandom(SALT_BYTES))
-        salt = f"{VERSION}{second}.{random}.{whose.digest(second, random)}"
-        return self.seal(payload, "payload", whose.kind, salt), {MARK: salt}
+        second = f"{time.time():.0f}"
+        random = _to_text(os.urandom(SALT_BYTES))
+        digest = whose.digest(second, random)
+        salt = f"{VERSION}{second}.{random}.{digest}"
+        envelope = self.seal(payload, "payload", whose.kind, salt)
+        return envelope, {MARK: salt}
 
     def with_digest(self, envelope: dict[str, Any], plain: Any) -> dict[str, Any]:
         """Return the envelope with a digest that equal values share.
@@ -227,7 +232,8 @@ def shown_noted(
 def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a failure's detail into the part in the clear and the sealed part."""
     clear = {name: detail[name] for name in IN_CLEAR if name in detail}
-    return clear, {name: value for name, value in detail.items() if name not in clear}
+    hidden = {name: value for name, value in detail.items() if name not in clear}
+    return clear, hidden
 
 
 @cache

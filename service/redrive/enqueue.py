@@ -195,7 +195,10 @@ def _compared_fields(job: CheckedJob) -> dict[str, Any]:
     """Return the fields of the payload that make a unique job unique."""
     fields: dict[str, Any] = msgspec.json.decode(job["payload"])
     names = job["unique_by"]
-    return fields if names is None else {name: fields.get(name) for name in names}
+    if names is None:
+        return fields
+
+    return {name: fields.get(name) for name in names}
 
 
 def to_json(value: Any) -> str:
@@ -284,8 +287,9 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
     """Split jobs into chunks, one for each statement."""
     for at in range(0, len(jobs), CHUNK):
         chunk = jobs[at : at + CHUNK]
-        parts = sum(map(len, map(_payload, chunk))) // CHUNK_CHARACTERS + 1
-        step = -(-len(chunk) // parts)
+        characters = sum(map(len, map(_payload, chunk)))
+        parts = characters // CHUNK_CHARACTERS + 1
+        step = -(-len(chunk) // parts)  # rounded up
         for n in range(0, len(chunk), step):
             yield chunk[n : n + step]
 

@@ -356,7 +356,8 @@ def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Setti
         SettingsError: one line about the first value that is not allowed.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
-    typed = {name: option for name, option in (options or {}).items() if name in given}
+    named = (options or {}).items()
+    typed = {name: option for name, option in named if name in given}
     try:
         return Settings(**given).given_by(typed)
     except ValidationError as error:

@@ -106,7 +106,8 @@ def _seal_failure(keyring: Keyring, row: Row) -> Sealed:
     if is_sealed(detail):
         return Sealed(keyring.seal_again(detail, "failure", row["id"], row["n"]))
     record = {"message": row["message"], "detail": detail}
-    return Sealed(keyring.seal_failure(record, row["id"], row["n"])["detail"])
+    sealed = keyring.seal_failure(record, row["id"], row["n"])
+    return Sealed(sealed["detail"])
 
 
 def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
@@ -128,8 +129,11 @@ def _seal_note(what: str) -> Callable[[Keyring, Row], Sealed]:
     def seal(keyring: Keyring, row: Row) -> Sealed:
         note = _decode(row["old"])
         if is_sealed(note):
-            return Sealed(keyring.seal_again(note, what, row["id"], row["n"]))
-        return Sealed(keyring.seal_record(note, what, row["id"], row["n"]))
+            sealed = keyring.seal_again(note, what, row["id"], row["n"])
+        else:
+            sealed = keyring.seal_record(note, what, row["id"], row["n"])
+
+        return Sealed(sealed)
 
     return seal
 

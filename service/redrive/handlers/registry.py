@@ -284,9 +284,9 @@ class Handlers:
         schedule = Schedule(cron, tz, catch_up, name=name)
 
         def register(function: Function) -> Function:
-            self.handle(kind or function.__name__, schedule=schedule, **options)(
-                without_payload(function)
-            )
+            name = kind or function.__name__
+            decorate = self.handle(name, schedule=schedule, **options)
+            decorate(without_payload(function))
             return function
 
         return register

@@ -180,7 +180,8 @@ def _exposed(metrics: Any, scope: Scope) -> Answer:
     begun: list[Any] = []
 
     def start_response(status: str, headers: list[tuple[str, str]]) -> None:
-        begun.extend((int(status.split(maxsplit=1)[0]), tuple(headers)))
+        code, _, _ = status.partition(" ")
+        begun.extend((int(code), tuple(headers)))
 
     body = b"".join(metrics(environ, start_response))
     status, headers = begun
@@ -201,5 +202,6 @@ def _environ(scope: Scope) -> dict[str, str]:
 
 def _probed(checks: Checks) -> Answer:
     faults = checks()
-    body = "".join(f"{name}: {fault or 'ok'}\n" for name, fault in faults.items())
-    return (503 if any(faults.values()) else 200), PLAIN, body.encode()
+    lines = [f"{name}: {fault or 'ok'}\n" for name, fault in faults.items()]
+    status = 503 if any(faults.values()) else 200
+    return status, PLAIN, "".join(lines).encode()

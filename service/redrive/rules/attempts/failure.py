@@ -175,7 +175,10 @@ def clean(text: str, limit: int) -> str:
     It is bounded, without control characters and surrogates.
     """
     cut = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1])
-    return cut if len(cut) <= limit else cut[:limit] + f"... ({len(text)} characters)"
+    if len(cut) <= limit:
+        return cut
+
+    return f"{cut[:limit]}... ({len(text)} characters)"
 
 
 def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
@@ -302,7 +305,12 @@ def _message_of_pydantic(error: BaseException) -> str | None:
         return None
 
     found: Any = errors(include_input=False, include_url=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found[:10])
+    return "; ".join(map(_fault, found[:10]))
+
+
+def _fault(error: Mapping[str, Any]) -> str:
+    path = ".".join(map(str, error["loc"]))
+    return f"{path}: {error['msg']}"
 
 
 def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, Any]]:

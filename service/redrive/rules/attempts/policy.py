@@ -188,9 +188,11 @@ def delay(
     attempt, from `backoff` up to `backoff_cap`. Source: Brooker, "Exponential Backoff
     And Jitter" (full jitter), 2015.
     """
-    base, cap = policy.backoffs.get(category, (policy.backoff, policy.backoff_cap))
+    default = (policy.backoff, policy.backoff_cap)
+    base, cap = policy.backoffs.get(category, default)
     doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
-    return min(seconds(cap), seconds(base) * 2.0**doublings) * jitter
+    doubled = seconds(base) * 2.0**doublings
+    return min(seconds(cap), doubled) * jitter
 
 
 def decide(

@@ -231,9 +231,11 @@ def ago(at: datetime, now: datetime) -> str:
 
 def span(seconds: float) -> str:
     """Format a duration in the unit that fits: 5 s, 3 min, 2 h, 4 days."""
-    for unit, size in (("days", DAY), ("h", HOUR), ("min", MINUTE)):
-        if seconds >= 2 * size or (size < DAY and seconds >= size):
+    units = (("days", DAY, 2 * DAY), ("h", HOUR, HOUR), ("min", MINUTE, MINUTE))
+    for unit, size, shortest in units:
+        if seconds >= shortest:
             return f"{seconds / size:.0f} {unit}"
+
     return f"{seconds:.0f} s"
 
 
@@ -255,7 +257,10 @@ def _running(job: Waiting) -> Why:
 def _limited(line: Line, job: Waiting, around: Around) -> Why:
     text = f"limit {line.name} {_use(line)}"
     also = _paused(job.queue, around) or _without_worker(job, around)
-    return Why(Code.LIMITED, f"{text}; also: {also.text}" if also else text)
+    if also is not None:
+        text += f"; also: {also.text}"
+
+    return Why(Code.LIMITED, text)
 
 
 def _use(line: Line) -> str:
@@ -346,7 +351,10 @@ def _later(job: Waiting, run_at: datetime, around: Around) -> Why:
         text += f"; its last attempt failed: {job.failed}"
 
     also = _paused(job.queue, around)
-    return Why(code, f"{text}; until then and after: {also.text}" if also else text)
+    if also is not None:
+        text += f"; until then and after: {also.text}"
+
+    return Why(code, text)
 
 
 def _paused(queue: str, around: Around) -> Why | None:
@@ -455,7 +463,10 @@ def _slots(workers: Sequence[Worker]) -> str:
     busy = sum(worker.busy for worker in workers)
     plural = "" if len(workers) == 1 else "s"
     text = f"{len(workers)} live worker{plural} can run it"
-    return f"{text}, {busy} of {slots} slots busy" if slots else text
+    if slots:
+        text += f", {busy} of {slots} slots busy"
+
+    return text
 
 
 def _may_run(worker: Worker, job: Waiting) -> bool:

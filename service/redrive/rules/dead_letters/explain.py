@@ -354,8 +354,13 @@ def _by_range(
 
 def _numbers(field: str, jobs: Iterable[Observed]) -> list[tuple[float, float]]:
     """Return the numbers in a field, each with the time of its job."""
-    found = ((job.facts.get(field), job.at) for job in jobs)
-    return [(value, at) for value, at in found if _is_number(value)]  # type: ignore[misc]
+    found: list[tuple[float, float]] = []
+    for job in jobs:
+        value: Any = job.facts.get(field)
+        if _is_number(value):
+            found.append((value, job.at))
+
+    return found
 
 
 def _is_number(mark: Mark) -> bool:
@@ -385,7 +390,9 @@ def _ranks(values: Sequence[float]) -> list[float]:
     places: dict[float, list[int]] = {}
     for place, value in enumerate(sorted(values), 1):
         places.setdefault(value, []).append(place)
-    return [sum(places[value]) / len(places[value]) for value in values]
+
+    means = {value: sum(found) / len(found) for value, found in places.items()}
+    return [means[value] for value in values]
 
 
 def _met(condition: Condition, jobs: Iterable[Observed]) -> int:
@@ -398,20 +405,32 @@ def _tells_nothing(counted: _Counted, jobs: int, others: int) -> bool:
 
 def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counted]:
     """Return the conditions for pairs: at least half of the jobs meet each of them."""
+
+    def rank(one: _Counted) -> tuple[float, int]:
+        return -_more(one, jobs, others), _ORDER[one.condition.test]
+
     likely = [c for c in counted if c.jobs.bit_count() >= jobs / 2 and c.others]
-    likely.sort(key=lambda c: (-_more(c, jobs, others), _ORDER[c.condition.test]))
+    likely.sort(key=rank)
     return _one_of_each(likely)[:MAX_PAIRED]
 
 
 def _more(counted: _Counted, jobs: int, others: int) -> float:
     """Return G if the jobs meet the condition more often than the others, else 0."""
-    n, base_n = counted.jobs.bit_count(), counted.others.bit_count()
-    return g_test(n, jobs, base_n, others) if n * others > base_n * jobs else 0.0
+    n = counted.jobs.bit_count()
+    base_n = counted.others.bit_count()
+    if n * others <= base_n * jobs:
+        return 0.0
+
+    return g_test(n, jobs, base_n, others)
 
 
 def _one_of_each(counted: Iterable[_Counted]) -> list[_Counted]:
     """Keep the simplest of several conditions that the same jobs meet."""
-    return list({(c.jobs, c.others): c for c in reversed(list(counted))}.values())[::-1]
+    kept: dict[tuple[int, int], _Counted] = {}
+    for one in reversed(list(counted)):
+        kept[one.jobs, one.others] = one
+
+    return list(reversed(kept.values()))
 
 
 class _Trial(NamedTuple):

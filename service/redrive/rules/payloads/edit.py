@@ -181,9 +181,13 @@ def _in_order(value: Any) -> str:
 def paths(patch: Patch) -> list[str]:
     """Return the paths that a patch changes, without values, for records and people."""
     changed = chain.from_iterable(map(_changed, patch))
-    found = list(dict.fromkeys(scrub(path or "/") for path in changed))
+    shown = [scrub(path or "/") for path in changed]
+    found = list(dict.fromkeys(shown))
     more = len(found) - MAX_PATHS
-    return [*found[:MAX_PATHS], f"and {more} more"] if more > 0 else found
+    if more <= 0:
+        return found
+
+    return [*found[:MAX_PATHS], f"and {more} more"]
 
 
 def _changed(operation: Operation) -> Iterator[str]:
@@ -205,5 +209,7 @@ def encoded(patch: Patch) -> str:
 
 def diff(before: Any, after: Any, title: str) -> list[str]:
     """Return a unified diff of two payloads, line by line; redact them first."""
-    old, new = indented(before).splitlines(), indented(after).splitlines()
-    return list(difflib.unified_diff(old, new, title, f"{title}, edited", lineterm=""))
+    old = indented(before).splitlines()
+    new = indented(after).splitlines()
+    edited = f"{title}, edited"
+    return list(difflib.unified_diff(old, new, title, edited, lineterm=""))

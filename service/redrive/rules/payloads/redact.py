@@ -179,7 +179,9 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     spans = list(_found(text, secrets))
     if not text.isascii() or _INVISIBLE.search(text):
         seen, starts, ends = _as_seen(text)
-        spans += [(starts[a], ends[b - 1]) for a, b in _found(seen, secrets) if a < b]
+        for start, end in _found(seen, secrets):
+            if start < end:
+                spans.append((starts[start], ends[end - 1]))
 
     return _without(spans, text) if spans else text
 
@@ -263,9 +265,12 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
 def _unnamed(text: str) -> Iterator[Span]:
     """Yield the positions of credentials that only their form gives away."""
     if like.LONG.search(text):
-        yield from (found.span() for found in like.FORMS.finditer(text))
-    for form, is_one in ((like.CARD, _is_card), (like.IBAN, _is_iban)):
-        yield from (found.span() for found in form.finditer(text) if is_one(found[0]))
+        for found in like.FORMS.finditer(text):
+            yield found.span()
+    for form, is_right in ((like.CARD, _is_card), (like.IBAN, _is_iban)):
+        for found in form.finditer(text):
+            if is_right(found[0]):
+                yield found.span()
 
 
 def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
@@ -445,16 +450,21 @@ def _is_card(text: str) -> bool:
 
 def _luhn_sum(digits: str) -> int:
     """Add the digits; from the right, each second one is doubled first."""
-    plain = map(int, digits[-1::-2])
-    doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
-    return sum(plain) + sum(doubled)
+    plain = sum(map(int, digits[-1::-2]))
+    doubled = 0
+    for digit in digits[-2::-2]:
+        tens, ones = divmod(2 * int(digit), 10)
+        doubled += tens + ones
+
+    return plain + doubled
 
 
 def _is_iban(text: str) -> bool:
     """Return True if the check digits are right (ISO 7064, mod 97-10)."""
     code = "".join(filter(str.isalnum, text))
-    digits = [str(int(c, 36)) for c in code[4:] + code[:4]]
-    return int("".join(digits)) % 97 == 1
+    turned = code[4:] + code[:4]
+    digits = "".join(str(int(c, 36)) for c in turned)
+    return int(digits) % 97 == 1
 
 
 def _as_seen(text: str) -> tuple[str, list[int], list[int]]:

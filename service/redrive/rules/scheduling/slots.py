@@ -118,7 +118,8 @@ def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) ->
     elif catch_up == "one" and not slots:
         slots = _lately(cron, tz, next_at, now, 1)
 
-    return Plan(slots, next_slot(cron, tz, now), not slots or slots[0] > next_at)
+    left_out = not slots or slots[0] > next_at
+    return Plan(slots, next_slot(cron, tz, now), left_out)
 
 
 def next_slot(cron: str, tz: str, after: datetime) -> datetime:
