@@ -3,10 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from redrive.enqueue import (
-    enqueue,
-    enqueue_many,
-)  # imported here: a module has the same name
+# Imported at once, because a module has the same name.
+from redrive.enqueue import enqueue, enqueue_many
 
 if TYPE_CHECKING:
     from redrive.batches import close_batch, open_batch
@@ -52,8 +50,10 @@ _MODULES = {
     "Retry": "redrive.signals",
     "Snooze": "redrive.signals",
 }
-"""Name -> module. Names are imported on first use, so a command loads only what it
-needs."""
+"""Name -> module.
+
+Names are imported on first use, so a command loads only the modules it needs.
+"""
 
 __all__ = [
     "Cancel",

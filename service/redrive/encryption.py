@@ -112,7 +112,7 @@ class Keyring:
         self.ids = tuple(keys)
         self._first = keys[self.ids[0]]
         self.secrets = frozenset(_to_text(key).rstrip("=") for key in keys.values())
-        """The keys in their written form, for code that removes secrets from texts."""
+        """Return the keys in their written form, for code that removes secrets from texts."""
 
     def seal(self, plain: bytes, *where: str) -> dict[str, Any]:
         """Return an envelope that opens only with the same `where`."""

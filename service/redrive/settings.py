@@ -57,7 +57,9 @@ class Settings(BaseSettings):
         None,
         description="A YAML or JSON file of several databases, in place of the URL.",
     )
-    cell: str | None = Field(None, min_length=1, description="Which of these is meant.")
+    cell: str | None = Field(
+        None, min_length=1, description="The database of this file to use."
+    )
     handlers: str | None = Field(
         None, description="The registry of handlers, as module:attribute."
     )
@@ -71,8 +73,8 @@ class Settings(BaseSettings):
     runners: int = Field(1, ge=1, le=64, description="Runner processes per worker.")
     runner_env: str | None = Field(
         None,
-        description="Variables that handlers get, comma-separated, `*` at will; by default all but"
-        " REDRIVE_DATABASE_URL and PGPASSWORD.",
+        description="Variables that handlers get, comma-separated, `*` allowed; by default"
+        " all except REDRIVE_DATABASE_URL and PGPASSWORD.",
     )
     runner_memory_mib: int = Field(
         0, ge=0, description="Replace a runner that grows past this, in MiB; 0 = never."
@@ -85,7 +87,7 @@ class Settings(BaseSettings):
     )
     database_metrics: bool = Field(
         default=True,
-        description="Whether workers export the database's figures as the exporter does.",
+        description="True: workers export the database's figures, like the exporter.",
     )
     heartbeat_ttl: float = Field(
         30,
@@ -97,25 +99,25 @@ class Settings(BaseSettings):
         30,
         ge=0,
         le=86400,
-        description="Seconds running jobs get to finish after SIGTERM.",
+        description="Seconds that running jobs get to finish after SIGTERM.",
     )
     console_port: int = Field(9809, ge=0, le=65535, description="Port of the console.")
     console_viewer_url: str | None = Field(
         None,
         repr=False,
-        description="Postgres as the console's viewers use it: it only reads.",
+        description="Postgres URL for the console's viewers, who only read.",
     )
     console_viewer_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
     )
     console_operator_url: str | None = Field(
-        None, repr=False, description="Postgres as the console's operators use it."
+        None, repr=False, description="Postgres URL for the console's operators."
     )
     console_operator_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
     )
     console_approver_url: str | None = Field(
-        None, repr=False, description="Postgres as the console's approvers use it."
+        None, repr=False, description="Postgres URL for the console's approvers."
     )
     console_approver_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
@@ -128,19 +130,19 @@ class Settings(BaseSettings):
         None,
         min_length=32,
         repr=False,
-        description="What signs the console's sessions and forms; without it they end with the"
-        " process.",
+        description="Key that signs the console's sessions and forms; without it they end"
+        " with the process.",
     )
     console_key_file: Path | None = Field(
         None, description="A file that holds this key instead."
     )
     console_proxies: str | None = Field(
         None,
-        description="Addresses of the proxies whose headers say who asks, comma-separated.",
+        description="Addresses of trusted proxies, comma-separated; their headers name the user.",
     )
     console_groups: str | None = Field(
         None,
-        description="Roles of groups, as the proxy or the provider names them, like"
+        description="Roles by group of the proxy or the provider, such as"
         " oncall=operator,staff=viewer.",
     )
     console_user_header: str = Field(
@@ -155,7 +157,7 @@ class Settings(BaseSettings):
     )
     console_url: str | None = Field(
         None,
-        description="Where people open the console; a provider sends them back to it.",
+        description="URL of the console, to which a provider sends people back.",
     )
     console_oidc_issuer: str | None = Field(
         None,
@@ -168,14 +170,14 @@ class Settings(BaseSettings):
         None,
         min_length=1,
         repr=False,
-        description="Its secret there; none for a public client.",
+        description="The console's secret at the provider; unset for a public client.",
     )
     console_oidc_client_secret_file: Path | None = Field(
         None, description="A file that holds this secret instead."
     )
     console_oidc_scopes: str = Field(
         "openid email profile",
-        description="What the provider is asked for, with openid.",
+        description="Scopes to request from the provider; openid is required.",
     )
     console_oidc_user_claim: str = Field(
         "email", min_length=1, description="The provider's claim with the name."
@@ -185,11 +187,11 @@ class Settings(BaseSettings):
     )
     console_trace_url: str | None = Field(
         None,
-        description="Where the console finds a trace: https://..., with {trace_id} in it.",
+        description="URL of a trace: https://..., with {trace_id} in it.",
     )
     console_logs_url: str | None = Field(
         None,
-        description="Where it finds the log lines of a job: https://..., with {job_id} in it.",
+        description="URL of a job's log lines: https://..., with {job_id} in it.",
     )
     startup_timeout: float = Field(
         10,
@@ -207,24 +209,24 @@ class Settings(BaseSettings):
     )
     success_samples: bool = Field(
         default=True,
-        description="Whether workers remember some jobs that succeed, for `redrive dlq explain`.",
+        description="True: workers keep facts of some succeeded jobs, for `redrive dlq explain`.",
     )
     actor: str | None = Field(
         None,
         min_length=1,
         max_length=255,
-        description="Who acts, as the audit log records it.",
+        description="Name of the person or program, as the audit log records it.",
     )
     environment: str | None = Field(
         None,
         max_length=63,
-        description="Where this runs (production, ...); kept with failures.",
+        description="Name of the environment, such as production; stored with failures.",
     )
     node: str | None = Field(
-        None, max_length=253, description="The node this runs on; kept with failures."
+        None, max_length=253, description="Name of the node; stored with failures."
     )
     version: str | None = Field(
-        None, max_length=127, description="Version of the image; kept with failures."
+        None, max_length=127, description="Version of the image; stored with failures."
     )
     log_format: Literal["json", "console"] | None = Field(
         None,

@@ -169,11 +169,16 @@ def _dead_again(snapshot: Snapshot) -> Values:
 
 def _objectives(snapshot: Snapshot) -> Values:
     """Return the thresholds of each queue: its own, or else the defaults."""
-    queues = [depth.queue for depth in snapshot.depths]
-    defaults = [o for o in snapshot.objectives if o.queue == "*"]
-    own = [o for o in snapshot.objectives if o.queue != "*"]
-    values = {(queue, o.name): o.value for queue in queues for o in defaults}
-    return values | {(o.queue, o.name): o.value for o in own}
+    values: dict[Labels, float] = {}
+    own: dict[Labels, float] = {}
+    for objective in snapshot.objectives:
+        if objective.queue != "*":
+            own[objective.queue, objective.name] = objective.value
+            continue
+        for depth in snapshot.depths:
+            values[depth.queue, objective.name] = objective.value
+
+    return values | own
 
 
 FIGURES = (

@@ -44,6 +44,13 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
+def _event(record: logging.LogRecord) -> str:
+    """Return level, event and fields, without the line's end."""
+    fields = [f"{name}={value}" for name, value in _fields(record).items()]
+    level = f"{record.levelname.lower():7}"
+    return " ".join((level, record.getMessage(), *fields)).rstrip()
+
+
 def _summary(failure: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields of a failure that a JSON log line has."""
     return {
@@ -101,13 +108,12 @@ class ConsoleFormatter(_Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line and the lines of its traceback."""
-        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
-        text = f"{record.levelname.lower():7} {record.getMessage()} {fields}"
-        event = escaped(text.rstrip())
         at = self.formatTime(record)  # by the reader's own clock
+        event = escaped(_event(record))
         if self._colours:
             colour = _COLOURS.get(record.levelno, "")
-            at, event = f"{DIM}{at}{RESET}", f"{colour}{event}{RESET}"
+            at = f"{DIM}{at}{RESET}"
+            event = f"{colour}{event}{RESET}"
 
         return "\n".join((f"{at} {event}", *self._traceback(record)))
 

@@ -91,7 +91,9 @@ class Counter:
     """Family of counters, which only `add` and `create` change."""
 
     def __init__(self, name: str, documentation: str, labels: Labels) -> None:
-        self.name, self.documentation, self.labels = name, documentation, labels
+        self.name = name
+        self.documentation = documentation
+        self.labels = labels
         self._values: dict[Labels, float] = {}
 
     def add(self, labels: Labels, amount: float = 1) -> None:
@@ -117,7 +119,9 @@ class Gauge:
     """Family of gauges, replaced as a whole or set one by one."""
 
     def __init__(self, name: str, documentation: str, labels: Labels = ()) -> None:
-        self.name, self.documentation, self.labels = name, documentation, labels
+        self.name = name
+        self.documentation = documentation
+        self.labels = labels
         self._values: dict[Labels, float] = {}
 
     def set(self, labels: Labels, value: float) -> None:
@@ -146,7 +150,9 @@ class Histogram:
     def __init__(
         self, name: str, documentation: str, labels: Labels, buckets: tuple[float, ...]
     ) -> None:
-        self.name, self.documentation, self.labels = name, documentation, labels
+        self.name = name
+        self.documentation = documentation
+        self.labels = labels
         self.buckets = buckets
         self._bounds = (*(str(float(bound)) for bound in buckets), "+Inf")
         self._counts: dict[Labels, list[int]] = {}

@@ -143,11 +143,16 @@ def reported(  # noqa: PLR0913 # the fields of a failure
     text = clean(scrubbed(message, secrets), MAX_MESSAGE)
     frames = [_cleaned_frame(frame, secrets) for frame in stack[-MAX_FRAMES:]]
     if category is None:
-        category = category_of(Evidence((name, f"builtins.{name}"), text))
+        category = _category_by_name(name, text)
 
     fingerprint = _hash(kind, name, normalise(text), *_own_places(frames))
     detail = {"stack": frames} if frames else {}
     return Failure(name, text, category, fingerprint, detail)
+
+
+def _category_by_name(name: str, text: str) -> Category:
+    names = (name, f"builtins.{name}")
+    return category_of(Evidence(names, text))
 
 
 def _cleaned_frame(

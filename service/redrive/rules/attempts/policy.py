@@ -33,12 +33,13 @@ The database cannot compute an instant further away, and would reject the whole 
 """
 
 MAX_EXPONENT = 62
-"""Largest power of two to compute: above it any wait exceeds the cap, and floats
-overflow."""
+"""Largest power of two to compute.
+
+With a larger one any wait exceeds the cap, and floats overflow.
+"""
 
 ONE_RETRY = 2
-"""Attempts for failures that time seldom repairs, such as a missing permission or
-record."""
+"""Attempts for failures that time seldom repairs, such as a missing permission."""
 
 RETURNS_PER_SECOND = 100.0
 """Released jobs that return to one process each second after a breaker closes.
@@ -53,8 +54,7 @@ MAX_TIMEOUT = 7 * 86_400.0
 MAX_BACKOFF = 366 * 86_400.0
 
 OnDeath = Literal["continue", "hold"]
-"""Effect of a death on later jobs of its ordering key: run them, or hold them for a
-redrive."""
+"""Effect of a death on later jobs of its ordering key: run them, or hold them."""
 
 CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
 DEAD_AT_ONCE = {
@@ -101,8 +101,10 @@ _TYPES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
     (("attempts",), _by_category(is_whole), "whole numbers by category"),
     (("backoffs",), _by_category(_is_pair), "(backoff, backoff_cap) by category"),
 )
-"""Allowed types of the fields, checked because values from files or variables may be
-texts."""
+"""Allowed types of the fields.
+
+They are checked because values from files or variables may be texts.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,8 +182,7 @@ def why(job: Waiting, around: Around) -> Why:
     if job.state == "running":
         return _running(job)
     if job.batch is not None:
-        text = f"it waits for batch {job.batch} to end: redrive batch show {job.batch}"
-        return Why(Code.BATCH_RUNNING, text)
+        return _in_batch(job.batch)
     if job.line is not None:
         return _limited(job.line, job, around)
     if job.hold is not None:
@@ -252,6 +251,11 @@ def _running(job: Waiting) -> Why:
         text = f"{job.worker} has fetched it and not begun: {why_not}"
         return Why(Code.RUNNING, text)
     return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
+
+
+def _in_batch(batch: int) -> Why:
+    text = f"it waits for batch {batch} to end: redrive batch show {batch}"
+    return Why(Code.BATCH_RUNNING, text)
 
 
 def _limited(line: Line, job: Waiting, around: Around) -> Why:
@@ -399,13 +403,17 @@ def _without_worker(job: Waiting, around: Around) -> Why | None:
         gone = [worker for worker in around.gone if _may_run(worker, job)]
         return _nobody(job.queue, gone, around)
 
+    return Why(Code.NO_WORKER, _not_covered(job, coverage))
+
+
+def _not_covered(job: Waiting, coverage: _Coverage) -> str:
     text = f"no live worker handles {job.kind} on queue {job.queue}"
     if coverage.queues:
         text += f"; workers for it serve: {_some(coverage.queues)}"
     if coverage.kinds:
         text += f"; workers of this queue handle: {_some(coverage.kinds)}"
 
-    return Why(Code.NO_WORKER, text)
+    return text
 
 
 def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
@@ -448,14 +456,17 @@ def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) 
     late = (now - run_at).total_seconds()
     parts = [f"it has been due for {span(max(0.0, late))}"]
     if job.ahead is not None:
-        more = " or more" if job.ahead >= MOST_AHEAD else ""
-        parts.append(f"{job.ahead}{more} due jobs stand before it in its lane")
-
+        parts.append(_ahead(job.ahead))
     parts.append(_slots(able))
     if late > LATE_SECONDS and not job.ahead:
         parts.append(_TOO_LATE)
 
     return Why(Code.DUE, "; ".join(parts))
+
+
+def _ahead(jobs: int) -> str:
+    more = " or more" if jobs >= MOST_AHEAD else ""
+    return f"{jobs}{more} due jobs stand before it in its lane"
 
 
 def _slots(workers: Sequence[Worker]) -> str:

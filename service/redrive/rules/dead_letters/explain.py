@@ -566,8 +566,9 @@ def _log_choose(n: int, k: int) -> float:
 def sentence(finding: Mapping[str, Any]) -> str:
     """Return a finding of `shown` as a sentence."""
     base = _BASES[finding["base"]].format(finding["base_n"])
-    mine = f"{finding['met']} of {finding['n']} {finding['says']}"
-    return f"{mine}; {finding['base_met']} of {base} do"
+    met, jobs = finding["met"], finding["n"]
+    base_met = finding["base_met"]
+    return f"{met} of {jobs} {finding['says']}; {base_met} of {base} do"
 
 
 def shown(finding: Finding, texts: Mapping[str, str]) -> dict[str, Any]:

@@ -100,11 +100,7 @@ def read(fields: Mapping[str, Any], source: str) -> Imported:
     """
     _check_names(fields)
     death = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
-    created_at, died_at = death["created_at"], death["died_at"]
-    if created_at and died_at and created_at > died_at:
-        path, rule = "created_at", "must not lie after died_at"
-        raise InvalidJob(path, rule)
-
+    _check_order(death["created_at"], death["died_at"])
     job = _job(fields, source, death["source_id"])
     secrets = secret_values([fields.get("payload"), fields.get("headers")])
     return Imported(
@@ -113,8 +109,8 @@ def read(fields: Mapping[str, Any], source: str) -> Imported:
         reason=Reason(death["reason"]),
         attempts=death["attempts"],
         source_id=death["source_id"],
-        died_at=died_at,
-        created_at=created_at,
+        died_at=death["died_at"],
+        created_at=death["created_at"],
     )
 
 
@@ -123,6 +119,12 @@ def _check_names(fields: Mapping[str, Any]) -> None:
     for name in fields:
         if name not in known:
             raise InvalidJob(name, f"unknown field; {nearest_or_all(name, known)}")
+
+
+def _check_order(created_at: datetime | None, died_at: datetime | None) -> None:
+    if created_at and died_at and created_at > died_at:
+        path, rule = "created_at", "must not lie after died_at"
+        raise InvalidJob(path, rule)
 
 
 def _failure(

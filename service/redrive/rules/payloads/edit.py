@@ -81,11 +81,7 @@ def read_patch(text: str) -> Patch:
     if len(text.encode(errors="replace")) > MAX_PAYLOAD_BYTES:
         raise InvalidJob(PATCH, f"at most {MAX_PAYLOAD_BYTES} bytes")
 
-    try:
-        patch = _decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise InvalidJob(PATCH, f"is not valid JSON: {error}") from None
-
+    patch = _decoded(text)
     if not isinstance(patch, list) or not patch:
         example = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
         raise InvalidJob(PATCH, f"must be a list of operations, as {example}")
@@ -95,6 +91,13 @@ def read_patch(text: str) -> Patch:
         _check(f"patch[{n}]", operation)
 
     return operations
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidJob(PATCH, f"is not valid JSON: {error}") from None
 
 
 def _check(where: str, operation: Any) -> None:

@@ -100,18 +100,25 @@ def is_value(mark: Mark) -> bool:
 def _bounded(value: Any, depth: int) -> Any:
     """Return a value without deep levels and with lists reduced to their lengths."""
     if isinstance(value, Mapping):
-        items = cast("Mapping[str, Any]", value).items()
-        return {
-            name + "[]" * isinstance(inner, list): _bounded(inner, depth - 1)
-            for name, inner in items
-            if _NAME.fullmatch(name) and (depth > 1 or not isinstance(inner, Mapping))
-        }
+        return _bounded_members(cast("Mapping[str, Any]", value), depth)
     if isinstance(value, list):
         return len(cast("list[Any]", value))
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return LONG
 
     return value
+
+
+def _bounded_members(items: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, inner in items.items():
+        is_too_deep = depth <= 1 and isinstance(inner, Mapping)
+        if is_too_deep or not _NAME.fullmatch(name):
+            continue
+        suffix = "[]" if isinstance(inner, list) else ""
+        found[name + suffix] = _bounded(inner, depth - 1)
+
+    return found
 
 
 def _marked(

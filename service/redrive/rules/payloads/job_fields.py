@@ -6,7 +6,7 @@ flags of `redrive enqueue`. A new field is a line of `JobOptions` and a paramete
 new version of the SQL functions.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import (
@@ -279,14 +279,16 @@ def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
     for first, second in (("delay", "run_at"), ("unique_for", "idempotency_key")):
         if {first, second} <= given:
             raise InvalidJob(first, f"give it or {second}, not both")
-
-    for name in ("unique_by", "on_conflict"):
-        if name in given and "unique_for" not in given:
-            raise InvalidJob(name, "needs unique_for, how long the job is unique")
-
+    _check_unique(given)
     if job["on_conflict"] == "replace" and "batch" in given:
         path, rule = "on_conflict", "a job of a batch cannot be replaced; leave it out"
         raise InvalidJob(path, rule)
+
+
+def _check_unique(given: Collection[str]) -> None:
+    for name in ("unique_by", "on_conflict"):
+        if name in given and "unique_for" not in given:
+            raise InvalidJob(name, "needs unique_for, how long the job is unique")
 
 
 def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,8 +33,10 @@ MAX_WORK = 4_000_000
 """Limits of a search: number of values, and characters of the text times their forms.
 """
 HEAD = 64
-"""Length of a long secret's beginning that is searched for, in case its end was cut
-off."""
+"""Length of a long secret's beginning that is searched for.
+
+The end of the secret may have been cut off.
+"""
 MAX_NAME = 80
 
 Span = tuple[int, int]
@@ -201,15 +203,21 @@ def _values_by_name(
 def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator[str]:
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value)
-        named = _values_by_name(items, declared)
-        for key, item in items.items():
-            is_hidden = hidden or is_secret(key, declared) or key in named
-            yield from _secrets(item, declared, hidden=is_hidden)
+        yield from _secret_members(items, declared, hidden=hidden)
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
             yield from _secrets(item, declared, hidden=hidden)
     elif hidden and value is not None and not isinstance(value, bool):
         yield str(value)
+
+
+def _secret_members(
+    items: Mapping[str, Any], declared: Collection[str], *, hidden: bool
+) -> Iterator[str]:
+    named = _values_by_name(items, declared)
+    for key, item in items.items():
+        is_hidden = hidden or is_secret(key, declared) or key in named
+        yield from _secrets(item, declared, hidden=is_hidden)
 
 
 @lru_cache(4_096)
@@ -371,8 +379,10 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
 def _end_of_line(text: str, found: re.Match[str]) -> int:
     """Return the end of the line, or of the quotes around name and value."""
     before = text[found.start() - 1 : found.start()]
-    stop = f"[\\r\\n{before}]" if before and before in "\"'" else r"[\r\n]"
-    end = re.compile(stop).search(text, found.end())
+    stops = r"\r\n"
+    if before in {'"', "'"}:
+        stops += before
+    end = re.compile(f"[{stops}]").search(text, found.end())
     return len(text) if end is None else end.start()
 
 
@@ -491,17 +501,23 @@ def _plain(character: str) -> str:
 
     An invisible character is empty.
     """
-    if len(character) == len("\\n"):
-        return {"n": "\n", "r": "\r", "t": "\t"}.get(character[1], "\\")
     if len(character) > 1:
-        number = int(character.lstrip("\\xuU"), 16)
-        character = chr(number) if number <= sys.maxunicode else ""
+        character = _unescaped(character)
     if character in "\t\r\n":
         return character
 
     parts = unicodedata.normalize("NFKD", character)
     shown = [part for part in parts if unicodedata.category(part) not in _UNSEEN]
     return "".join(shown).translate(like.LOOK_ALIKES)
+
+
+def _unescaped(escape: str) -> str:
+    """Return the character of an escape; empty if there is no such character."""
+    if len(escape) == len("\\n"):
+        return {"n": "\n", "r": "\r", "t": "\t"}.get(escape[1], "\\")
+
+    number = int(escape.lstrip("\\xuU"), 16)
+    return chr(number) if number <= sys.maxunicode else ""
 
 
 def _without(spans: Iterable[Span], text: str) -> str:
