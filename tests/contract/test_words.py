@@ -106,7 +106,6 @@ NOT_YET_CLEAR = (
     "dead_letters/",
     "demo/",
     "rules/dead_letters/campaign.py",
-    "handlers/targets/",
     "worker/",
 )
 """Files and folders that still have such phrases."""

@@ -1,14 +1,11 @@
 """Comparison of two sets of jobs: which fields differ, how clearly and how surely.
 
-Each condition that enough of the jobs meet is counted in both sets. Fisher's exact
-test, one-sided, decides whether the difference may be chance (Fisher, The Logic of
-Inductive Inference, 1935). Its level is divided by the number of tried conditions
-(Bonferroni).
+Each condition that enough of the jobs meet is counted in both sets. Fisher's exact test
+decides whether the difference may be chance. Its level is divided by the number of
+tried conditions (Bonferroni). Findings are ranked by G.
 
-Findings are ranked by G (Woolf 1957; Sokal and Rohlf, Biometry, 17.2). G is twice the
-number of jobs times the information, in nats, that the condition gives about a job's
-set. Two conditions together are a finding if each of them still separates the sets
-among the jobs that meet the other.
+Two conditions together are a finding if each of them still separates the sets among the
+jobs that meet the other.
 """
 
 import json
@@ -19,9 +16,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from itertools import combinations
-from operator import mul
 from typing import Any, NamedTuple
 
+from redrive.rules.dead_letters.significance import correlation, fisher, g_test
 from redrive.rules.payloads.facts import SECRET, UNREAD, Facts, Mark, is_value, type_of
 
 MIN_JOBS, MIN_BASE = 5, 20
@@ -368,31 +365,13 @@ def _is_number(mark: Mark) -> bool:
 
 
 def _drift(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return how closely numbers follow time: Spearman's correlation, absolute."""
+    """Return how closely numbers follow time, from 0 to 1."""
     if len(pairs) < MIN_JOBS:
         return 0.0
 
-    values = _deviations([value for value, _ in pairs])
-    times = _deviations([at for _, at in pairs])
-    spread = math.hypot(*values) * math.hypot(*times)
-    product = sum(map(mul, values, times))
-    return abs(product) / spread if spread else 0.0
-
-
-def _deviations(values: Sequence[float]) -> list[float]:
-    """Return how far the rank of each value is from the mean rank."""
-    mean = (len(values) + 1) / 2
-    return [rank - mean for rank in _ranks(values)]
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value; equal values get their mean rank."""
-    places: dict[float, list[int]] = {}
-    for place, value in enumerate(sorted(values), 1):
-        places.setdefault(value, []).append(place)
-
-    means = {value: sum(found) / len(found) for value, found in places.items()}
-    return [means[value] for value in values]
+    values = [value for value, _ in pairs]
+    times = [at for _, at in pairs]
+    return abs(correlation(values, times))
 
 
 def _met(condition: Condition, jobs: Iterable[Observed]) -> int:
@@ -527,40 +506,6 @@ def _rank(finding: Finding) -> tuple[Any, ...]:
         [_is_content(c.field) for c in conditions],
         [(c.field, str(c.value)) for c in conditions],
     )
-
-
-def g_test(n: int, of: int, base_n: int, base_of: int) -> float:
-    """Return G of a condition in both sets; 0 if its shares are equal."""
-    total, met = of + base_of, n + base_n
-    cells = (
-        (n, of, met),
-        (of - n, of, total - met),
-        (base_n, base_of, met),
-        (base_of - base_n, base_of, total - met),
-    )
-    return 2 * sum(
-        observed * math.log(observed * total / (row * column))
-        for observed, row, column in cells
-        if observed
-    )
-
-
-def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
-    """Return the chance that the first set has `n` or more that meet a condition."""
-    total, met = of + base_of, n + base_n
-    first = _log_choose(of, n) + _log_choose(base_of, met - n) - _log_choose(total, met)
-    term = chance = math.exp(first)
-    for k in range(n, min(of, met)):
-        term *= (of - k) * (met - k) / ((k + 1) * (base_of - met + k + 1))
-        chance += term
-        if term < chance * 1e-12:
-            break
-
-    return min(1.0, chance)
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def sentence(finding: Mapping[str, Any]) -> str:
