@@ -9,8 +9,9 @@ from prometheus_client.metrics_core import Metric
 
 from redrive.console.metrics import SIGN_INS, requests, sign_ins
 from redrive.observability import process
+from redrive.observability.families import OUTCOMES, REMOVALS, STATES
 from redrive.observability.metrics import Metrics, exchange_age
-from redrive.observability.stats import OUTCOMES, REMOVALS, STATES, DatabaseStats
+from redrive.observability.stats import DatabaseStats
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category, Reason
 from tools.generated import ROOT, Files, main

@@ -3,19 +3,17 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from redrive.enqueue import (
-    enqueue,
-    enqueue_many,
-)  # imported here: a module has the same name
+# Imported at once, because a module has the same name.
+from redrive.enqueue import enqueue, enqueue_many
 
 if TYPE_CHECKING:
     from redrive.batches import close_batch, open_batch
     from redrive.database.migrate import migrate
     from redrive.errors import InvalidJob, RedriveError, StaleClaim
     from redrive.handlers import Handlers
+    from redrive.handlers.job import Job
+    from redrive.handlers.job_function import JobFunction
     from redrive.idempotency import idempotent
-    from redrive.job import Job
-    from redrive.job_function import JobFunction
     from redrive.results import Ended, wait
     from redrive.rules.attempts.categories import Rule
     from redrive.rules.attempts.policy import Policy
@@ -35,8 +33,8 @@ _MODULES = {
     "StaleClaim": "redrive.errors",
     "Handlers": "redrive.handlers",
     "idempotent": "redrive.idempotency",
-    "Job": "redrive.job",
-    "JobFunction": "redrive.job_function",
+    "Job": "redrive.handlers.job",
+    "JobFunction": "redrive.handlers.job_function",
     "Ended": "redrive.results",
     "wait": "redrive.results",
     "Rule": "redrive.rules.attempts.categories",
@@ -52,8 +50,10 @@ _MODULES = {
     "Retry": "redrive.signals",
     "Snooze": "redrive.signals",
 }
-"""Name -> module. Names are imported on first use, so a command loads only what it
-needs."""
+"""Name -> module.
+
+Names are imported on first use, so a command loads only the modules it needs.
+"""
 
 __all__ = [
     "Cancel",

@@ -10,7 +10,7 @@ from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.enqueue import checked_at, to_json
 from redrive.errors import InvalidJob
-from redrive.rules.payloads.job_fields import PARAMETERS, JobFields
+from redrive.rules.payloads.job_fields import PARAMETERS, Field, JobFields
 from redrive.rules.payloads.limits import check_batch, check_duration
 from redrive.signals import Seconds
 
@@ -132,20 +132,23 @@ def open_batch(
 def _callback(name: str, job: JobFields | None) -> str | None:
     if job is None:
         return None
+
     checked = checked_at(name, job)
     for field in job:
         if field not in OF_A_CALLBACK:
             path, rule = f"{name}.{field}", "a callback of a batch cannot have this field"
             raise InvalidJob(path, rule)
-    return to_json(
-        {
-            name: msgspec.Raw(checked[name])
-            if field.type == "object"
-            else checked[name]
-            for name, field in PARAMETERS.items()
-            if checked[name] != field.default
-        }
-    )
+
+    given = {
+        name: _as_json(field, checked[name])
+        for name, field in PARAMETERS.items()
+        if checked[name] != field.default
+    }
+    return to_json(given)
+
+
+def _as_json(field: Field, value: Any) -> Any:
+    return msgspec.Raw(value) if field.type == "object" else value
 
 
 @overload

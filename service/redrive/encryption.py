@@ -51,15 +51,16 @@ IN_CLEAR = (
     "trace_id",
     "secret_fields",
 )
-"""Parts of a failure's detail that are not encrypted: its places, names of secret
-fields."""
+"""Unencrypted parts of a failure's detail: its places, names of secret fields."""
 
 VERSION = "2."
 """Beginning of the header if the payload is bound to its job."""
 
 LOOSE = stat.S_IRWXO | stat.S_IWGRP
-"""Forbidden mode bits of a key file. The group may read: Kubernetes mounts Secrets as
-root."""
+"""Forbidden mode bits of a key file.
+
+The group may read it, because Kubernetes mounts Secrets as root.
+"""
 
 KEYS, KEYS_FILE = "REDRIVE_ENCRYPTION_KEYS", "REDRIVE_ENCRYPTION_KEYS_FILE"
 KEY_BYTES, NONCE_BYTES, SALT_BYTES = 32, 12, 16
@@ -106,17 +107,20 @@ class Keyring:
         except ImportError as error:
             msg = f"{KEYS_FILE} needs the crypto extra: pip install 'redrive[crypto]'"
             raise SettingsError(msg) from error
+
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
         self.ids = tuple(keys)
         self._first = keys[self.ids[0]]
         self.secrets = frozenset(_to_text(key).rstrip("=") for key in keys.values())
-        """The keys in their written form, for code that removes secrets from texts."""
+        """Return the keys in their written form, for code that removes secrets from texts."""
 
     def seal(self, plain: bytes, *where: str) -> dict[str, Any]:
         """Return an envelope that opens only with the same `where`."""
-        key, nonce = self.ids[0], os.urandom(NONCE_BYTES)
+        key = self.ids[0]
+        nonce = os.urandom(NONCE_BYTES)
         sealed = self._ciphers[key].encrypt(nonce, plain, _encode(where))
-        return {MARK: {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}}
+        envelope = {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}
+        return {MARK: envelope}
 
     def open(self, envelope: Any, *where: str) -> bytes:
         """Open an envelope. Raises Undecryptable."""
@@ -124,6 +128,7 @@ class Keyring:
         cipher = self._ciphers.get(key or "")
         if cipher is None:
             raise Undecryptable(_unread(key))
+
         parts = envelope[MARK]
         try:
             return cipher.decrypt(
@@ -152,6 +157,7 @@ class Keyring:
         if record.pop("delivery", delivery) != delivery:
             msg = f"encrypted with key {key_of(envelope)}, but for another delivery: it was moved"
             raise Undecryptable(msg)
+
         return record
 
     def seal_again(
@@ -168,9 +174,12 @@ class Keyring:
         self, payload: bytes, whose: Whose
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the envelope of a payload (its JSON) and the header for it."""
-        second, random = f"{time.time():.0f}", _to_text(os.urandom(SALT_BYTES))
-        salt = f"{VERSION}{second}.{random}.{whose.digest(second, random)}"
-        return self.seal(payload, "payload", whose.kind, salt), {MARK: salt}
+        second = f"{time.time():.0f}"
+        random = _to_text(os.urandom(SALT_BYTES))
+        digest = whose.digest(second, random)
+        salt = f"{VERSION}{second}.{random}.{digest}"
+        envelope = self.seal(payload, "payload", whose.kind, salt)
+        return envelope, {MARK: salt}
 
     def with_digest(self, envelope: dict[str, Any], plain: Any) -> dict[str, Any]:
         """Return the envelope with a digest that equal values share.
@@ -181,8 +190,8 @@ class Keyring:
 
     def digest(self, plain: Any) -> str:
         """Return a keyed digest: equal for equal values, useless without the key."""
-        told = msgspec.json.encode(plain, order="sorted")
-        return _to_text(hmac.digest(self._first, b"unique " + told, "sha256"))
+        text = msgspec.json.encode(plain, order="sorted")
+        return _to_text(hmac.digest(self._first, b"unique " + text, "sha256"))
 
     def seal_failure(
         self, record: Mapping[str, Any], job: int, delivery: int
@@ -197,8 +206,8 @@ class Keyring:
         self, what: str, detail: Any, job: int, delivery: int
     ) -> tuple[str, dict[str, Any]]:
         """Seal the side effect that a handler reported."""
-        told = {"what": what, "detail": detail}
-        return HIDDEN, self.seal_record(told, "side effect", job, delivery)
+        effect = {"what": what, "detail": detail}
+        return HIDDEN, self.seal_record(effect, "side effect", job, delivery)
 
 
 def open_noted(
@@ -223,7 +232,8 @@ def shown_noted(
 def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a failure's detail into the part in the clear and the sealed part."""
     clear = {name: detail[name] for name in IN_CLEAR if name in detail}
-    return clear, {name: value for name, value in detail.items() if name not in clear}
+    hidden = {name: value for name, value in detail.items() if name not in clear}
+    return clear, hidden
 
 
 @cache
@@ -244,21 +254,24 @@ def configured() -> Keyring | None:
     if path:
         source = f"{KEYS_FILE} is {path}"
         return Keyring(read_keys(_read_file(path, source), source))
+
     return None
 
 
 def _read_file(path: str, source: str) -> str:
+    file = Path(path)
     try:
-        mode = stat.S_IMODE(Path(path).stat().st_mode)
-        text = Path(path).read_text()
+        mode, text = stat.S_IMODE(file.stat().st_mode), file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         msg = f"{source}; it cannot be read: {why}"
         raise SettingsError(msg) from None
+
     if mode & LOOSE:
         fix = f"chmod 440 {path}, or for a Secret of Kubernetes defaultMode: 0440"
         msg = f"{source}; its mode {mode:04o} lets others read or change it: {fix}"
         raise SettingsError(msg)
+
     return text
 
 
@@ -279,9 +292,11 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
             raise SettingsError(msg)
         name, key = words
         found[name] = _to_bytes(key)
+
     if not found:
         msg = f'{source}; it holds no key; make one with: echo "k1 $({MAKE_KEY})"'
         raise SettingsError(msg)
+
     return found
 
 
@@ -298,15 +313,14 @@ def key_of(value: Any) -> str | None:
 
     None: the value is not encrypted, or its envelope is broken.
     """
-    envelope = (
-        cast("dict[str, Any]", value).get(MARK) if isinstance(value, dict) else None
-    )
-    key = (
-        cast("dict[str, Any]", envelope).get("k")
-        if isinstance(envelope, dict)
-        else None
-    )
+    key = _member(_member(value, MARK), "k")
     return key if isinstance(key, str) and _KEY_ID.fullmatch(key) else None
+
+
+def _member(value: Any, name: str) -> Any:
+    """Return a member of an object; None if this is no object, or without the member."""
+    is_object = isinstance(value, dict)
+    return cast("dict[str, Any]", value).get(name) if is_object else None
 
 
 def open_payload(
@@ -321,14 +335,15 @@ def open_payload(
             envelope = _decode(envelope)
         except (msgspec.DecodeError, RecursionError):
             envelope = None
+
     salt = str(headers.get(MARK))
     payload = _required(keyring, envelope).open(envelope, "payload", whose.kind, salt)
     # Payloads of the previous release are bound to less; they end with their key.
     if salt.startswith(VERSION) and not _is_bound(salt, whose):
-        msg = (
-            f"encrypted with key {key_of(envelope)}, but for another job: it was moved"
-        )
+        key = key_of(envelope)
+        msg = f"encrypted with key {key}, but for another job: it was moved"
         raise Undecryptable(msg)
+
     return payload
 
 
@@ -347,10 +362,10 @@ def shown_payload(row: Mapping[str, Any]) -> Any:
     payload = row["payload"]
     if not is_sealed(payload):
         return payload
+
     try:
-        return _decode(
-            open_payload(configured(), payload, Whose.of(row), row["headers"])
-        )
+        whose = Whose.of(row)
+        return _decode(open_payload(configured(), payload, whose, row["headers"]))
     except Undecryptable as error:
         return {MARK: str(error)}
 
@@ -363,6 +378,7 @@ def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
     detail = failure["detail"]
     if not is_sealed(detail):
         return dict(failure)
+
     clear = {name: value for name, value in detail.items() if name != MARK}
     opened = _shown(detail, "failure", job, failure["deliveries"])
     return {**failure, "message": opened["message"], "detail": clear | opened["detail"]}
@@ -372,6 +388,7 @@ def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
     """Return a side effect for display, like `shown_failure`."""
     if not is_sealed(effect["detail"]):
         return dict(effect)
+
     opened = _shown(effect["detail"], "side effect", job, effect["deliveries"])
     return {
         **effect,
@@ -404,17 +421,21 @@ def _fault(words: Sequence[str], known: Container[str]) -> str | None:
     """Describe the fault of a key line, without the key."""
     if len(words) != 2:  # noqa: PLR2004 # id and key
         return f"write an id and a key, with a space between; it has {len(words)} words"
+
     name, key = words
     if not _KEY_ID.fullmatch(name):
         return "the id must be 1 to 63 of A-Z a-z 0-9 _ . -; is it the key?"
     if name in known:
         return "this id is taken; give each key an id of its own"
+
     try:
         size = len(_to_bytes(key))
     except ValueError:
         return f"the key is not valid base64; make one with: {MAKE_KEY}"
+
     if size != KEY_BYTES:
         return f"the key has {size} bytes, not {KEY_BYTES}; make one with: {MAKE_KEY}"
+
     return None
 
 

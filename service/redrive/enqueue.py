@@ -18,7 +18,7 @@ import msgspec
 
 from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
-from redrive.encryption import Whose, configured
+from redrive.encryption import Keyring, Whose, configured
 from redrive.errors import InvalidJob
 from redrive.observability.tracing import sending
 from redrive.rules.payloads.job_fields import (
@@ -178,16 +178,27 @@ def _report(row: Any) -> Enqueued:
 def _seal(job: CheckedJob) -> CheckedJob:
     """Encrypt the payload if the application has keys."""
     keyring = configured()
-    if keyring is None:
-        return job
+    return job if keyring is None else _sealed(job, keyring)
+
+
+def _sealed(job: CheckedJob, keyring: Keyring) -> CheckedJob:
     payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
     if job["unique_for"] is not None:
-        plain: dict[str, Any] = msgspec.json.decode(job["payload"])
-        names = job["unique_by"]
-        counting = plain if names is None else {name: plain.get(name) for name in names}
-        payload = keyring.with_digest(payload, counting)
+        compared = _compared_fields(job)
+        payload = keyring.with_digest(payload, compared)
+
     headers = msgspec.json.decode(job["headers"]) | salt
     return job | {"payload": to_json(payload), "headers": to_json(headers)}
+
+
+def _compared_fields(job: CheckedJob) -> dict[str, Any]:
+    """Return the fields of the payload that make a unique job unique."""
+    fields: dict[str, Any] = msgspec.json.decode(job["payload"])
+    names = job["unique_by"]
+    if names is None:
+        return fields
+
+    return {name: fields.get(name) for name in names}
 
 
 def to_json(value: Any) -> str:
@@ -219,6 +230,7 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
     family = sql_drivers.driver_of(conn)
     if family == "psycopg":
         return _stream(conn, jobs)
+
     checked = [checked_at(f"jobs[{n}]", job) for n, job in enumerate(jobs)]
     if family == "psycopg async":
         return _enqueue_many_async(conn, *_parted(checked))
@@ -226,6 +238,7 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
         return _enqueue_many_asyncpg(conn, *_parted(checked))
     if family == "sqlalchemy async":
         return conn.run_sync(_through_function, checked)
+
     return _through_function(conn, checked)
 
 
@@ -233,6 +246,7 @@ def checked_at(path: str, job: Any) -> CheckedJob:
     """Check and encrypt one job of a list; InvalidJob has its position in `path`."""
     if not isinstance(job, (dict, Mapping)):
         raise InvalidJob(path, f"must be a mapping, not {type(job).__name__}")
+
     try:
         return _seal(check_job(cast("Mapping[str, Any]", job)))
     except InvalidJob as error:
@@ -248,6 +262,7 @@ def _is_plain(fields: Mapping[str, Any]) -> bool:
     for name in fields:  # noqa: SIM110 # a generator costs more than all the rest
         if name not in _COPIED and fields[name] is not None:
             return False
+
     return True
 
 
@@ -272,8 +287,9 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
     """Split jobs into chunks, one for each statement."""
     for at in range(0, len(jobs), CHUNK):
         chunk = jobs[at : at + CHUNK]
-        parts = sum(map(len, map(_payload, chunk))) // CHUNK_CHARACTERS + 1
-        step = -(-len(chunk) // parts)
+        characters = sum(map(len, map(_payload, chunk)))
+        parts = characters // CHUNK_CHARACTERS + 1
+        step = -(-len(chunk) // parts)  # rounded up
         for n in range(0, len(chunk), step):
             yield chunk[n : n + step]
 
@@ -299,39 +315,64 @@ def _column(type_of: FieldType, values: tuple[Any, ...]) -> str:
 
 def _stream(conn: Any, jobs: Iterable[Any]) -> int:
     """Check the next jobs while the database receives the previous ones."""
-    plain, size, other = 0, 0, list[tuple[int, Any]]()
-    can_wait = isinstance(jobs, (list, tuple))  # a generator may reuse its mapping
+    rest = _Rest(jobs)
     with _whole_or_not(conn):
-        with contextlib.ExitStack() as stack:
-            copy: Any = None
-            for n, fields in enumerate(jobs):
-                if isinstance(fields, _MAPPINGS) and not (
-                    _COPIED.issuperset(fields)
-                    or _is_plain(fields)  # most jobs have few fields
-                ):
-                    other.append(
-                        (n, fields if can_wait else checked_at(f"jobs[{n}]", fields))
-                    )
-                    continue
-                job = checked_at(f"jobs[{n}]", fields)
-                if copy is None:
-                    copy = stack.enter_context(
-                        stack.enter_context(conn.cursor()).copy(COPY)
-                    )
-                copy.write_row(_copied_values(job))
-                plain += 1
-                if (size := size + len(job["payload"])) > CHUNK_CHARACTERS:
-                    stack.close()
-                    copy, size = None, 0
-        checked = (
-            [
-                checked_at(f"jobs[{n}]", job) if can_wait else job
-                for n, job in other[at : at + CHUNK]
-            ]
-            for at in range(0, len(other), CHUNK)
-        )
-        packed = itertools.chain.from_iterable(map(_packed, checked))
-        return plain + sum(sql_drivers.in_turn(conn, ENQUEUE_MANY, packed))
+        copied = _copy(conn, _plain_jobs(jobs, rest))
+        added = sum(sql_drivers.in_turn(conn, ENQUEUE_MANY, rest.packed()))
+        return copied + added
+
+
+def _plain_jobs(jobs: Iterable[Any], rest: "_Rest") -> Iterator[CheckedJob]:
+    """Yield the jobs that COPY can add, checked. Put aside all others."""
+    for n, fields in enumerate(jobs):
+        if isinstance(fields, _MAPPINGS) and not (
+            _COPIED.issuperset(fields) or _is_plain(fields)  # most jobs have few fields
+        ):
+            rest.add(n, fields)
+        else:
+            yield checked_at(f"jobs[{n}]", fields)
+
+
+def _copy(conn: Any, jobs: Iterator[CheckedJob]) -> int:
+    """Add jobs by one COPY for each chunk, and return their number."""
+    return sum(_copy_chunk(conn, first, jobs) for first in jobs)
+
+
+def _copy_chunk(conn: Any, first: CheckedJob, following: Iterator[CheckedJob]) -> int:
+    """Copy jobs until their payloads are too long for one statement."""
+    copied = size = 0
+    with conn.cursor() as cursor, cursor.copy(COPY) as copy:
+        for job in itertools.chain((first,), following):
+            copy.write_row(_copied_values(job))
+            copied += 1
+            size += len(job["payload"])
+            if size > CHUNK_CHARACTERS:
+                break
+
+    return copied
+
+
+class _Rest:
+    """Jobs that COPY cannot add, with their positions."""
+
+    def __init__(self, jobs: Iterable[Any]) -> None:
+        self._jobs: list[tuple[int, Any]] = []
+        # A generator may reuse its mapping, so its jobs are checked at once.
+        self._can_wait = isinstance(jobs, (list, tuple))
+
+    def add(self, n: int, fields: Any) -> None:
+        job = fields if self._can_wait else checked_at(f"jobs[{n}]", fields)
+        self._jobs.append((n, job))
+
+    def packed(self) -> Iterator[tuple[str]]:
+        """Yield the parameters of each statement; check the jobs of one at a time."""
+        for at in range(0, len(self._jobs), CHUNK):
+            yield from _packed(self._checked(self._jobs[at : at + CHUNK]))
+
+    def _checked(self, jobs: list[tuple[int, Any]]) -> list[CheckedJob]:
+        if not self._can_wait:
+            return [job for _, job in jobs]
+        return [checked_at(f"jobs[{n}]", fields) for n, fields in jobs]
 
 
 @contextlib.contextmanager
@@ -341,6 +382,7 @@ def _whole_or_not(conn: Any) -> Iterator[None]:
         with conn.transaction():
             yield
         return
+
     try:
         yield  # not in `conn.transaction()`, which would commit the caller's work
     except BaseException:
@@ -355,6 +397,7 @@ async def _whole_or_not_async(conn: Any) -> AsyncIterator[None]:
         async with conn.transaction():
             yield
         return
+
     try:
         yield
     except BaseException:

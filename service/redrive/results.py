@@ -68,6 +68,7 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
     give_up_at = time.monotonic() + seconds(timeout)
     if sql_drivers.is_async(conn):
         return _wait_async(conn, job, give_up_at)
+
     pauses, was_live = _pauses(), False
     while True:
         ended: Ended = _look(conn, job, was_live=was_live)
@@ -112,6 +113,7 @@ def _ended(
         raise LookupError(msg)
     if outcome != "succeeded" or result is None or delivery is None:
         return Ended(outcome)
+
     stored = msgspec.json.decode(result)
     return Ended(
         outcome, open_noted(configured(), stored, "result", job, delivery)["value"]

@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from redrive.database.connect import URL_RULE, Address
+from redrive.database.address import URL_RULE, Address
 from redrive.errors import SettingsError
 from redrive.rules.nearest import nearest
 from redrive.rules.payloads.limits import NAME
@@ -57,7 +57,9 @@ class Settings(BaseSettings):
         None,
         description="A YAML or JSON file of several databases, in place of the URL.",
     )
-    cell: str | None = Field(None, min_length=1, description="Which of these is meant.")
+    cell: str | None = Field(
+        None, min_length=1, description="The database of this file to use."
+    )
     handlers: str | None = Field(
         None, description="The registry of handlers, as module:attribute."
     )
@@ -71,8 +73,8 @@ class Settings(BaseSettings):
     runners: int = Field(1, ge=1, le=64, description="Runner processes per worker.")
     runner_env: str | None = Field(
         None,
-        description="Variables that handlers get, comma-separated, `*` at will; by default all but"
-        " REDRIVE_DATABASE_URL and PGPASSWORD.",
+        description="Variables that handlers get, comma-separated, `*` allowed; by default"
+        " all except REDRIVE_DATABASE_URL and PGPASSWORD.",
     )
     runner_memory_mib: int = Field(
         0, ge=0, description="Replace a runner that grows past this, in MiB; 0 = never."
@@ -85,7 +87,7 @@ class Settings(BaseSettings):
     )
     database_metrics: bool = Field(
         default=True,
-        description="Whether workers export the database's figures as the exporter does.",
+        description="True: workers export the database's figures, like the exporter.",
     )
     heartbeat_ttl: float = Field(
         30,
@@ -97,25 +99,25 @@ class Settings(BaseSettings):
         30,
         ge=0,
         le=86400,
-        description="Seconds running jobs get to finish after SIGTERM.",
+        description="Seconds that running jobs get to finish after SIGTERM.",
     )
     console_port: int = Field(9809, ge=0, le=65535, description="Port of the console.")
     console_viewer_url: str | None = Field(
         None,
         repr=False,
-        description="Postgres as the console's viewers use it: it only reads.",
+        description="Postgres URL for the console's viewers, who only read.",
     )
     console_viewer_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
     )
     console_operator_url: str | None = Field(
-        None, repr=False, description="Postgres as the console's operators use it."
+        None, repr=False, description="Postgres URL for the console's operators."
     )
     console_operator_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
     )
     console_approver_url: str | None = Field(
-        None, repr=False, description="Postgres as the console's approvers use it."
+        None, repr=False, description="Postgres URL for the console's approvers."
     )
     console_approver_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
@@ -128,19 +130,19 @@ class Settings(BaseSettings):
         None,
         min_length=32,
         repr=False,
-        description="What signs the console's sessions and forms; without it they end with the"
-        " process.",
+        description="Key that signs the console's sessions and forms; without it they end"
+        " with the process.",
     )
     console_key_file: Path | None = Field(
         None, description="A file that holds this key instead."
     )
     console_proxies: str | None = Field(
         None,
-        description="Addresses of the proxies whose headers say who asks, comma-separated.",
+        description="Addresses of trusted proxies, comma-separated; their headers name the user.",
     )
     console_groups: str | None = Field(
         None,
-        description="Roles of groups, as the proxy or the provider names them, like"
+        description="Roles by group of the proxy or the provider, such as"
         " oncall=operator,staff=viewer.",
     )
     console_user_header: str = Field(
@@ -155,7 +157,7 @@ class Settings(BaseSettings):
     )
     console_url: str | None = Field(
         None,
-        description="Where people open the console; a provider sends them back to it.",
+        description="URL of the console, to which a provider sends people back.",
     )
     console_oidc_issuer: str | None = Field(
         None,
@@ -168,14 +170,14 @@ class Settings(BaseSettings):
         None,
         min_length=1,
         repr=False,
-        description="Its secret there; none for a public client.",
+        description="The console's secret at the provider; unset for a public client.",
     )
     console_oidc_client_secret_file: Path | None = Field(
         None, description="A file that holds this secret instead."
     )
     console_oidc_scopes: str = Field(
         "openid email profile",
-        description="What the provider is asked for, with openid.",
+        description="Scopes to request from the provider; openid is required.",
     )
     console_oidc_user_claim: str = Field(
         "email", min_length=1, description="The provider's claim with the name."
@@ -185,11 +187,11 @@ class Settings(BaseSettings):
     )
     console_trace_url: str | None = Field(
         None,
-        description="Where the console finds a trace: https://..., with {trace_id} in it.",
+        description="URL of a trace: https://..., with {trace_id} in it.",
     )
     console_logs_url: str | None = Field(
         None,
-        description="Where it finds the log lines of a job: https://..., with {job_id} in it.",
+        description="URL of a job's log lines: https://..., with {job_id} in it.",
     )
     startup_timeout: float = Field(
         10,
@@ -207,24 +209,24 @@ class Settings(BaseSettings):
     )
     success_samples: bool = Field(
         default=True,
-        description="Whether workers remember some jobs that succeed, for `redrive dlq explain`.",
+        description="True: workers keep facts of some succeeded jobs, for `redrive dlq explain`.",
     )
     actor: str | None = Field(
         None,
         min_length=1,
         max_length=255,
-        description="Who acts, as the audit log records it.",
+        description="Name of the person or program, as the audit log records it.",
     )
     environment: str | None = Field(
         None,
         max_length=63,
-        description="Where this runs (production, ...); kept with failures.",
+        description="Name of the environment, such as production; stored with failures.",
     )
     node: str | None = Field(
-        None, max_length=253, description="The node this runs on; kept with failures."
+        None, max_length=253, description="Name of the node; stored with failures."
     )
     version: str | None = Field(
-        None, max_length=127, description="Version of the image; kept with failures."
+        None, max_length=127, description="Version of the image; stored with failures."
     )
     log_format: Literal["json", "console"] | None = Field(
         None,
@@ -264,6 +266,7 @@ class Settings(BaseSettings):
             raise SettingsError(msg)
         if self.database_url is not None:
             return Address(self.database_url, variable=self.name_of("database_url"))
+
         return Address(file=self.database_url_file)
 
     def cells(self) -> "tuple[Cell, ...]":
@@ -277,6 +280,7 @@ class Settings(BaseSettings):
                 msg = f"the cell {self.cell!r} is one of {CELLS}, which is not set"
                 raise SettingsError(msg)
             return ()
+
         from redrive.database.cells import read  # noqa: PLC0415 # most users have one database
 
         cells = read(self.databases)
@@ -285,6 +289,7 @@ class Settings(BaseSettings):
             names = ", ".join(cell.name for cell in cells)
             msg = f"there is no cell {self.cell!r} in {CELLS}; there are: {names}"
             raise SettingsError(msg)
+
         return found
 
     def queue_names(self) -> tuple[str, ...] | None:
@@ -294,16 +299,18 @@ class Settings(BaseSettings):
         """
         if self.queues is None:
             return None
-        names = tuple(name.strip() for name in self.queues.split(",") if name.strip())
+
+        names = _list(self.queues)
         wrong = next((name for name in names if not NAME.match(name)), None)
         if wrong is not None:
             rule = "a queue must match ^[a-z][a-z0-9_.-]{0,62}$"
             msg = f"{self.name_of('queues')} holds {wrong!r}; {rule}"
             raise SettingsError(msg)
         if not names:  # an empty list must not select all queues
-            name = self.name_of("queues")
-            msg = f"{name} is {self.queues!r}; it must name a queue, or be unset"
+            rule = "it must name a queue, or be unset"
+            msg = f"{self.name_of('queues')} is {self.queues!r}; {rule}"
             raise SettingsError(msg)
+
         return names
 
     def runner_env_names(self) -> tuple[str, ...]:
@@ -313,23 +320,31 @@ class Settings(BaseSettings):
         """
         if self.runner_env is None:
             return ("*",)
-        names = tuple(
-            name.strip() for name in self.runner_env.split(",") if name.strip()
-        )
+
+        names = _list(self.runner_env)
         if not all(map(ENV_NAME.fullmatch, names)):  # hidden: it may be a value
-            msg = "REDRIVE_RUNNER_ENV must be names of variables, such as: STRIPE_*,SHOP_URL"
+            rule = "must be names of variables, such as: STRIPE_*,SHOP_URL"
+            msg = f"REDRIVE_RUNNER_ENV {rule}"
             raise SettingsError(msg)
+
         return names
 
     def who(self) -> str:
         """Return the actor: the configured name, else this user and host."""
         if self.actor:
             return self.actor
+
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # many containers have no user name
             user = f"uid {os.getuid()}"
+
         return f"{user}@{socket.gethostname()}"
+
+
+def _list(text: str) -> tuple[str, ...]:
+    """Return the parts of a comma-separated text."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Settings:
@@ -343,7 +358,8 @@ def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Setti
         SettingsError: one line about the first value that is not allowed.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
-    typed = {name: option for name, option in (options or {}).items() if name in given}
+    named = (options or {}).items()
+    typed = {name: option for name, option in named if name in given}
     try:
         return Settings(**given).given_by(typed)
     except ValidationError as error:
@@ -364,25 +380,32 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     others = sorted(name for name in os.environ if _looks_ours(name, settings))
     options = set(of_options()) if others else set[str]()
     known = sorted(settings | options)
-    faults = [_unknown(name, known) for name in others if name not in options]
-    # Shells pass unset variables as empty texts, which must not select everything.
-    empty = [
-        name for name in others if name in options and not os.environ[name].strip()
-    ]
-    faults += [f"{name} is empty; give it a value, or leave it out" for name in empty]
+    unknown = [name for name in others if name not in options]
+    faults = [_unknown(name, known) for name in unknown]
+    faults += [_empty(name) for name in others if name in options and _is_empty(name)]
     if faults:
         raise SettingsError("; ".join(faults))
+
+
+def _is_empty(name: str) -> bool:
+    """Return True for an empty variable.
+
+    Shells pass unset variables as empty texts, which must not select everything.
+    """
+    return not os.environ[name].strip()
+
+
+def _empty(name: str) -> str:
+    return f"{name} is empty; give it a value, or leave it out"
 
 
 def _looks_ours(name: str, settings: Collection[str]) -> bool:
     """Return True if a variable is clearly meant for Redrive, in any case."""
     upper = name.upper()
-    if (
-        not upper.startswith(PREFIX)
-        or upper.startswith(OTHERS_PREFIXES)
-        or upper in settings
-    ):
+    is_ours = upper.startswith(PREFIX) and not upper.startswith(OTHERS_PREFIXES)
+    if not is_ours or upper in settings:
         return False
+
     is_url = upper.endswith("_PORT") and _SERVICE_URL.match(os.environ[name])
     return not (is_url or _SERVICE.match(upper))
 
@@ -405,8 +428,10 @@ def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
     name = str(first["loc"][0])
     value = first.get("input")
     field = Settings.model_fields[name]
-    held = "" if {"url", "key", "secret"} & set(name.split("_")) else f" is {value!r};"
-    return f"{_name_of(name, options)}{held} it must be {_allowed(field)}. {field.description}"
+    is_secret = {"url", "key", "secret"} & set(name.split("_"))
+    shown = "" if is_secret else f" is {value!r};"
+    rule = f"it must be {_allowed(field)}. {field.description}"
+    return f"{_name_of(name, options)}{shown} {rule}"
 
 
 def _allowed(field: FieldInfo) -> str:
@@ -415,12 +440,17 @@ def _allowed(field: FieldInfo) -> str:
     if annotation is bool:
         return "true or false"
     if annotation in NUMBERS:
-        low, high = _bound(field, "ge"), _bound(field, "le")
-        at_most = "" if high is None else f", {high} at most"
-        return f"{NUMBERS[annotation]}, {low or 0} or more{at_most}"
-    longest = _bound(field, "max_length") or 255
-    text = f"text of {_bound(field, 'min_length') or 1} to {longest} characters"
+        return f"{NUMBERS[annotation]}, {_range(field)}"
+
+    shortest, longest = _bound(field, "min_length"), _bound(field, "max_length")
+    text = f"text of {shortest or 1} to {longest or 255} characters"
     return " or ".join(_choices(annotation)) or text
+
+
+def _range(field: FieldInfo) -> str:
+    low, high = _bound(field, "ge"), _bound(field, "le")
+    at_most = "" if high is None else f", {high} at most"
+    return f"{low or 0} or more{at_most}"
 
 
 def _bound(field: FieldInfo, name: str) -> float | None:

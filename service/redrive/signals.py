@@ -65,6 +65,7 @@ class Snooze(Signal):
                 "Snooze(until=...) takes an aware datetime: one that says its time zone"
             )
             raise ValueError(msg)
+
         self.until: datetime | float = (
             until if isinstance(until, datetime) else seconds(until)
         )

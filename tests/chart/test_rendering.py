@@ -10,9 +10,9 @@ import yaml
 
 from redrive.cli.support.exits import Exit
 from redrive.handlers import Handlers
+from redrive.handlers.targets.caller import register
+from redrive.handlers.targets.file import load
 from redrive.settings import load as load_settings
-from redrive.targets.caller import register
-from redrive.targets.file import load
 from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
 from tests.chart.helm import CHART, ROOT, HelmRefusedError, Release
 

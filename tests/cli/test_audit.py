@@ -123,7 +123,7 @@ def test_a_log_that_was_written_anew_shows_by_a_seal_that_was_kept(
     done = redrive("audit", "verify", "--known", seal)
     assert (done.code, done.out) == (
         1,
-        "line 2 has another seal: the log was written anew\n",
+        "line 2 has another seal: the log was rewritten\n",
     )
     assert redrive("audit", "verify", "--known", "nonsense").code == 64
 

@@ -17,7 +17,7 @@ from redrive.console.security import logins as connections
 from redrive.console.security import sessions
 from redrive.console.security.access import COOKIE, Role
 from redrive.console.security.logins import Logins
-from redrive.database.connect import Address
+from redrive.database.address import Address
 from redrive.errors import SettingsError
 from redrive.settings import load
 from tests.console.conftest import Site, act, csrf, digest, logins_of

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from redrive.handlers import Handlers
-from redrive.targets.caller import register
-from redrive.targets.file import Targets
-from redrive.targets.signing import signed
+from redrive.handlers.targets.caller import register
+from redrive.handlers.targets.file import Targets
+from redrive.handlers.targets.signing import signed
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)

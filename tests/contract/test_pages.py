@@ -17,8 +17,8 @@ import yaml
 
 from redrive.cli.main import cli
 from redrive.database import cells
+from redrive.handlers.targets import file as targets
 from redrive.settings import PREFIX, Settings
-from redrive.targets import file as targets
 from tests import pages
 from tests.commands import commands
 from tests.pages import ROOT, Block

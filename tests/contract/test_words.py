@@ -1,8 +1,10 @@
-"""One word per thing: names in code, SQL, chart, metrics, commands and docs avoid its synonyms.
+"""One word per thing: names in code, SQL, chart, metrics, commands and docs.
 
-Judged are names that outlive a function's body, and headings; in the pages that people read, every
-word. A local variable may be an `item` of a list, and a sentence in a comment may say "again".
+The tests check names that outlive a function's body, and headings. In the pages that
+people read, they check every word. A local variable may be an `item` of a list.
 docs/glossary.md has the words that are used.
+
+Docstrings and long strings of the package also avoid phrases that are hard to read.
 """
 
 import ast
@@ -59,7 +61,54 @@ NOT_WRITTEN = (
     "bury",
     "visibility timeout",
 )
-"""What a page does not say either. The others have an everyday meaning, too."""
+"""Words that pages avoid, too. The others have an everyday meaning as well."""
+
+UNCLEAR = (
+    "anew",
+    "are none",
+    "as it may",
+    "as may be",
+    "as much as",
+    "becomes of",
+    "for ever",
+    "go on",
+    "goes on",
+    "hear of",
+    "hears of",
+    "is none",
+    "it is to",
+    "of which",
+    "of whom",
+    "so few",
+    "so many",
+    "these that",
+    "those of",
+    "those that",
+    "what became",
+    "what becomes",
+    "what is to",
+    "what it is",
+    "what there is",
+    "whichever",
+    "whoever",
+)
+"""Phrases that docstrings and long strings avoid.
+
+They hide the subject or the object of a sentence. Name it instead.
+"""
+LONG_STRING = 40
+"""Number of characters from which a string is read as a sentence."""
+
+NOT_YET_CLEAR = (
+    "cli/",
+    "console/",
+    "database/migrate.py",
+    "dead_letters/",
+    "demo/",
+    "rules/dead_letters/campaign.py",
+    "worker/",
+)
+"""Files and folders that still have such phrases."""
 
 ALLOWED = {
     "deduplicate_items": "a parameter of Postgres' indexes",
@@ -73,11 +122,11 @@ ALLOWED = {
     "buried": "a result of rescue_v1, whose signature is released",
     "count_buried|dead_letters_buried": "a trigger: another name would need a migration",
 }
-"""Exceptions: a pattern for the whole name, and why it may stay."""
+"""Exceptions: a pattern for the whole name, and the reason why it may stay."""
 
 
 def stem(word: str) -> str:
-    """What the forms of a word have in common."""
+    """Return the part that the forms of a word have in common."""
     return re.sub(r"((?<![aeiou])y|ied|ies|e?s|ing|e?d|e)$", "", word)
 
 
@@ -85,7 +134,7 @@ STEMS = {stem(word): instead for word, instead in NOT_USED.items()}
 
 
 def unwanted(names: Iterable[str]) -> dict[str, str]:
-    """Those of the names that have a word that is not used, with what to say instead."""
+    """Return the names with a word that is not used, and the word to use instead."""
     found: dict[str, str] = {}
     for name in set(names):
         if any(re.fullmatch(pattern, name) for pattern in ALLOWED):
@@ -98,7 +147,7 @@ def unwanted(names: Iterable[str]) -> dict[str, str]:
 
 
 def _in_python(source: str) -> Iterator[str]:
-    """Names that a module, a class or a signature gives."""
+    """Yield the names that a module, a class or a signature defines."""
     tree = ast.parse(source)
     inside = {
         id(node)
@@ -139,7 +188,7 @@ def _in_commands() -> Iterator[str]:
 
 
 def _elsewhere() -> Iterator[str]:
-    """Values of the chart, settings, commands, metrics and their labels."""
+    """Yield values of the chart, settings, commands, metrics and their labels."""
     yield from _in_chart(
         yaml.safe_load((ROOT / "helm" / "redrive" / "values.yaml").read_text())
     )
@@ -155,7 +204,7 @@ def _headings(text: str) -> list[str]:
 
 
 def written(text: str) -> set[str]:
-    """Words of a page that are not used, outside of code."""
+    """Return the words of a page, outside of code, that are not used."""
     prose = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL).lower()
     words = {stem(word) for word in re.findall(r"[a-z]+", prose)}
     return {
@@ -163,6 +212,43 @@ def written(text: str) -> set[str]:
         for word in NOT_WRITTEN
         if stem(word) in words or (" " in word and word in prose)
     }
+
+
+_PHRASES = re.compile(rf"\b(?:{'|'.join(UNCLEAR)})\b")
+
+
+def _texts(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings and long strings of a module, each with its line."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text), lineno=line)):
+                yield line, text
+            case ast.Constant(value=str(text), lineno=line) if len(text) >= LONG_STRING:
+                yield line, text
+            case _:
+                pass
+
+
+def unclear(source: str) -> list[str]:
+    """Return the unclear phrases of a module, each with its line."""
+    return sorted(
+        {
+            f"line {line}: {found[0]}"
+            for line, text in _texts(source)
+            for found in _PHRASES.finditer(" ".join(text.split()))
+        }
+    )
+
+
+def test_phrases_in_docstrings_and_long_strings():
+    found = {
+        name: phrases
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if not (name := str(path.relative_to(PACKAGE))).startswith(NOT_YET_CLEAR)
+        and (phrases := unclear(path.read_text()))
+    }
+
+    assert found == {}
 
 
 def test_names_in_python():
@@ -196,6 +282,16 @@ def test_every_exception_is_needed():
 def test_words_of_a_page(page: Path):
     assert unwanted(_headings(page.read_text())) == {}
     assert written(page.read_text()) == set()
+
+
+def test_a_planted_phrase_is_found():
+    docstring = 'def f():\n    """For whoever asks."""'
+    long_string = 'text = "a campaign goes on with the dead letters"'
+    short_string = 'word = "goes on"'
+
+    assert unclear(docstring) == ["line 2: whoever"]
+    assert unclear(long_string) == ["line 1: goes on"]
+    assert unclear(short_string) == []
 
 
 def test_a_planted_word_is_found():

@@ -9,8 +9,10 @@ import psycopg
 import pytest
 
 from redrive import enqueue
-from redrive.database import connect
-from redrive.database.connect import Link, Trouble, Watchdog, trouble
+from redrive.database import address
+from redrive.database.connect import connect
+from redrive.database.link import Link, Watchdog
+from redrive.database.trouble import Trouble, trouble
 from redrive.enqueue import enqueue_many
 from tests.flow import look
 from tests.flow.harness import Entry, Workers, alive, wait_for
@@ -209,7 +211,7 @@ def test_a_worker_started_before_its_database_waits_for_it(
 
 def test_a_thousand_failures_in_a_row_do_not_break_the_link(database: Database):
     link = Link("host=127.0.0.1 port=1 connect_timeout=1", "test")
-    link._failures = 5_000
+    link._backoff.failures = 5_000
     began = time.monotonic()
     with pytest.raises(psycopg.OperationalError), link.use():
         pass
@@ -276,14 +278,14 @@ def test_the_watchdog_knows_a_connection_before_its_first_statement(
     with proxy_for(database.url) as proxy:
         link = Link(proxy.url, "test")
         Watchdog(link).start()
-        real = connect.connect
+        real = connect
 
         def open_and_go_silent(url: str, **options: str):
             conn = real(url, **options)
             proxy.swallow = True
             return conn
 
-        monkeypatch.setattr(connect, "connect", open_and_go_silent)
+        monkeypatch.setattr(address, "connect", open_and_go_silent)
         began = time.monotonic()
         with pytest.raises(psycopg.Error), link.use(bound=1) as conn:
             conn.execute("select 1")

@@ -7,8 +7,11 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
-from redrive.database import connect
-from redrive.database.connect import GuestLink, Link, OwnConnection, Trouble, trouble
+from redrive.database import address
+from redrive.database import link as links
+from redrive.database.connect import OwnConnection, connect
+from redrive.database.link import GuestLink, Link
+from redrive.database.trouble import Trouble, trouble
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 
@@ -56,7 +59,7 @@ def test_a_link_at_work_keeps_its_connection(
     own = pid(pair.guest)
     assert pid(pair.guest) == own != pid(pair.host)
 
-    monkeypatch.setattr(connect, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(links, "QUIET_SECONDS", 0.0)
     pair.host.keep()
     assert pid(pair.guest) == pid(pair.host)
     assert pair.guest.is_closed, "quiet again, and there are two"
@@ -75,7 +78,7 @@ def test_nobody_waits_for_a_guest_that_hangs(
     with pair.guest.use() as conn:
         assert conn.info.backend_pid == lent
         other = pid(pair.host)
-        monkeypatch.setattr(connect, "LENT_SECONDS", "no longer")
+        monkeypatch.setattr(links, "LENT_SECONDS", "no longer")
         assert pid(pair.host) == other != lent
     assert pid(pair.guest) == lent
     assert timeout(pair.guest) == "4s"
@@ -84,7 +87,7 @@ def test_nobody_waits_for_a_guest_that_hangs(
 def test_a_connection_that_comes_back_too_late_is_the_guests(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    lent, use, open_one = pid(pair.host), pair.guest.use(), connect.connect
+    lent, use, open_one = pid(pair.host), pair.guest.use(), connect
     use.__enter__()
 
     def open_meanwhile(*given: str, **settings: str) -> OwnConnection:
@@ -92,7 +95,7 @@ def test_a_connection_that_comes_back_too_late_is_the_guests(
         return open_one(*given, **settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(connect, "connect", open_meanwhile)
+        patch.setattr(address, "connect", open_meanwhile)
         assert pid(pair.host) != lent
     assert pid(pair.guest) == lent
 
@@ -100,7 +103,7 @@ def test_a_connection_that_comes_back_too_late_is_the_guests(
 def test_a_connection_that_is_waited_for_is_used_when_it_comes_back(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(connect, "LENT_SECONDS", 600.0)
+    monkeypatch.setattr(links, "LENT_SECONDS", 600.0)
     lent = pid(pair.host)
     with ThreadPoolExecutor(1) as thread:
         with pair.guest.use():
@@ -156,7 +159,7 @@ def test_a_guest_that_nobody_lets_in_borrows_from_a_link_at_work(
         raise psycopg.OperationalError
 
     with monkeypatch.context() as patch:
-        patch.setattr(connect, "connect", refuse)
+        patch.setattr(address, "connect", refuse)
         with pytest.raises(psycopg.OperationalError):
             pid(pair.guest)
         assert pid(pair.guest) == pid(pair.host)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from redrive.enqueue import enqueue_reporting
-from redrive.job import COMPLETE
+from redrive.handlers.job import COMPLETE
 from redrive.worker import store
 from redrive.worker.protocol import Report
 from tests.factories import (

@@ -16,8 +16,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from redrive import enqueue
-from redrive.database.connect import Address, Link, Trouble, trouble
+from redrive.database.address import Address
 from redrive.database.embedded import free_port
+from redrive.database.link import Link
+from redrive.database.trouble import Trouble, trouble
 from redrive.errors import SettingsError
 from tests.flow.harness import ROOT, Workers, wait_for, workers_on
 from tests.postgres import Database, Server

@@ -21,10 +21,10 @@ from redrive import Heal, enqueue
 from redrive.cli import main
 from redrive.errors import SettingsError
 from redrive.handlers import Handlers
-from redrive.job import Job
-from redrive.targets.caller import register
-from redrive.targets.file import load
-from redrive.targets.signing import read_keys, signed
+from redrive.handlers.job import Job
+from redrive.handlers.targets.caller import register
+from redrive.handlers.targets.file import load
+from redrive.handlers.targets.signing import read_keys, signed
 from tests.certificates import certificate
 from tests.flow import look
 from tests.flow.endpoint import Endpoint, endpoint

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from redrive.database.connect import Address
+from redrive.database.address import Address
 from redrive.database.embedded import free_port
 from redrive.observability.stats import DatabaseStats
 from redrive.worker import store

@@ -11,10 +11,10 @@ import pytest
 
 from redrive import Handlers, Policy
 from redrive.encryption import Keyring, read_keys
+from redrive.handlers.targets.caller import register
+from redrive.handlers.targets.file import Target, Targets
 from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Release
 from redrive.rules.model import Reason
-from redrive.targets.caller import register
-from redrive.targets.file import Target, Targets
 from redrive.worker.protocol import Jobs, OpenBreakers, Work
 from redrive.worker.runner.attempt import Attempt
 from redrive.worker.runner.services import Services

@@ -61,7 +61,7 @@ def test_two_handlers_of_a_kind_are_named_by_module_and_line():
     def send() -> None: ...
 
     first = report.__wrapped__.__code__.co_firstlineno
-    with pytest.raises(ValueError, match="has a handler already") as refused:
+    with pytest.raises(ValueError, match="has two handlers") as refused:
         jobs.every("@daily", kind="report")(send)
 
     name, here = (
@@ -69,6 +69,6 @@ def test_two_handlers_of_a_kind_are_named_by_module_and_line():
         __name__,
     )
     assert str(refused.value) == (
-        f"kind 'report' has a handler already: {here}.{name}.<locals>.report (line {first});"
-        f" now comes {here}.{name}.<locals>.send (line {send.__code__.co_firstlineno})"
+        f"kind 'report' has two handlers: {here}.{name}.<locals>.report (line {first}),"
+        f" and {here}.{name}.<locals>.send (line {send.__code__.co_firstlineno})"
     )

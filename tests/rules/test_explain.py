@@ -12,11 +12,10 @@ from redrive.rules.dead_letters.explain import (
     Observed,
     Test,
     explain,
-    fisher,
-    g_test,
     sentence,
     shown,
 )
+from redrive.rules.dead_letters.significance import fisher, g_test
 from redrive.rules.payloads.facts import UNREAD, Mark
 from tests.rules.incidents import INCIDENTS, Incident, run, verdict
 

@@ -247,5 +247,5 @@ def test_every_setting_says_what_it_is():
 def test_yes_or_no_is_said_in_words():
     assert refusal("REDRIVE_DATABASE_METRICS", "maybe") == (
         "REDRIVE_DATABASE_METRICS is 'maybe'; it must be true or false."
-        " Whether workers export the database's figures as the exporter does."
+        " True: workers export the database's figures, like the exporter."
     )

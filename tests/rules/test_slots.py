@@ -191,7 +191,9 @@ def test_a_payload_that_the_handler_does_not_take_is_refused_by_field_without_it
     jobs = Handlers()
     wrong = Schedule("@daily", payload={"days": "hunter2"})
 
-    with pytest.raises(ValueError, match=r"'report'.* takes: days: int_parsing$"):
+    with pytest.raises(
+        ValueError, match=r"'report'.* schedule 'report': days: int_parsing$"
+    ):
 
         @jobs.handle("report", schedule=wrong)
         def report(payload: Report) -> None: ...

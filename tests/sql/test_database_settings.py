@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from redrive.database.connect import Link
+from redrive.database.link import Link
 from redrive.dead_letters import campaign
 from redrive.dead_letters.filter import Filter
 from redrive.enqueue import enqueue, enqueue_many

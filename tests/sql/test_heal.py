@@ -187,9 +187,7 @@ def test_two_workers_that_heal_at_once_start_one_campaign(database: Database) ->
 
 
 def test_a_kind_that_wants_two_people_is_left_to_them(database: Database) -> None:
-    with pytest.raises(
-        ValueError, match='heal puts back by itself what approval="two"'
-    ):
+    with pytest.raises(ValueError, match='approval="two" requires two people'):
         Handlers().handle(KIND, approval="two", heal=Heal())
     dead(database.conn)
     deploy(database.conn, "1.1")

@@ -18,7 +18,7 @@ from playwright.sync_api import sync_playwright
 from redrive.console.app import application, listen
 from redrive.console.security.access import Access, Principal, Role
 from redrive.console.security.logins import Logins
-from redrive.database.connect import Address
+from redrive.database.address import Address
 from tools.console import scene
 from tools.generated import ROOT
 from tools.scratch import scratch_postgres

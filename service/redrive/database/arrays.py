@@ -121,6 +121,7 @@ class Texts(Array[str | None]):
             else:
                 text = value.encode()
                 parts += (_LENGTH.pack(len(text)), text)
+
         return b"".join(parts)
 
 

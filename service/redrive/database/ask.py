@@ -15,13 +15,15 @@ def ask_all(cells: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T
     def ask(cell: str, answer: Callable[[], T]) -> None:
         answers[cell] = answer()
 
-    threads = [
-        threading.Thread(target=ask, args=one, name="cell", daemon=True)
-        for one in cells.items()
-    ]
+    def thread(asked: tuple[str, Callable[[], T]]) -> threading.Thread:
+        return threading.Thread(target=ask, args=asked, name="cell", daemon=True)
+
+    threads = list(map(thread, cells.items()))
     deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+    for one in threads:
+        one.start()
+
+    for one in threads:
+        one.join(max(0.0, deadline - time.monotonic()))
+
     return answers.copy()

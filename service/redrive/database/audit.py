@@ -84,6 +84,7 @@ def verify(conn: Connection) -> Verdict:
         ).fetchone()
         place, step, more, fault = row
         count += step
+
     return Verdict(count, fault)
 
 
@@ -112,7 +113,9 @@ def compare(conn: Connection, kept: Seal) -> str | None:
     query = "select encode(hash, 'hex') from redrive.audit where id = %s"
     found = conn.execute(query, (kept.line,)).fetchone()
     if found is None:
-        return f"line {kept.line} is not there: retention has forgotten it, or somebody deleted it"
+        why = "retention has deleted it, or somebody has"
+        return f"line {kept.line} is missing: {why}"
     if found[0] != kept.hash:
-        return f"line {kept.line} has another seal: the log was written anew"
+        return f"line {kept.line} has another seal: the log was rewritten"
+
     return None

@@ -67,6 +67,7 @@ def statement(query: str | None) -> str:
     found = _CALL.match(query or "") or _ON_A_TABLE.match(query or "")
     if found:
         return f"{' '.join(found[1].lower().split())} {found[2]}"
+
     verb = _VERB.match(query or "")
     return verb[1].lower() if verb else "unknown"
 
@@ -85,23 +86,21 @@ class Blocker:
     def fields(self) -> Mapping[str, Any]:
         """Return the fields for a log line."""
         shown = asdict(self) | {"statement": statement(self.query)}
-        shown["transaction_seconds"] = (
-            None if self.seconds is None else round(self.seconds, 1)
-        )
+        age = None if self.seconds is None else round(self.seconds, 1)
+        shown["transaction_seconds"] = age
         del shown["query"], shown["seconds"]
         return shown
 
     def __str__(self) -> str:
         age = "unknown age" if self.seconds is None else f"{self.seconds:.0f} s"
-        return (
-            f"pid {self.pid} (application {self.application or 'unknown'!r},"
-            f" {self.state or 'state unknown'}, transaction of {age},"
-            f" last statement: {statement(self.query)})"
-        )
+        application = f"application {self.application or 'unknown'!r}"
+        state = self.state or "state unknown"
+        last = f"last statement: {statement(self.query)}"
+        return f"pid {self.pid} ({application}, {state}, transaction of {age}, {last})"
 
 
 class Waiting(threading.Thread):
-    """Logs the sessions that block a migration, and ends its wait after `patience`.
+    """Thread that logs blockers of a migration, and ends its wait after `patience`.
 
     Without a second connection nothing is logged, and the migration continues.
     """
@@ -143,18 +142,18 @@ class Waiting(threading.Thread):
 
     def gave_up(self) -> SchemaError:
         """Return the error of a migration that has waited for too long."""
-        who = self._blocker or "another session"
+        blocker = self._blocker or "another session"
         return SchemaError(
-            f"gave up after {self._patience:.0f} s: {who} keeps a table of redrive locked, so the"
-            " schema is not up to date yet; what was applied is kept. End that transaction, then"
-            " run: redrive migrate"
+            f"gave up after {self._patience:.0f} s: {blocker} keeps a table of redrive"
+            " locked, so the schema is not up to date yet; what was applied is kept. End"
+            " that transaction, then run: redrive migrate"
         )
 
     def meaning(self, cancelled: psycopg.errors.QueryCanceled) -> Exception:
         """Return the error for a statement that we or another session cancelled."""
         return self.gave_up() if self.is_over else cancelled
 
-    # ------------------------------------------------------------------ its thread
+    # -------------------------------------------------------------- in its thread
 
     def run(self) -> None:
         """Check for blockers until the migration is over."""
@@ -171,14 +170,20 @@ class Waiting(threading.Thread):
     def _look(self, conn: Connection, now: float) -> None:
         with conn.cursor(row_factory=class_row(Blocker)) as cursor:
             found = cursor.execute(BLOCKERS, (self.pid,)).fetchone()
-        if found is None:
-            return
-        self._blocker = found
+
+        if found is not None:
+            self._blocked(found, now)
+        if found is not None and self.is_over:
+            # The build of an index waits within one statement.
+            self._watched.cancel_safe(timeout=CONNECT_SECONDS)
+
+    def _blocked(self, blocker: Blocker, now: float) -> None:
+        """Note a blocker, and log it every TELL_SECONDS."""
+        self._blocker = blocker
         if now - self._blocked_at > CALM_SECONDS:
             self._blocked_since = now
+
         self._blocked_at = now
         if now - max(self._blocked_since, self._told_at) >= TELL_SECONDS:
             self._told_at = now
-            logger.warning("waiting for a lock", extra=found.fields())
-        if self.is_over:  # the build of an index waits within one statement
-            self._watched.cancel_safe(timeout=CONNECT_SECONDS)
+            logger.warning("waiting for a lock", extra=blocker.fields())

@@ -1,4 +1,4 @@
-"""The file of several databases, one a cell: read, and refused with one line.
+"""File of several databases, each of them a cell; faults are errors of one line.
 
 - {name: eu, url_file: /secrets/eu/url, role: redrive_viewer}
 - {name: us, url: "postgresql://redrive@us.internal/redrive"}
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from redrive.database.connect import Address
+from redrive.database.address import Address
 from redrive.errors import SettingsError
 
 VARIABLE = "REDRIVE_DATABASES"
@@ -43,9 +43,8 @@ class _Login(BaseModel):
 
 
 class _Line(_Login):
-    name: Annotated[
-        str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,62}$")
-    ]  # the rule for queue names
+    # The rule for queue names.
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,62}$")]
     console: dict[Literal["viewer", "operator", "approver"], _Login] = Field(
         default_factory=dict
     )
@@ -65,16 +64,23 @@ def read(path: Path) -> tuple[Cell, ...]:
     try:
         lines = _LINES.validate_python(_parsed(path))
     except ValidationError as error:
-        first = error.errors(
-            include_input=False, include_url=False, include_context=False
-        )[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        hint = f" (a cell has: {KEYS})" if first["type"] == "extra_forbidden" else ""
-        raise _refused(path, f"{where}: {first['msg']}{hint}") from None
+        raise _refused(path, _first_fault(error)) from None
+
     names = [line.name for line in lines]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
         raise _refused(path, f"two cells are named {twice}")
+
     return tuple(_cell(path, line) for line in lines)
+
+
+def _first_fault(error: ValidationError) -> str:
+    """Describe the first fault without the value."""
+    faults = error.errors(include_input=False, include_url=False, include_context=False)
+    first = faults[0]
+    where = ".".join(map(str, first["loc"])) or "the file"
+    hint = f" (a cell has: {KEYS})" if first["type"] == "extra_forbidden" else ""
+    return f"{where}: {first['msg']}{hint}"
 
 
 def _cell(path: Path, line: _Line) -> Cell:
@@ -95,21 +101,24 @@ def _address(path: Path, login: _Login, whose: str) -> Address:
 def _parsed(path: Path) -> Any:
     try:
         text = path.read_text()
-        return (
-            msgspec.json.decode(text) if path.suffix == ".json" else _yaml(path, text)
-        )
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise _refused(path, f"it cannot be read: {why}") from None
+
+    if path.suffix != ".json":
+        return _yaml(path, text)
+
+    try:
+        return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise _refused(path, f"it is not valid JSON: {error}") from None
 
 
 def _yaml(path: Path, text: str) -> Any:
     if not find_spec("yaml"):  # PyYAML comes with an extra
-        raise _refused(
-            path, "YAML needs pip install 'redrive[http]'; write JSON, named .json"
-        )
+        why = "YAML needs pip install 'redrive[http]'; write JSON, named .json"
+        raise _refused(path, why)
+
     import yaml  # noqa: PLC0415 # as above
 
     try:

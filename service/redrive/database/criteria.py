@@ -52,6 +52,7 @@ class Criteria:
             if condition is not None:
                 conditions.append(condition)
                 parameters.append(value)
+
         return " and ".join(conditions), parameters
 
     def narrows(self) -> bool:

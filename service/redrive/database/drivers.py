@@ -116,10 +116,10 @@ def driver_of(conn: Any) -> str:
             return "sqlalchemy async" if "asyncio" in cls.__module__ else "sqlalchemy"
         if package in {"django", "asyncpg"}:
             return package
-    msg = (
-        f"a {type(conn).__module__}.{type(conn).__qualname__} is not a connection that Redrive "
-        "knows; pass one of psycopg, SQLAlchemy, Django or asyncpg"
-    )
+
+    name = f"{type(conn).__module__}.{type(conn).__qualname__}"
+    known = "pass one of psycopg, SQLAlchemy, Django or asyncpg"
+    msg = f"a {name} is not a connection that Redrive knows; {known}"
     raise TypeError(msg)
 
 
@@ -132,14 +132,13 @@ def in_transaction(conn: Any) -> bool:
         return _is_open(conn)
     if family.startswith("sqlalchemy"):
         return bool(conn.in_transaction())
+
     return bool(conn.is_in_transaction())
 
 
 def _is_open(conn: Any) -> bool:
-    return int(conn.info.transaction_status) not in {
-        0,
-        4,
-    }  # 0 = idle, 4 = unknown (closed)
+    # 0 = idle, 4 = unknown (closed)
+    return int(conn.info.transaction_status) not in {0, 4}
 
 
 def itself(conn: Any) -> Any:
@@ -189,6 +188,7 @@ def _sqlalchemy(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
     named = statement
     for n in range(len(parameters)):
         named = named.replace("%s", f":p{n}", 1)
+
     # text() would read '::' as two characters of SQL, not as part of a parameter.
     return conn.execute(
         text(named), {f"p{n}": value for n, value in enumerate(parameters)}

@@ -21,12 +21,12 @@ NEWEST = 18
 THROWAWAY = "redrive throwaway"
 """Value of cluster_name for a temporary server that need not survive a crash."""
 
-# It waits for the end of its standard input, which comes however this process ends.
+# It waits for the end of its standard input, which comes even if this process is killed.
 GUARD = """
 cat > /dev/null
 n=0
 while [ -e "$1" ] && [ $n -lt 100 ]; do
-    # empty while it is written
+    # The file is empty while it is written.
     pid=$(head -n 1 "$1" 2> /dev/null)
     # QUIT is ignored where this began in the background of a script, but for who asks for it
     if [ -n "$pid" ]; then
@@ -57,6 +57,7 @@ def free_port() -> int:
     _RESERVED.append(probe.detach())
     while len(_RESERVED) > MOST_RESERVED:
         os.close(_RESERVED.popleft())
+
     return port
 
 
@@ -121,11 +122,9 @@ class EmbeddedPostgres:
 
     def url(self, database: str = "postgres") -> str:
         """Return the URL to connect to."""
-        user = (
-            "postgres"
-            if self.password is None
-            else f"postgres:{quote(self.password, safe='')}"
-        )
+        user = "postgres"
+        if self.password is not None:
+            user += f":{quote(self.password, safe='')}"
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
@@ -133,13 +132,13 @@ class EmbeddedPostgres:
         if not (self.data / "PG_VERSION").exists():
             self._make_directory()
             self._initialise()
+
         self._configure()
         self._pg_ctl("-w", "-t", "60", "-l", str(self.data / "log"), "start")
 
     def _make_directory(self) -> None:
-        shutil.rmtree(
-            self.data, ignore_errors=True
-        )  # remains of a start that was killed
+        # A start that was killed may have left files.
+        shutil.rmtree(self.data, ignore_errors=True)
         self.data.mkdir(parents=True)
         if self._user is not None:
             self._utils.ensure_prefix_permissions(self.data)
@@ -153,33 +152,30 @@ class EmbeddedPostgres:
             **self.settings,
         }
         file = self.data / "postgresql.auto.conf"
-        file.write_text(
-            "".join(f"{name} = '{value}'\n" for name, value in options.items())
-        )
+        lines = [f"{name} = '{value}'\n" for name, value in options.items()]
+        file.write_text("".join(lines))
         self._own(file)
 
     def _initialise(self) -> None:
-        arguments = [
-            "-E",
-            "utf8",
-            "--locale=C.UTF-8",
-            "-U",
-            "postgres",
-            "-D",
-            str(self.data),
-        ]
+        places = ("-U", "postgres", "-D", str(self.data))
+        arguments = ("-E", "utf8", "--locale=C.UTF-8", *places)
         if self.password is None:
             self._run("initdb", "-A", "trust", *arguments)
             return
+
+        with self._password_file(self.password) as file:
+            how = ("-A", "scram-sha-256", "--pwfile", str(file))
+            self._run("initdb", *how, *arguments)
+
+    @contextlib.contextmanager
+    def _password_file(self, password: str) -> Iterator[Path]:
         file = self.home / "password"
         file.unlink(missing_ok=True)
         file.touch(mode=0o600)
         try:
-            file.write_text(self.password)
+            file.write_text(password)
             self._own(file)
-            self._run(
-                "initdb", "-A", "scram-sha-256", "--pwfile", str(file), *arguments
-            )
+            yield file
         finally:
             file.unlink()
 
@@ -193,6 +189,7 @@ class EmbeddedPostgres:
             self._pg_ctl("status")
         except (subprocess.SubprocessError, OSError):
             return False
+
         return True
 
     def remove(self) -> None:
@@ -236,4 +233,5 @@ def _load() -> tuple[Any, Any]:
     except ImportError as error:
         msg = "no embedded Postgres is installed: pip install 'redrive[embedded]'"
         raise SettingsError(msg) from error
+
     return utils, pgexec

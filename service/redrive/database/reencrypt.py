@@ -106,7 +106,8 @@ def _seal_failure(keyring: Keyring, row: Row) -> Sealed:
     if is_sealed(detail):
         return Sealed(keyring.seal_again(detail, "failure", row["id"], row["n"]))
     record = {"message": row["message"], "detail": detail}
-    return Sealed(keyring.seal_failure(record, row["id"], row["n"])["detail"])
+    sealed = keyring.seal_failure(record, row["id"], row["n"])
+    return Sealed(sealed["detail"])
 
 
 def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
@@ -115,6 +116,7 @@ def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
         return Sealed(
             keyring.seal_again(effect["detail"], "side effect", row["id"], row["n"])
         )
+
     _, envelope = keyring.seal_side_effect(
         effect["what"], effect["detail"], row["id"], row["n"]
     )
@@ -127,8 +129,11 @@ def _seal_note(what: str) -> Callable[[Keyring, Row], Sealed]:
     def seal(keyring: Keyring, row: Row) -> Sealed:
         note = _decode(row["old"])
         if is_sealed(note):
-            return Sealed(keyring.seal_again(note, what, row["id"], row["n"]))
-        return Sealed(keyring.seal_record(note, what, row["id"], row["n"]))
+            sealed = keyring.seal_again(note, what, row["id"], row["n"])
+        else:
+            sealed = keyring.seal_record(note, what, row["id"], row["n"])
+
+        return Sealed(sealed)
 
     return seal
 
@@ -262,6 +267,7 @@ def count(conn: Connection) -> dict[str | None, dict[str, int]]:
         )
         for key, n in rows:
             found.setdefault(key, dict.fromkeys(PLACES, 0))[name] = n
+
     return found
 
 
@@ -298,6 +304,7 @@ def reencrypt(
         for rows in _paced(_stale(conn, place, keyring.ids[0]), rate):
             report.add(len(rows), *_rewrite(conn, keyring, run, name, rows))
             progress(len(rows))
+
     conn.execute("select redrive.hide_messages_v1()")
     report.left = count(conn)
     return report
@@ -336,6 +343,7 @@ def _rewrite(
     changes = list(_changes(keyring, PLACES[name], rows))
     if not changes:
         return 0, 0
+
     jobs, ns, olds, news, salts = map(list, zip(*changes, strict=True))
     with conn.cursor(row_factory=scalar_row) as cursor:
         changed = cursor.execute(
@@ -343,6 +351,7 @@ def _rewrite(
             "%s, %s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
             (run, name, jobs, ns, olds, news, salts),
         ).fetchone()
+
     return len(changes), changed or 0
 
 

@@ -30,7 +30,7 @@ from redrive.encryption import (
 )
 from redrive.errors import InvalidJob
 from redrive.handlers import Handler, Handlers
-from redrive.job_function import check_payload
+from redrive.handlers.job_function import check_payload
 from redrive.rules.payloads import edit as rules
 from redrive.rules.payloads.edit import NotApplicable, Patch
 from redrive.rules.payloads.redact import redact, secret_values

@@ -1,8 +1,8 @@
 """Checks of a handler's options, made when it is declared."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar, cast, get_args
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, cast, get_args
 
 from redrive.handlers.handler import Upgrade
 from redrive.rules.attempts.policy import OnDeath, Policy, is_whole
@@ -10,8 +10,6 @@ from redrive.rules.dead_letters.heal import Heal
 from redrive.rules.payloads.limits import check_name
 from redrive.rules.scheduling.slots import Schedule
 from redrive.signals import is_duration
-
-Value = TypeVar("Value")
 
 
 def _are_names(value: Any) -> bool:
@@ -26,6 +24,10 @@ def _are_schedules(value: Any) -> bool:
     if not isinstance(value, (list, tuple)):
         return isinstance(value, Schedule)
     return all(isinstance(one, Schedule) for one in cast("Sequence[object]", value))
+
+
+def _is_any(_value: Any) -> bool:
+    return True
 
 
 def _is_callable(value: Any) -> bool:
@@ -51,39 +53,47 @@ _TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def of_type(kind: str, name: str, value: Value) -> Value:
-    """Return an option's value if its type is allowed; else raise ValueError here.
+def check_type(kind: str, name: str, value: Any) -> None:
+    """Raise ValueError if an option has a wrong type.
 
     A wrong type would fail later, in another place.
     """
-    is_one, rule = _TYPES[name]
-    if not is_one(value):
+    is_right, rule = _TYPES.get(name, (_is_any, ""))
+    if not is_right(value):
         msg = f"{kind}: {name} must be {rule}, not {value!r}"
         raise ValueError(msg)
-    return value
 
 
-def check_declared(said: Mapping[str, Any]) -> None:
+def check_declared(options: Mapping[str, Any]) -> None:
     """Raise ValueError for options that no handler can have."""
-    kind, heal, approval = said["kind"], said["heal"], said["approval"]
-    check_name("kind", kind)
-    check_name("queue", said["queue"])
-    for name in said["depends_on"]:
+    check_name("kind", options["kind"])
+    check_name("queue", options["queue"])
+    for name in options["depends_on"]:
         check_name("depends_on", name)
-    fault = None
-    if said["on_death"] not in get_args(OnDeath):
-        choices = " or ".join(get_args(OnDeath))
-        fault = f"on_death: must be {choices}, not {said['on_death']!r}"
-    elif approval not in {None, "two"}:
-        fault = f'{kind}: approval must be "two" or absent, not {approval!r}'
-    elif approval and heal:
-        fault = (
-            f'{kind}: heal puts back by itself what approval="two" leaves to two people'
-        )
-    elif inspect.iscoroutinefunction(said["validate"]):
-        fault = f"{kind}: validate must be a plain function, not async"
+
+    fault = next(_faults(**options), None)
     if fault is not None:
         raise ValueError(fault)
+
+
+def _faults(
+    *,
+    kind: str,
+    on_death: str,
+    approval: str | None,
+    heal: Heal | None,
+    validate: Callable[[Any], object] | None,
+    **_: object,
+) -> Iterator[str]:
+    if on_death not in get_args(OnDeath):
+        choices = " or ".join(get_args(OnDeath))
+        yield f"on_death: must be {choices}, not {on_death!r}"
+    if approval not in {None, "two"}:
+        yield f'{kind}: approval must be "two" or absent, not {approval!r}'
+    if approval and heal:
+        yield f'{kind}: heal needs no person, but approval="two" requires two people'
+    if inspect.iscoroutinefunction(validate):
+        yield f"{kind}: validate must be a plain function, not async"
 
 
 def every_upgrade(
@@ -96,4 +106,5 @@ def every_upgrade(
             f" and must upgrade each of 1 to {version - 1}"
         )
         raise ValueError(msg)
+
     return dict(upgrade)

@@ -27,6 +27,7 @@ def takes_job(kind: str, function: Callable[..., Any]) -> bool:
             f" it takes {len(taken)} arguments"
         )
         raise ValueError(msg)
+
     return len(taken) == 2  # noqa: PLR2004 # payload and job
 
 
@@ -40,9 +41,11 @@ def reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], A
         annotation = typing.get_type_hints(function).get(first)
     except Exception:  # noqa: BLE001 # without its annotation the payload is a dict
         annotation = None
+
     validate = getattr(annotation, "model_validate_json", None)
     if validate is not None:
         return annotation, validate
+
     return None, decode_object
 
 
@@ -50,12 +53,14 @@ def secret_fields(payload_type: type | None) -> frozenset[str]:
     """Return the names of a model's SecretStr and SecretBytes fields, at any depth."""
     if payload_type is None:
         return frozenset()
+
     schema = cast("Any", payload_type).model_json_schema()
-    return frozenset(
-        name
-        for name, rule in _properties(schema)
-        if b'"writeOnly":true' in encode_json(rule)
-    )
+    properties = _properties(schema)
+    return frozenset(name for name, rule in properties if _is_secret(rule))
+
+
+def _is_secret(rule: Any) -> bool:
+    return b'"writeOnly":true' in encode_json(rule)
 
 
 def _properties(node: Any) -> Iterator[tuple[str, Any]]:
@@ -66,20 +71,16 @@ def _properties(node: Any) -> Iterator[tuple[str, Any]]:
         children = list(schema.values())
     else:
         children = cast("list[Any]", node) if isinstance(node, list) else []
+
     for child in children:
         yield from _properties(child)
 
 
 def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a handler for a function that takes nothing, or only the job."""
-    needed = [
-        parameter.name
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind in _POSITIONAL and parameter.default is parameter.empty
-    ]
+    needed = _without_defaults(function)
     if needed not in ([], ["job"]):
         return function
-    is_async = inspect.iscoroutinefunction(function)
 
     def run(_payload: dict[str, Any], job: object) -> Any:
         return function(*([job] if needed else []))
@@ -87,11 +88,19 @@ def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
     async def run_async(_payload: dict[str, Any], job: object) -> Any:
         return await run(_payload, job)
 
-    made = run_async if is_async else run
+    made = run_async if inspect.iscoroutinefunction(function) else run
     taken = inspect.signature(made)
     update_wrapper(made, function)  # messages show the function's own name and place
     made.__signature__ = taken
     return made
+
+
+def _without_defaults(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the positional parameters that have no default."""
+    parameters = inspect.signature(function).parameters.values()
+    return [
+        p.name for p in parameters if p.kind in _POSITIONAL and p.default is p.empty
+    ]
 
 
 def faults_of(error: ValueError) -> str:
@@ -99,6 +108,7 @@ def faults_of(error: ValueError) -> str:
     errors: Any = getattr(error, "errors", None)
     if errors is None:
         return type(error).__name__
+
     faults = errors(include_input=False, include_url=False, include_context=False)
     return "; ".join(
         f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['type']}" for f in faults
@@ -108,6 +118,7 @@ def faults_of(error: ValueError) -> str:
 def place_of(function: Callable[..., Any]) -> str:
     """Return the module and line of a function, which tell equal names apart."""
     function = inspect.unwrap(function)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    place = f"{function.__module__}.{name}"
     code = getattr(function, "__code__", None)
-    named = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
-    return named if code is None else f"{named} (line {code.co_firstlineno})"
+    return place if code is None else f"{place} (line {code.co_firstlineno})"

@@ -53,6 +53,7 @@ class Handler:
             for step in range(version, self.version):
                 value = self.upgrade[step](value)
             text = encode_json(value).decode()
+
         return self.read(text)
 
 

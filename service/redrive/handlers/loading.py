@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from redrive.errors import CannotImport, SettingsError
@@ -20,14 +21,7 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
         CannotImport: the import fails with any exception of the application's modules.
         SettingsError: the attribute is not a registry.
     """
-    module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute:
-        raise _refused(name, target, "it must be module:attribute, e.g. app.jobs:jobs")
-    if module_name.endswith(".py"):
-        meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        raise _refused(
-            name, target, f"it must name a module, not a file: {meant}:{attribute}"
-        )
+    module_name, attribute = _parts(target, name)
     search_working_directory()
     try:
         module = importlib.import_module(module_name)
@@ -36,17 +30,37 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
         raise
     except BaseException as error:  # noqa: BLE001 # application code may raise anything, SystemExit too
         raise _cannot_import(name, target, error) from None
+
     if not isinstance(found, Handlers):
-        is_what = f"that is a {type(found).__name__}, not a Handlers registry"
-        what = f"{module_name} has no {attribute}" if found is None else is_what
-        there = sorted(
-            held for held, one in vars(module).items() if isinstance(one, Handlers)
-        )
-        raise _refused(
-            name, target, what + (f"; it has {', '.join(there)}" if there else "")
-        )
+        why = _no_registry(module, attribute, found)
+        raise _refused(name, target, why)
+
     found.module = module_name
     return found
+
+
+def _parts(target: str, name: str) -> tuple[str, str]:
+    """Return the module and the attribute of `module:attribute`."""
+    module, _, attribute = target.partition(":")
+    if not module or not attribute:
+        raise _refused(name, target, "it must be module:attribute, e.g. app.jobs:jobs")
+    if module.endswith(".py"):
+        meant = module.removesuffix(".py").strip("./").replace("/", ".")
+        why = f"it must name a module, not a file: {meant}:{attribute}"
+        raise _refused(name, target, why)
+
+    return module, attribute
+
+
+def _no_registry(module: ModuleType, attribute: str, found: object) -> str:
+    """Say what the attribute is instead, and which registries the module has."""
+    why = f"that is a {type(found).__name__}, not a Handlers registry"
+    if found is None:
+        why = f"{module.__name__} has no {attribute}"
+
+    members = vars(module).items()
+    registries = sorted(name for name, one in members if isinstance(one, Handlers))
+    return f"{why}; it has {', '.join(registries)}" if registries else why
 
 
 def search_working_directory() -> None:
@@ -61,35 +75,40 @@ def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport
     from redrive.rules.attempts.failure import describe  # noqa: PLC0415 # as above
     from redrive.rules.payloads.redact import secrets_of_environment  # noqa: PLC0415 # as above
 
-    failure = describe(
-        error, target, secrets=secrets_of_environment(os.environ)
-    ).record()
-    stack = failure["detail"].get("stack", ())
-    frames = [frame for frame in stack if not _leads_there(frame)]
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        at = {
-            "file": error.filename,
-            "line": error.lineno,
-            "function": "<module>",
-            "own": True,
-        }
-        frames.append(at)
-    failure["detail"] = {"stack": frames}
+    secrets = secrets_of_environment(os.environ)
+    failure = describe(error, target, secrets=secrets).record()
+    failure["detail"] = {"stack": _application_frames(failure, error)}
     *lines, raised = traceback_lines(failure)
-    module, _, _ = target.partition(":")
-    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(
-        f"{error.name}."
-    ):
+    if isinstance(error, ModuleNotFoundError) and _is_within(target, error.name):
         raised += "; go to where it is, or set PYTHONPATH"
+
     refused = _refused(name, target, f"it cannot be imported: {raised}")
     return CannotImport("\n".join((str(refused), *lines)))
 
 
+def _is_within(target: str, package: str | None) -> bool:
+    """Return True if the module of a target is the package, or is in it."""
+    module, _, _ = target.partition(":")
+    return f"{module}.".startswith(f"{package}.")
+
+
+def _application_frames(
+    failure: Mapping[str, Any], error: BaseException
+) -> list[Mapping[str, Any]]:
+    """Return the frames of the application, and the place of a syntax error."""
+    stack = failure["detail"].get("stack", ())
+    frames = [frame for frame in stack if not _leads_there(frame)]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        place = {"file": error.filename, "line": error.lineno}
+        frames.append(place | {"function": "<module>", "own": True})
+
+    return frames
+
+
 def _leads_there(frame: Mapping[str, Any]) -> bool:
     """Return True if a frame belongs to the import itself."""
-    return frame["module"].startswith(("redrive.", "importlib")) or frame[
-        "file"
-    ].startswith("<")
+    is_library = frame["module"].startswith(("redrive.", "importlib"))
+    return is_library or frame["file"].startswith("<")
 
 
 def _refused(name: str, target: str, why: str) -> SettingsError:

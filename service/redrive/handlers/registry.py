@@ -1,6 +1,5 @@
 """The registry of handlers: which function runs which kind of job, and how."""
 
-import inspect
 from collections.abc import (
     Awaitable,
     Callable,
@@ -12,21 +11,17 @@ from collections.abc import (
     Sequence,
 )
 from datetime import timedelta
-from functools import partial
 from typing import Any, Concatenate, TypeVar, Unpack, overload
 
 from redrive.database.drivers import AsyncConnection, SyncConnection
-from redrive.handlers.arguments import check_declared, every_upgrade, of_type
+from redrive.handlers.declared import declare
 from redrive.handlers.function import (
     faults_of,
     place_of,
-    reader,
-    secret_fields,
-    takes_job,
     without_payload,
 )
 from redrive.handlers.handler import Approval, Breaker, Death, Handler, Upgrade
-from redrive.job_function import (
+from redrive.handlers.job_function import (
     JobFunction,
     Others,
     PayloadT,
@@ -40,7 +35,6 @@ from redrive.rules.dead_letters.heal import Heal
 from redrive.rules.nearest import nearest
 from redrive.rules.payloads.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.payloads.limits import check_name
-from redrive.rules.scheduling.concurrency import check_templates
 from redrive.rules.scheduling.slots import CatchUp, Declaration, Schedule, declaration
 from redrive.signals import Seconds, is_duration, seconds
 
@@ -97,14 +91,14 @@ class Handlers:
         are_numbers = (
             is_whole(threshold) and is_duration(window) and is_duration(cooldown)
         )
-        if (
-            not are_numbers
-            or threshold < 1
-            or seconds(window) <= 0
-            or seconds(cooldown) <= 0
-        ):
-            msg = f"breaker({name!r}): threshold, window and cooldown must be numbers above 0"
+        values = (
+            (threshold, seconds(window), seconds(cooldown)) if are_numbers else (0,)
+        )
+        if min(values) <= 0:
+            rule = "threshold, window and cooldown must be numbers above 0"
+            msg = f"breaker({name!r}): {rule}"
             raise ValueError(msg)
+
         self.breakers[name] = Breaker(threshold, seconds(window), seconds(cooldown))
 
     def handle(  # noqa: PLR0913 # the options of a handler
@@ -182,46 +176,35 @@ class Handlers:
                 value. `heal` is combined with `approval`, or `validate` is async. A
                 schedule's name is taken, or the function rejects its payload.
         """
-        its = partial(of_type, kind)
-        hidden = frozenset(its("secret", secret))
-        slots = its("schedule", schedule)
-        schedules = [slots] if isinstance(slots, Schedule) else slots
-        declared = partial(
-            Handler,
+        declared = declare(
             kind=kind,
-            policy=its("policy", policy) or Policy(),
             queue=queue,
-            depends_on=tuple(its("depends_on", depends_on)),
-            version=its("version", version),
-            upgrade=every_upgrade(kind, version, its("upgrade", upgrade) or {}),
-            on_expired=plain(its("on_expired", on_expired)),
-            on_cancelled=plain(its("on_cancelled", on_cancelled)),
+            policy=policy,
+            depends_on=depends_on,
+            secret=secret,
+            version=version,
+            upgrade=upgrade,
+            on_expired=on_expired,
+            on_cancelled=on_cancelled,
             on_death=on_death,
-            limits=check_templates(limits),
-            keep_result=seconds(its("keep_result", keep_result)),
+            schedule=schedule,
+            limits=limits,
+            keep_result=keep_result,
             approval=approval,
-            sample=its("sample", sample),
-            heal=its("heal", heal),
-            validate=its("validate", validate),
+            sample=sample,
+            heal=heal,
+            validate=validate,
         )
-        check_declared(declared.keywords)
 
         def register(
             decorated: Callable[Concatenate[PayloadT, Others], Returned],
         ) -> JobFunction[PayloadT, Others, Returned]:
             function = plain(decorated)
-            with_job = takes_job(kind, function)
-            payload_type, read = reader(function)
-            handler = declared(
-                function=function,
-                is_async=inspect.iscoroutinefunction(function),
-                takes_job=with_job,
-                read=read,
-                secret=hidden | secret_fields(payload_type),
-            )
+            handler = declared.handler(function)
             self.add(handler)
-            for one in schedules:
+            for one in declared.schedules:
                 self.schedule(kind, one)
+
             return JobFunction(function, handler)
 
         return register
@@ -301,9 +284,9 @@ class Handlers:
         schedule = Schedule(cron, tz, catch_up, name=name)
 
         def register(function: Function) -> Function:
-            self.handle(kind or function.__name__, schedule=schedule, **options)(
-                without_payload(function)
-            )
+            name = kind or function.__name__
+            decorate = self.handle(name, schedule=schedule, **options)
+            decorate(without_payload(function))
             return function
 
         return register
@@ -327,18 +310,16 @@ class Handlers:
         if handler is None:
             msg = f"the schedule of {kind!r} needs a handler of that kind"
             raise ValueError(msg)
+
         declared = declaration(kind, queue or handler.queue, schedule)
-        if declared.name in self.schedules:
-            msg = f"there are two schedules {declared.name!r}; give each a name of its own"
-            raise ValueError(msg)
+        _check_free(declared.name, self.schedules)
         try:
             handler.read(declared.payload)
         except ValueError as error:
-            msg = (
-                f"the payload of schedule {declared.name!r} is not one that the handler of"
-                f" {kind!r} takes: {faults_of(error)}"
-            )
+            rejected = f"the handler of {kind!r} rejects the payload"
+            msg = f"{rejected} of schedule {declared.name!r}: {faults_of(error)}"
             raise ValueError(msg) from None
+
         self.schedules[declared.name] = declared
 
     def include(self, other: "Handlers") -> None:
@@ -352,9 +333,10 @@ class Handlers:
         self.breakers = other.breakers | self.breakers
         for handler in other:
             self.add(handler)
-        if twice := self.schedules.keys() & other.schedules.keys():
-            msg = f"there are two schedules {min(twice)!r}; give each a name of its own"
-            raise ValueError(msg)
+
+        for name in sorted(other.schedules):
+            _check_free(name, self.schedules)
+
         self.schedules |= other.schedules
 
     def add(self, handler: Handler) -> None:
@@ -365,16 +347,21 @@ class Handlers:
         Raises:
             ValueError: its kind already has a handler.
         """
-        other = self._by_kind.get(handler.kind)
-        if other is not None:
-            both = f"{place_of(other.function)}; now comes {place_of(handler.function)}"
-            msg = f"kind {handler.kind!r} has a handler already: {both}"
-            raise ValueError(msg)
+        self._check_kind(handler)
         self._by_kind[handler.kind] = handler
         for name in handler.depends_on:
             self.breakers.setdefault(name, Breaker())
+
         prefixes = [kind for kind in self._by_kind if kind.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
+
+    def _check_kind(self, handler: Handler) -> None:
+        """Raise ValueError if the kind has a handler already."""
+        other = self._by_kind.get(handler.kind)
+        if other is not None:
+            first, second = place_of(other.function), place_of(handler.function)
+            msg = f"kind {handler.kind!r} has two handlers: {first}, and {second}"
+            raise ValueError(msg)
 
     def get(self, kind: str) -> Handler | None:
         """Return the handler of a kind, or None."""
@@ -395,6 +382,7 @@ class Handlers:
             hint = "" if meant is None else f"; did you mean {meant!r}?"
             msg = f"no handler is registered for {kind!r}{hint}"
             raise LookupError(msg)
+
         return found
 
     def __iter__(self) -> Iterator[Handler]:
@@ -402,6 +390,13 @@ class Handlers:
 
     def __len__(self) -> int:
         return len(self._by_kind)
+
+
+def _check_free(name: str, schedules: Container[str]) -> None:
+    """Raise ValueError if a schedule has this name already."""
+    if name in schedules:
+        msg = f"there are two schedules {name!r}; give each a name of its own"
+        raise ValueError(msg)
 
 
 def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str | None:

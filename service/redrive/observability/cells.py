@@ -4,40 +4,48 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
 
 from redrive.database.ask import ask_all
 from redrive.observability.stats import DatabaseStats, up
 
 PATIENCE_SECONDS = 3.0
-"""How long a scrape waits for cells that do not answer: the figures of the others must
-come through before Prometheus gives the scrape up, by default after ten seconds.
+"""How long a scrape waits for cells that do not answer.
+
+Prometheus must get the other cells' figures before its timeout of 10 seconds.
 """
 
 
 class CellStats:
-    """Shows what each cell's reader shows; one that does not answer is down, and no
-    other waits.
+    """Figures of all cells.
+
+    A cell that does not answer is reported as down, and no other cell waits for it.
     """
 
     def __init__(self, cells: Mapping[str, DatabaseStats]) -> None:
         self._cells = cells
 
     def collect(self) -> Iterable[Metric]:
-        """The families, each with the samples of all cells."""
-        families: dict[str, Metric] = {}
+        """Return the families, each with the samples of all cells."""
         asked = {cell: partial(_all_of, stats) for cell, stats in self._cells.items()}
-        answers = ask_all(
-            asked, PATIENCE_SECONDS
-        )  # whoever is late is read by the next scrape
+        # The next scrape reads the answer of a cell that is late.
+        answers = ask_all(asked, PATIENCE_SECONDS)
+        families: dict[str, Metric] = {}
         for cell in self._cells:
             for family in answers.get(cell) or [up(is_up=False)]:
                 about = (family.name, family.documentation, family.type)
-                samples = families.setdefault(family.name, Metric(*about)).samples
-                samples += [
-                    sample._replace(labels={"cell": cell, **sample.labels})
-                    for sample in family.samples
-                ]
+                merged = families.setdefault(family.name, Metric(*about))
+                merged.samples += _labelled(family, cell)
+
         return families.values()
+
+
+def _labelled(family: Metric, cell: str) -> list[Sample]:
+    """Return the samples of a family with the label `cell`."""
+    return [
+        sample._replace(labels={"cell": cell, **sample.labels})
+        for sample in family.samples
+    ]
 
 
 def _all_of(stats: DatabaseStats) -> list[Metric]:

@@ -1,8 +1,8 @@
-"""The HTTP side of a process: /metrics, /livez, /readyz and nothing else.
+"""HTTP server of a process: /metrics, /livez and /readyz.
 
-One request a connection, and an end to both whatever the other side does: probes are
-    answered while
-others hold connections open, and the process keeps its descriptors for its work.
+A connection serves one request and ends after a limited time. So probes are answered
+while other clients hold connections open, and the process keeps descriptors for its
+work.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
@@ -24,14 +25,10 @@ MAX_CONNECTIONS = 100
 MAX_HEADER_BYTES = 16_384
 MAX_SCRAPES = 4
 CONNECTION_SECONDS = 30.0
-"""From its first byte to its last: a scrape's queries have a statement timeout well
-below.
-"""
+"""Maximum life of a connection. Statement timeouts of a scrape are much shorter."""
 
 ACCEPTED_AT_ONCE = 64
-"""Descriptors that a flood can take before the first of its connections is looked
-at.
-"""
+"""Largest number of connections that wait to be accepted."""
 
 PLAIN = (("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store"))
 
@@ -44,18 +41,19 @@ Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
 
 
 class _Connection(H11Protocol):
-    """A connection that ends in time, and gives way when there are too many."""
+    """Connection that ends in time, and is closed if there are too many."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Begin; past the limit the oldest goes that has not asked yet, or else the
-        oldest.
+        """Begin, and close another connection if there are too many.
+
+        That is the oldest one without a request, or else the oldest one.
         """
         super().connection_made(transport)
         self.since = self.loop.time()
         self._deadline = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
         if len(self.connections) > MAX_CONNECTIONS:
             crowd = cast("set[_Connection]", self.connections)
-            slowest = min(crowd, key=lambda one: (one.has_asked, one.since))
+            slowest = min(crowd, key=_Connection.turn)
             crowd.discard(slowest)
             slowest.transport.abort()
 
@@ -64,26 +62,24 @@ class _Connection(H11Protocol):
         self._deadline.cancel()
         super().connection_lost(exc)
 
-    @property
-    def has_asked(self) -> bool:
-        """True if the head of a request has arrived."""
-        return cast("Any", self.cycle) is not None
+    def turn(self) -> tuple[bool, float]:
+        """Return the sort key for closing: without a request first, then the oldest."""
+        has_asked = cast("Any", self.cycle) is not None
+        return has_asked, self.since
 
 
 class _Server(uvicorn.Server):
-    """A server that sleeps while nobody asks: it ends with the process."""
+    """Server that sleeps while there is no request, and ends with the process."""
 
     async def main_loop(self) -> None:
-        """Wait for ever, where the library looks ten times a second whether it is to
-        stop.
-        """
+        """Wait forever. The library would check ten times a second if it should stop."""
         await asyncio.get_running_loop().create_future()
 
 
 def serve(
     port: int, registry: CollectorRegistry, *, live: Checks, ready: Checks
 ) -> int:
-    """Serve on `port` of all addresses, in a thread of its own. Returns the port.
+    """Serve on `port` of all addresses, in a thread of its own; return the port.
 
     Raises:
         SettingsError: the port cannot be served, e.g. because it is taken.
@@ -93,6 +89,7 @@ def serve(
     except OSError as error:
         msg = f"REDRIVE_HTTP_PORT is {port}; it cannot be served: {error.strerror}"
         raise SettingsError(msg) from None
+
     config = uvicorn.Config(
         _Application(registry, {"/livez": live, "/readyz": ready}),
         http=_Connection,
@@ -108,15 +105,13 @@ def serve(
         date_header=False,
         proxy_headers=False,
     )
-    server = _Server(config)
-    threading.Thread(
-        target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True
-    ).start()
+    run = partial(_Server(config).run, sockets=[listener])
+    threading.Thread(target=run, name="http", daemon=True).start()
     return int(listener.getsockname()[1])
 
 
 class _Application:
-    """Handler of requests: probes are answered at once, scrapes in a few threads."""
+    """Handler of requests: it answers probes at once, and scrapes in a few threads."""
 
     def __init__(
         self, registry: CollectorRegistry, probes: Mapping[str, Checks]
@@ -133,12 +128,9 @@ class _Application:
         except Exception:
             logger.exception("a request failed", extra={"path": scope["path"]})
             status, headers, body = 500, PLAIN, b"it failed; the log says why\n"
-        headers = (
-            *headers,
-            ("content-length", str(len(body))),
-            ("connection", "close"),
-        )
-        sent = [(name.encode(), value.encode()) for name, value in headers]
+
+        of_body = (("content-length", str(len(body))), ("connection", "close"))
+        sent = [(name.encode(), value.encode()) for name, value in headers + of_body]
         await send({"type": "http.response.start", "status": status, "headers": sent})
         await send({"type": "http.response.body", "body": body})
 
@@ -149,14 +141,14 @@ class _Application:
             return await self._scraped(scope)
         if scope["path"] not in self._probes:
             return 404, PLAIN, b"/metrics /livez /readyz\n"
+
         return _probed(self._probes[scope["path"]])
 
     async def _scraped(self, scope: Scope) -> Answer:
-        """The figures, by a thread: they ask the database, and probes must not wait for
-        it.
-        """
+        """Return the figures from a thread, because probes must not wait for them."""
         if self._scrapes >= MAX_SCRAPES:
             return 503, PLAIN, b"too many scrapes at once\n"
+
         self._scrapes += 1
         try:
             return await _in_thread(lambda: _exposed(self._metrics, scope))
@@ -165,8 +157,9 @@ class _Application:
 
 
 async def _in_thread(work: Callable[[], Answer]) -> Answer:
-    """Run `work` in a thread; the threads of an executor would delay the exit of the
-    process.
+    """Run `work` in a thread.
+
+    The threads of an executor would delay the exit of the process.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Answer] = loop.create_future()
@@ -182,31 +175,33 @@ async def _in_thread(work: Callable[[], Answer]) -> Answer:
 
 
 def _exposed(metrics: Any, scope: Scope) -> Answer:
-    """The library's own answer to a scrape: form and compression as they were asked
-    for.
-    """
-    asked = {
-        name.decode("latin-1"): value.decode("latin-1")
-        for name, value in scope["headers"]
-    }
-    environ = {
-        "REQUEST_METHOD": "GET",
-        "PATH_INFO": "/metrics",
-        "QUERY_STRING": scope["query_string"].decode("latin-1"),
-        "HTTP_ACCEPT": asked.get("accept", ""),
-        "HTTP_ACCEPT_ENCODING": asked.get("accept-encoding", ""),
-    }
+    """Return the library's answer to a scrape, in the requested form."""
+    environ = _environ(scope)
     begun: list[Any] = []
 
     def start_response(status: str, headers: list[tuple[str, str]]) -> None:
-        begun.extend((int(status.split(maxsplit=1)[0]), tuple(headers)))
+        code, _, _ = status.partition(" ")
+        begun.extend((int(code), tuple(headers)))
 
     body = b"".join(metrics(environ, start_response))
     status, headers = begun
     return status, headers, body
 
 
+def _environ(scope: Scope) -> dict[str, str]:
+    """Return the WSGI environment that the library reads."""
+    headers = dict(scope["headers"])
+    values = {
+        "QUERY_STRING": scope["query_string"],
+        "HTTP_ACCEPT": headers.get(b"accept", b""),
+        "HTTP_ACCEPT_ENCODING": headers.get(b"accept-encoding", b""),
+    }
+    decoded = {name: value.decode("latin-1") for name, value in values.items()}
+    return {"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics"} | decoded
+
+
 def _probed(checks: Checks) -> Answer:
     faults = checks()
-    body = "".join(f"{name}: {fault or 'ok'}\n" for name, fault in faults.items())
-    return (503 if any(faults.values()) else 200), PLAIN, body.encode()
+    lines = [f"{name}: {fault or 'ok'}\n" for name, fault in faults.items()]
+    status = 503 if any(faults.values()) else 200
+    return status, PLAIN, "".join(lines).encode()

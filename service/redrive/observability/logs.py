@@ -1,10 +1,8 @@
-"""The log: JSON lines for machines, short lines for people; no payloads, and no
-secrets.
+"""Log lines without payloads and secrets: JSON for machines, short lines for people.
 
-Whatever text an error brings is the one of a failure's record: without values of rows
-and fields, scrubbed, bounded. Tracebacks are for people; in JSON a failure has its
-class, message and fingerprint, by which `redrive dlq show` and `redrive job show` find
-the rest.
+The text of an error is the stored one: bounded, and without secrets and values of rows
+and fields. People also get the traceback. A JSON line has the class, message and
+fingerprint of a failure. `redrive dlq show` and `redrive job show` find the rest.
 """
 
 import logging
@@ -22,12 +20,13 @@ from redrive.rules.payloads.escape import escaped
 from redrive.rules.payloads.redact import secrets_of_environment
 
 FAILURE = "failure"
-"""The extra of a line that has a failure's record: in JSON some of it, for people its
-traceback.
+"""Name of the extra that holds a failure's record.
+
+JSON lines have some of its fields, lines for people its traceback.
 """
 
 MAX_MESSAGE = 500
-"""Characters of a failure's message in a JSON line; the record has more of it."""
+"""Maximum length of a failure's message in a JSON line."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
@@ -45,6 +44,13 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
+def _event(record: logging.LogRecord) -> str:
+    """Return level, event and fields, without the line's end."""
+    fields = [f"{name}={value}" for name, value in _fields(record).items()]
+    level = f"{record.levelname.lower():7}"
+    return " ".join((level, record.getMessage(), *fields)).rstrip()
+
+
 def _summary(failure: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields of a failure that a JSON log line has."""
     return {
@@ -55,9 +61,7 @@ def _summary(failure: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Formatter(logging.Formatter):
-    """`secrets`: values that no line may have. `colours`: whether the terminal has
-    them.
-    """
+    """Formatter that removes `secrets`; `colours`: True if the terminal has colours."""
 
     def __init__(self, secrets: Collection[str] = (), *, colours: bool = False) -> None:
         super().__init__()
@@ -65,7 +69,7 @@ class _Formatter(logging.Formatter):
         self._colours = colours
 
     def _traceback(self, record: logging.LogRecord) -> Iterator[str]:
-        """The lines of the exception or the failure that a record has."""
+        """Yield the lines of a record's exception or failure."""
         failure = getattr(record, FAILURE, None)
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
@@ -79,61 +83,65 @@ class JsonFormatter(_Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
+        at = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(
-                timespec="milliseconds"
-            ),
+            "time": at.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
         }
         line |= _fields(record)
-        if (failure := getattr(record, FAILURE, None)) is not None:
+        failure = getattr(record, FAILURE, None)
+        if failure is not None:
             line |= _summary(failure)
         if record.exc_info:
             line["exception"] = "\n".join(self._traceback(record))
+
         return escaped(msgspec.json.encode(line, enc_hook=str).decode())
 
 
 class ConsoleFormatter(_Formatter):
-    """Time, level, event, fields; then the traceback of a failure or of an
-    exception.
-    """
+    """Line with time, level, event and fields, and then the traceback."""
 
     default_time_format = "%H:%M:%S"
     default_msec_format = "%s.%03d"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; those of its traceback follow it."""
-        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
-        event = escaped(
-            f"{record.levelname.lower():7} {record.getMessage()} {fields}".rstrip()
-        )
+        """Return the line and the lines of its traceback."""
         at = self.formatTime(record)  # by the reader's own clock
+        event = escaped(_event(record))
         if self._colours:
+            colour = _COLOURS.get(record.levelno, "")
             at = f"{DIM}{at}{RESET}"
-            event = f"{_COLOURS.get(record.levelno, '')}{event}{RESET}"
+            event = f"{colour}{event}{RESET}"
+
         return "\n".join((f"{at} {event}", *self._traceback(record)))
 
 
 def set_up(log_format: str | None, level: str) -> None:
     """Log to stderr from now on."""
     handler = logging.StreamHandler(sys.stderr)
-    chosen = log_format or ("console" if sys.stderr.isatty() else "json")
-    secrets = secrets_of_environment(os.environ)
-    if chosen == "console":
-        handler.setFormatter(ConsoleFormatter(secrets, colours=_has_colours()))
-    else:
-        handler.setFormatter(JsonFormatter(secrets))
+    handler.setFormatter(_formatter(log_format))
     root = logging.getLogger("redrive")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     root.propagate = False
 
 
+def _formatter(log_format: str | None) -> logging.Formatter:
+    """Return the formatter of this name; by default the one that fits stderr."""
+    chosen = log_format or ("console" if sys.stderr.isatty() else "json")
+    secrets = secrets_of_environment(os.environ)
+    if chosen == "console":
+        return ConsoleFormatter(secrets, colours=_has_colours())
+
+    return JsonFormatter(secrets)
+
+
 def _has_colours() -> bool:
-    """Return True if stderr is a terminal with colours and NO_COLOR is not set
-    (no-color.org).
+    """Return True if stderr is a terminal with colours.
+
+    NO_COLOR (no-color.org) turns them off.
     """
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stderr.isatty() and not is_plain

@@ -1,9 +1,8 @@
-"""Every metric a worker exports: numbers are counted as they come, families made when
-scraped.
+"""All metrics that a worker exports.
 
-Jobs end by the thousand a second, so they are counted a batch at a time into
-dictionaries; only a scrape builds the library's objects. One process exports, so there
-is no multiprocess mode and nothing to merge.
+A worker may settle thousands of jobs a second. So it counts a batch of jobs at a time
+into dictionaries, and only a scrape creates the library's objects. One process exports,
+so there is no multiprocess mode and nothing to merge.
 """
 
 import threading
@@ -64,7 +63,7 @@ CALL_BUCKETS = (
 )
 MAX_LABEL_SETS = 5_000
 MAX_HISTOGRAMS = 500
-"""Each has a series for every bucket."""
+"""Largest number of label sets of a histogram. Each has a series for every bucket."""
 
 OTHER = "other"
 
@@ -72,43 +71,39 @@ OTHER = "other"
 def _bounded(
     labels: Labels, names: Labels, known: Collection[Labels], limit: int
 ) -> Labels:
-    """The label set to count under: a new one past the limit is folded into `other`.
+    """Return the label set to count under; past the limit it contains `other`.
 
-    At first only its kind is, so that queue and outcome stay known; further on all of
-    its labels.
+    At first only the kind is replaced, so that queue and outcome stay known. With still
+    more label sets, all labels are replaced.
     """
     if labels in known or len(known) < limit:
         return labels
-    folded = tuple(
-        OTHER if name == "kind" else value
-        for name, value in zip(names, labels, strict=True)
-    )
-    return (
-        folded
-        if folded in known or len(known) < limit * 1.1
-        else (OTHER,) * len(labels)
-    )
+
+    named = zip(names, labels, strict=True)
+    folded = tuple(OTHER if name == "kind" else value for name, value in named)
+    if folded in known or len(known) < limit * 1.1:
+        return folded
+
+    return (OTHER,) * len(labels)
 
 
 class Counter:
-    """A family of counters; `add` is the only way it changes."""
+    """Family of counters, which only `add` and `create` change."""
 
     def __init__(self, name: str, documentation: str, labels: Labels) -> None:
-        self.name, self.documentation, self.labels = name, documentation, labels
+        self.name = name
+        self.documentation = documentation
+        self.labels = labels
         self._values: dict[Labels, float] = {}
 
     def add(self, labels: Labels, amount: float = 1) -> None:
-        """Count. A label set never seen before is folded into `other` once there are
-        too many.
-        """
+        """Add to the count of a label set; past the limit, to that of `other`."""
         labels = _bounded(labels, self.labels, self._values, MAX_LABEL_SETS)
         self._values[labels] = self._values.get(labels, 0) + amount
 
     def create(self, labels: Labels) -> None:
-        """Show a label set at 0 from the start: increase() does not see a step from
-        nothing.
-        """
-        # label sets that may never count leave room for those that do
+        """Export a label set as 0; increase() does not see a step from nothing."""
+        # Label sets that may stay at 0 leave room for the others.
         if len(self._values) < MAX_LABEL_SETS / 2:
             self.add(labels, 0)
 
@@ -121,10 +116,12 @@ class Counter:
 
 
 class Gauge:
-    """A family of gauges, replaced as a whole or set one by one."""
+    """Family of gauges, replaced as a whole or set one by one."""
 
     def __init__(self, name: str, documentation: str, labels: Labels = ()) -> None:
-        self.name, self.documentation, self.labels = name, documentation, labels
+        self.name = name
+        self.documentation = documentation
+        self.labels = labels
         self._values: dict[Labels, float] = {}
 
     def set(self, labels: Labels, value: float) -> None:
@@ -132,8 +129,9 @@ class Gauge:
         self._values[labels] = value
 
     def replace(self, values: dict[Labels, float]) -> None:
-        """Set all values. A label set that is missing goes to 0; past a limit its
-        series ends.
+        """Set all values.
+
+        A missing label set becomes 0; past the limit its series ends.
         """
         gone = self._values if len(self._values) < MAX_LABEL_SETS else {}
         self._values = dict.fromkeys(gone, 0.0) | values
@@ -147,12 +145,14 @@ class Gauge:
 
 
 class Histogram:
-    """A family of histograms in seconds."""
+    """Family of histograms in seconds."""
 
     def __init__(
         self, name: str, documentation: str, labels: Labels, buckets: tuple[float, ...]
     ) -> None:
-        self.name, self.documentation, self.labels = name, documentation, labels
+        self.name = name
+        self.documentation = documentation
+        self.labels = labels
         self.buckets = buckets
         self._bounds = (*(str(float(bound)) for bound in buckets), "+Inf")
         self._counts: dict[Labels, list[int]] = {}
@@ -160,14 +160,11 @@ class Histogram:
         self._exemplars: dict[tuple[Labels, int], Exemplar] = {}
 
     def exemplify(self, labels: Labels, value: float, trace_id: str) -> None:
-        """Point to an observation's trace, one per bucket; only OpenMetrics shows
-        it.
-        """
+        """Point to an observation's trace, one per bucket; only OpenMetrics shows it."""
         if labels in self._counts:
             place = bisect_left(self.buckets, value)
-            self._exemplars[labels, place] = Exemplar(
-                {"trace_id": trace_id}, value, time.time()
-            )
+            exemplar = Exemplar({"trace_id": trace_id}, value, time.time())
+            self._exemplars[labels, place] = exemplar
 
     def observe(self, labels: Labels, values: Iterable[float]) -> None:
         """Add observations."""
@@ -175,14 +172,15 @@ class Histogram:
         if counts is None:
             labels = _bounded(labels, self.labels, self._counts, MAX_HISTOGRAMS)
             counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
+
         ordered = sorted(values)
         self._count(ordered, counts)
         self._sums[labels] += sum(ordered)
 
     def _count(self, ordered: list[float], counts: list[int]) -> None:
-        """Add to the counts of the buckets, a bucket and not a value at a time.
+        """Add to the counts of the buckets, one bucket at a time.
 
-        Jobs come by the hundred and fall into few buckets.
+        Hundreds of jobs fall into few buckets.
         """
         below = 0
         for n, bound in enumerate(self.buckets):
@@ -191,6 +189,7 @@ class Histogram:
             upto = bisect_right(ordered, bound, below)
             counts[n] += upto - below
             below = upto
+
         counts[-1] += len(ordered) - below
 
     def collect(self) -> Iterator[Metric]:
@@ -201,15 +200,13 @@ class Histogram:
         for labels, counts in list(self._counts.items()):
             buckets = list(self._buckets(labels, list(counts)))
             family.add_metric(labels, buckets, self._sums[labels])
+
         yield family
 
     def _buckets(self, labels: Labels, counts: list[int]) -> Iterator[Any]:
-        """Bound, observations up to it and exemplar, if there is one, of each
-        bucket.
-        """
-        for place, (bound, count) in enumerate(
-            zip(self._bounds, accumulate(counts), strict=True)
-        ):
+        """Yield each bucket's bound, its cumulative count, and its exemplar if any."""
+        cumulative = zip(self._bounds, accumulate(counts), strict=True)
+        for place, (bound, count) in enumerate(cumulative):
             exemplar = self._exemplars.get((labels, place))
             yield (bound, count) if exemplar is None else (bound, count, exemplar)
 
@@ -218,6 +215,11 @@ class Metrics:
     """The families of one worker process."""
 
     def __init__(self) -> None:
+        self._add_jobs()
+        self._add_worker()
+
+    def _add_jobs(self) -> None:
+        """Add the metrics of jobs and their attempts."""
         self.inflight = Gauge(
             "redrive_jobs_inflight", "Jobs this worker holds.", ("queue", "kind")
         )
@@ -270,6 +272,9 @@ class Metrics:
             "Jobs this worker took back from lost workers.",
             (),
         )
+
+    def _add_worker(self) -> None:
+        """Add the metrics of the worker itself."""
         self.runner_deaths = Counter(
             "redrive_runner_deaths_total",
             "Runner processes that died, by cause.",
@@ -297,7 +302,7 @@ class Metrics:
         )
         self.timeout = Gauge(
             "redrive_queue_timeout_seconds",
-            "The longest timeout of an attempt among the jobs this worker holds, 0 for none.",
+            "Longest timeout of an attempt among this worker's jobs, 0 for none.",
             ("queue",),
         )
         self.draining = Gauge(
@@ -309,14 +314,14 @@ class Metrics:
 def exchange_age(read: Callable[[], float]) -> Callable[[], Iterable[Metric]]:
     """Return the source of the exchange's age, which is read at each scrape.
 
-    The loop that keeps the other gauges may be what stands still.
+    The loop that sets the other gauges may be the part that hangs.
     """
 
     def collect() -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "redrive_worker_exchange_age_seconds",
-            "For how long no exchange of this worker with the database has succeeded; near 0 while"
-            " it has nothing to tell and no room for jobs.",
+            "Time since the last successful exchange of this worker with the database; near 0"
+            " while it has nothing to send and no free slots.",
             read(),
         )
 

@@ -11,18 +11,16 @@ from prometheus_client.metrics_core import Metric
 
 CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
-"""Where a container finds the limit of its memory, with version 2 of cgroups and with
-version 1.
-"""
+"""Files with a container's memory limit, in versions 2 and 1 of cgroups."""
 
 NO_LIMIT = 1 << 60
-"""From here on version 1 means that there is none."""
+"""Values from here on mean in version 1 that there is no limit."""
 
 _itself = ProcessCollector(registry=None)
 
 
 def collect() -> Iterator[Metric]:
-    """The families; those of the system only where it tells."""
+    """Yield the families; without values that the system does not report."""
     build = GaugeMetricFamily(
         "redrive_build_info",
         "Always 1; the labels carry the versions.",
@@ -33,32 +31,34 @@ def collect() -> Iterator[Metric]:
     yield from _itself.collect()
     limit = GaugeMetricFamily(
         "redrive_memory_limit_bytes",
-        "Memory that the container may use; nothing without a limit.",
+        "Memory that the container may use; absent without a limit.",
     )
     found = memory_limit(CGROUPS)
     if found is not None:
         limit.add_metric((), found)
+
     yield limit
 
 
 def memory_limit(cgroups: Path) -> int | None:
-    """Bytes; None without a limit, or where nobody tells."""
+    """Return the limit in bytes; None without a limit, or if it cannot be read."""
     for name in LIMITS:
         try:
             limit = int((cgroups / name).read_text())
         except (OSError, ValueError):  # another version, or "max"
             continue
         return limit if limit < NO_LIMIT else None
+
     return None
 
 
 def of_runners(memory: Callable[[], int]) -> Callable[[], Iterable[Metric]]:
-    """Read what a worker's runners take: a worker itself takes little."""
+    """Return a source for the memory of a worker's runners."""
 
     def read() -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "redrive_runners_resident_memory_bytes",
-            "Resident memory of this worker's runners, added up; what they share counts for each.",
+            "Resident memory of this worker's runners; shared memory counts for each.",
             memory(),
         )
 

@@ -1,8 +1,6 @@
-"""Log lines that are like one another: the first few of a minute in full, the rest as a
-number.
+"""Sampling of similar log lines: a few per minute in full, the others as a number.
 
-Ten thousand failures a second would cost more to write down than to settle, and nobody
-reads them.
+Ten thousand failures a second would cost more to log than to settle.
 """
 
 from collections import Counter
@@ -13,14 +11,14 @@ Sort = TypeVar("Sort", bound=Hashable)
 
 WINDOW_SECONDS = 60.0
 IN_FULL = 10
-"""Of each sort, in each window."""
+"""Number of lines of each sort that are written in a window."""
 
 MAX_SORTS = 200
-"""In a window; those of later sorts are only counted, as no sort at all."""
+"""Number of sorts in a window. Lines of further sorts are only counted together."""
 
 
 class Sampler(Generic[Sort]):
-    """Says which lines to write. All instants are monotonic."""
+    """Choice of the lines to write. All instants are monotonic."""
 
     def __init__(self) -> None:
         self._seen: Counter[Sort] = Counter()
@@ -34,22 +32,26 @@ class Sampler(Generic[Sort]):
         if sort not in self._seen and len(self._seen) >= MAX_SORTS:
             self._others += 1
             return False
+
         self._seen[sort] += 1
         return self._seen[sort] <= IN_FULL
 
     def held_back(self, now: float) -> list[tuple[Sort | None, int]]:
-        """Once a window is over: how many more there were of each sort; None: of later
-        ones.
+        """Return how many lines of each sort were held back in a window that is over.
+
+        The sort None stands for all sorts beyond MAX_SORTS.
         """
         if now < self._over_at:
             return []
-        found: list[tuple[Sort | None, int]] = [
-            (sort, seen - IN_FULL)
-            for sort, seen in self._seen.most_common()
-            if seen > IN_FULL
-        ]
+
+        found: list[tuple[Sort | None, int]] = []
+        for sort, seen in self._seen.most_common():
+            if seen > IN_FULL:
+                found.append((sort, seen - IN_FULL))
+
         if self._others:
             found.append((None, self._others))
+
         self._seen.clear()
         self._others, self._over_at = 0, float("inf")
         return found

@@ -1,5 +1,6 @@
-"""Bounded queue of spans before export; OpenTelemetry's own processor flushes without a
-limit.
+"""Bounded queue of spans before export.
+
+OpenTelemetry's own processor flushes without a time limit.
 """
 
 import logging
@@ -15,23 +16,21 @@ logger = logging.getLogger("redrive.tracing")
 QUEUED_SPANS = 2048
 BATCH_SPANS = 512
 PROBE_SPANS = 64
-"""Spans that are queued for a collector that has not taken any yet, or not the last
-ones.
-"""
+"""Capacity before the first successful export, and after a failed one."""
 
 EXPORT_SECONDS = 1.0
 LAST_EXPORT_SECONDS = 1.0
-"""How long the end of a process waits for what is queued."""
+"""How long the end of a process waits for queued spans."""
 
 REPORT_SECONDS = 60.0
 
 
 class SpanQueue(SpanProcessor):
-    """A span processor that never blocks and never waits for long.
+    """Span processor that never blocks and never waits for long.
 
-    Spans that find it full are dropped and counted; so are those of an export that
-    failed. Its capacity is small until an export has succeeded, and again after one
-    that failed: a collector that is gone must not cost spans that go nowhere.
+    If the queue is full or an export fails, spans are dropped and counted. The capacity
+    is small until an export has succeeded, and again after a failed export, so that a
+    missing collector costs little.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -43,8 +42,9 @@ class SpanQueue(SpanProcessor):
         self.dropped = 0
         self._reported, self._reported_at = 0, float("-inf")
         self.is_full = False
-        """Whether the collector is gone or too slow; asked before every job, so kept as
-        a flag.
+        """True if the collector is missing or too slow.
+
+        It is a flag because it is read before every job.
         """
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
@@ -56,19 +56,19 @@ class SpanQueue(SpanProcessor):
         """Queue a sampled span, or drop it when the queue is full."""
         if not span.context.trace_flags.sampled:
             return
+
         queued = len(self._spans)
         self.is_full = queued >= self._capacity
         if self.is_full or self._ending:
             self.dropped += 1
             return
+
         self._spans.append(span)
         if queued + 1 == min(self._capacity, BATCH_SPANS):
             self._wake.set()
 
     def shutdown(self) -> None:
-        """Export what is queued, for at most LAST_EXPORT_SECONDS; then leave the thread
-        behind.
-        """
+        """Export the queued spans, for at most LAST_EXPORT_SECONDS."""
         self._ending = True
         self._wake.set()
         self._thread.join(LAST_EXPORT_SECONDS)
@@ -89,22 +89,17 @@ class SpanQueue(SpanProcessor):
                 self._report_dropped()
 
     def _report_dropped(self) -> None:
-        """Log how many spans were dropped since the last time, at most once a
-        minute.
-        """
+        """Log how many spans were dropped since the last time, at most once a minute."""
         now = time.monotonic()
-        if self.dropped > self._reported and now > self._reported_at + REPORT_SECONDS:
-            logger.warning(
-                "spans dropped", extra={"spans": self.dropped - self._reported}
-            )
+        dropped = self.dropped - self._reported
+        if dropped and now > self._reported_at + REPORT_SECONDS:
+            logger.warning("spans dropped", extra={"spans": dropped})
             self._reported, self._reported_at = self.dropped, now
 
     def _take(self) -> list[Any]:
-        batch = [
-            self._spans.popleft() for _ in range(min(BATCH_SPANS, len(self._spans)))
-        ]
-        # even when there was none: a span that ended during the last batch may have set
-        # it
+        number = min(BATCH_SPANS, len(self._spans))
+        batch = [self._spans.popleft() for _ in range(number)]
+        # Also without spans: one that ended during the last batch may have set it.
         self.is_full = False
         return batch
 
@@ -113,6 +108,7 @@ class SpanQueue(SpanProcessor):
             worked = bool(self._exporter.export(batch).name == "SUCCESS")
         except Exception:  # noqa: BLE001 # no exception may end the thread
             worked = False
+
         self._capacity = QUEUED_SPANS if worked else PROBE_SPANS
         self.dropped += 0 if worked else len(batch)
         return worked

@@ -1,7 +1,6 @@
-"""A failure as a developer reads it: its traceback, from the record, which has no
-locals.
+"""Traceback of a failure from its record, which has no local variables.
 
-What is shown of the source is scrubbed, as the record's texts are already.
+Secrets are removed from source lines, as from the record's texts.
 """
 
 import linecache
@@ -13,40 +12,40 @@ from redrive.rules.payloads.redact import scrub
 
 DIM, RED, RESET = "\x1b[2m", "\x1b[31m", "\x1b[0m"
 MAX_SOURCE = 200
-"""Characters of a source line; a longer one was not written to be read."""
+"""Maximum length of a shown source line."""
 
 
 def traceback_lines(
     failure: Mapping[str, Any], secrets: Collection[str] = (), *, colours: bool = False
 ) -> Iterator[str]:
-    """The lines of a failure's record: frames, outermost first, then what was raised,
-    and why.
+    """Yield the lines of a failure's record: frames, the exception and its causes.
 
-    Frames that are not the application's own are dimmed where there are colours.
+    The outermost frame comes first. With `colours`, frames of libraries are dimmed.
     """
     detail = failure["detail"]
     for frame in detail.get("stack", ()):
         for line in _frame(frame, secrets):
             yield f"{DIM}{line}{RESET}" if colours and not frame["own"] else line
-    raised = _said(failure)
+
+    raised = _summary(failure)
     yield f"{RED}{raised}{RESET}" if colours else raised
     for cause in detail.get("causes", ()):
-        yield f"because {_said(cause)}"
+        yield f"because {_summary(cause)}"
 
 
 def _frame(frame: Mapping[str, Any], secrets: Collection[str]) -> Iterator[str]:
-    yield escaped(
-        f'  File "{frame["file"]}", line {frame["line"]}, in {frame["function"]}'
-    )
-    linecache.checkcache(frame["file"])  # it may have been edited since
-    source = linecache.getline(frame["file"], frame["line"] or 0).strip()
+    file, line = frame["file"], frame["line"]
+    yield escaped(f'  File "{file}", line {line}, in {frame["function"]}')
+    linecache.checkcache(file)  # it may have been edited since
+    source = linecache.getline(file, line or 0).strip()
     if source:
         yield escaped(f"    {scrub(source[:MAX_SOURCE], secrets)}")
 
 
-def _said(error: Mapping[str, Any]) -> str:
-    """Class and message; later lines of a message are indented: none passes for one of
-    the log.
+def _summary(error: Mapping[str, Any]) -> str:
+    """Return class and message.
+
+    Later lines of a message are indented, so that none looks like a log line.
     """
     text = f"{error['error_class']}: {error['message']}"
     return escaped_lines(text.replace("\n", "\n    "))

@@ -1,15 +1,14 @@
-"""Spans, by OpenTelemetry's messaging conventions (1.44): send, receive, process,
-settle.
+"""Spans by OpenTelemetry's messaging conventions (1.44): send, receive, process, settle.
 
-An attempt's span is linked to the one that enqueued the job and, after a redrive, to
-the attempt that died: links and not parents, for hours may lie between them. Telemetry
-    can never hold a job up:
-spans are exported by a thread of their own from a bounded queue, and dropped when it is
-full.
+An attempt's span links to the span that enqueued the job and, after a redrive, to the
+attempt that died. These are links and not parents, because hours may lie between them.
 
-Settings are OpenTelemetry's own: OTEL_EXPORTER_OTLP_ENDPOINT turns it on (with the otlp
-extra), OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and so on. Attributes hold ids and kinds,
-never payloads or messages of failures.
+Telemetry never delays a job. A thread exports spans from a bounded queue, and spans are
+dropped if it is full.
+
+The settings are OpenTelemetry's own: OTEL_EXPORTER_OTLP_ENDPOINT turns it on (with the
+otlp extra), OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and so on. Attributes hold ids and
+kinds, never payloads or messages of failures.
 """
 
 import logging
@@ -36,7 +35,7 @@ ROLES = {
     "attempt_traceparent": "attempt before",
     "dead_traceparent": "dead attempt",
 }
-"""Header of a job -> what an attempt's link to it is called."""
+"""Header of a job -> name of an attempt's link to it."""
 
 
 def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
@@ -45,8 +44,7 @@ def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def set_up() -> "Tracing":
-    """Export this process's spans from now on, those of handlers and of what they call
-    too.
+    """Export this process's spans from now on, including the spans of handlers.
 
     Raises:
         SettingsError: the otlp extra is not installed.
@@ -63,9 +61,10 @@ def set_up() -> "Tracing":
         resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
     )
     provider.add_span_processor(spans)
-    # unless the application has set one of its own
+    # The application may have set one of its own.
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
+
     return Tracing(provider.get_tracer("redrive", version("redrive")), spans)
 
 
@@ -79,8 +78,8 @@ def _exporting_queue() -> "SpanQueue":
     except ImportError as error:
         msg = f"{ENDPOINTS[0]} is set; exporting needs the otlp extra: pip install 'redrive[otlp]'"
         raise SettingsError(msg) from error
-    # It logs each failed export in a format of its own; the span queue logs them once a
-    # minute.
+
+    # The exporter logs each failed export. The span queue logs them once a minute.
     exporter_log = logging.getLogger("opentelemetry.exporter")
     exporter_log.addHandler(logging.NullHandler())
     exporter_log.propagate = False
@@ -88,7 +87,7 @@ def _exporting_queue() -> "SpanQueue":
 
 
 class Tracing:
-    """Makes the spans of one process."""
+    """Source of the spans of one process."""
 
     def __init__(self, tracer: "Tracer", spans: "SpanQueue | None" = None) -> None:
         self._tracer = tracer
@@ -96,14 +95,14 @@ class Tracing:
 
     @property
     def is_overrun(self) -> bool:
-        """True if new spans would be dropped, so that none should be made."""
+        """Return True if new spans would be dropped, so that none should be made."""
         return self._spans is not None and self._spans.is_full
 
     @contextmanager
     def process(
         self, queue: str, kind: str, job: int, attempt: int, headers: Mapping[str, Any]
     ) -> Iterator["Span"]:
-        """One attempt, as the current span while its handler runs."""
+        """Make an attempt's span the current one while its handler runs."""
         from opentelemetry.trace import SpanKind
 
         attributes = _attributes("process", queue) | {
@@ -111,11 +110,7 @@ class Tracing:
             "redrive.kind": kind,
             "redrive.attempt": attempt,
         }
-        links = [
-            link
-            for name, role in ROLES.items()
-            if (link := _link(headers.get(name), role))
-        ]
+        links = _links((headers.get(name), role) for name, role in ROLES.items())
         with self._tracer.start_as_current_span(
             f"process {queue}",
             kind=SpanKind.CONSUMER,
@@ -137,13 +132,13 @@ class Tracing:
         """Record a round trip (receive or settle) that just ended, of `count` jobs.
 
         Args:
-            created: traceparent headers of what created some of the jobs; the span
-                links to them.
+            created: traceparent headers of some of the jobs; the span links to them.
         """
         from opentelemetry.trace import SpanKind
 
         if self.is_overrun:
             return
+
         ended = time.time_ns()
         attributes = _attributes(operation, queue) | {
             "messaging.batch.message_count": count
@@ -153,7 +148,7 @@ class Tracing:
             kind=SpanKind.CLIENT,
             attributes=attributes,
             start_time=ended - int(seconds * 1e9),
-            links=[link for header in created if (link := _link(header, "creation"))],
+            links=_links((header, "creation") for header in created),
         )
         span.end(ended)
 
@@ -163,6 +158,7 @@ class Tracing:
 
         if self.is_overrun:
             return
+
         ended = time.time_ns()
         span = self._tracer.start_span(
             f"{method} {route}",
@@ -176,10 +172,11 @@ class Tracing:
         )
         if status >= 500:  # noqa: PLR2004 # a fault of the server
             span.set_status(StatusCode.ERROR)
+
         span.end(ended)
 
     def shut_down(self) -> None:
-        """Export what is queued, for at most a second."""
+        """Export the queued spans, for at most a second."""
         if self._spans is not None:
             self._spans.shutdown()
 
@@ -193,11 +190,10 @@ def fail(span: "Span", error_class: str) -> None:
 
 
 def traceparent(span: "Span") -> str:
-    """A span's context as the W3C header."""
+    """Return a span's context as the W3C header."""
     context = span.get_span_context()
-    return (
-        f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-    )
+    ids = f"{context.trace_id:032x}-{context.span_id:016x}"
+    return f"00-{ids}-{context.trace_flags:02x}"
 
 
 def is_sampled(span: "Span") -> bool:
@@ -206,9 +202,10 @@ def is_sampled(span: "Span") -> bool:
 
 
 def current_traceparent() -> str | None:
-    """The context of the attempt that runs here, or None where it is not traced."""
+    """Return the context of the running attempt, or None if it is not traced."""
     if "opentelemetry.trace" not in sys.modules:
         return None
+
     from opentelemetry import trace
 
     span = trace.get_current_span()
@@ -219,19 +216,20 @@ def current_traceparent() -> str | None:
 def sending(
     queue: str, kind: str, headers: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
-    """The headers of a job to be enqueued; with the context of a send span in a traced
-    producer.
+    """Yield the headers of a job to enqueue, with a send span's context if traced.
 
-    Costs nothing in a process that has not loaded OpenTelemetry.
+    This costs nothing in a process that has not loaded OpenTelemetry.
     """
     if "opentelemetry.trace" not in sys.modules or "traceparent" in headers:
         yield headers
         return
+
     from opentelemetry import trace
 
     if not trace.get_current_span().get_span_context().is_valid:
         yield headers
         return
+
     producer: SpanKind = trace.SpanKind.PRODUCER
     attributes = _attributes("send", queue) | {"redrive.kind": kind}
     tracer = trace.get_tracer("redrive")
@@ -250,8 +248,14 @@ def _attributes(operation: str, queue: str) -> dict[str, Any]:
     }
 
 
+def _links(found: Iterable[tuple[object, str]]) -> "list[Link]":
+    """Return the links to all headers with a context, each with its role."""
+    links = (_link(header, role) for header, role in found)
+    return [link for link in links if link is not None]
+
+
 def _link(header: object, role: str) -> "Link | None":
-    """A link to the context in a traceparent header; None when it holds none."""
+    """Return a link to the context in a traceparent header; None without a context."""
     from opentelemetry.trace import Link, SpanContext, TraceFlags
 
     parts = header.split("-") if isinstance(header, str) else []
@@ -265,4 +269,5 @@ def _link(header: object, role: str) -> "Link | None":
         )
     except ValueError:
         return None
+
     return Link(context, {"redrive.link": role}) if context.is_valid else None

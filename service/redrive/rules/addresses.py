@@ -29,6 +29,7 @@ def is_allowed(text: str, named: Iterable[Network]) -> bool:
     address = ip_address(text.partition("%")[0])
     if any(address in network for network in named):
         return True
+
     reached = _reached(address)
     is_inward = not reached.is_global or any(
         reached in network for network in INWARD_ALL_THE_SAME
@@ -42,4 +43,5 @@ def _reached(address: Address) -> Address:
         return address
     if address in NAT64:
         return IPv4Address(int(address) & 0xFFFF_FFFF)
+
     return address.ipv4_mapped or address.sixtofour or address

@@ -14,7 +14,7 @@ from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.enqueue import enqueue
 from redrive.handlers import Handlers, decode_object
-from redrive.job_function import options_for
+from redrive.handlers.job_function import options_for
 from redrive.rules.attempts.settlement import (
     Complete,
     DeadLetter,

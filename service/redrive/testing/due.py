@@ -8,7 +8,7 @@ from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.encryption import shown_payload
 from redrive.handlers import Handlers
-from redrive.job import COMPLETE
+from redrive.handlers.job import COMPLETE
 from redrive.signals import Seconds, seconds
 from redrive.testing.attempt import (
     IS_LEFT,

@@ -146,7 +146,7 @@ def _said_by_handlers(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
     if settings.handlers is None:
         return lambda _: {}
     registry = importlib.import_module("redrive.handlers").load(settings.handlers)
-    options_for = importlib.import_module("redrive.job_function").options_for
+    options_for = importlib.import_module("redrive.handlers.job_function").options_for
 
     def said(kind: str) -> Mapping[str, Any]:
         handler = registry.get(kind)

@@ -10,7 +10,7 @@ import click
 
 from redrive.cli.support.connection import wait_for_schema
 from redrive.cli.support.options import database_option, settings_of_cells
-from redrive.database.connect import Address
+from redrive.database.address import Address
 from redrive.errors import SettingsError
 from redrive.handlers import load
 from redrive.observability import tracing as tracing_of_process

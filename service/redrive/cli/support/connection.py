@@ -11,7 +11,7 @@ import psycopg
 
 from redrive.cli.support.exits import Exit
 from redrive.database import migrate
-from redrive.database.connect import Address
+from redrive.database.address import Address
 from redrive.dead_letters.runs import hold_lock
 from redrive.errors import (
     Busy,

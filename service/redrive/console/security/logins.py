@@ -15,7 +15,8 @@ import psycopg
 
 from redrive.console.security.access import Role
 from redrive.database import migrate
-from redrive.database.connect import Address, OwnConnection
+from redrive.database.address import Address
+from redrive.database.connect import OwnConnection
 
 MOST_CONNECTIONS = 8
 """Connections of one role for reading, and as many for writing."""

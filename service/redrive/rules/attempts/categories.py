@@ -60,8 +60,10 @@ BY_CLASS: dict[str, Category] = {
     "builtins.IndexError": Category.BUG,
     "builtins.UnboundLocalError": Category.BUG,
 }
-"""Full class name -> category, searched for the exception's class and then for its
-bases."""
+"""Full class name -> category.
+
+The exception's class is looked up first, then its bases.
+"""
 
 BY_STATUS: dict[int, Category] = {
     400: Category.INVALID,
@@ -190,6 +192,7 @@ def judge(
         return category_of(evidence), None
     if isinstance(rule.then, Category):
         return rule.then, None
+
     return category_of(evidence), rule.then
 
 

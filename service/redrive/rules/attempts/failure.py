@@ -141,19 +141,27 @@ def reported(  # noqa: PLR0913 # the fields of a failure
     """Record a failure from another system, like `describe` does for exceptions."""
     name = clean(scrubbed(error_class, secrets), MAX_CLASS_NAME)
     text = clean(scrubbed(message, secrets), MAX_MESSAGE)
-    frames = [
-        {
-            k: clean(scrub(v, secrets), 200) if type(v) is str else v
-            for k, v in frame.items()
-        }
-        for frame in stack[-MAX_FRAMES:]
-    ]
+    frames = [_cleaned_frame(frame, secrets) for frame in stack[-MAX_FRAMES:]]
     if category is None:
-        category = category_of(Evidence((name, f"builtins.{name}"), text))
+        category = _category_by_name(name, text)
+
     fingerprint = _hash(kind, name, normalise(text), *_own_places(frames))
-    return Failure(
-        name, text, category, fingerprint, {"stack": frames} if frames else {}
-    )
+    detail = {"stack": frames} if frames else {}
+    return Failure(name, text, category, fingerprint, detail)
+
+
+def _category_by_name(name: str, text: str) -> Category:
+    names = (name, f"builtins.{name}")
+    return category_of(Evidence(names, text))
+
+
+def _cleaned_frame(
+    frame: Mapping[str, Any], secrets: Collection[str]
+) -> dict[str, Any]:
+    return {
+        name: clean(scrub(value, secrets), 200) if type(value) is str else value
+        for name, value in frame.items()
+    }
 
 
 def safe_text(error: BaseException) -> str:
@@ -162,6 +170,7 @@ def safe_text(error: BaseException) -> str:
         text = str(error)
     except BaseException:  # noqa: BLE001 # __str__ may raise anything, SystemExit too
         return "<its __str__ raised>"
+
     return text if type(text) is str else "<its __str__ returned no text>"
 
 
@@ -171,7 +180,10 @@ def clean(text: str, limit: int) -> str:
     It is bounded, without control characters and surrogates.
     """
     cut = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1])
-    return cut if len(cut) <= limit else cut[:limit] + f"... ({len(text)} characters)"
+    if len(cut) <= limit:
+        return cut
+
+    return f"{cut[:limit]}... ({len(text)} characters)"
 
 
 def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
@@ -190,6 +202,7 @@ def normalise(message: str) -> str:
     for variable in _VARIABLES:
         if not variable.hints or any(hint in text for hint in variable.hints):
             text = variable.pattern.sub(variable.placeholder, text)
+
     return text
 
 
@@ -219,17 +232,24 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
     evidence = evidence_of(error, message)
     category, verdict = judge(evidence, rules)
     fingerprint = _hash(kind, name, normalise(message), *_own_places(frames))
-    found = {
+    places = {
         "stack": frames,
         "causes": [_cause(cause, secrets) for cause in _causes(error)],
+    }
+    known = places | _known(evidence, detail)
+    retry_after = _retry_after(error)
+    return Failure(name, message, category, fingerprint, known, retry_after, verdict)
+
+
+def _known(evidence: Evidence, detail: dict[str, Any]) -> dict[str, Any]:
+    """Return the evidence and further details that are not None."""
+    found: dict[str, Any] = {
         "classes": evidence.classes,
         "status": evidence.status,
         "sqlstate": evidence.sqlstate,
     }
-    known = {key: value for key, value in (found | detail).items() if value is not None}
-    return Failure(
-        name, message, category, fingerprint, known, _retry_after(error), verdict
-    )
+    found |= detail
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _cause(error: BaseException, secrets: Collection[str]) -> dict[str, str]:
@@ -244,18 +264,26 @@ def _text(error: BaseException, secrets: Collection[str]) -> str:
 def _message(error: BaseException) -> str:
     """Return the exception's text without values that drivers and validators add."""
     original = read_attribute(error, "orig")
-    if isinstance(
-        original, BaseException
-    ):  # SQLAlchemy adds its statement and parameters
+    if isinstance(original, BaseException):
+        # SQLAlchemy adds its statement and parameters.
         return f"({class_name(original)}) {_message(original)}"
+
     text = _message_of_psycopg(error)
     if text is None:
         text = _message_of_pydantic(error)
     if text is None:
         text = safe_text(error)
-    # Data exceptions quote the value: 'invalid input syntax for type integer: "..."'
+
+    return _QUOTED.sub(f'"{HIDDEN}"', text) if _quotes_value(error) else text
+
+
+def _quotes_value(error: BaseException) -> bool:
+    """Return True for data exceptions, whose text may quote the value.
+
+    An example is 'invalid input syntax for type integer: "..."'.
+    """
     sqlstate = read_text(error, "sqlstate") or read_text(error, "pgcode") or ""
-    return _QUOTED.sub(f'"{HIDDEN}"', text) if sqlstate.startswith("22") else text
+    return sqlstate.startswith("22")
 
 
 def _message_of_psycopg(error: BaseException) -> str | None:
@@ -267,9 +295,11 @@ def _message_of_psycopg(error: BaseException) -> str | None:
     text = read_text(diagnosis, "message_primary")
     if text is None:
         return None
+
     constraint = read_text(diagnosis, "constraint_name")
     if constraint and constraint not in text:
         text = f"{text} ({constraint})"
+
     return text
 
 
@@ -278,8 +308,14 @@ def _message_of_pydantic(error: BaseException) -> str | None:
     errors = read_attribute(error, "errors")
     if not (callable(errors) and type(error).__name__ == "ValidationError"):
         return None
+
     found: Any = errors(include_input=False, include_url=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found[:10])
+    return "; ".join(map(_fault, found[:10]))
+
+
+def _fault(error: Mapping[str, Any]) -> str:
+    path = ".".join(map(str, error["loc"]))
+    return f"{path}: {error['msg']}"
 
 
 def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, Any]]:
@@ -287,11 +323,11 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
     found: deque[dict[str, Any]] = deque(maxlen=MAX_FRAMES)
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
-        if module.startswith(_OUR_CALLERS) or (
-            not found and module.startswith(_EVENT_LOOPS)
-        ):
-            continue  # frames above the handler are always the same
-        found.append({**_place(frame.f_code, module, own), "line": line})
+        # Frames above the handler are always the same.
+        above = _OUR_CALLERS if found else (*_OUR_CALLERS, *_EVENT_LOOPS)
+        if not module.startswith(above):
+            found.append({**_place(frame.f_code, module, own), "line": line})
+
     return list(found)
 
 
@@ -332,6 +368,7 @@ def _causes(error: BaseException) -> list[BaseException]:
                 seen.add(id(cause))
                 found.append(cause)
                 waiting.append(cause)
+
     return found[:MAX_CAUSES]
 
 
@@ -357,6 +394,7 @@ def _retry_after(error: BaseException) -> float | None:
                 return read_retry_after(value)
         except Exception:  # noqa: BLE001, S112 # any shape of headers, any text in them
             continue
+
     return None
 
 
@@ -367,18 +405,28 @@ def read_retry_after(value: str | None) -> float | None:
     """
     if value is None:
         return None
+
     try:
         wait = float(value)
     except ValueError:
-        from email.utils import parsedate_to_datetime  # noqa: PLC0415 # few servers send a date
+        wait = _seconds_until(value)
 
-        try:
-            at = parsedate_to_datetime(value)
-        except (ValueError, TypeError):
-            return None
-        at = at if at.tzinfo else at.replace(tzinfo=UTC)
-        wait = at.timestamp() - datetime.now(UTC).timestamp()
-    return None if math.isnan(wait) else min(max(wait, 0.0), MAX_RETRY_AFTER)
+    if wait is None or math.isnan(wait):
+        return None
+
+    return min(max(wait, 0.0), MAX_RETRY_AFTER)
+
+
+def _seconds_until(date: str) -> float | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 # few servers send a date
+
+    try:
+        at = parsedate_to_datetime(date)
+    except (ValueError, TypeError):
+        return None
+
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return at.timestamp() - datetime.now(UTC).timestamp()
 
 
 def _hash(*parts: str) -> str:

@@ -33,12 +33,13 @@ The database cannot compute an instant further away, and would reject the whole 
 """
 
 MAX_EXPONENT = 62
-"""Largest power of two to compute: above it any wait exceeds the cap, and floats
-overflow."""
+"""Largest power of two to compute.
+
+With a larger one any wait exceeds the cap, and floats overflow.
+"""
 
 ONE_RETRY = 2
-"""Attempts for failures that time seldom repairs, such as a missing permission or
-record."""
+"""Attempts for failures that time seldom repairs, such as a missing permission."""
 
 RETURNS_PER_SECOND = 100.0
 """Released jobs that return to one process each second after a breaker closes.
@@ -53,8 +54,7 @@ MAX_TIMEOUT = 7 * 86_400.0
 MAX_BACKOFF = 366 * 86_400.0
 
 OnDeath = Literal["continue", "hold"]
-"""Effect of a death on later jobs of its ordering key: run them, or hold them for a
-redrive."""
+"""Effect of a death on later jobs of its ordering key: run them, or hold them."""
 
 CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
 DEAD_AT_ONCE = {
@@ -101,8 +101,10 @@ _TYPES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
     (("attempts",), _by_category(is_whole), "whole numbers by category"),
     (("backoffs",), _by_category(_is_pair), "(backoff, backoff_cap) by category"),
 )
-"""Allowed types of the fields, checked because values from files or variables may be
-texts."""
+"""Allowed types of the fields.
+
+They are checked because values from files or variables may be texts.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +148,10 @@ class Policy:
         self._check_categories()
 
     def _check_types(self) -> None:
-        for names, is_one, rule in _TYPES:
+        for names, is_right, rule in _TYPES:
             for name in names:
-                if not is_one(value := getattr(self, name)):
+                value = getattr(self, name)
+                if not is_right(value):
                     msg = f"Policy({name}={value!r}): must be {rule}"
                     raise ValueError(msg)
 
@@ -162,6 +165,7 @@ class Policy:
         if not 0 < seconds(self.timeout) <= MAX_TIMEOUT:
             msg = f"Policy(timeout={self.timeout}): must be more than 0 and at most 7 days"
             raise ValueError(msg)
+
         for base, cap in ((self.backoff, self.backoff_cap), *self.backoffs.values()):
             if not 0 <= seconds(base) <= seconds(cap) <= MAX_BACKOFF:
                 allowed = "must be 0 <= backoff <= cap <= 366 days"
@@ -171,8 +175,9 @@ class Policy:
     def _check_categories(self) -> None:
         unknown = {*self.attempts, *self.backoffs} - {*Category}
         if unknown or any(limit < 1 for limit in self.attempts.values()):
-            allowed = f"must have categories as keys ({', '.join(Category)}), attempts of 1 or more"
-            msg = f"Policy(attempts=, backoffs=): {allowed}"
+            allowed = ", ".join(Category)
+            rule = f"must have categories as keys ({allowed}), attempts of 1 or more"
+            msg = f"Policy(attempts=, backoffs=): {rule}"
             raise ValueError(msg)
 
 
@@ -185,9 +190,11 @@ def delay(
     attempt, from `backoff` up to `backoff_cap`. Source: Brooker, "Exponential Backoff
     And Jitter" (full jitter), 2015.
     """
-    base, cap = policy.backoffs.get(category, (policy.backoff, policy.backoff_cap))
+    default = (policy.backoff, policy.backoff_cap)
+    base, cap = policy.backoffs.get(category, default)
     doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
-    return min(seconds(cap), seconds(base) * 2.0**doublings) * jitter
+    doubled = seconds(base) * 2.0**doublings
+    return min(seconds(cap), doubled) * jitter
 
 
 def decide(
@@ -196,9 +203,11 @@ def decide(
     """Choose how a failed attempt ends."""
     if failure.verdict == "cancel":
         return settlement.Cancel(failure.message)
+
     reason = _why_no_retry(job, failure, policy)
     if reason is not None:
         return settlement.DeadLetter(reason, failure)
+
     wait = delay(policy, job.attempt, jitter, failure.category)
     # Added to Retry-After, so that jobs throttled together return at different times.
     return _retry_unless_expired(job, failure, (failure.retry_after or 0.0) + wait)
@@ -210,22 +219,32 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
     A handler's rule that says `retry` overrules every reason except the limit of
     attempts.
     """
-    category = failure.category
     insists = failure.verdict == "retry"
     if failure.verdict == "give_up":
         return Reason.NOT_RETRYABLE
-    if category in DEAD_AT_ONCE and category not in policy.attempts and not insists:
-        return DEAD_AT_ONCE[category]
+    if not insists and _dies_at_once(failure.category, policy):
+        return DEAD_AT_ONCE[failure.category]
     if job.attempt >= _limit(job, policy):
         return Reason.ATTEMPTS_EXHAUSTED
-    if insists:
-        return None
+
+    return None if insists else _why_give_up(job, failure, policy)
+
+
+def _dies_at_once(category: Category, policy: Policy) -> bool:
+    return category in DEAD_AT_ONCE and category not in policy.attempts
+
+
+def _why_give_up(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
+    """Return the reason to stop before the job's limit of attempts, or None."""
+    category = failure.category
     limit = policy.attempts.get(category, CATEGORY_ATTEMPTS.get(category))
     if limit is not None and job.attempt >= limit:
         return Reason.NOT_RETRYABLE
+
     alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
     if alike >= policy.same_failure_limit and category not in EXPECTED_TO_REPEAT:
         return Reason.SAME_FAILURE
+
     return None
 
 
@@ -295,6 +314,7 @@ def decide_loss(
         return settlement.DeadLetter(Reason.KILLED_WORKER, failure, losses=1)
     if job.attempt >= _limit(job, policy):
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure, losses=1)
+
     return settlement.Retry(0.0, failure, losses=1)
 
 
@@ -304,6 +324,7 @@ def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
         return Reason.EXPIRED
     if job.attempt > _limit(job, policy):
         return Reason.ATTEMPTS_EXHAUSTED
+
     return None
 
 
@@ -314,9 +335,8 @@ def _limit(job: Claimed, policy: Policy) -> int:
 
 def _snooze(until: datetime | float) -> settlement.Release:
     if isinstance(until, datetime):
-        return settlement.Release(
-            "snoozed", at=min(max(until, FIRST_INSTANT), LAST_INSTANT)
-        )
+        at = min(max(until, FIRST_INSTANT), LAST_INSTANT)
+        return settlement.Release("snoozed", at=at)
     return settlement.Release("snoozed", delay=_bounded(until))
 
 

@@ -69,7 +69,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Move the job to the dead letters; the fields are the same as those of `Retry`."""
+    """Move the job to the dead letters; the fields are the same as in `Retry`."""
 
     outcome: ClassVar = Outcome.DEAD_LETTER
     reason: Reason

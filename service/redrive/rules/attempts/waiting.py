@@ -23,6 +23,12 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 MOST_SHOWN = 10
 
 
+_TOO_LATE = (
+    "it should run by now: look for more urgent priorities, for a transaction that holds"
+    " its lane, and at redrive check"
+)
+
+
 class Code(StrEnum):
     """Kinds of answers."""
 
@@ -176,40 +182,45 @@ def why(job: Waiting, around: Around) -> Why:
     if job.state == "running":
         return _running(job)
     if job.batch is not None:
-        text = f"it waits for batch {job.batch} to end: redrive batch show {job.batch}"
-        return Why(Code.BATCH_RUNNING, text)
+        return _in_batch(job.batch)
     if job.line is not None:
         return _limited(job.line, job, around)
     if job.hold is not None:
         return _held(job.hold)
     if job.head is not None or job.run_at is None:
         return _behind(job, around.now)
+
+    return _unordered(job, job.run_at, around)
+
+
+def _unordered(job: Waiting, run_at: datetime, around: Around) -> Why:
+    """Return the reason why a job that waits for no other job does not run."""
     breaker = _breaker(job, around)
-    if job.run_at > around.now and not (
-        breaker and _is_put_off(job, breaker, around.now)
-    ):
-        return _later(job, around)
+    is_put_off = breaker is not None and _is_put_off(job, breaker, around.now)
+    if run_at > around.now and not is_put_off:
+        return _later(job, run_at, around)
+
+    able = [worker for worker in around.workers if _may_run(worker, job)]
     return (
         _paused(job.queue, around)
         or _without_worker(job, around)
-        or (breaker and Why(Code.BREAKER_OPEN, _open(breaker, around.now)))
-        or _not_asked(
-            job.queue, [w for w in around.workers if _may_run(w, job)], around.now
-        )
-        or _due(job, around)
+        or _behind_breaker(breaker, around.now)
+        or _not_asked(job.queue, able, around.now)
+        or _due(job, run_at, able, around.now)
     )
 
 
 def why_queue(queue: str, around: Around) -> Why | None:
     """Return the reason why no job of a queue runs; None if no obstacle is known."""
     serving = [worker for worker in around.workers if worker.serves(queue)]
-    return _paused(queue, around) or (
-        _not_asked(queue, serving, around.now)
-        if serving
-        else _nobody(
-            queue, [worker for worker in around.gone if worker.serves(queue)], around
-        )
-    )
+    paused = _paused(queue, around)
+    if paused is not None:
+        return paused
+    if serving:
+        return _not_asked(queue, serving, around.now)
+
+    gone = [worker for worker in around.gone if worker.serves(queue)]
+    return _nobody(queue, gone, around)
 
 
 def ago(at: datetime, now: datetime) -> str:
@@ -219,9 +230,11 @@ def ago(at: datetime, now: datetime) -> str:
 
 def span(seconds: float) -> str:
     """Format a duration in the unit that fits: 5 s, 3 min, 2 h, 4 days."""
-    for unit, size in (("days", DAY), ("h", HOUR), ("min", MINUTE)):
-        if seconds >= 2 * size or (size < DAY and seconds >= size):
+    units = (("days", DAY, 2 * DAY), ("h", HOUR, HOUR), ("min", MINUTE, MINUTE))
+    for unit, size, shortest in units:
+        if seconds >= shortest:
             return f"{seconds / size:.0f} {unit}"
+
     return f"{seconds:.0f} s"
 
 
@@ -234,25 +247,36 @@ def clock(at: datetime, now: datetime) -> str:
 
 def _running(job: Waiting) -> Why:
     if job.seconds is None:
-        return Why(
-            Code.RUNNING,
-            f"{job.worker} has fetched it and not begun: its slots are busy, or it"
-            " began a moment ago",
-        )
+        why_not = "its slots are busy, or it began a moment ago"
+        text = f"{job.worker} has fetched it and not begun: {why_not}"
+        return Why(Code.RUNNING, text)
     return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
 
 
+def _in_batch(batch: int) -> Why:
+    text = f"it waits for batch {batch} to end: redrive batch show {batch}"
+    return Why(Code.BATCH_RUNNING, text)
+
+
 def _limited(line: Line, job: Waiting, around: Around) -> Why:
+    text = f"limit {line.name} {_use(line)}"
+    also = _paused(job.queue, around) or _without_worker(job, around)
+    if also is not None:
+        text += f"; also: {also.text}"
+
+    return Why(Code.LIMITED, text)
+
+
+def _use(line: Line) -> str:
+    """Say what the limit does at the moment, and the job's place in line."""
     more = " or later" if line.place > MOST_AHEAD else ""
     place = f"it is the {_nth(line.place)}{more} in line"
     if line.concurrency is not None and line.used >= line.concurrency:
-        text = f"limit {line.name} holds {line.used} of {line.concurrency}; {place}"
-    elif line.rate is not None:
-        text = f"limit {line.name} lets {of_rate(line.rate)} begin; {place}"
-    else:
-        text = f"limit {line.name} has room; {place}, and will be woken within seconds"
-    also = _paused(job.queue, around) or _without_worker(job, around)
-    return Why(Code.LIMITED, f"{text}; also: {also.text}" if also else text)
+        return f"holds {line.used} of {line.concurrency}; {place}"
+    if line.rate is not None:
+        return f"lets {of_rate(line.rate)} begin; {place}"
+
+    return f"has room; {place}, and will be woken within seconds"
 
 
 def _behind(job: Waiting, now: datetime) -> Why:
@@ -260,19 +284,20 @@ def _behind(job: Waiting, now: datetime) -> Why:
     if head is None:
         text = "it is the first of its ordering key and will be woken within seconds"
         return Why(Code.BEHIND_KEY, text)
-    text = (
-        f"it is the {_nth(head.place)} in line behind ordering key {head.key}; the first is job"
-        f" {head.job}, which {_doing(head, now)}"
-    )
+
+    place = _place_behind(head.place, head.key)
+    text = f"{place}; the first is job {head.job}, which {_doing(head, now)}"
     return Why(Code.BEHIND_KEY, text)
 
 
 def _held(hold: Hold) -> Why:
-    return Why(
-        Code.BEHIND_KEY,
-        f"it is the {_nth(hold.place)} in line behind ordering key {hold.key}, held by dead letter"
-        f" {hold.dead_letter} (redrive or dismiss it)",
-    )
+    place = _place_behind(hold.place, hold.key)
+    holder = f"held by dead letter {hold.dead_letter} (redrive or dismiss it)"
+    return Why(Code.BEHIND_KEY, f"{place}, {holder}")
+
+
+def _place_behind(place: int, key: str) -> str:
+    return f"it is the {_nth(place)} in line behind ordering key {key}"
 
 
 def _doing(head: Head, now: datetime) -> str:
@@ -294,75 +319,101 @@ def _breaker(job: Waiting, around: Around) -> Breaker | None:
         for name in worker.depends_on.get(kind or "", ()):
             if name in around.breakers:
                 return around.breakers[name]
+
     return None
 
 
 def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
     """Return True if the job was released until soon after a breaker may close."""
-    until = max(breaker.open_until or now, now)
-    at = job.run_at
-    return (
-        job.was_given_back
-        and at is not None
-        and at <= until + timedelta(seconds=PUT_OFF_SECONDS)
-    )
+    if not job.was_given_back or job.run_at is None:
+        return False
+    closes_at = max(breaker.open_until or now, now)
+    return job.run_at <= closes_at + timedelta(seconds=PUT_OFF_SECONDS)
+
+
+def _behind_breaker(breaker: Breaker | None, now: datetime) -> Why | None:
+    return Why(Code.BREAKER_OPEN, _open(breaker, now)) if breaker else None
 
 
 def _open(breaker: Breaker, now: datetime) -> str:
+    name = f"breaker {breaker.name}"
     if breaker.forced_by is not None:
-        return f"{breaker.forced_by} holds breaker {breaker.name} open: {breaker.forced_why}"
+        return f"{breaker.forced_by} holds {name} open: {breaker.forced_why}"
     if breaker.state == "half_open":
-        return f"breaker {breaker.name} is half open: one job at a time tries the dependency"
+        return f"{name} is half open: one job at a time tries the dependency"
     if breaker.open_until is None:
-        return f"breaker {breaker.name} is open"
-    return f"breaker {breaker.name} is open until {clock(breaker.open_until, now)}"
+        return f"{name} is open"
+
+    return f"{name} is open until {clock(breaker.open_until, now)}"
 
 
-def _later(job: Waiting, around: Around) -> Why:
-    assert job.run_at is not None  # noqa: S101 # the caller checks it
+def _later(job: Waiting, run_at: datetime, around: Around) -> Why:
+    now = around.now
     code = Code.RETRYING if job.state == "retrying" else Code.SCHEDULED
-    text = f"it is due in {ago(job.run_at, around.now)}, at {clock(job.run_at, around.now)}"
+    text = f"it is due in {ago(run_at, now)}, at {clock(run_at, now)}"
     if code is Code.RETRYING and job.failed:
         text += f"; its last attempt failed: {job.failed}"
+
     also = _paused(job.queue, around)
-    return Why(code, f"{text}; until then and after: {also.text}" if also else text)
+    if also is not None:
+        text += f"; until then and after: {also.text}"
+
+    return Why(code, text)
 
 
 def _paused(queue: str, around: Around) -> Why | None:
     pause = around.pauses.get(queue)
     if pause is None:
         return None
+
     since = clock(pause.at, around.now)
     return Why(
         Code.QUEUE_PAUSED, f"{pause.by} paused queue {queue} at {since}: {pause.why}"
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Coverage:
+    """Live workers that could run a job if their queues or kinds were others.
+
+    `queues`: the queues of workers that handle its kind. `kinds`: the kinds of workers
+    that serve its queue. `is_served`: True if any worker serves its queue.
+    """
+
+    queues: Sequence[str]
+    kinds: Sequence[str]
+    is_served: bool
+
+
+def _coverage(job: Waiting, workers: Sequence[Worker]) -> _Coverage:
+    of_kind = [worker for worker in workers if worker.handles(job.kind)]
+    of_queue = [worker for worker in workers if worker.serves(job.queue)]
+    queues = {queue for worker in of_kind for queue in worker.queues or ()}
+    kinds = {kind for worker in of_queue for kind in worker.kinds or ()}
+    return _Coverage(sorted(queues), sorted(kinds), is_served=bool(of_queue))
+
+
 def _without_worker(job: Waiting, around: Around) -> Why | None:
+    """Explain that no live worker can run the job; None if one can."""
     if any(_may_run(worker, job) for worker in around.workers):
         return None
-    elsewhere = {
-        queue
-        for worker in around.workers
-        if worker.handles(job.kind)
-        for queue in worker.queues or ()
-    }
-    has_any = any(worker.serves(job.queue) for worker in around.workers)
-    if not has_any and not elsewhere:
-        able = [worker for worker in around.gone if _may_run(worker, job)]
-        return _nobody(job.queue, able, around)
+
+    coverage = _coverage(job, around.workers)
+    if not coverage.is_served and not coverage.queues:
+        gone = [worker for worker in around.gone if _may_run(worker, job)]
+        return _nobody(job.queue, gone, around)
+
+    return Why(Code.NO_WORKER, _not_covered(job, coverage))
+
+
+def _not_covered(job: Waiting, coverage: _Coverage) -> str:
     text = f"no live worker handles {job.kind} on queue {job.queue}"
-    if elsewhere:
-        text += f"; workers for it serve: {_some(sorted(elsewhere))}"
-    handled = {
-        kind
-        for worker in around.workers
-        if worker.serves(job.queue)
-        for kind in worker.kinds or ()
-    }
-    if handled:
-        text += f"; workers of this queue handle: {_some(sorted(handled))}"
-    return Why(Code.NO_WORKER, text)
+    if coverage.queues:
+        text += f"; workers for it serve: {_some(coverage.queues)}"
+    if coverage.kinds:
+        text += f"; workers of this queue handle: {_some(coverage.kinds)}"
+
+    return text
 
 
 def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
@@ -371,12 +422,20 @@ def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
     served = {name for worker in around.workers for name in worker.queues or ()}
     if served:
         text += f"; the live ones serve: {_some(sorted(served))}"
+
+    return Why(Code.NOT_POLLED, text + _last_seen(gone, around))
+
+
+def _last_seen(gone: Sequence[Worker], around: Around) -> str:
+    """Say when a worker that would serve the queue was last seen, or any worker."""
     instants = [worker.seen for worker in gone if worker.seen is not None]
     if instants:
-        text += f"; one that would was last seen {ago(max(instants), around.now)} ago"
-    elif not around.workers and around.seen is not None:
-        text += f"; the last worker of any queue was seen {ago(around.seen, around.now)} ago"
-    return Why(Code.NOT_POLLED, text)
+        return f"; one that would was last seen {ago(max(instants), around.now)} ago"
+    if around.workers or around.seen is None:
+        return ""
+
+    last = ago(around.seen, around.now)
+    return f"; the last worker of any queue was seen {last} ago"
 
 
 def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | None:
@@ -384,37 +443,41 @@ def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | No
     asked = [worker.asked for worker in workers if worker.asked is not None]
     if len(asked) < len(workers) or not asked:
         return None
+
     quiet = (now - max(asked)).total_seconds()
     if quiet < QUIET_SECONDS:
         return None
-    return Why(
-        Code.NOT_POLLED,
-        f"nobody has polled queue {queue} for {span(quiet)}: {_slots(workers)}",
-    )
+
+    text = f"nobody has polled queue {queue} for {span(quiet)}: {_slots(workers)}"
+    return Why(Code.NOT_POLLED, text)
 
 
-def _due(job: Waiting, around: Around) -> Why:
-    assert job.run_at is not None  # noqa: S101 # parked jobs are behind a key
-    late = (around.now - job.run_at).total_seconds()
-    able = [worker for worker in around.workers if _may_run(worker, job)]
+def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) -> Why:
+    late = (now - run_at).total_seconds()
     parts = [f"it has been due for {span(max(0.0, late))}"]
     if job.ahead is not None:
-        more = " or more" if job.ahead >= MOST_AHEAD else ""
-        parts.append(f"{job.ahead}{more} due jobs stand before it in its lane")
+        parts.append(_ahead(job.ahead))
     parts.append(_slots(able))
     if late > LATE_SECONDS and not job.ahead:
-        parts.append(
-            "it should run by now: look for more urgent priorities, for a transaction that holds"
-            " its lane, and at redrive check"
-        )
+        parts.append(_TOO_LATE)
+
     return Why(Code.DUE, "; ".join(parts))
 
 
+def _ahead(jobs: int) -> str:
+    more = " or more" if jobs >= MOST_AHEAD else ""
+    return f"{jobs}{more} due jobs stand before it in its lane"
+
+
 def _slots(workers: Sequence[Worker]) -> str:
-    slots, busy = sum(w.slots for w in workers), sum(w.busy for w in workers)
-    n = len(workers)
-    said = f"{n} live worker{'' if n == 1 else 's'} can run it"
-    return f"{said}, {busy} of {slots} slots busy" if slots else said
+    slots = sum(worker.slots for worker in workers)
+    busy = sum(worker.busy for worker in workers)
+    plural = "" if len(workers) == 1 else "s"
+    text = f"{len(workers)} live worker{plural} can run it"
+    if slots:
+        text += f", {busy} of {slots} slots busy"
+
+    return text
 
 
 def _may_run(worker: Worker, job: Waiting) -> bool:
@@ -430,8 +493,9 @@ def _matching(kind: str, kinds: Sequence[str]) -> str | None:
 
 
 def _some(names: Sequence[str]) -> str:
+    text = ", ".join(names[:MOST_SHOWN])
     more = len(names) - MOST_SHOWN
-    return ", ".join(names[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def _nth(n: int) -> str:

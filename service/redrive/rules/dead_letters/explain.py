@@ -1,19 +1,15 @@
 """Comparison of two sets of jobs: which fields differ, how clearly and how surely.
 
-Each condition that enough of the jobs meet is counted in both sets. Fisher's exact
-test, one-sided, decides whether the difference may be chance (Fisher, The Logic of
-Inductive Inference, 1935). Its level is divided by the number of tried conditions
-(Bonferroni).
+Each condition that enough of the jobs meet is counted in both sets. Fisher's exact test
+decides whether the difference may be chance. Its level is divided by the number of
+tried conditions (Bonferroni). Findings are ranked by G.
 
-Findings are ranked by G (Woolf 1957; Sokal and Rohlf, Biometry, 17.2). G is twice the
-number of jobs times the information, in nats, that the condition gives about a job's
-set. Two conditions together are a finding if each of them still separates the sets
-among the jobs that meet the other.
+Two conditions together are a finding if each of them still separates the sets among the
+jobs that meet the other.
 """
 
 import json
 import math
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +18,7 @@ from functools import reduce
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from redrive.rules.dead_letters.significance import correlation, fisher, g_test
 from redrive.rules.payloads.facts import SECRET, UNREAD, Facts, Mark, is_value, type_of
 
 MIN_JOBS, MIN_BASE = 5, 20
@@ -48,6 +45,13 @@ NEAR = 50
 """Smallest number of jobs nearest in time with which fields of a time are compared."""
 OF_THE_PLACE = frozenset({"environment", "node", "pod", "tenant", "version", "hour"})
 """Fields that jobs of different kinds share."""
+
+
+_BASES = {
+    "succeeded": "{} that succeeded",
+    "dead": "{} other dead letters of the kind",
+    "other_kinds": "{} dead letters of other kinds",
+}
 
 
 class Test(StrEnum):
@@ -97,16 +101,17 @@ class Condition(NamedTuple):
             case Test.TYPE:
                 return is_there and type_of(mark) == self.value
             case Test.EQUALS:
-                return (
-                    is_there
-                    and mark == self.value
-                    and _is_number(mark) == _is_number(self.value)
-                )
-            case _:
-                compare: Any = (
-                    operator.ge if self.test is Test.AT_LEAST else operator.le
-                )
-                return _is_number(mark) and compare(mark, self.value)
+                return is_there and self._equals(mark)
+            case Test.AT_LEAST:
+                return _is_number(mark) and mark >= self.value  # type: ignore[operator]
+            case Test.AT_MOST:
+                return _is_number(mark) and mark <= self.value  # type: ignore[operator]
+            case Test.BOTH:
+                return False
+
+    def _equals(self, mark: Mark) -> bool:
+        is_alike = _is_number(mark) == _is_number(self.value)  # True == 1
+        return is_alike and mark == self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,10 @@ class _Look(NamedTuple):
     fields: Callable[[str], bool]
     about: Callable[[str], bool]
 
+    def is_about(self, counted: _Counted) -> bool:
+        """Return True if a finding may consist of this condition alone."""
+        return self.about(counted.condition.field)
+
 
 def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
     """Find the conditions that separate these jobs from others, clearest first.
@@ -162,12 +171,15 @@ def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
     """
     if len(jobs) < MIN_JOBS:
         return []
+
     looks = [part for look in _looks(bases) for part in _by_time(look, jobs)]
     found: list[Finding] = []
     for look in looks:
-        known = [job for job in jobs if look.fields is not _is_content or _is_read(job)]
+        is_about_content = look.fields is _is_content
+        known = list(filter(_is_read, jobs)) if is_about_content else jobs
         if len(known) >= MIN_JOBS:
             found += _explained(known, look, LEVEL / len(looks))
+
     return sorted(found, key=_rank)[:MAX_FINDINGS]
 
 
@@ -177,11 +189,9 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
     Otherwise the content is compared with one base and the other fields with another.
     """
     of_kind = [base for base in bases if base.name != "other_kinds"]
-    whole = _enough(of_kind)
-    read = _enough(
-        [Base(base.name, list(filter(_is_read, base.jobs))) for base in of_kind]
-    )
-    others = _enough([base for base in bases if base.name == "other_kinds"])
+    of_others = [base for base in bases if base.name == "other_kinds"]
+    whole, others = _enough(of_kind), _enough(of_others)
+    read = _enough(map(_only_read, of_kind))
     if whole is not None and read == whole:
         yield _Look(whole, _is_any, _is_any)
         return
@@ -193,6 +203,11 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
         yield _Look(others, OF_THE_PLACE.__contains__, _is_any)
 
 
+def _only_read(base: Base) -> Base:
+    """Return the base with only those jobs whose payload could be read."""
+    return Base(base.name, list(filter(_is_read, base.jobs)))
+
+
 def _by_time(look: _Look, jobs: Sequence[Observed]) -> Iterator[_Look]:
     """Compare fields that change with time only with jobs of about the same time.
 
@@ -202,18 +217,25 @@ def _by_time(look: _Look, jobs: Sequence[Observed]) -> Iterator[_Look]:
     if look.fields is _is_content:
         yield look
         return
-    since, until = min(job.at for job in jobs), max(job.at for job in jobs)
-    others = sorted(
-        look.base.jobs, key=lambda job: max(since - job.at, job.at - until, 0.0)
-    )
-    meanwhile = sum(since <= job.at <= until for job in others)
-    near = Base(look.base.name, others[: max(NEAR, meanwhile)])
 
     def is_lasting(field: str) -> bool:
         return field not in OF_A_TIME and look.fields(field)
 
+    near = Base(look.base.name, _near(look.base.jobs, jobs))
     yield look._replace(fields=is_lasting)
     yield look._replace(base=near, about=OF_A_TIME.__contains__)
+
+
+def _near(others: Sequence[Observed], jobs: Sequence[Observed]) -> list[Observed]:
+    """Return the other jobs of the same period, and at least the NEAR nearest."""
+    times = [job.at for job in jobs]
+    since, until = min(times), max(times)
+
+    def distance(job: Observed) -> float:
+        return max(since - job.at, job.at - until, 0.0)
+
+    meanwhile = sum(distance(job) <= 0.0 for job in others)
+    return sorted(others, key=distance)[: max(NEAR, meanwhile)]
 
 
 def _enough(bases: Iterable[Base]) -> Base | None:
@@ -238,18 +260,19 @@ def _is_around(field: str) -> bool:
 
 def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Finding]:
     counted = _counted(jobs, look)
-    pairs = [
-        pair
-        for pair in combinations(_paired(counted, len(jobs), len(look.base.jobs)), 2)
-        if any(look.about(c.condition.field) for c in pair)
-    ]
-    counted = [c for c in counted if look.about(c.condition.field)]
+    paired = _paired(counted, len(jobs), len(look.base.jobs))
+    pairs = [pair for pair in combinations(paired, 2) if any(map(look.is_about, pair))]
+    counted = list(filter(look.is_about, counted))
     trial = _Trial(len(jobs), look.base, level, len(counted) + 2 * len(pairs))
-    single = filter(None, (trial.finding((one,)) for one in counted))
-    single = _one_of_each_field(sorted(single, key=_rank))
-    if any(f.share >= CLEAR_SHARE and f.base_share <= CLEAR_BASE for f in single):
+    single = trial.best_of_each_field(counted)
+    if any(map(_is_clear, single)):
         return single
+
     return [*single, *trial.best_pairs(pairs)]
+
+
+def _is_clear(finding: Finding) -> bool:
+    return finding.share >= CLEAR_SHARE and finding.base_share <= CLEAR_BASE
 
 
 def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
@@ -269,27 +292,42 @@ def _conditions(
     fields = {field for job in (*jobs, *others) for field in job.facts if knows(field)}
     least = max(2, math.ceil(MIN_SHARE * len(jobs)))
     for field in sorted(fields):
-        marks = [job.facts[field] for job in jobs if field in job.facts]
-        their_marks = [job.facts[field] for job in others if field in job.facts]
-        is_secret = SECRET in marks or SECRET in their_marks
-        if len(jobs) - len(marks) >= least:
-            yield Condition(field, Test.MISSING)
-        if len(marks) >= least:
-            yield Condition(field, Test.PRESENT)
-        if not is_secret:
-            yield from _by_value(field, marks, their_marks, least)
-            yield from _by_range(field, jobs, others, least)
+        yield from _of_field(field, jobs, others, least)
 
 
-def _by_value(
+def _of_field(
+    field: str, jobs: Sequence[Observed], others: Sequence[Observed], least: int
+) -> Iterator[Condition]:
+    marks, their_marks = _marks(field, jobs), _marks(field, others)
+    if len(jobs) - len(marks) >= least:
+        yield Condition(field, Test.MISSING)
+    if len(marks) >= least:
+        yield Condition(field, Test.PRESENT)
+    if SECRET not in marks and SECRET not in their_marks:
+        yield from _by_type(field, marks, their_marks, least)
+        yield from _by_value(field, marks, least)
+        yield from _by_range(field, jobs, others, least)
+
+
+def _marks(field: str, jobs: Iterable[Observed]) -> list[Mark]:
+    return [job.facts[field] for job in jobs if field in job.facts]
+
+
+def _by_type(
     field: str, marks: Iterable[Mark], others: Iterable[Mark], least: int
 ) -> Iterator[Condition]:
-    marks = list(marks)
     types = Counter(map(type_of, marks))
+    if len(types.keys() | set(map(type_of, others))) < 2:  # noqa: PLR2004 # all are alike
+        return
+
     for type_, count in types.items():
-        if count >= least and len(types.keys() | set(map(type_of, others))) > 1:
+        if count >= least:
             yield Condition(field, Test.TYPE, type_)
-    for (_, mark), count in Counter((type(mark), mark) for mark in marks).items():
+
+
+def _by_value(field: str, marks: Iterable[Mark], least: int) -> Iterator[Condition]:
+    counts = Counter((type(mark), mark) for mark in marks)
+    for (_, mark), count in counts.items():
         if count >= least and is_value(mark):
             yield Condition(field, Test.EQUALS, mark)
 
@@ -299,11 +337,12 @@ def _by_range(
 ) -> Iterator[Condition]:
     """Yield bounds of the jobs' numbers, with and without a few outliers."""
     mine, theirs = _numbers(field, jobs), _numbers(field, others)
-    if len(mine) < least or len({value for value, _ in mine}) < 2:  # noqa: PLR2004 # a range
+    values = sorted(value for value, _ in mine)
+    if len(values) < least or values[0] == values[-1]:
         return
     if max(_drift(mine), _drift(theirs)) > DRIFT:
         return
-    values = sorted(value for value, _ in mine)
+
     few = len(values) // 20
     for place in sorted({0, few}):
         yield Condition(field, Test.AT_LEAST, values[place])
@@ -312,8 +351,13 @@ def _by_range(
 
 def _numbers(field: str, jobs: Iterable[Observed]) -> list[tuple[float, float]]:
     """Return the numbers in a field, each with the time of its job."""
-    found = ((job.facts.get(field), job.at) for job in jobs)
-    return [(value, at) for value, at in found if _is_number(value)]  # type: ignore[misc]
+    found: list[tuple[float, float]] = []
+    for job in jobs:
+        value: Any = job.facts.get(field)
+        if _is_number(value):
+            found.append((value, job.at))
+
+    return found
 
 
 def _is_number(mark: Mark) -> bool:
@@ -321,24 +365,13 @@ def _is_number(mark: Mark) -> bool:
 
 
 def _drift(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return how closely numbers follow time: Spearman's correlation, absolute."""
+    """Return how closely numbers follow time, from 0 to 1."""
     if len(pairs) < MIN_JOBS:
         return 0.0
-    first, second = (_ranks([pair[n] for pair in pairs]) for n in (0, 1))
-    mean = (len(pairs) + 1) / 2
-    a, b = ([rank - mean for rank in ranks] for ranks in (first, second))
-    spread = math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
-    return (
-        abs(sum(x * y for x, y in zip(a, b, strict=True))) / spread if spread else 0.0
-    )
 
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value; equal values get their mean rank."""
-    places: dict[float, list[int]] = {}
-    for place, value in enumerate(sorted(values), 1):
-        places.setdefault(value, []).append(place)
-    return [sum(places[value]) / len(places[value]) for value in values]
+    values = [value for value, _ in pairs]
+    times = [at for _, at in pairs]
+    return abs(correlation(values, times))
 
 
 def _met(condition: Condition, jobs: Iterable[Observed]) -> int:
@@ -351,20 +384,32 @@ def _tells_nothing(counted: _Counted, jobs: int, others: int) -> bool:
 
 def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counted]:
     """Return the conditions for pairs: at least half of the jobs meet each of them."""
+
+    def rank(one: _Counted) -> tuple[float, int]:
+        return -_more(one, jobs, others), _ORDER[one.condition.test]
+
     likely = [c for c in counted if c.jobs.bit_count() >= jobs / 2 and c.others]
-    likely.sort(key=lambda c: (-_more(c, jobs, others), _ORDER[c.condition.test]))
+    likely.sort(key=rank)
     return _one_of_each(likely)[:MAX_PAIRED]
 
 
 def _more(counted: _Counted, jobs: int, others: int) -> float:
     """Return G if the jobs meet the condition more often than the others, else 0."""
-    n, base_n = counted.jobs.bit_count(), counted.others.bit_count()
-    return g_test(n, jobs, base_n, others) if n * others > base_n * jobs else 0.0
+    n = counted.jobs.bit_count()
+    base_n = counted.others.bit_count()
+    if n * others <= base_n * jobs:
+        return 0.0
+
+    return g_test(n, jobs, base_n, others)
 
 
 def _one_of_each(counted: Iterable[_Counted]) -> list[_Counted]:
     """Keep the simplest of several conditions that the same jobs meet."""
-    return list({(c.jobs, c.others): c for c in reversed(list(counted))}.values())[::-1]
+    kept: dict[tuple[int, int], _Counted] = {}
+    for one in reversed(list(counted)):
+        kept[one.jobs, one.others] = one
+
+    return list(reversed(kept.values()))
 
 
 class _Trial(NamedTuple):
@@ -378,50 +423,73 @@ class _Trial(NamedTuple):
     def finding(self, counted: tuple[_Counted, ...]) -> Finding | None:
         """Combine conditions into a finding; None if it is small or may be chance."""
         others = len(self.base.jobs)
-        n = reduce(int.__and__, (c.jobs for c in counted)).bit_count()
-        base_n = reduce(int.__and__, (c.others for c in counted)).bit_count()
-        if n < MIN_SHARE * self.jobs or n / self.jobs - base_n / others < MIN_GAP:
+        n = _in_all(c.jobs for c in counted)
+        base_n = _in_all(c.others for c in counted)
+        gap = n / self.jobs - base_n / others
+        if n < MIN_SHARE * self.jobs or gap < MIN_GAP:
             return None
+
         p = fisher(n, self.jobs, base_n, others) * self.tries
         if p > self.level:
             return None
-        conditions = tuple(c.condition for c in counted)
-        return Finding(conditions, n, self.jobs, self.base.name, base_n, others, p)
+
+        return Finding(
+            conditions=tuple(c.condition for c in counted),
+            n=n,
+            of=self.jobs,
+            base=self.base.name,
+            base_n=base_n,
+            base_of=others,
+            p=p,
+        )
+
+    def best_of_each_field(self, counted: Iterable[_Counted]) -> list[Finding]:
+        """Return the findings of one condition, the best of each field."""
+        found = filter(None, (self.finding((one,)) for one in counted))
+        return _one_of_each_field(sorted(found, key=_rank))
 
     def best_pairs(self, pairs: Iterable[tuple[_Counted, _Counted]]) -> list[Finding]:
         """Return the best pairs of conditions in which each adds to the other."""
         found = (
-            self.finding(pair)
-            for pair in pairs
-            if pair[0].condition.field != pair[1].condition.field
-            and self.adds(*pair)
-            and self.adds(*reversed(pair))
+            self.finding(pair) for pair in pairs if self.are_better_together(*pair)
         )
         return sorted(filter(None, found), key=_rank)[:MAX_PAIRS]
+
+    def are_better_together(self, one: _Counted, other: _Counted) -> bool:
+        """Return True if the conditions have two fields and each adds to the other."""
+        has_one_field = one.condition.field == other.condition.field
+        return not has_one_field and self.adds(one, other) and self.adds(other, one)
 
     def adds(self, one: _Counted, other: _Counted) -> bool:
         """Return True if `one` still separates the jobs that meet `other`."""
         jobs, others = other.jobs.bit_count(), other.others.bit_count()
-        n, base_n = (
-            (one.jobs & other.jobs).bit_count(),
-            (one.others & other.others).bit_count(),
-        )
-        return (
-            n * others - base_n * jobs >= MIN_GAP * jobs * others
-            and fisher(n, jobs, base_n, others) * self.tries <= self.level
-        )
+        n = (one.jobs & other.jobs).bit_count()
+        base_n = (one.others & other.others).bit_count()
+        gap = n * others - base_n * jobs  # times jobs * others
+        is_small = gap < MIN_GAP * jobs * others
+        return not is_small and self._is_sure(fisher(n, jobs, base_n, others))
+
+    def _is_sure(self, chance: float) -> bool:
+        """Return True if no try of all is likely to succeed by chance."""
+        return chance * self.tries <= self.level
+
+
+def _in_all(sets: Iterable[int]) -> int:
+    """Return how many jobs are in all of the bit sets."""
+    return reduce(int.__and__, sets).bit_count()
 
 
 def _one_of_each_field(findings: Iterable[Finding]) -> list[Finding]:
     """Keep the best finding of each field, and all values if the best is a value."""
+    best: dict[str, Test] = {}
     kept: list[Finding] = []
-    tests: dict[str, Test] = {}
     for finding in findings:
         field, test, _ = finding.conditions[0]
-        if tests.setdefault(field, test) is test is Test.EQUALS or not any(
-            f.conditions[0].field == field for f in kept
-        ):
+        is_best = field not in best
+        best.setdefault(field, test)
+        if is_best or best[field] is test is Test.EQUALS:
             kept.append(finding)
+
     return kept
 
 
@@ -440,55 +508,22 @@ def _rank(finding: Finding) -> tuple[Any, ...]:
     )
 
 
-def g_test(n: int, of: int, base_n: int, base_of: int) -> float:
-    """Return G of a condition in both sets; 0 if its shares are equal."""
-    total = of + base_of
-    met = n + base_n
-    cells = (
-        (n, of, met),
-        (of - n, of, total - met),
-        (base_n, base_of, met),
-        (base_of - base_n, base_of, total - met),
-    )
-    return 2 * sum(
-        o * math.log(o * total / (row * column)) for o, row, column in cells if o
-    )
-
-
-def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
-    """Return the chance that the first set has `n` or more that meet a condition."""
-    total, met = of + base_of, n + base_n
-    first = _log_choose(of, n) + _log_choose(base_of, met - n) - _log_choose(total, met)
-    term = chance = math.exp(first)
-    for k in range(n, min(of, met)):
-        term *= (of - k) * (met - k) / ((k + 1) * (base_of - met + k + 1))
-        chance += term
-        if term < chance * 1e-12:
-            break
-    return min(1.0, chance)
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-
-
 def sentence(finding: Mapping[str, Any]) -> str:
     """Return a finding of `shown` as a sentence."""
-    others = {
-        "succeeded": "of {} that succeeded",
-        "dead": "of {} other dead letters of the kind",
-        "other_kinds": "of {} dead letters of other kinds",
-    }[finding["base"]].format(finding["base_n"])
-    return f"{finding['met']} of {finding['n']} {finding['says']}; {finding['base_met']} {others} do"
+    base = _BASES[finding["base"]].format(finding["base_n"])
+    met, jobs = finding["met"], finding["n"]
+    base_met = finding["base_met"]
+    return f"{met} of {jobs} {finding['says']}; {base_met} of {base} do"
 
 
 def shown(finding: Finding, texts: Mapping[str, str]) -> dict[str, Any]:
     """Return a finding for people and machines; `texts` maps marks to their texts."""
-    values = [_plain(c.value, texts) for c in finding.conditions]
-    fields = [c.field for c in finding.conditions]
-    is_pair = len(fields) > 1
+    conditions = finding.conditions
+    values = [_plain(c.value, texts) for c in conditions]
+    tests = [str(c.test) for c in conditions]
+    is_pair = len(conditions) > 1
     return {
-        "field": " & ".join(fields),
+        "field": " & ".join(c.field for c in conditions),
         "value": values if is_pair else values[0],
         "share": round(finding.share, 4),
         "base_share": round(finding.base_share, 4),
@@ -496,11 +531,11 @@ def shown(finding: Finding, texts: Mapping[str, str]) -> dict[str, Any]:
         "base_n": finding.base_of,
         "met": finding.n,
         "base_met": finding.base_n,
-        "test": str(Test.BOTH if is_pair else finding.conditions[0].test),
-        "tests": [str(c.test) for c in finding.conditions],
+        "test": str(Test.BOTH) if is_pair else tests[0],
+        "tests": tests,
         "base": finding.base,
         "p": finding.p,
-        "says": " and ".join(map(_says, finding.conditions, values)),
+        "says": " and ".join(map(_says, conditions, values)),
     }
 
 
@@ -509,17 +544,18 @@ def _plain(value: Mark, texts: Mapping[str, str]) -> Mark:
 
 
 def _says(condition: Condition, value: Mark) -> str:
-    said = json.dumps(value, ensure_ascii=False)
+    field = condition.field
+    text = json.dumps(value, ensure_ascii=False)
     match condition.test:
         case Test.MISSING:
-            return f"have no {condition.field}"
+            return f"have no {field}"
         case Test.PRESENT:
-            return f"have {condition.field}"
+            return f"have {field}"
         case Test.TYPE:
-            return f"have a {value} in {condition.field}"
+            return f"have a {value} in {field}"
         case Test.AT_LEAST:
-            return f"have {condition.field} >= {said}"
+            return f"have {field} >= {text}"
         case Test.AT_MOST:
-            return f"have {condition.field} <= {said}"
+            return f"have {field} <= {text}"
         case _:
-            return f"have {condition.field} = {said}"
+            return f"have {field} = {text}"

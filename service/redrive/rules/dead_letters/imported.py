@@ -6,7 +6,7 @@ explained like all others.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
@@ -98,34 +98,45 @@ def read(fields: Mapping[str, Any], source: str) -> Imported:
         InvalidJob: a field is unknown, missing or out of range; `path` and `rule` say
             which.
     """
-    for name in fields:
-        if name not in OF_THE_JOB and name not in _CHECKS:
-            known = (*OF_THE_JOB, *_CHECKS)
-            raise InvalidJob(name, f"unknown field; {nearest_or_all(name, known)}")
-    told = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
-    created_at, died_at, stack = (
-        told.pop(name) for name in ("created_at", "died_at", "stack")
+    _check_names(fields)
+    death = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
+    _check_order(death["created_at"], death["died_at"])
+    job = _job(fields, source, death["source_id"])
+    secrets = secret_values([fields.get("payload"), fields.get("headers")])
+    return Imported(
+        job=job,
+        failure=_failure(death, source, job["kind"], secrets),
+        reason=Reason(death["reason"]),
+        attempts=death["attempts"],
+        source_id=death["source_id"],
+        died_at=death["died_at"],
+        created_at=death["created_at"],
     )
+
+
+def _check_names(fields: Mapping[str, Any]) -> None:
+    known = (*OF_THE_JOB, *_CHECKS)
+    for name in fields:
+        if name not in known:
+            raise InvalidJob(name, f"unknown field; {nearest_or_all(name, known)}")
+
+
+def _check_order(created_at: datetime | None, died_at: datetime | None) -> None:
     if created_at and died_at and created_at > died_at:
         path, rule = "created_at", "must not lie after died_at"
         raise InvalidJob(path, rule)
-    job = _job(fields, source, told["source_id"])
-    failure = reported(
-        told["error_class"] or NOT_RECORDED,
-        told["message"] or f"{source} kept no message",
-        frames(stack or ""),
-        job["kind"],
-        category=told["category"],
-        secrets=secret_values([fields.get("payload"), fields.get("headers")]),
-    )
-    return Imported(
-        job,
-        failure,
-        Reason(told["reason"]),
-        told["attempts"],
-        told["source_id"],
-        died_at,
-        created_at,
+
+
+def _failure(
+    death: Mapping[str, Any], source: str, kind: str, secrets: Collection[str]
+) -> Failure:
+    return reported(
+        death["error_class"] or NOT_RECORDED,
+        death["message"] or f"{source} kept no message",
+        frames(death["stack"] or ""),
+        kind,
+        category=death["category"],
+        secrets=secrets,
     )
 
 
@@ -136,6 +147,7 @@ def frames(stack: str) -> list[dict[str, Any]]:
         found = [_frame(place) for place in form.place.finditer(text)]
         if found:
             return found[::-1] if form.is_innermost_first else found
+
     return []
 
 
@@ -153,19 +165,23 @@ def _frame(place: re.Match[str]) -> dict[str, Any]:
 
 def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> CheckedJob:
     """Convert the fields to a job's fields; the origin is stored in the headers."""
-    headers: Any = fields.get("headers") or {}
-    if isinstance(headers, Mapping):  # other types are rejected by their check
-        origin = {"source": source} | (
-            {} if source_id is None else {"source_id": source_id}
-        )
-        headers = dict(cast("Mapping[str, Any]", headers)) | origin
     of_job = {name: fields[name] for name in OF_THE_JOB if name in fields}
     if of_job.get("queue", "") is None:
         del of_job["queue"]
     if of_job.get("payload", "") is None:
         path, rule = "payload", "must be an object, not null"
         raise InvalidJob(path, rule)
+
+    headers: Any = fields.get("headers") or {}
+    if isinstance(headers, Mapping):  # other types are rejected by their check
+        given = cast("Mapping[str, Any]", headers)
+        headers = {**given, **_origin(source, source_id)}
+
     return check_job({**of_job, "headers": headers})
+
+
+def _origin(source: str, source_id: str | None) -> dict[str, str]:
+    return {"source": source, **({} if source_id is None else {"source_id": source_id})}
 
 
 def _text(name: str, value: object) -> str | None:
@@ -182,6 +198,7 @@ def _stack(name: str, value: object) -> str | None:
         if not all(isinstance(line, str) for line in lines):
             raise InvalidJob(name, "must be a text, or a list of its lines")
         value = "\n".join(cast("list[str]", lines))
+
     return _text(name, value)
 
 
@@ -189,16 +206,20 @@ def _instant(name: str, value: Any) -> datetime | None:
     """Read an instant: ISO 8601 (UTC if it has no zone) or seconds since 1970."""
     if value is None:
         return None
+
     try:
-        if isinstance(value, str):
-            at = datetime.fromisoformat(value.strip())
-        else:
-            at = datetime.fromtimestamp(float(value), UTC)
+        at = _as_instant(value)
     except (TypeError, ValueError, OverflowError, OSError):
-        raise InvalidJob(
-            name, "write 2026-03-01T12:00Z, or seconds since 1970"
-        ) from None
+        rule = "write 2026-03-01T12:00Z, or seconds since 1970"
+        raise InvalidJob(name, rule) from None
+
     return check_instant(name, at if at.tzinfo else at.replace(tzinfo=UTC))
+
+
+def _as_instant(value: Any) -> datetime:
+    if isinstance(value, str):
+        return datetime.fromisoformat(value.strip())
+    return datetime.fromtimestamp(float(value), UTC)
 
 
 def _one_of(

@@ -19,8 +19,7 @@ STEMS = re.compile(
     "|privatekey|accesskey|secretkey|privkey|connectionstring|connstr|sess(?:ion)?id|htpasswd|netrc"
     "|onetimecode|2fa|mnemonic|creditcard|debitcard|card(?:no|num)|ccnum|cvv|passkey"
 )
-"""Parts that make a name secret anywhere in it, in small letters and without
-separators."""
+"""Parts that make a name secret, in small letters and without separators."""
 
 WORDS = _names(
     "pwd pswd psw pw passwd auth jwt otp totp hotp mfa dsn sid csrf xsrf cvc csc cvn pan pin ssn"

@@ -8,6 +8,7 @@ import copy
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain
 from typing import Any, cast
 
 import jsonpatch
@@ -61,11 +62,11 @@ def encode(payload: Any) -> str:
         text = _encode(payload).decode()
         plain = msgspec.json.decode(text)
     except UnicodeEncodeError:
-        raise InvalidJob(
-            PAYLOAD, "contains a lone surrogate, which is not text"
-        ) from None
+        rule = "contains a lone surrogate, which is not text"
+        raise InvalidJob(PAYLOAD, rule) from None
     except msgspec.DecodeError:
         raise InvalidJob(PAYLOAD, "number outside the range of a double") from None
+
     encode_payload(PAYLOAD, plain)
     return text
 
@@ -79,35 +80,47 @@ def read_patch(text: str) -> Patch:
     """Read a JSON Patch. Raises InvalidJob with the faulty operation and member."""
     if len(text.encode(errors="replace")) > MAX_PAYLOAD_BYTES:
         raise InvalidJob(PATCH, f"at most {MAX_PAYLOAD_BYTES} bytes")
-    try:
-        patch = _decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise InvalidJob(PATCH, f"is not valid JSON: {error}") from None
+
+    patch = _decoded(text)
     if not isinstance(patch, list) or not patch:
         example = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
         raise InvalidJob(PATCH, f"must be a list of operations, as {example}")
+
     operations = cast("list[Any]", patch)
     for n, operation in enumerate(operations):
         _check(f"patch[{n}]", operation)
+
     return operations
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidJob(PATCH, f"is not valid JSON: {error}") from None
 
 
 def _check(where: str, operation: Any) -> None:
     if not isinstance(operation, dict):
         raise InvalidJob(where, "must be an object with op and path")
-    given = cast("dict[str, Any]", operation)
-    name = given.get("op")
+
+    members = cast("dict[str, Any]", operation)
+    name = members.get("op")
     if not isinstance(name, str) or name not in NEEDS:
         where += ".op"
         raise InvalidJob(where, f"must be one of {', '.join(NEEDS)}")
+
     for member in NEEDS[name]:
-        if member not in given:
+        if member not in members:
             raise InvalidJob(where, f"{name} needs {member}")
-        if member != "value" and not _is_pointer(given[member]):
-            where += f".{member}"
-            raise InvalidJob(
-                where, "must be a JSON Pointer, as /lines/0/price; ~1 stands for /"
-            )
+        if member != "value":
+            _check_pointer(f"{where}.{member}", members[member])
+
+
+def _check_pointer(where: str, pointer: Any) -> None:
+    if not _is_pointer(pointer):
+        rule = "must be a JSON Pointer, as /lines/0/price; ~1 stands for /"
+        raise InvalidJob(where, rule)
 
 
 def _is_pointer(text: Any) -> bool:
@@ -122,18 +135,23 @@ def apply(patch: Patch, payload: Any) -> Any:
     """Apply a patch to a copy of a payload. Raises NotApplicable, InvalidJob."""
     made = _decode(_encode(payload))
     for n, operation in enumerate(patch):
-        try:
-            made = jsonpatch.JsonPatch([copy.deepcopy(operation)]).apply(
-                made, in_place=True
-            )
-        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
-            where = scrub("{op} {path}".format_map(operation))
-            msg = f"operation {n} of the patch does not apply: {where}"
-            raise NotApplicable(msg) from None
+        made = _applied(n, operation, made)
         # A few copies of a payload into itself would exceed the memory.
         if operation["op"] == "copy" and len(_encode(made)) > MAX_PAYLOAD_BYTES:
             raise InvalidJob(PAYLOAD, f"more than {MAX_PAYLOAD_BYTES} bytes")
+
     return made
+
+
+def _applied(n: int, operation: Operation, payload: Any) -> Any:
+    """Apply the operation with number `n` to the payload itself."""
+    single = jsonpatch.JsonPatch([copy.deepcopy(operation)])
+    try:
+        return single.apply(payload, in_place=True)
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
+        where = scrub("{op} {path}".format_map(operation))
+        msg = f"operation {n} of the patch does not apply: {where}"
+        raise NotApplicable(msg) from None
 
 
 def is_same(before: Any, after: Any) -> bool:
@@ -147,29 +165,32 @@ def difference(shown: Any, edited: Any) -> Patch:
     Raises:
         InvalidJob: the patch would write the placeholder of a hidden secret.
     """
-    found = jsonpatch.JsonPatch.from_diff(
-        shown, edited, dumps=lambda value: _encode_in_order(value).decode()
-    )
+    found = jsonpatch.JsonPatch.from_diff(shown, edited, dumps=_in_order)
     patch = cast("list[Operation]", found.patch)
     for operation in patch:
         if HIDDEN.encode() in _encode(operation.get("value")):
             path = PAYLOAD + operation["path"].replace("/", ".")
-            raise InvalidJob(
-                path,
-                f"{HIDDEN} stands for a value that is not shown; leave it where it is, or use"
-                " --patch",
-            )
+            hint = "leave it where it is, or use --patch"
+            rule = f"{HIDDEN} stands for a value that is not shown; {hint}"
+            raise InvalidJob(path, rule)
+
     return patch
+
+
+def _in_order(value: Any) -> str:
+    return _encode_in_order(value).decode()
 
 
 def paths(patch: Patch) -> list[str]:
     """Return the paths that a patch changes, without values, for records and people."""
-    changed = dict.fromkeys(
-        scrub(path or "/") for operation in patch for path in _changed(operation)
-    )
-    found = list(changed)
+    changed = chain.from_iterable(map(_changed, patch))
+    shown = [scrub(path or "/") for path in changed]
+    found = list(dict.fromkeys(shown))
     more = len(found) - MAX_PATHS
-    return [*found[:MAX_PATHS], f"and {more} more"] if more > 0 else found
+    if more <= 0:
+        return found
+
+    return [*found[:MAX_PATHS], f"and {more} more"]
 
 
 def _changed(operation: Operation) -> Iterator[str]:
@@ -191,5 +212,7 @@ def encoded(patch: Patch) -> str:
 
 def diff(before: Any, after: Any, title: str) -> list[str]:
     """Return a unified diff of two payloads, line by line; redact them first."""
-    old, new = indented(before).splitlines(), indented(after).splitlines()
-    return list(difflib.unified_diff(old, new, title, f"{title}, edited", lineterm=""))
+    old = indented(before).splitlines()
+    new = indented(after).splitlines()
+    edited = f"{title}, edited"
+    return list(difflib.unified_diff(old, new, title, edited, lineterm=""))

@@ -33,9 +33,11 @@ def _spelled_out(found: re.Match[str]) -> str:
     character = found[0]
     if character in _SHORT:
         return _SHORT[character]
+
     code = ord(character)
     if code <= LAST_SHORT:
         return f"\\u{code:04x}"
+
     high, low = divmod(code - 0x10000, 0x400)  # JSON needs a surrogate pair
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 

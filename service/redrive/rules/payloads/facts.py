@@ -66,10 +66,12 @@ def facts_of(  # noqa: PLR0913 # the parts of a job
     content = {"tenant": tenant, "header": kept, "payload": payload}
     if not isinstance(payload, dict):
         content["payload"] = {}
+
     hidden = redact(_bounded(content, MAX_DEPTH + 1), declared, secrets)
     found = dict(_marked(hidden, "", texts))
     if not isinstance(payload, dict):
         found["payload"] = UNREAD
+
     return found
 
 
@@ -98,17 +100,25 @@ def is_value(mark: Mark) -> bool:
 def _bounded(value: Any, depth: int) -> Any:
     """Return a value without deep levels and with lists reduced to their lengths."""
     if isinstance(value, Mapping):
-        items = cast("Mapping[str, Any]", value).items()
-        return {
-            name + "[]" * isinstance(inner, list): _bounded(inner, depth - 1)
-            for name, inner in items
-            if _NAME.fullmatch(name) and (depth > 1 or not isinstance(inner, Mapping))
-        }
+        return _bounded_members(cast("Mapping[str, Any]", value), depth)
     if isinstance(value, list):
         return len(cast("list[Any]", value))
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return LONG
+
     return value
+
+
+def _bounded_members(items: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, inner in items.items():
+        is_too_deep = depth <= 1 and isinstance(inner, Mapping)
+        if is_too_deep or not _NAME.fullmatch(name):
+            continue
+        suffix = "[]" if isinstance(inner, list) else ""
+        found[name + suffix] = _bounded(inner, depth - 1)
+
+    return found
 
 
 def _marked(
@@ -118,6 +128,7 @@ def _marked(
     if not isinstance(value, Mapping):
         yield path, _mark(value, texts)
         return
+
     room = MAX_FIELDS
     for name, inner in cast("Mapping[str, Any]", value).items():
         for found in _marked(inner, f"{path}.{name}" if path else name, texts):
@@ -131,6 +142,7 @@ def _mark(value: Any, texts: MutableMapping[str, str] | None) -> Mark:
         return _mark_of_text(value, texts)
     if value is None or isinstance(value, bool):
         return value
+
     is_small = math.isfinite(value) and abs(value) <= MAX_NUMBER
     return value if is_small else NUMBER
 
@@ -140,7 +152,9 @@ def _mark_of_text(text: str, texts: MutableMapping[str, str] | None) -> str:
         return SECRET
     if text == LONG or _TIME.match(text):
         return LONG if text == LONG else TIME
+
     mark = TEXT + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
     if texts is not None:
         texts[mark] = text
+
     return mark

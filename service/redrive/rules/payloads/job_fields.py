@@ -6,7 +6,7 @@ flags of `redrive enqueue`. A new field is a line of `JobOptions` and a paramete
 new version of the SQL functions.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import (
@@ -247,17 +247,20 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
     """
     if "version" in fields:
         fields = _with_version_in_headers(fields)
+
     job = _DEFAULTS.copy()
     for name, value in fields.items():
         field = FIELDS.get(name)
         if field is None:
             raise InvalidJob(name, f"unknown field; {nearest_or_all(name, FIELDS)}")
         job[name] = field.check(name, value)
+
     if job["kind"] is None:
         path, rule = "kind", "is missing"
         raise InvalidJob(path, rule)
     if len(fields) > FEW or "payload" not in fields:
         _check_together(job, fields)
+
     return job
 
 
@@ -271,16 +274,21 @@ def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
     """Raise InvalidJob for fields that exclude each other, like SQL's unique_fault."""
     if _NEEDING_OTHERS.isdisjoint(fields):
         return
+
     given = {name for name, value in job.items() if value is not None}
     for first, second in (("delay", "run_at"), ("unique_for", "idempotency_key")):
         if {first, second} <= given:
             raise InvalidJob(first, f"give it or {second}, not both")
-    for name in ("unique_by", "on_conflict"):
-        if name in given and "unique_for" not in given:
-            raise InvalidJob(name, "needs unique_for, how long the job is unique")
+    _check_unique(given)
     if job["on_conflict"] == "replace" and "batch" in given:
         path, rule = "on_conflict", "a job of a batch cannot be replaced; leave it out"
         raise InvalidJob(path, rule)
+
+
+def _check_unique(given: Collection[str]) -> None:
+    for name in ("unique_by", "on_conflict"):
+        if name in given and "unique_for" not in given:
+            raise InvalidJob(name, "needs unique_for, how long the job is unique")
 
 
 def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,8 +297,10 @@ def _with_version_in_headers(fields: Mapping[str, Any]) -> dict[str, Any]:
     version = others.pop("version")
     if version is None:
         return others
+
     version = check_version("version", version)
     headers: Any = others.get("headers") or {}
     if isinstance(headers, Mapping):  # other types are rejected by their check
         others["headers"] = {**headers, "version": version}
+
     return others

@@ -66,10 +66,11 @@ def check_text(field: str, value: object) -> str | None:
         return None
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_KEY_CHARACTERS:
         raise InvalidJob(field, f"must have 1 to {MAX_KEY_CHARACTERS} characters")
-    if not value.isprintable() and (
-        rule := _fault_of(value)
-    ):  # most texts are printable
+
+    rule = "" if value.isprintable() else _fault_of(value)  # most are printable
+    if rule:
         raise InvalidJob(field, rule)
+
     return value
 
 
@@ -83,13 +84,9 @@ def check_key(field: str, value: object) -> str | None:
 
 def check_number(field: str, value: object, low: int, high: int) -> int:
     """Return `value` if it is an int from `low` to `high`, else raise InvalidJob."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or not low <= value <= high
-    ):
-        raise InvalidJob(field, f"must lie between {low} and {high}")
-    return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return int(value)
+    raise InvalidJob(field, f"must lie between {low} and {high}")
 
 
 def check_priority(field: str, value: object) -> int:
@@ -111,12 +108,15 @@ def check_duration(field: str, value: Any) -> float | None:
     """Return a duration in seconds, or None; else raise InvalidJob."""
     if value is None:
         return None
+
     try:
         duration = seconds(value)
     except (TypeError, ValueError, OverflowError):
         raise InvalidJob(field, "must be a timedelta or a number of seconds") from None
+
     if not MIN_DURATION <= duration <= MAX_DURATION:
         raise InvalidJob(field, "must lie between 1 ms and 100 years")
+
     return duration
 
 
@@ -129,25 +129,23 @@ def check_names(field: str, value: object) -> list[str] | None:
     """Return `value` if it is None or names of fields, else raise InvalidJob."""
     if value is None:
         return None
+
     names = cast("list[object]", value) if isinstance(value, (list, tuple)) else []
-    if not 1 <= len(names) <= MAX_NAMES or not all(
-        isinstance(name, str) for name in names
-    ):
-        raise InvalidJob(
-            field, f"must be 1 to {MAX_NAMES} names of fields of the payload"
-        )
+    are_texts = all(isinstance(name, str) for name in names)
+    if not are_texts or not 1 <= len(names) <= MAX_NAMES:
+        rule = f"must be 1 to {MAX_NAMES} names of fields of the payload"
+        raise InvalidJob(field, rule)
+
     for name in names:
         check_text(field, name)
+
     return cast("list[str]", list(names))
 
 
 def check_on_conflict(field: str, value: object) -> str | None:
     """Return `value` if it is None, "skip" or "replace", else raise InvalidJob."""
-    if value in (
-        None,
-        "skip",
-        "replace",
-    ):  # a tuple, because the value may be unhashable
+    choices = (None, "skip", "replace")  # a tuple: the value may be unhashable
+    if value in choices:
         return cast("str | None", value)
     raise InvalidJob(field, "must be skip or replace")
 
@@ -165,6 +163,7 @@ def check_instant(field: str, value: object) -> datetime | None:
         raise InvalidJob(field, "must be an aware datetime")
     if not FIRST_INSTANT <= value <= LAST_INSTANT:
         raise InvalidJob(field, "must lie between the years 2000 and 9999")
+
     return value
 
 
@@ -194,6 +193,7 @@ def encode_object(field: str, value: Any, max_bytes: int) -> str:
         else:
             if len(body) <= max_bytes and b"\\u0000" not in body:
                 return body.decode()
+
     return _encode_closely(field, value, max_bytes)
 
 
@@ -222,6 +222,7 @@ def _are_plain(items: Iterable[Any], depth: int) -> bool:
                 return False
         elif kind is not list or not _are_plain(item, depth + 1):
             return False
+
     return True
 
 
@@ -231,10 +232,12 @@ def _encode_closely(field: str, value: Any, max_bytes: int) -> str:
         value = dump(mode="json")
     if not isinstance(value, Mapping):
         raise InvalidJob(field, f"must be an object, not {type(value).__name__}")
+
     _check_tree(field, cast("Mapping[str, Any]", value))
     body = _encode(value)
     if len(body) > max_bytes:
         raise InvalidJob(field, f"{len(body)} bytes, at most {max_bytes}")
+
     return body.decode()
 
 
@@ -257,8 +260,10 @@ def _children(path: str, node: Any, depth: int) -> Iterable[tuple[str, Any, int]
     if isinstance(node, (list, tuple)):
         items = cast("Sequence[Any]", node)
         return [(f"{path}[{n}]", item, depth) for n, item in enumerate(items)]
+
     for key in node:
         _check_key(path, key)
+
     return [(f"{path}.{key}", item, depth) for key, item in node.items()]
 
 
@@ -286,10 +291,9 @@ def _fault_of_leaf(value: object) -> str:
 def _fault_of_number(number: float) -> str:
     if abs(number) <= MAX_DOUBLE:  # false for NaN
         return ""
-    is_float = isinstance(number, float)
-    return (
-        "number must be finite" if is_float else "number outside the range of a double"
-    )
+    if isinstance(number, float):
+        return "number must be finite"
+    return "number outside the range of a double"
 
 
 def _fault_of(text: str) -> str:
@@ -301,4 +305,5 @@ def _fault_of(text: str) -> str:
             text.encode()
         except UnicodeEncodeError:
             return "contains a lone surrogate, which is not text"
+
     return ""

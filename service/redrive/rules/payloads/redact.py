@@ -33,8 +33,10 @@ MAX_WORK = 4_000_000
 """Limits of a search: number of values, and characters of the text times their forms.
 """
 HEAD = 64
-"""Length of a long secret's beginning that is searched for, in case its end was cut
-off."""
+"""Length of a long secret's beginning that is searched for.
+
+The end of the secret may have been cut off.
+"""
 MAX_NAME = 80
 
 Span = tuple[int, int]
@@ -68,6 +70,8 @@ _SINGULAR = {
     if not word.endswith("s")
 }
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_UNSEEN = frozenset({"Cc", "Cf", "Mn", "Me"})
+"""Categories of characters without an appearance of their own."""
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\[xuUnrt\\]")
 _CHARACTER = re.compile(
     r"\\(?:x[0-9a-f]{2}|u[0-9a-fA-F]{4}|U000[0-9a-f]{5}|[nrt\\])|.", re.DOTALL
@@ -108,21 +112,28 @@ def redact(
     Keys in `declared` are secret as well. `secrets` are removed from every text.
     """
     if isinstance(value, Mapping):
-        items = cast("Mapping[str, Any]", value)
-        named = _values_by_name(items, declared)
-        return {
-            scrub(key, secrets): HIDDEN
-            if is_secret(key, declared) or key in named
-            else redact(item, declared, secrets)
-            for key, item in items.items()
-        }
+        return _redacted(cast("Mapping[str, Any]", value), declared, secrets)
     if isinstance(value, list):
         return [redact(item, declared, secrets) for item in cast("list[Any]", value)]
     if isinstance(value, str):
         return scrub(value, secrets)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
+
     return value if scrub(str(value), secrets) == str(value) else HIDDEN
+
+
+def _redacted(
+    items: Mapping[str, Any], declared: Collection[str], secrets: Collection[str]
+) -> dict[str, Any]:
+    named = _values_by_name(items, declared)
+    shown: dict[str, Any] = {}
+    for key, item in items.items():
+        is_hidden = is_secret(key, declared) or key in named
+        value = HIDDEN if is_hidden else redact(item, declared, secrets)
+        shown[scrub(key, secrets)] = value
+
+    return shown
 
 
 def is_secret(key: str, declared: Collection[str] = ()) -> bool:
@@ -138,6 +149,7 @@ def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
             found.add(text)
             if len(found) > MAX_SECRETS:
                 break
+
     return found
 
 
@@ -151,12 +163,16 @@ def secrets_of_environment(environment: Mapping[str, str]) -> frozenset[str]:
     for name, value in environment.items():
         found.update([value] if is_secret(name) else ())
         found.update(value[start:end] for start, end in _addressed(value))
-    return frozenset(
-        text
-        for text in found
-        if len(text) >= SHORTEST_OF_ENVIRONMENT
-        and not text.isalpha()
-        and text[0] != "/"
+
+    return frozenset(filter(_may_be_searched, found))
+
+
+def _may_be_searched(value: str) -> bool:
+    """Return True for a value that is neither short, a word nor a path."""
+    return (
+        len(value) >= SHORTEST_OF_ENVIRONMENT
+        and not value.isalpha()
+        and not value.startswith("/")
     )
 
 
@@ -165,7 +181,10 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     spans = list(_found(text, secrets))
     if not text.isascii() or _INVISIBLE.search(text):
         seen, starts, ends = _as_seen(text)
-        spans += [(starts[a], ends[b - 1]) for a, b in _found(seen, secrets) if a < b]
+        for start, end in _found(seen, secrets):
+            if start < end:
+                spans.append((starts[start], ends[end - 1]))
+
     return _without(spans, text) if spans else text
 
 
@@ -177,19 +196,14 @@ def _values_by_name(
         name = items.get(label)
         if isinstance(name, str) and is_secret(name, declared):
             return ("value", "val", "values")
+
     return ()
 
 
 def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator[str]:
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value)
-        named = _values_by_name(items, declared)
-        for key, item in items.items():
-            yield from _secrets(
-                item,
-                declared,
-                hidden=hidden or is_secret(key, declared) or key in named,
-            )
+        yield from _secret_members(items, declared, hidden=hidden)
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
             yield from _secrets(item, declared, hidden=hidden)
@@ -197,28 +211,40 @@ def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator
         yield str(value)
 
 
+def _secret_members(
+    items: Mapping[str, Any], declared: Collection[str], *, hidden: bool
+) -> Iterator[str]:
+    named = _values_by_name(items, declared)
+    for key, item in items.items():
+        is_hidden = hidden or is_secret(key, declared) or key in named
+        yield from _secrets(item, declared, hidden=is_hidden)
+
+
 @lru_cache(4_096)
 def _sounds_secret(name: str) -> bool:
     if not name.isascii() or _INVISIBLE.search(name):
         name = _as_seen(name)[0]
-    words = _WORD.findall(name)
-    small = name.lower()
-    if small != name:  # split accessToken, API_KEY and aPI_kEY
-        split, words = _WORD.findall(small), [word.lower() for word in words]
-        if words != split and not _is_about_one(words) and _are_secret(split):
-            return True
-    return not _is_about_one(words) and _are_secret(words)
+
+    words = [word.lower() for word in _WORD.findall(name)]
+    if _is_about_one(words):
+        return False
+
+    split = _WORD.findall(name.lower())  # as in aPI_kEY
+    return _are_secret(words) or (split != words and _are_secret(split))
 
 
 def _are_secret(words: list[str]) -> bool:
     if like.STEMS.search("".join(words)):
         return True
+
     singular = [_SINGULAR.get(word, word) for word in words]
-    last = singular[-2:-1] if len(words) > 1 and words[-1].isdigit() else singular[-1:]
+    has_number = len(words) > 1 and words[-1].isdigit()
+    last = singular[-2:-1] if has_number else singular[-1:]
+    pairs = map(" ".join, pairwise(singular))
     return (
         not like.WORDS.isdisjoint(singular)
         or not like.LAST_WORDS.isdisjoint(last)
-        or not like.PAIRS.isdisjoint(map(" ".join, pairwise(singular)))
+        or not like.PAIRS.isdisjoint(pairs)
     )
 
 
@@ -234,19 +260,25 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
     """Yield the positions of secrets in a text, unordered; they may overlap."""
     if secrets:
         yield from _known(text, secrets)
+
     yield from _named(text)
     folded = text.lower()
     likely = [leaks for hint, leaks in _HINTS if hint in folded]
     for leak in dict.fromkeys(chain.from_iterable(likely)):
         yield from _leaked(leak, text)
+
+    yield from _unnamed(text)
+
+
+def _unnamed(text: str) -> Iterator[Span]:
+    """Yield the positions of credentials that only their form gives away."""
     if like.LONG.search(text):
-        yield from (found.span() for found in like.FORMS.finditer(text))
-    yield from (
-        found.span() for found in like.CARD.finditer(text) if _is_card(found[0])
-    )
-    yield from (
-        found.span() for found in like.IBAN.finditer(text) if _is_iban(found[0])
-    )
+        for found in like.FORMS.finditer(text):
+            yield found.span()
+    for form, is_right in ((like.CARD, _is_card), (like.IBAN, _is_iban)):
+        for found in form.finditer(text):
+            if is_right(found[0]):
+                yield found.span()
 
 
 def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
@@ -254,29 +286,35 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
     If the search takes too long, the whole text is one position.
     """
-    forms: set[str] = set()
-    if len(secrets) <= MAX_SECRETS:
-        forms.update(form for secret in secrets for form in _forms(secret))
-    if len(secrets) > MAX_SECRETS or len(forms) * len(text) > MAX_WORK:
+    is_few = len(secrets) <= MAX_SECRETS
+    forms = {form for secret in secrets for form in _forms(secret)} if is_few else ()
+    if not is_few or len(forms) * len(text) > MAX_WORK:
         yield (0, len(text))
         return
+
     for form in forms:
-        start = text.find(form[:HEAD])
-        while start >= 0:
-            end = _end_of(form, text, start)
-            yield (start, end)
-            start = text.find(form[:HEAD], end)
+        yield from _places(form, text)
+
+
+def _places(form: str, text: str) -> Iterator[Span]:
+    start = text.find(form[:HEAD])
+    while start >= 0:
+        end = _end_of(form, text, start)
+        yield (start, end)
+        start = text.find(form[:HEAD], end)
 
 
 def _forms(secret: str) -> set[str]:
     """Return the forms of a text inside another text, if it is long enough."""
     if secret.isascii() and secret.isalnum():
         return {secret} if len(secret) >= SHORTEST_SECRET else set()
+
     forms: set[str] = set()
     # URL forms come last, because a lone surrogate cannot be in a URL.
     with contextlib.suppress(UnicodeEncodeError):
         for write in _WRITINGS:
             forms.add(write(secret))
+
     return {form for form in forms if len(form) >= SHORTEST_SECRET}
 
 
@@ -284,9 +322,11 @@ def _end_of(form: str, text: str, start: int) -> int:
     """Return the end of a form that begins in a text, even if the text was cut off."""
     if text.startswith(form, start):
         return start + len(form)
+
     agreed = HEAD
     while start + agreed < len(text) and text[start + agreed] == form[agreed]:
         agreed += 1
+
     return start + agreed
 
 
@@ -294,28 +334,33 @@ def _named(text: str) -> Iterator[Span]:
     """Yield the secret values in `name=value` and `name: value`."""
     if ":" not in text and "=" not in text and "%3" not in text:
         return
+
     end = 0
     for found in _NAMED.finditer(text):
         name = found["name"]
         if name in _SPACED:
             name = _both_words(text, found)
-        if found.start() < end or not _sounds_secret(name[-MAX_NAME:]):
-            continue
-        if found["sign"] == ":" and _is_no_value(text, found, name):
+        if found.start() < end or not _gives_secret(text, found, name):
             continue
         end = _end_of_value(text, found, name)
         if not _is_empty(text[found.end() : end]):
             yield (found.end(), end)
 
 
+def _gives_secret(text: str, found: re.Match[str], name: str) -> bool:
+    """Return True if the name sounds secret and a value may follow."""
+    if not _sounds_secret(name[-MAX_NAME:]):
+        return False
+    return found["sign"] != ":" or not _is_no_value(text, found, name)
+
+
 def _both_words(text: str, found: re.Match[str]) -> str:
     """Return the name together with the word before it, as in `API key: x`."""
     start = found.start()
-    before = (
-        text[max(0, start - 16) : start].split()
-        if text[start - 1 : start] == " "
-        else []
-    )
+    if text[start - 1 : start] != " ":
+        return found["name"]
+
+    before = text[max(0, start - 16) : start].split()
     return f"{before[-1]}_{found['name']}" if before else found["name"]
 
 
@@ -325,12 +370,20 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
     if first and first in "[{(":
         return _end_of_brackets(text, start)
     if first not in {'"', "'", "\\"} and like.REST_OF_LINE.search(name.lower()):
-        before = text[found.start() - 1 : found.start()]
-        stop = f"[\\r\\n{before}]" if before and before in "\"'" else r"[\r\n]"
-        end = re.compile(stop).search(text, start)
-        return len(text) if end is None else end.start()
+        return _end_of_line(text, found)
+
     value = _VALUE.match(text, start)
     return start if value is None else value.end()
+
+
+def _end_of_line(text: str, found: re.Match[str]) -> int:
+    """Return the end of the line, or of the quotes around name and value."""
+    before = text[found.start() - 1 : found.start()]
+    stops = r"\r\n"
+    if before in {'"', "'"}:
+        stops += before
+    end = re.compile(f"[{stops}]").search(text, found.end())
+    return len(text) if end is None else end.start()
 
 
 def _end_of_brackets(text: str, start: int) -> int:
@@ -340,6 +393,7 @@ def _end_of_brackets(text: str, start: int) -> int:
         depth += (found[0] in "[{(") - (found[0] in "]})")
         if not depth:
             return found.end()
+
     return len(text)
 
 
@@ -348,35 +402,30 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
 
     The check is short, because the same text is searched again afterwards.
     """
-    if not like.REST_OF_LINE.search(name.lower()) and _is_prose(text, found.end()):
+    start = found.end()
+    if not like.REST_OF_LINE.search(name.lower()) and _is_prose(text, start):
         return True
-    if (
-        found["quote"]
-        or found["space"]
-        or not text[found.end() : found.end() + 1].isalnum()
-    ):
+    if found["quote"] or found["space"] or not text[start : start + 1].isalnum():
         return False
     if text[found.start() - 1 : found.start()] == ":":  # arn:aws:secretsmanager:...
         return True
-    return (
-        _ADDRESS.match(text, found.end()) is not None
-        and _last_word(name) not in like.DIGITS
-    )
+
+    has_digits = _last_word(name) in like.DIGITS
+    return not has_digits and _ADDRESS.match(text, start) is not None
 
 
 def _is_prose(text: str, start: int) -> bool:
     """Return True if a word of a sentence begins here: `token: has expired`."""
     found = _PLAIN_WORD.match(text, start)
-    return found is not None and (
-        bool(found["more"]) or found["word"].lower() in like.PROSE
-    )
+    if found is None:
+        return False
+    return bool(found["more"]) or found["word"].lower() in like.PROSE
 
 
 def _is_empty(value: str) -> bool:
     """Return True if a value is empty, or a sentence about a missing one."""
-    return value.strip("\\\"'.,`").lower() in like.NOTHING or bool(
-        _SENTENCE.fullmatch(value)
-    )
+    bare = value.strip("\\\"'.,`").lower()
+    return bare in like.NOTHING or _SENTENCE.fullmatch(value) is not None
 
 
 def _last_word(name: str) -> str:
@@ -401,21 +450,31 @@ def _addressed(text: str) -> Iterator[Span]:
 
 def _is_card(text: str) -> bool:
     """Return True for a card number: a known issuer and Luhn digit (ISO/IEC 7812-1)."""
-    digits = [int(c) for c in text if c.isdigit()]
+    digits = "".join(str(int(c)) for c in text if c.isdigit())
     signs = {c for c in text if not c.isdigit()}
-    if len(signs) > 1 or not like.ISSUERS.fullmatch("".join(map(str, digits))):
+    if len(signs) > 1 or not like.ISSUERS.fullmatch(digits):
         return False
-    doubled = (
-        d if n % 2 == 0 else sum(divmod(2 * d, 10))
-        for n, d in enumerate(reversed(digits))
-    )
-    return sum(doubled) % 10 == 0
+
+    return _luhn_sum(digits) % 10 == 0
+
+
+def _luhn_sum(digits: str) -> int:
+    """Add the digits; from the right, each second one is doubled first."""
+    plain = sum(map(int, digits[-1::-2]))
+    doubled = 0
+    for digit in digits[-2::-2]:
+        tens, ones = divmod(2 * int(digit), 10)
+        doubled += tens + ones
+
+    return plain + doubled
 
 
 def _is_iban(text: str) -> bool:
     """Return True if the check digits are right (ISO 7064, mod 97-10)."""
-    code = "".join(c for c in text if c.isalnum())
-    return int("".join(str(int(c, 36)) for c in code[4:] + code[:4])) % 97 == 1
+    code = "".join(filter(str.isalnum, text))
+    turned = code[4:] + code[:4]
+    digits = "".join(str(int(c, 36)) for c in turned)
+    return int(digits) % 97 == 1
 
 
 def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
@@ -432,6 +491,7 @@ def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
             seen.append(plain)
             starts.append(found.start())
             ends.append(found.end())
+
     return "".join(seen), starts, ends
 
 
@@ -441,19 +501,23 @@ def _plain(character: str) -> str:
 
     An invisible character is empty.
     """
-    if len(character) == len("\\n"):
-        return {"n": "\n", "r": "\r", "t": "\t"}.get(character[1], "\\")
     if len(character) > 1:
-        number = int(character.lstrip("\\xuU"), 16)
-        character = chr(number) if number <= sys.maxunicode else ""
+        character = _unescaped(character)
     if character in "\t\r\n":
         return character
-    shown = (
-        part
-        for part in unicodedata.normalize("NFKD", character)
-        if unicodedata.category(part) not in {"Cc", "Cf", "Mn", "Me"}
-    )
+
+    parts = unicodedata.normalize("NFKD", character)
+    shown = [part for part in parts if unicodedata.category(part) not in _UNSEEN]
     return "".join(shown).translate(like.LOOK_ALIKES)
+
+
+def _unescaped(escape: str) -> str:
+    """Return the character of an escape; empty if there is no such character."""
+    if len(escape) == len("\\n"):
+        return {"n": "\n", "r": "\r", "t": "\t"}.get(escape[1], "\\")
+
+    number = int(escape.lstrip("\\xuU"), 16)
+    return chr(number) if number <= sys.maxunicode else ""
 
 
 def _without(spans: Iterable[Span], text: str) -> str:
@@ -464,4 +528,5 @@ def _without(spans: Iterable[Span], text: str) -> str:
         if start > place or not parts:
             parts += [text[place:start], HIDDEN]
         place = max(place, end)
+
     return "".join((*parts, text[place:]))

@@ -12,6 +12,7 @@ def dump_model(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None:
         return value
+
     how = {"by_alias": True, "round_trip": True, "warnings": False}
     return _revealed(dump(mode="json", **how), dump(**how))
 
@@ -19,15 +20,20 @@ def dump_model(value: Any) -> Any:
 def _revealed(shown: Any, kept: Any) -> Any:
     """Return the dump `shown` with the secrets from `kept`, a dump of Python values."""
     if shown == SHOWN_FOR_SECRETS and hasattr(kept, "get_secret_value"):
-        secret: Any = kept.get_secret_value()
-        return secret.decode() if isinstance(secret, bytes) else secret
+        return _text_of(kept.get_secret_value())
     if isinstance(shown, dict) and isinstance(kept, dict):
-        fields, twins = cast("dict[str, Any]", shown), cast("dict[Any, Any]", kept)
-        values = _each(list(fields.values()), list(twins.values()))
+        fields = cast("dict[str, Any]", shown)
+        twins = cast("dict[Any, Any]", kept).values()
+        values = _each(list(fields.values()), list(twins))
         return dict(zip(fields, values, strict=True))
     if isinstance(shown, list) and isinstance(kept, (list, tuple)):
         return _each(cast("list[Any]", shown), list(cast("Iterable[Any]", kept)))
+
     return cast("Any", shown)
+
+
+def _text_of(secret: Any) -> Any:
+    return secret.decode() if isinstance(secret, bytes) else secret
 
 
 def _each(shown: list[Any], kept: list[Any]) -> list[Any]:

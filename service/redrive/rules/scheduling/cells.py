@@ -22,8 +22,10 @@ def cell_of(key: str, cells: Iterable[str]) -> str:
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may be untyped
         msg = f"key must be str, not {type(key).__name__}"
         raise TypeError(msg)
+
     names = tuple(cells)
     if not names:
         msg = "cells is empty; give the names of the databases"
         raise ValueError(msg)
+
     return max(names, key=lambda name: sha256(f"{name}\0{key}".encode()).digest())

@@ -24,6 +24,7 @@ def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
     if isinstance(templates, str) or len(templates) > MOST_TEMPLATES:
         rule = f"must be a list of at most {MOST_TEMPLATES} names"
         raise InvalidJob(FIELD, rule)
+
     for template in templates:
         if not _TEMPLATE.match(template) or len(template) > MOST_CHARACTERS:
             rule = (
@@ -31,6 +32,7 @@ def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
                 f" not {template[:MOST_CHARACTERS]!r}"
             )
             raise InvalidJob(FIELD, rule)
+
     return tuple(templates)
 
 
@@ -58,11 +60,13 @@ def per_second(rate: str) -> float:
     if found is None:
         msg = "must be written like 20/1m, 100/s or 5/24h"
         raise ValueError(msg)
+
     seconds = int(found[2] or 1) * _UNITS[found[3]]
     jobs = float(found[1])
     if not (seconds and jobs and jobs / seconds <= MOST_PER_SECOND):
         msg = f"must be above 0, and at most {MOST_PER_SECOND:.0f}/s"
         raise ValueError(msg)
+
     return jobs / seconds
 
 
@@ -72,4 +76,5 @@ def of_rate(jobs: float) -> str:
         number = jobs * seconds
         if number > 0 and math.isclose(number, round(number), rel_tol=1e-9):
             return f"{round(number)}/{unit}"
+
     return f"{jobs * 60:.3g}/m"

@@ -30,4 +30,5 @@ def instant(text: str, now: datetime) -> datetime:
         hint = "write 2026-03-01T12:00Z, or 2h for two hours ago"
         msg = f"{text!r} is not a time; {hint}"
         raise ValueError(msg) from None
+
     return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -32,6 +32,7 @@ def longest_gap(schedule: str) -> timedelta:
     every = interval(schedule)
     if every is not None:
         return every
+
     minute, hour, *date = cron_fields(schedule)
     # Every day with runs has them at the same times. So days and times are computed
     # separately, because the runs of some years may be millions.
@@ -46,6 +47,7 @@ def interval(schedule: str) -> timedelta | None:
     every = _EVERY.match(schedule.strip())
     if every is None:
         return None
+
     hours, minutes, seconds = (int(part or 0) for part in every.groups())
     return timedelta(hours=hours, minutes=minutes, seconds=seconds)
 
@@ -60,6 +62,7 @@ def cron_fields(schedule: str) -> list[str]:
     if len(fields) != FIELDS:
         msg = f"{schedule!r} is not a cron expression: it must have {FIELDS} fields"
         raise ValueError(msg)
+
     return fields
 
 
@@ -77,7 +80,9 @@ def _runs(schedule: str, *fields: str, within: timedelta) -> list[datetime]:
     except CronSimError as error:
         msg = f"{schedule!r} is not a cron expression: {error}"
         raise ValueError(msg) from None
+
     if not found:
         msg = f"{schedule!r} never comes"
         raise ValueError(msg)
+
     return found

@@ -64,6 +64,7 @@ class Schedule:
         if self.catch_up not in CATCH_UP:
             msg = f"catch_up is {self.catch_up!r}; it must be one of {', '.join(CATCH_UP)}"
             raise ValueError(msg)
+
         _zone(self.tz)
         if longest_gap(self.cron) < _SHORTEST:
             msg = f"{self.cron!r} comes more than once a second"
@@ -116,7 +117,9 @@ def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) ->
         slots = _lately(cron, tz, next_at, now, MOST_MISSED)
     elif catch_up == "one" and not slots:
         slots = _lately(cron, tz, next_at, now, 1)
-    return Plan(slots, next_slot(cron, tz, now), not slots or slots[0] > next_at)
+
+    left_out = not slots or slots[0] > next_at
+    return Plan(slots, next_slot(cron, tz, now), left_out)
 
 
 def next_slot(cron: str, tz: str, after: datetime) -> datetime:
@@ -185,6 +188,7 @@ def _lately(
 def _zone(tz: str) -> tzinfo:
     if tz == "UTC":
         return UTC
+
     from zoneinfo import ZoneInfo  # noqa: PLC0415 # most schedules use UTC
 
     try:

@@ -31,7 +31,7 @@ from redrive.encryption import (
 )
 from redrive.errors import InvalidJob
 from redrive.handlers import Handler, decode_object, encode_json
-from redrive.job import Job, Notes
+from redrive.handlers.job import Job, Notes
 from redrive.rules.attempts.failure import describe, made_up, safe_text, scrubbed
 from redrive.rules.attempts.policy import decide, decide_signal, why_not_started
 from redrive.rules.attempts.settlement import (

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from redrive.job import Watch
+from redrive.handlers.job import Watch
 from redrive.rules.attempts.categories import category_of, evidence_of
 from redrive.rules.attempts.policy import put_off
 from redrive.rules.attempts.settlement import Release

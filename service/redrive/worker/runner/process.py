@@ -76,10 +76,10 @@ def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
     """The application's registry and the HTTP targets, where there are any."""
     handlers = load(registry) if registry else Handlers()
     if targets_file:
-        from redrive.targets.file import load as load_targets  # noqa: PLC0415 # it brings pydantic
+        from redrive.handlers.targets.file import load as load_targets  # noqa: PLC0415 # it brings pydantic
 
         targets = load_targets(Path(targets_file))
-        from redrive.targets.caller import register  # noqa: PLC0415 # it brings the http extra
+        from redrive.handlers.targets.caller import register  # noqa: PLC0415 # it brings the http extra
 
         register(handlers, targets, slots)
     if not handlers:

@@ -22,7 +22,8 @@ from types import FrameType
 
 import psycopg
 
-from redrive.database.connect import Address, GuestLink, Link, Watchdog
+from redrive.database.address import Address
+from redrive.database.link import GuestLink, Link, Watchdog
 from redrive.rules.attempts.settlement import Release
 from redrive.worker.protocol import Hello, Sampled
 from redrive.worker.store import Registration

@@ -33,7 +33,8 @@ from typing import Any, NamedTuple
 import msgspec
 import psycopg
 
-from redrive.database.connect import CannotLogIn, Trouble, refusal, trouble
+from redrive.database.address import CannotLogIn
+from redrive.database.trouble import Trouble, refusal, trouble
 from redrive.observability.logs import FAILURE
 from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
 from redrive.observability.sampling import Sampler

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import psycopg
 
-from redrive.database.connect import Link, Trouble, refusal, trouble
+from redrive.database.link import Link
+from redrive.database.trouble import Trouble, refusal, trouble
 from redrive.worker import store
 from redrive.worker.exchange import exchange
 from redrive.worker.supervisor.claiming.identity import Identity

@@ -12,7 +12,9 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.connect import Link, Trouble, doing, trouble
+from redrive.database.connect import doing
+from redrive.database.link import Link
+from redrive.database.trouble import Trouble, trouble
 from redrive.rules.attempts.settlement import NotComplete, Outcome
 from redrive.worker import store
 from redrive.worker.exchange import Answer, ClaimRequest, exchange

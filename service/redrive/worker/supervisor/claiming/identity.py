@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from redrive.database.connect import Link
+from redrive.database.link import Link
 from redrive.worker import store
 from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.upkeep.heartbeat import Heartbeat

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from redrive.database.connect import Link
+from redrive.database.link import Link
 from redrive.handlers import matching
 from redrive.rules.attempts.policy import put_off
 from redrive.rules.attempts.settlement import Outcome, Release

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from redrive.database.connect import LONGEST_BACKOFF, Link
+from redrive.database.link import LONGEST_BACKOFF, Link
 from redrive.worker import store
 from redrive.worker.supervisor.polling import rest_seconds
 from redrive.worker.supervisor.upkeep.listener import Listener

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from redrive.database.connect import Link
+from redrive.database.link import Link
 from redrive.dead_letters import campaign
 from redrive.worker import store
 from redrive.worker.protocol import Sampled

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from redrive.database.connect import Link
+from redrive.database.link import Link
 from redrive.worker import store
 from redrive.worker.store import Noted
 from redrive.worker.supervisor.held import Held

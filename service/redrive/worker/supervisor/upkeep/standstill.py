@@ -13,7 +13,7 @@ from enum import Enum
 
 import psycopg
 
-from redrive.database.connect import Link
+from redrive.database.link import Link
 from redrive.worker import store
 
 LEAST_SECONDS = 30.0

@@ -17,7 +17,9 @@ import httpcore
 
 from redrive.errors import InvalidJob, SettingsError
 from redrive.handlers import Handler, Handlers
-from redrive.job import Job
+from redrive.handlers.job import Job
+from redrive.handlers.targets.file import Target, Targets
+from redrive.handlers.targets.signing import read_keys, signed
 from redrive.observability.tracing import current_traceparent
 from redrive.rules.addresses import Network, is_allowed
 from redrive.rules.attempts.categories import Rule
@@ -26,8 +28,6 @@ from redrive.rules.dead_letters.heal import Heal
 from redrive.rules.payloads.redact import redact, scrub, secrets_of_environment
 from redrive.rules.scheduling.concurrency import check_templates
 from redrive.rules.scheduling.slots import Schedule
-from redrive.targets.file import Target, Targets
-from redrive.targets.signing import read_keys, signed
 
 KEPT_BODY = 2_048
 """Number of an answer's characters that are kept with a failure."""

@@ -124,7 +124,7 @@ def _refused(path: Path, why: str) -> SettingsError:
 
 
 def _fault_of_url(url: str, allowed_hosts: list[str]) -> str:
-    """Return the fault of a target's URL; empty if there is none."""
+    """Return the fault of a target's URL; empty if the URL is valid."""
     try:
         parts = urlsplit(url)
         _ = parts.port

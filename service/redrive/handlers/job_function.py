@@ -157,6 +157,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
             if options.get(name) is not None:
                 msg = f"enqueue_many() cannot give all jobs the same {name}; use enqueue() for each"
                 raise TypeError(msg)
+
         kind = self._handler.kind
         jobs = ({"kind": kind, "payload": payload, **options} for payload in payloads)
         return enqueue_many_for(lambda _: self._handler, conn, cast("Any", jobs))
@@ -191,10 +192,10 @@ def enqueue_for(
 
 def options_for(handler: Registered, options: JobOptions) -> JobOptions:
     """Merge the options of the producer and the handler."""
-    said = JobOptions(queue=handler.queue)
+    defaults = JobOptions(queue=handler.queue)
     if handler.version > 1:
-        said["version"] = handler.version
-    return {**said, **options}
+        defaults["version"] = handler.version
+    return {**defaults, **options}
 
 
 def _checked(
@@ -238,6 +239,7 @@ def check_payload(handler: Registered, text: str, version: Any) -> None:
     """Read a payload's JSON of this version like the runner. Raises InvalidJob."""
     if not isinstance(version, int) or version > handler.version:
         return  # only a newer worker can read it
+
     try:
         handler.payload(text, version)
     except Exception as error:  # noqa: BLE001 # validators and upgrades are user code
@@ -250,16 +252,15 @@ def _refused(
     """Return an error that names the faulty field of a payload, without secrets."""
     errors: Any = getattr(error, "errors", None)
     if not callable(errors):
-        return InvalidJob(
-            "payload",
-            f"the handler of {handler.kind!r} cannot read it: {type(error).__name__}",
-        )
-    first = cast(
-        "Any", errors(include_url=False, include_input=False, include_context=False)
-    )[0]
-    path = "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
-    )
-    return InvalidJob(
-        f"payload{path}", scrub(first["msg"], secret_values(payload, handler.secret))
-    )
+        name = type(error).__name__
+        rule = f"the handler of {handler.kind!r} cannot read it: {name}"
+        return InvalidJob("payload", rule)
+
+    faults: Any = errors(include_url=False, include_input=False, include_context=False)
+    path = "".join(map(_step, faults[0]["loc"]))
+    secrets = secret_values(payload, handler.secret)
+    return InvalidJob(f"payload{path}", scrub(faults[0]["msg"], secrets))
+
+
+def _step(part: int | str) -> str:
+    return f"[{part}]" if isinstance(part, int) else f".{part}"

@@ -177,6 +177,7 @@ class Job:
         if math.isnan(share):
             msg = "job.progress(share): must be a number from 0 to 1"
             raise ValueError(msg)
+
         kept = text[:MAX_PROGRESS_CHARACTERS].replace("\0", "")
         self._notes.progress(min(1.0, max(0.0, float(share))), kept)
 
@@ -200,11 +201,13 @@ class Job:
         if self._completed_on is not None:
             msg = "job.checkpoint() after job.complete(): there is no next attempt"
             raise RuntimeError(msg)
+
         kept = self._notes.checkpoint(text)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             return self._refuse_stale(kept.result())
+
         return self._when_kept(asyncio.wrap_future(kept))
 
     async def _when_kept(self, kept: "asyncio.Future[bool]") -> None:
@@ -224,6 +227,7 @@ class Job:
         except Exception as error:
             self._watch.leave(name, error)
             raise
+
         self._watch.leave(name, None)
 
     def complete(self, conn: Any) -> Any:

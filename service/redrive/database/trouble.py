@@ -1,0 +1,61 @@
+"""Meaning of database errors for the statement that met them."""
+
+import re
+from enum import Enum
+
+import psycopg
+
+
+class Trouble(Enum):
+    """Meaning of a database error for the statement that met it."""
+
+    LOST = "the connection is gone, and whether the statement took effect is unknown"
+    AGAIN = "the statement was rolled back whole and may be sent again"
+    DATA = "the database rejects a value; sending the statement again cannot help"
+    FATAL = "a matter of configuration or a bug"
+
+
+_MEANING = {
+    # Class 28: the password has changed.
+    Trouble.LOST: ("08", "28", "57P", "25006", "25P03"),
+    Trouble.AGAIN: ("40", "53", "55P03", "57014"),
+    # P0001: raised by a user's trigger.
+    Trouble.DATA: ("22", "23", "54", "P0001"),
+}
+"""Meaning of the first characters of a SQLSTATE. We cannot recover from any other."""
+
+
+def trouble(error: psycopg.Error) -> Trouble:
+    """Classify an error by its SQLSTATE.
+
+    A cut, refused or crashed connection has none.
+    """
+    state = error.sqlstate
+    if state is not None:
+        return _meaning(state)
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+        return Trouble.LOST
+
+    return Trouble.DATA if isinstance(error, psycopg.DataError) else Trouble.FATAL
+
+
+def _meaning(sqlstate: str) -> Trouble:
+    for meaning, prefixes in _MEANING.items():
+        if sqlstate.startswith(prefixes):
+            return meaning
+    return Trouble.FATAL
+
+
+_RAISED_IN = re.compile(r"PL/pgSQL function (\S{1,200}\([^)]{0,400}\))")
+
+
+def refusal(error: psycopg.Error) -> str:
+    """Name the constraint or trigger function behind a refusal, without values."""
+    diag = error.diag
+    name = f"{type(error).__name__} ({error.sqlstate})"
+    if diag.constraint_name is not None:
+        table = f"{diag.schema_name}.{diag.table_name}"
+        return f"{name}, by constraint {diag.constraint_name} of table {table}"
+
+    innermost = _RAISED_IN.match(diag.context or "")
+    return f"{name}, in {innermost[1]}" if innermost else name
