@@ -163,9 +163,7 @@ def test_a_name_is_known_by_its_queue_its_kind_and_its_priority(
     assert database.value("select count(*) from redrive.names") == 4
     database.rows("select redrive.limit_names_v1('kinds', 1, 'ada', 'x')")
     database.rows(insert + more)
-    with pytest.raises(
-        psycopg.Error, match="kind: all [0-9]+ allowed names are in use"
-    ):
+    with pytest.raises(psycopg.Error, match=r"kind: all \d+ allowed"):
         database.rows(insert + "('q', 'l', 1)) v(q, k, p)")
 
 
