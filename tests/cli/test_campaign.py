@@ -229,7 +229,7 @@ def test_what_is_no_condition_of_a_start_is_refused(redrive: Redrive) -> None:
 
     assert (breaker.code, version.code) == (64, 64)
     assert "write smtp:closed (closed, half_open, open)" in breaker.err
-    assert "'newest' names no versions; write '>=1.4'" in version.err
+    assert "--when-version is 'newest'; write >=1.4" in version.err
 
 
 # dlq redrive

@@ -24,7 +24,7 @@ from prometheus_client.metrics_core import Metric
 from psycopg.rows import namedtuple_row
 
 from redrive.database.connect import Address, Link, Watchdog
-from redrive.rules.model import Reason
+from redrive.rules.model import BREAKER_STATES, Reason
 
 MAX_AGE_SECONDS = 2.0
 AHEAD_SECONDS = 6.0
@@ -41,7 +41,6 @@ OPEN_ENDS = frozenset({"redriven", "dismissed", "purged"})
 """Events that take a dead letter out of the open ones."""
 
 REMOVALS = OPEN_ENDS | {"resolved"}
-BREAKER_STATES = ("closed", "open", "half_open")
 OUTCOMES = ("succeeded", "dead_again", "cancelled", "blocked")
 REASONS = tuple(reason.value for reason in Reason)
 OTHER = "other"

@@ -22,6 +22,7 @@ from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Change,
+    InOrder,
     Run,
     acting_options,
     actor_option,
@@ -50,14 +51,7 @@ CHUNK = 1000
 """Dead letters that one transaction dismisses, under one line of the audit log."""
 
 
-class _InOrder(click.Group):
-    """Lists its commands as defined, which is the order of their use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
-        return list(self.commands)
-
-
-@click.group(cls=_InOrder)
+@click.group(cls=InOrder)
 def dlq() -> None:
     """Dead letters: look, put back to work, dismiss."""
 

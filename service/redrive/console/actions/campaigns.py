@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from redrive.console.actions.change import (
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.dead_letters import campaign
-from redrive.dead_letters.campaign import Plan, Terms
+from redrive.dead_letters.campaign import Plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import leave_out
 from redrive.errors import Busy
@@ -45,9 +45,8 @@ from redrive.rules.dead_letters.campaign import (
     GOING,
     State,
     exposure,
-    is_version,
 )
-from redrive.rules.scheduling.instants import instant, seconds
+from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms
 
 DRIVE_SECONDS = 3.0
 """How long a request drives the campaign that it starts."""
@@ -78,20 +77,11 @@ STAYS = {
 PAUSABLE = GOING
 RESUMABLE = frozenset({State.PAUSED, State.ABORTED})
 ENDABLE = GOING | RESUMABLE | {State.PLANNED}
-BREAKER_STATES = ("closed", "half_open", "open")
 
 
 # ---------------------------------------------------------------------- terms
 
-TERMS = (
-    "rate",
-    "canaries",
-    "abort-share",
-    "not-before",
-    "when-breaker",
-    "when-version",
-    "seen",
-)
+TERMS = (*TERM_NAMES, "seen")
 """Fields of the form besides the reason."""
 
 
@@ -118,20 +108,10 @@ def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
     Args:
         canaries: number of canaries if the form gives none.
     """
-    given = {name: value.strip() for name, value in more.items() if value.strip()}
-    share = _number(given, "abort-share", ABORT_SHARE)
-    if not 0 < share <= 1:
-        raise Refused(
-            400, f"abort-share is {given['abort-share']!r}; it must be 0.01 to 1"
-        )
-    return Terms(
-        _rate(given.get("rate")),
-        _whole(given, "canaries", canaries),
-        share,
-        _later(given.get("not-before")),
-        dict(_breakers(given.get("when-breaker", ""))),
-        _version(given.get("when-version")),
-    )
+    try:
+        return Terms.read(more, datetime.now(UTC), canaries)
+    except BadTerm as error:
+        raise Refused(400, str(error)) from None
 
 
 def commands(
@@ -145,7 +125,7 @@ def commands(
         more: fields of the form; default values are left out.
         matched: number of dead letters that match.
     """
-    given = {n: more.get(n, "").strip() for n in TERMS if n != "seen"}
+    given = {n: more.get(n, "").strip() for n in TERM_NAMES}
     is_start = word == "campaign-start"
     chosen = None if is_start else letters_of(query)
     canaries = (
@@ -162,61 +142,6 @@ def commands(
         return [shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")]
     plan = shell_of(("campaign", "plan"), query, Filter)
     return [plan, command(("campaign", "start", "PLAN"), None, **flags)]
-
-
-def _rate(text: str | None) -> float | None:
-    if text is None:
-        return None
-    rate = _number({"rate": text}, "rate", 0.0)
-    if not 0.001 <= rate < 1e9:  # noqa: PLR2004 # infinity is none, either
-        raise Refused(
-            400, f"rate is {text!r}; it must be jobs per second, 0.001 or more"
-        )
-    return rate
-
-
-def _number(given: Mapping[str, str], name: str, default: float) -> float:
-    try:
-        return float(given.get(name, default))
-    except ValueError:
-        raise Refused(400, f"{name} is {given[name]!r}; it must be a number") from None
-
-
-def _whole(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 7):  # noqa: PLR2004 # a million is none
-        raise Refused(400, f"{name} is {text!r}; it must be a whole number, 0 or more")
-    return int(text)
-
-
-def _later(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    now, length = datetime.now(UTC), seconds(text)
-    try:
-        return instant(text, now) if length is None else now + timedelta(seconds=length)
-    except (ValueError, OverflowError):
-        hint = "write 2026-03-01T22:00Z, or 2h from now"
-        raise Refused(400, f"not-before is {text!r}; {hint}") from None
-
-
-def _breakers(text: str) -> Iterator[tuple[str, str]]:
-    for part in filter(None, map(str.strip, text.split(","))):
-        name, _, state = part.partition(":")
-        if not name or state not in BREAKER_STATES or "\0" in name:
-            among = ", ".join(BREAKER_STATES)
-            raise Refused(400, f"when-breaker is {part!r}; write smtp:closed ({among})")
-        yield name, state
-
-
-def _version(text: str | None) -> str | None:
-    if text is not None:
-        try:
-            is_version("1", text)
-        except ValueError:
-            hint = "write >=1.4 or ==1.4.*"
-            raise Refused(400, f"when-version is {text!r}; {hint}") from None
-    return text
 
 
 def estimate(matched: int, terms: Terms) -> str:
