@@ -347,7 +347,10 @@ def test_quarantine_is_shown_left_out_and_left_when_told(
     bury(database.conn, worker, claim_one(database.conn, worker))
     many = ("dlq", "redrive", "--kind", "invoice.charge")
 
-    assert "ValueError: quarantined, no such invoice" in redrive("dlq", "ls").out
+    assert (
+        "ValueError: quarantined, no such invoice"
+        in redrive("dlq", "ls", COLUMNS="80").out
+    )
     assert redrive("dlq", "ls", "--json").json["quarantined"] is True
     assert "1 (1 quarantined)" in redrive("dlq", "groups").out
     assert (
