@@ -431,10 +431,7 @@ def _remarks(
     if terms.rate:
         said.append(f"takes {math.ceil(found['matched'] / terms.rate)} s at least")
     if terms.canaries:
-        said.append(
-            f"{terms.canaries} go first; where more than {terms.abort_share:.0%} of any ten die"
-            f" again, it stops with at most {exposure(terms.canaries)} put back"
-        )
+        said.append(terms.risk(found["matched"]))
     return said
 
 

@@ -25,10 +25,11 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import counted, emit, listing, not_found, printable
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, Terms, plan
+from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
 from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
+from redrive.rules.dead_letters.terms import Terms
 
 ENV = "REDRIVE_REDRIVE"
 GROUPS_SHOWN = 10

@@ -44,7 +44,6 @@ from redrive.rules.dead_letters.campaign import (
     FEW,
     GOING,
     State,
-    exposure,
 )
 from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms
 
@@ -155,11 +154,7 @@ def estimate(matched: int, terms: Terms) -> str:
     )
     if not terms.canaries:
         return f"{lasts}. There are no canaries, so all jobs may die again."
-    most = min(exposure(terms.canaries), matched)
-    return (
-        f"{lasts}. {min(terms.canaries, matched)} go first; where more than"
-        f" {terms.abort_share:.0%} of any ten die again, it stops with at most {most:,} put back."
-    )
+    return f"{lasts}. {terms.risk(matched)}."
 
 
 # ---------------------------------------------------------------------- planning

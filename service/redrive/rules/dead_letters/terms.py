@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from redrive.rules.dead_letters.campaign import ABORT_SHARE, CANARIES, is_version
+from redrive.rules.dead_letters.campaign import (
+    ABORT_SHARE,
+    CANARIES,
+    exposure,
+    is_version,
+)
 from redrive.rules.model import BREAKER_STATES
 from redrive.rules.scheduling.instants import instant, seconds
 
@@ -58,6 +63,15 @@ class Terms:
             except (ValueError, OverflowError):
                 raise BadTerm(name, text, term.rule) from None
         return cls(**values)
+
+    def risk(self, matched: int) -> str:
+        """Describe how many dead letters die again at most if the cause persists."""
+        first = min(self.canaries, matched)
+        most = min(exposure(self.canaries), matched)
+        return (
+            f"{first} go first; where more than {self.abort_share:.0%} of any ten die"
+            f" again, it stops with at most {most:,} put back"
+        )
 
     def conditions(self) -> dict[str, Any]:
         """Return the conditions besides a time, as the database keeps them."""
