@@ -36,7 +36,7 @@ def breaker() -> None:
 @database_option
 @json_option
 def list_breakers(database_url: str | None, as_json: bool) -> None:
-    """List the breakers and what they have seen.
+    """List the breakers of dependencies and their states.
 
     \b
     redrive breaker ls
@@ -62,7 +62,7 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
 @click.argument("state", type=click.Choice(["open", "closed"]))
 @acting_options
 def force(name: str, state: str, change: Change) -> int:
-    """Hold a breaker open or closed, whatever it sees, until it is reset.
+    """Hold a breaker open or closed until it is reset.
 
     \b
     redrive breaker force sendgrid open --why 'their status page'
@@ -75,12 +75,12 @@ def force(name: str, state: str, change: Change) -> int:
 @click.argument("name")
 @acting_options
 def reset(name: str, change: Change) -> int:
-    """Close a breaker, and let it go by what it sees again.
+    """Close a breaker; it opens again if jobs fail.
 
     \b
     redrive breaker reset smtp --why 'the provider says it is back'
     """
-    change.agree(f"Close the breaker {printable(name)}, and let it go by what it sees")
+    change.agree(f"Reset the breaker {printable(name)}")
     return _force(name, None, change)
 
 
@@ -98,6 +98,6 @@ def _force(name: str, state: str | None, change: Change) -> int:
     click.echo(
         f"{name} is held {state}"
         if state
-        else f"{name} is closed and goes by what it sees"
+        else f"{name} is closed; it opens again if jobs fail"
     )
     return Exit.DONE

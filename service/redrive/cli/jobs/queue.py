@@ -142,9 +142,7 @@ def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
         if row["why"] and row["ready"]:
             click.echo(f"{_named(row)}{row['queue']}: {printable(row['why']['text'])}")
         if row["limited"]:
-            waiting = (
-                f"of the scheduled, {row['limited']} are due and wait behind limits"
-            )
+            waiting = f"due jobs that wait for limits: {row['limited']}"
             click.echo(f"{_named(row)}{row['queue']}: {waiting} (redrive limit ls)")
 
 
@@ -156,7 +154,7 @@ def _described(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 _create_option = click.option(
-    "--create", is_flag=True, help="Also where no job has been in the queue yet."
+    "--create", is_flag=True, help="Allow a queue that no job has been in yet."
 )
 
 
@@ -165,7 +163,7 @@ _create_option = click.option(
 @_create_option
 @acting_options
 def pause(name: str, create: bool, change: Change) -> int:
-    """Claim nothing more from a queue; jobs that run go on.
+    """Stop claiming from a queue; running jobs continue.
 
     \b
     redrive queue pause mail --why 'the provider is down'
@@ -199,10 +197,10 @@ def resume(name: str, change: Change) -> int:
 @click.option(
     "--fair-by",
     type=click.Choice(["tenant", "none"]),
-    help="Whose jobs take turns, of those enqueued from now on.",
+    help="Who takes turns, for jobs enqueued from now on.",
 )
 @click.option(
-    "--paused/--no-paused", default=None, help="Whether nothing is claimed from it."
+    "--paused/--no-paused", default=None, help="Whether workers stop claiming from it."
 )
 @click.option(
     "--history",
@@ -225,10 +223,10 @@ def set_options(  # settings that may be set alone or together
     \b
     redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
     redrive queue set mail --paused --why 'the provider is down'
-    redrive queue set mail --history 7d --why 'support asks what became of a mail'
+    redrive queue set mail --history 7d --why 'support asks how a mail ended'
     """
     if fair_by is None and paused is None and history is None:
-        msg = "say what to set: --fair-by, --paused, --no-paused or --history"
+        msg = "give --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
     if not create and (none_such := _unknown(name, change.settings)):
         return not_found(none_such)
@@ -247,9 +245,11 @@ def _wanted(
     if fair_by is not None:
         lanes = FAIR_LANES if fair_by == "tenant" else 1
         turns = (
-            "its tenants take turns" if lanes > 1 else "jobs run in order of their time"
+            "tenants take turns"
+            if lanes > 1
+            else "jobs run in the order of their times"
         )
-        yield _LANES_SET, (lanes,), f"{turns}, of jobs enqueued from now on"
+        yield _LANES_SET, (lanes,), f"{turns}, for jobs enqueued from now on"
     if paused is not None:
         yield _PAUSED if paused else _RESUMED, (), "paused" if paused else "not paused"
     if history is not None:
@@ -276,7 +276,7 @@ class _Limit(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
 @database_option
 @json_option
 def list_limits(database_url: str | None, as_json: bool) -> None:
-    """List how many queues and kinds are in use, and how many may be.
+    """List the numbers of queues and kinds in use, and their limits.
 
     \b
     redrive queue limits
@@ -299,12 +299,12 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
 )
 @acting_options
 def limit_names(limits: Sequence[Limit], change: Change) -> None:
-    """Set how many queues and kinds producers may bring into use.
+    """Limit the numbers of queues and kinds that producers may use.
 
     \b
     redrive queue limit queues=5000 kinds=20000 --why 'a queue for each tenant'
 
-    What nobody has used for as long as `redrive retention` keeps names makes room again.
+    A name counts until nobody has used it for the time that `redrive retention` keeps names.
     """
     change.agree(
         "Allow at most " + ", ".join(f"{number} {what}" for what, number in limits)
@@ -324,7 +324,7 @@ def _unknown(name: str, settings: "Settings") -> str | None:
     check_name("queue", name)
     with database(settings) as conn:
         said = unknown(conn, "queue", name)
-    return said and f"{said} (--create: that one all the same)"
+    return said and f"{said} (--create allows it)"
 
 
 def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:

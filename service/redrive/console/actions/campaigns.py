@@ -222,9 +222,7 @@ def _canaries(chosen: Filter, matched: int) -> int:
 
 
 def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
-    """Freeze the dead letters that were seen, and return their plan; skip those the
-    handlers cannot take.
-    """
+    """Freeze the previewed dead letters as a plan, except invalid ones."""
     chosen = letters_of(order.query)
     refuse_vague(chosen)
     with conn.transaction():
@@ -275,7 +273,7 @@ def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:
     )
     count = counted(done["redriven"], "dead letter")
     text = f"{count} redriven by campaign {done['campaign']}{stayed}"
-    text += f"; {done['waiting']:,} have their turn later." if done["waiting"] else "."
+    text += f"; {done['waiting']:,} follow later." if done["waiting"] else "."
     keys = ("matched", "redriven", "blocked", "campaign", "state")
     report = {key: done[key] for key in keys}
     return Done(text, report, path or f"/campaigns/{done['campaign']}")
@@ -362,14 +360,14 @@ def _not_to_start(conn: Connection, found: Mapping[str, Any]) -> str | None:
         found["campaign"],
     )
     if two := _two(conn, kinds or []):
-        return f"{', '.join(two)} takes two: another role than the one that planned it starts it."
+        return (
+            f"{', '.join(two)} needs two people: a user in another role must start it."
+        )
     return None
 
 
 def _start(opening: Opening, order: Order) -> Done:
-    """Start what somebody planned; the database asks for the second login where it
-    takes two.
-    """
+    """Start a plan. The database refuses it if the kinds need a second role."""
     number = _number_of(order.query)
     with opening() as conn:
         matched = found_in(conn, number)["matched"]
@@ -390,14 +388,16 @@ def _resume(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         campaign.resume(conn, number, actor=order.actor, why=order.why)
         state = _driven(conn, number)["state"]
-    return _stands("resumed: canaries go first", number, state)
+    return _stands("resumed; its canaries run first", number, state)
 
 
 def _cancel(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
     with opening() as conn:
         taken = campaign.cancel(conn, number, actor=order.actor, why=order.why)
-    return _stands(f"cancelled; {taken:,} were taken back", number, "cancelled")
+    return _stands(
+        f"cancelled; {taken:,} jobs are dead letters again", number, "cancelled"
+    )
 
 
 def _stands(said: str, number: int, state: str) -> Done:
@@ -410,7 +410,7 @@ CAMPAIGNS: Mapping[str, Change] = {
         "Put dead letters back to work.", _preview, _redrive, Filter, plans=True
     ),
     "campaign-plan": Change(
-        "Freeze what a redrive would put back, for somebody else to start.",
+        "Plan a redrive that another user can start.",
         _preview,
         _plan,
         Filter,
@@ -418,40 +418,42 @@ CAMPAIGNS: Mapping[str, Change] = {
         asks_why=False,
     ),
     "campaign-start": Change(
-        "Start a redrive that was planned.", _preview_start, _start, names=("campaign",)
+        "Start a planned redrive.", _preview_start, _start, names=("campaign",)
     ),
     "campaign-pause": Change(
-        "Put nothing more back until it is resumed.",
+        "Pause a campaign until it is resumed.",
         partial(
             _preview_of,
             verb="Pause",
             states=PAUSABLE,
-            remark="Nothing more is put back until somebody resumes it; what went back runs.",
+            remark="No more dead letters are redriven until somebody resumes it. Redriven jobs"
+            " continue.",
         ),
         _pause,
         names=("campaign",),
     ),
     "campaign-resume": Change(
-        "Go on with one that was paused, or has aborted.",
+        "Resume a campaign that was paused or has aborted.",
         partial(
             _preview_of,
             verb="Resume",
             states=RESUMABLE,
-            remark="Its canaries go first once more.",
+            remark="Its canaries run first again.",
         ),
         _resume,
         names=("campaign",),
     ),
     "campaign-cancel": Change(
-        "End a redrive, and take back what has not begun.",
+        "Cancel a campaign, and take back the jobs that have not started.",
         partial(
             _preview_of,
             verb="Cancel",
             states=ENDABLE,
-            remark="What has not begun is an open dead letter again; what runs ends as usual.",
+            remark="Jobs that have not started become open dead letters again. Running jobs end"
+            " as usual.",
         ),
         _cancel,
         names=("campaign",),
     ),
 }
-"""The word of each in addresses -> what it is."""
+"""Word in the address -> change."""

@@ -26,6 +26,7 @@ from redrive.rules.scheduling import concurrency
 from redrive.rules.scheduling.instants import seconds
 
 MOST_AT_ONCE = 1_000_000
+MOST_MUTED_SECONDS = 366 * 86_400
 _DEPTH: LiteralString = """
     select queue, ready, scheduled, retrying, running, dead, paused
     from redrive.depths_v1() where queue = %s"""
@@ -146,21 +147,23 @@ def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
 
 
 def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
-    name = named(order.query, "group")
-    length = seconds(order.more.get("for") or "1d")
-    if length is None or not 0 < length <= 366 * 86_400:
-        raise Refused(
-            400, f"for is {order.more.get('for')!r}; write 30d, 12h, 5m or 10s"
-        )
-    until = datetime.now(UTC) + timedelta(seconds=length) if is_muted else None
+    prefix = named(order.query, "group")
+    until = _end_of_mute(order.more.get("for") or "1d") if is_muted else None
     with opening() as conn:
-        group = groups.show(conn, name)
+        group = groups.show(conn, prefix)
         if group is None:
             raise Refused(404, "no group has this prefix, or several have it")
-        groups.mute(conn, group["group"], until, actor=order.actor, why=order.why)
+        name = group["group"]
+        groups.mute(conn, name, until, actor=order.actor, why=order.why)
     text = "The group is muted." if is_muted else "The group is no longer muted."
-    report = {"group": group["group"], "muted_until": until}
-    return Done(text, report, f"/groups/{group['group']}")
+    return Done(text, {"group": name, "muted_until": until}, f"/groups/{name}")
+
+
+def _end_of_mute(text: str) -> datetime:
+    length = seconds(text)
+    if length is None or not 0 < length <= MOST_MUTED_SECONDS:
+        raise Refused(400, f"for is {text!r}; write 30d, 12h, 5m or 10s")
+    return datetime.now(UTC) + timedelta(seconds=length)
 
 
 # ---------------------------------------------------------------------- limits
@@ -177,22 +180,22 @@ def _limit(query: Query) -> str:
 
 def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
-    rows = [row for row in limits.find(conn) if row["name"] == name]
+    rows = _limits_named(conn, name)
     at_once, rate = (rows[0]["concurrency"], rows[0]["rate"]) if rows else (20, None)
     at_once_now = "" if at_once is None else str(at_once)
+    words = ("limit", "set", name)
+    effect = "The limit applies at once. Running jobs continue."
     return Preview(
         f"{'Change' if rows else 'Set'} the limit {name}",
         1,
         "limit",
         "Set",
-        command(
-            ("limit", "set", name), None, concurrency=at_once_now, rate=rate, why="..."
-        ),
+        command(words, None, concurrency=at_once_now, rate=rate, why="..."),
         query,
         _LIMIT_COLUMNS,
         rows,
         (
-            "The limit applies at once. Running jobs continue. An empty field sets no limit.",
+            f"{effect} An empty field sets no limit.",
             *_sentence(limits.unused(conn, name)),
         ),
         inputs=[
@@ -202,37 +205,41 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     )
 
 
+def _limits_named(conn: Connection, name: str) -> list[dict[str, Any]]:
+    return [row for row in limits.find(conn) if row["name"] == name]
+
+
 _LIMIT_COLUMNS = ("name", "used", "concurrency", "rate", "waiting")
 
 
 def _set_limit(opening: Opening, order: Order) -> Done:
-    name, text = _limit(order.query), order.more.get("rate", "").strip()
+    name = _limit(order.query)
     at_once = _at_once(order.more.get("concurrency", "").strip())
-    try:
-        rate = (
-            concurrency.per_second(text if "/" in text else f"{text}/s")
-            if text
-            else None
-        )
-    except ValueError as error:
-        raise Refused(400, f"rate: {error}") from None
+    rate_text = order.more.get("rate", "").strip()
+    rate = _rate(rate_text)
     if at_once is None and rate is None:
-        raise Refused(
-            400,
-            "concurrency and rate are empty; give at least one, or use remove-limit",
-        )
+        fault = "concurrency and rate are empty; give at least one, or use remove-limit"
+        raise Refused(400, fault)
     with opening() as conn:
         unused = limits.unused(conn, name)
         limits.put(conn, name, at_once, rate, actor=order.actor, why=order.why)
     report = {
         "name": name,
         "concurrency": at_once,
-        "rate": text or None,
+        "rate": rate_text or None,
         "warning": unused,
     }
-    return Done(
-        " ".join([f"The limit {name} is set.", *_sentence(unused)]), report, "/limits"
-    )
+    text = " ".join([f"The limit {name} is set.", *_sentence(unused)])
+    return Done(text, report, "/limits")
+
+
+def _rate(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        return concurrency.per_second(text if "/" in text else f"{text}/s")
+    except ValueError as error:
+        raise Refused(400, f"rate: {error}") from None
 
 
 def _sentence(said: str | None) -> list[str]:
@@ -254,7 +261,7 @@ def _at_once(text: str) -> int | None:
 
 def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
-    rows = [row for row in limits.find(conn) if row["name"] == name]
+    rows = _limits_named(conn, name)
     return Preview(
         f"Remove the limit {name}",
         len(rows),
