@@ -43,8 +43,6 @@ from redrive.live_jobs.find import find, ids
 from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show as story
 
-CHUNK = 1000
-
 LETTER_COLUMNS = ("id", "kind", "queue", "reason", "error_class", "message", "died_at")
 JOB_COLUMNS = ("id", "kind", "queue", "state", "attempt", "run_at", "waiting_for")
 
@@ -84,10 +82,7 @@ def _triage(
     with opening() as conn:
         matched = letters.ids(conn, chosen)
         refuse_more(len(matched), order)
-        done: list[int] = []
-        for start in range(0, len(matched), CHUNK):
-            chunk = matched[start : start + CHUNK]
-            done += act(conn, chunk, why=order.why, actor=order.actor)
+        done = act(conn, matched, why=order.why, actor=order.actor)
     text = f"{counted(len(done), 'dead letter')} {word}."
     return Done(text, {"matched": len(matched), word: done}, back(chosen))
 
