@@ -106,7 +106,7 @@ def test_what_terms_mean_is_said_while_they_are_typed_and_the_command_has_them(
     _, command = told(
         "redrive", "id=17&seen=1&canaries=0&abort-share=0.1&when-version=>=1.4"
     )
-    start = "redrive campaign start PLAN --when-version '>=1.4' --why ..."
+    start = "redrive campaign start PLAN --canaries 0 --when-version '>=1.4' --why ..."
     assert command == f"redrive campaign plan --id 17; {start}"
     _, command = told("campaign-start", f"campaign=9&{usual}&canaries=7&rate=<b>")
     assert command == ""

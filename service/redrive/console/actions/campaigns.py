@@ -41,11 +41,10 @@ from redrive.rules.attempts.waiting import span
 from redrive.rules.dead_letters.campaign import (
     ABORT_SHARE,
     CANARIES,
-    FEW,
     GOING,
     State,
 )
-from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms
+from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms, usual_canaries
 
 DRIVE_SECONDS = 3.0
 """How long a request drives the campaign that it starts."""
@@ -124,23 +123,25 @@ def commands(
         more: fields of the form; default values are left out.
         matched: number of dead letters that match.
     """
-    given = {n: more.get(n, "").strip() for n in TERM_NAMES}
-    is_start = word == "campaign-start"
-    chosen = None if is_start else letters_of(query)
-    canaries = (
-        (CANARIES if matched > FEW else 0)
-        if chosen is None
-        else _canaries(chosen, matched)
-    )
-    usual = {"canaries": str(canaries), "abort-share": f"{ABORT_SHARE:g}"}
-    terms = {n: value for n, value in given.items() if value and value != usual.get(n)}
-    flags: dict[str, str | None] = {**terms, "why": "..."}
-    if is_start:
-        return [command(("campaign", "start", str(_number_of(query))), None, **flags)]
-    if not terms.keys() - {"rate", "canaries"}:
+    start_terms = _unusual(more, CANARIES)
+    if word == "campaign-start":
+        return [_start_command(str(_number_of(query)), start_terms)]
+    terms = _unusual(more, _canaries(letters_of(query), matched))
+    if terms.keys() <= {"rate", "canaries"}:
         return [shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")]
     plan = shell_of(("campaign", "plan"), query, Filter)
-    return [plan, command(("campaign", "start", "PLAN"), None, **flags)]
+    return [plan, _start_command("PLAN", start_terms)]
+
+
+def _unusual(more: Mapping[str, str], canaries: int) -> dict[str, str]:
+    """Return the terms in a form that are not the defaults of the command."""
+    usual = {"canaries": str(canaries), "abort-share": f"{ABORT_SHARE:g}"}
+    given = {name: more.get(name, "").strip() for name in TERM_NAMES}
+    return {n: text for n, text in given.items() if text and text != usual.get(n)}
+
+
+def _start_command(plan: str, terms: Mapping[str, str]) -> str:
+    return command(("campaign", "start", plan), None, **terms, why="...")
 
 
 def estimate(matched: int, terms: Terms) -> str:
@@ -218,7 +219,7 @@ def _all(chosen: Filter) -> Filter:
 
 def _canaries(chosen: Filter, matched: int) -> int:
     """Return the number of canaries, chosen as the command line does."""
-    return 0 if chosen.ids or matched <= FEW else CANARIES
+    return usual_canaries(matched, are_named=bool(chosen.ids))
 
 
 def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
@@ -327,7 +328,6 @@ def _preview_of(
 def _preview_start(conn: Connection, query: Query) -> Preview:
     found = found_in(conn, _number_of(query))
     number, matched = found["campaign"], found["matched"]
-    canaries = CANARIES if matched > FEW else 0
     return Preview(
         f"Start campaign {number}",
         matched,
@@ -344,8 +344,8 @@ def _preview_start(conn: Connection, query: Query) -> Preview:
             ),
         ],
         obstacle=_not_to_start(conn, found),
-        inputs=_inputs(canaries),
-        estimate=estimate(matched, Terms(None, canaries)),
+        inputs=_inputs(CANARIES),
+        estimate=estimate(matched, Terms()),
     )
 
 
@@ -369,9 +369,9 @@ def _not_to_start(conn: Connection, found: Mapping[str, Any]) -> str | None:
 def _start(opening: Opening, order: Order) -> Done:
     """Start a plan. The database refuses it if the kinds need a second role."""
     number = _number_of(order.query)
+    terms = terms_of(order.more, CANARIES)
     with opening() as conn:
-        matched = found_in(conn, number)["matched"]
-        terms = terms_of(order.more, CANARIES if matched > FEW else 0)
+        found_in(conn, number)
         _begin(conn, number, terms, order)
         return _redriven(_driven(conn, number))
 

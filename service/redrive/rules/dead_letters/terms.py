@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from redrive.rules.dead_letters.campaign import (
     ABORT_SHARE,
     CANARIES,
+    FEW,
     exposure,
     is_version,
 )
@@ -77,6 +78,14 @@ class Terms:
         """Return the conditions besides a time, as the database keeps them."""
         conditions = {"breakers": dict(self.breakers), "version": self.version}
         return {name: value for name, value in conditions.items() if value}
+
+
+def usual_canaries(matched: int, *, are_named: bool) -> int:
+    """Return the number of canaries of a redrive that gives none.
+
+    Few dead letters, and those whose ids are given, have none.
+    """
+    return 0 if are_named or matched <= FEW else CANARIES
 
 
 def _within(number: float, least: float, most: float) -> float:
