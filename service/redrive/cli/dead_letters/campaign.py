@@ -102,37 +102,6 @@ def _term(name: str, metavar: str, help_text: str, **more: Any) -> Decorator:
     return click.option(f"--{name}", metavar=metavar, help=help_text, **more)
 
 
-_TERM_OPTIONS = (
-    _term("rate", "PER_SECOND", "At most this many jobs per second."),
-    _term(
-        "canaries",
-        "N",
-        "Run N jobs first and wait for their results; 0 = no canaries and no ramp-up.",
-        default=str(CANARIES),
-        show_default=True,
-    ),
-    _term(
-        "abort-share",
-        "SHARE",
-        "Abort if more than this share die again.",
-        default=f"{ABORT_SHARE:g}",
-        show_default=True,
-    ),
-    _term("not-before", "TIME", "Do not start before: an instant, or 2h from now."),
-    _term(
-        "when-breaker",
-        "NAME:STATE",
-        "Run only while the breaker has this state: smtp:closed.",
-        multiple=True,
-    ),
-    _term(
-        "when-version",
-        "VERSIONS",
-        "Run only while all workers of its kinds have such a version: '>=1.4'.",
-    ),
-)
-
-
 def _terms_options(command: Command) -> Command:
     """Add options for the terms; the command gets them as `terms`."""
 
@@ -146,7 +115,36 @@ def _terms_options(command: Command) -> Command:
             raise click.UsageError(f"--{error}") from None
         return command(terms=terms, **options)
 
-    return with_options(_TERM_OPTIONS, choose)
+    options = [
+        _term("rate", "PER_SECOND", "At most this many jobs per second."),
+        _term(
+            "canaries",
+            "N",
+            "Run N jobs first and wait for their results; 0 = no canaries and no ramp-up.",
+            default=str(CANARIES),
+            show_default=True,
+        ),
+        _term(
+            "abort-share",
+            "SHARE",
+            "Abort if more than this share die again.",
+            default=f"{ABORT_SHARE:g}",
+            show_default=True,
+        ),
+        _term("not-before", "TIME", "Do not start before: an instant, or 2h from now."),
+        _term(
+            "when-breaker",
+            "NAME:STATE",
+            "Run only while the breaker has this state: smtp:closed.",
+            multiple=True,
+        ),
+        _term(
+            "when-version",
+            "VERSIONS",
+            "Run only while all workers of its kinds have such a version: '>=1.4'.",
+        ),
+    ]
+    return with_options(options, choose)
 
 
 @click.group(cls=InOrder)
