@@ -6,6 +6,8 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import scalar_row
 
+from redrive.database.rows import value
+
 CHUNK = 1000
 """Dead letters that one statement changes, under one line of the audit log."""
 
@@ -60,9 +62,5 @@ def _changed(
 
 def note(conn: psycopg.Connection[Any], job: int, text: str, *, actor: str) -> bool:
     """Attach a note to a job's latest dead letter; return whether there is one."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return bool(
-            cursor.execute(
-                "select redrive.note_v1(%s, %s, %s)", (job, actor, text)
-            ).fetchone()
-        )
+    statement: LiteralString = "select redrive.note_v1(%s, %s, %s)"
+    return bool(value(conn, statement, job, actor, text))

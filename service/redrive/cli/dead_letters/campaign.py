@@ -18,7 +18,6 @@ from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import (
     Change,
     Command,
-    Decorator,
     InOrder,
     Run,
     acting_options,
@@ -97,11 +96,6 @@ _WATCHED = (
 )
 
 
-def _term(name: str, metavar: str, help_text: str, **more: Any) -> Decorator:
-    """Return the option of a term. `Terms.read` parses its text."""
-    return click.option(f"--{name}", metavar=metavar, help=help_text, **more)
-
-
 def _terms_options(command: Command) -> Command:
     """Add options for the terms; the command gets them as `terms`."""
 
@@ -116,32 +110,42 @@ def _terms_options(command: Command) -> Command:
         return command(terms=terms, **options)
 
     options = [
-        _term("rate", "PER_SECOND", "At most this many jobs per second."),
-        _term(
-            "canaries",
-            "N",
-            "Run N jobs first and wait for their results; 0 = no canaries and no ramp-up.",
+        click.option(
+            "--rate",
+            metavar="PER_SECOND",
+            help="At most this many jobs per second.",
+        ),
+        click.option(
+            "--canaries",
             default=str(CANARIES),
+            metavar="N",
             show_default=True,
+            help="Run N jobs first and wait for their results;"
+            " 0 = no canaries and no ramp-up.",
         ),
-        _term(
-            "abort-share",
-            "SHARE",
-            "Abort if more than this share die again.",
+        click.option(
+            "--abort-share",
             default=f"{ABORT_SHARE:g}",
+            metavar="SHARE",
             show_default=True,
+            help="Abort if more than this share die again.",
         ),
-        _term("not-before", "TIME", "Do not start before: an instant, or 2h from now."),
-        _term(
-            "when-breaker",
-            "NAME:STATE",
-            "Run only while the breaker has this state: smtp:closed.",
+        click.option(
+            "--not-before",
+            metavar="TIME",
+            help="Do not start before: an instant, or 2h from now.",
+        ),
+        click.option(
+            "--when-breaker",
+            metavar="NAME:STATE",
             multiple=True,
+            help="Run only while the breaker has this state: smtp:closed.",
         ),
-        _term(
-            "when-version",
-            "VERSIONS",
-            "Run only while all workers of its kinds have such a version: '>=1.4'.",
+        click.option(
+            "--when-version",
+            metavar="VERSIONS",
+            help="Run only while all workers of its kinds have such a version:"
+            " '>=1.4'.",
         ),
     ]
     return with_options(options, choose)

@@ -1,7 +1,8 @@
 """redrive breaker."""
 
+from typing import LiteralString
+
 import click
-from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
@@ -13,6 +14,7 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import listing, not_found, printable
+from redrive.database.rows import rows, value
 
 COLUMNS = (
     "name",
@@ -25,6 +27,10 @@ COLUMNS = (
     "forced_by",
     "forced_why",
 )
+_FOUND: LiteralString = """
+    select name, state, failures, successes, opened, opened_at, open_until, forced_by, forced_why
+    from redrive.breakers order by name"""
+_FORCE: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
 
 
 @click.group()
@@ -41,20 +47,15 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
     \b
     redrive breaker ls
     """
-    with (
-        database(settings_for(database_url)) as conn,
-        conn.cursor(row_factory=dict_row) as cursor,
-    ):
-        listing(
-            cursor.execute(
-                "select name, state, failures, successes, opened, opened_at, open_until, forced_by,"
-                " forced_why from redrive.breakers order by name"
-            ),
-            COLUMNS,
-            as_json=as_json,
-            right=("failures", "successes", "opened"),
-            empty="no dependency has been reported yet",
-        )
+    with database(settings_for(database_url)) as conn:
+        found = rows(conn, _FOUND)
+    listing(
+        found,
+        COLUMNS,
+        as_json=as_json,
+        right=("failures", "successes", "opened"),
+        empty="no dependency has been reported yet",
+    )
 
 
 @breaker.command()
@@ -85,14 +86,9 @@ def reset(name: str, change: Change) -> int:
 
 
 def _force(name: str, state: str | None, change: Change) -> int:
-    with (
-        database(change.settings) as conn,
-        conn.cursor(row_factory=scalar_row) as cursor,
-    ):
-        exists = cursor.execute(
-            "select redrive.force_breaker_v1(%s, %s, %s, %s)",
-            (name, state, change.settings.who(), change.why),
-        ).fetchone()
+    actor = change.settings.who()
+    with database(change.settings) as conn:
+        exists = value(conn, _FORCE, name, state, actor, change.why)
     if not exists:
         return not_found(f"there is no breaker {name}")
     click.echo(

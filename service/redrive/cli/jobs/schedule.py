@@ -114,25 +114,33 @@ def _changed(
     verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool
 ) -> int:
     """Change schedules by name after confirmation; print the result."""
+    actor = run.settings.who()
     with database(run.settings) as conn:
-        matched = [row for row in schedules.find(conn) if row["name"] in names]
+        rows = schedules.find(conn)
+        matched = [row for row in rows if row["name"] in names]
         if matched and not as_json:
             _show(matched, as_json=False)
         found = [row["name"] for row in matched]
         why = _agreed(verb, len(found), run)
-        done = _act(conn, outcome, found, run.settings.who(), why) if why else []
+        done = _act(conn, outcome, found, actor, why) if why else []
     if as_json:
-        emit({"matched": len(found), outcome: done if outcome == "jobs" else len(done)})
+        result = done if outcome == "jobs" else len(done)
+        emit({"matched": len(found), outcome: result})
     elif found:
-        click.echo(_said(outcome, done) if why else _unchanged(run))
-    for missed in sorted(set(names) - set(found)):
-        not_found(f"there is no schedule {missed}")
+        text = _said(outcome, done) if why else _unchanged(run)
+        click.echo(text)
+    missing = set(names) - set(found)
+    for name in sorted(missing):
+        not_found(f"there is no schedule {name}")
     return Exit.DONE if found else Exit.NOTHING_MATCHED
 
 
 def _agreed(verb: str, n: int, run: Run) -> str | None:
     """Return the reason after confirmation; None = change nothing."""
-    return run.consent(f"{verb} {counted(n, 'schedule')}?", str(n)) if n else None
+    if n == 0:
+        return None
+    question = f"{verb} {counted(n, 'schedule')}?"
+    return run.consent(question, str(n))
 
 
 def _act(
@@ -143,15 +151,18 @@ def _act(
     why: str,
 ) -> list[Any]:
     """Change each schedule; return the results of those that changed."""
-    found = [_ACTS[outcome](conn, name, actor=actor, why=why) for name in names]
+    act = _ACTS[outcome]
+    found = [act(conn, name, actor=actor, why=why) for name in names]
     return [value for value in found if value]
 
 
 def _said(outcome: str, done: Sequence[Any]) -> str:
     if outcome == "jobs":
-        return "enqueued " + ", ".join(f"job {job}" for job in done)
+        jobs = [f"job {job}" for job in done]
+        return "enqueued " + ", ".join(jobs)
     return f"{counted(len(done), 'schedule')} {outcome}"
 
 
 def _unchanged(run: Run) -> str:
-    return "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
+    hint = "" if run.dry_run else "; add --yes to do it"
+    return "nothing was changed" + hint

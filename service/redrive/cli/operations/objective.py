@@ -97,12 +97,11 @@ def set_objective(
         raise click.UsageError("the values of '*' are the defaults; give a VALUE")
     _check_queue(queue)
     value_text = "the default" if value is None else f"{value:g}"
+    back = "back to " if value is None else ""
     change.agree(f"Set {queue} {name} to {value_text}")
     with database(change.settings) as conn:
         _set(conn, Objective(queue, name, value), change)
-    click.echo(
-        f"{queue} {name} is {'' if value is not None else 'back to '}{value_text}"
-    )
+    click.echo(f"{queue} {name} is {back}{value_text}")
 
 
 @objective.command("apply")

@@ -121,4 +121,5 @@ def _read(conn: psycopg.Connection) -> list[Kept]:
 def _shown(seconds: float) -> str:
     """Format a duration as users write it: 30d, 12h."""
     days = seconds / DAY_SECONDS
-    return f"{days:g}d" if days >= 1 else f"{seconds / 3_600:g}h"
+    hours = seconds / 3_600
+    return f"{days:g}d" if days >= 1 else f"{hours:g}h"

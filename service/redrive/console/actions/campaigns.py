@@ -20,7 +20,6 @@ from redrive.console.actions.change import (
     Preview,
     as_seen,
     back,
-    called,
     counted,
     id_of,
     letters_of,
@@ -32,6 +31,7 @@ from redrive.console.actions.change import (
 )
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import value
 from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import Plan
 from redrive.dead_letters.filter import Filter
@@ -163,20 +163,11 @@ def estimate(matched: int, terms: Terms) -> str:
 
 def _preview(conn: Connection, query: Query) -> Preview:
     chosen = letters_of(query)
-    seen, known = (
-        campaign.look(conn, _all(chosen), MOST) if chosen.narrows() else (None, 0)
-    )
-    matched, blocked = (seen.matched, seen.blocked) if seen else (0, {})
-    remarks = _stay(blocked)
-    if matched > known:
-        remarks.insert(
-            0, f"Causes and exclusions below cover only the oldest {known:,}."
-        )
-    if seen and seen.acted:
-        remarks.append(
-            f"{counted(seen.acted, 'of them')} had side effects before they died;"
-            " the page of a job lists them."
-        )
+    if chosen.narrows():
+        seen, known = campaign.look(conn, _all(chosen), MOST)
+    else:
+        seen, known = None, 0
+    matched = seen.matched if seen else 0
     canaries = _canaries(chosen, matched)
     return Preview(
         "Redrive dead letters",
@@ -187,7 +178,7 @@ def _preview(conn: Connection, query: Query) -> Preview:
         as_seen(chosen),
         GROUP_COLUMNS,
         seen.groups[:SAMPLE] if seen else (),
-        remarks,
+        _remarks(seen, known) if seen else (),
         vague(chosen, matched),
         _inputs(canaries),
         estimate(matched, Terms(None, canaries)),
@@ -195,15 +186,34 @@ def _preview(conn: Connection, query: Query) -> Preview:
     )
 
 
+def _remarks(seen: Plan, known: int) -> list[str]:
+    """Return what the user should know about a selection.
+
+    Args:
+        known: number of dead letters, the oldest, that were looked at.
+    """
+    remarks: list[str] = []
+    if seen.matched > known:
+        text = f"Causes and exclusions below cover only the oldest {known:,}."
+        remarks.append(text)
+    remarks += _stay(seen.blocked)
+    if seen.acted:
+        count = counted(seen.acted, "of them")
+        remarks.append(
+            f"{count} had side effects before they died; the page of a job lists them."
+        )
+    return remarks
+
+
 def _stay(
     blocked: Mapping[str, int], invalid: Mapping[str, int] | None = None
 ) -> list[str]:
-    said = [
-        f"{n:,} will stay: {STAYS.get(cause, cause)}." for cause, n in blocked.items()
-    ]
-    return said + [
-        f"{n:,} will stay, invalid: {why}." for why, n in (invalid or {}).items()
-    ]
+    stay: list[str] = []
+    for cause, n in blocked.items():
+        stay.append(f"{n:,} will stay: {STAYS.get(cause, cause)}.")
+    for fault, n in (invalid or {}).items():
+        stay.append(f"{n:,} will stay, invalid: {fault}.")
+    return stay
 
 
 def _two(conn: Connection, kinds: list[str]) -> list[str]:
@@ -244,7 +254,11 @@ def _plan(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         _, made, plan = _freeze(conn, order)
     text = f"Planned as campaign {plan}. The plan is deleted after one day if nobody starts it."
-    return Done(text, {"plan": plan, "matched": made.matched}, f"/campaigns/{plan}")
+    return Done(
+        text,
+        {"plan": plan, "matched": made.matched},
+        f"/campaigns/{plan}",
+    )
 
 
 # ---------------------------------------------------------------------- starting
@@ -269,15 +283,20 @@ def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
 
 
 def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:
-    stayed = "".join(
-        f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done["blocked"].items()
-    )
+    number, waiting = done["campaign"], done["waiting"]
     count = counted(done["redriven"], "dead letter")
-    text = f"{count} redriven by campaign {done['campaign']}{stayed}"
-    text += f"; {done['waiting']:,} follow later." if done["waiting"] else "."
+    text = f"{count} redriven by campaign {number}"
+    for cause, n in done["blocked"].items():
+        text += f"; {n:,} stayed: {STAYS.get(cause, cause)}"
+    if waiting:
+        text += f"; {waiting:,} follow later"
     keys = ("matched", "redriven", "blocked", "campaign", "state")
     report = {key: done[key] for key in keys}
-    return Done(text, report, path or f"/campaigns/{done['campaign']}")
+    return Done(
+        f"{text}.",
+        report,
+        path or f"/campaigns/{number}",
+    )
 
 
 def _driven(conn: Connection, number: int) -> dict[str, Any]:
@@ -353,7 +372,7 @@ def _not_to_start(conn: Connection, found: Mapping[str, Any]) -> str | None:
     """Return why this user cannot start the campaign; None if they can."""
     if found["state"] != State.PLANNED:
         return f"Campaign {found['campaign']} is {found['state']}."
-    kinds = called(
+    kinds = value(
         conn,
         "select array(select jsonb_array_elements_text(plan -> 'kinds')) from redrive.campaigns"
         " where id = %s and planned_login = session_user",
@@ -402,7 +421,11 @@ def _cancel(opening: Opening, order: Order) -> Done:
 
 def _stands(said: str, number: int, state: str) -> Done:
     report = {"campaign": number, "state": state}
-    return Done(f"Campaign {number} is {said}.", report, f"/campaigns/{number}")
+    return Done(
+        f"Campaign {number} is {said}.",
+        report,
+        f"/campaigns/{number}",
+    )
 
 
 CAMPAIGNS: Mapping[str, Change] = {

@@ -13,13 +13,13 @@ from redrive.console.actions.change import (
     Opening,
     Order,
     Preview,
-    called,
     name_in,
     named,
-    rows_of,
 )
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import rows as rows_of
+from redrive.database.rows import value
 from redrive.dead_letters import groups
 from redrive.live_jobs import limits, schedules
 from redrive.rules.scheduling import concurrency
@@ -69,20 +69,26 @@ def _pause(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         if not rows_of(conn, _DEPTH, name):
             raise Refused(404, f"no job has been in a queue {name} yet")
-        called(
-            conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why
-        )
-    return Done(f"{name} is paused.", {"queue": name, "paused": True}, "/queues")
+        value(conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why)
+    return Done(
+        f"{name} is paused.",
+        {"queue": name, "paused": True},
+        "/queues",
+    )
 
 
 def _resume(opening: Opening, order: Order) -> Done:
     name = name_in(order.query, "queue")
     with opening() as conn:
-        if not called(
+        if not value(
             conn, "select redrive.resume_v1(%s, %s, %s)", name, order.actor, order.why
         ):
             raise Refused(409, f"{name} was not paused")
-    return Done(f"{name} is resumed.", {"queue": name, "paused": False}, "/queues")
+    return Done(
+        f"{name} is resumed.",
+        {"queue": name, "paused": False},
+        "/queues",
+    )
 
 
 _FORCED = {
@@ -120,10 +126,14 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
     name = name_in(order.query, "name")
     with opening() as conn:
         query: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
-        if not called(conn, query, name, state, order.actor, order.why):
+        if not value(conn, query, name, state, order.actor, order.why):
             raise Refused(404, f"there is no breaker {name}")
     text = f"{name} is held {state}." if state else f"{name} is reset."
-    return Done(text, {"name": name, "forced": state}, "/breakers")
+    return Done(
+        text,
+        {"name": name, "forced": state},
+        "/breakers",
+    )
 
 
 def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
@@ -156,7 +166,11 @@ def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
         name = group["group"]
         groups.mute(conn, name, until, actor=order.actor, why=order.why)
     text = "The group is muted." if is_muted else "The group is no longer muted."
-    return Done(text, {"group": name, "muted_until": until}, f"/groups/{name}")
+    return Done(
+        text,
+        {"group": name, "muted_until": until},
+        f"/groups/{name}",
+    )
 
 
 def _end_of_mute(text: str) -> datetime:
@@ -181,7 +195,9 @@ def _limit(query: Query) -> str:
 def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
     rows = _limits_named(conn, name)
-    at_once, rate = (rows[0]["concurrency"], rows[0]["rate"]) if rows else (20, None)
+    at_once, rate = 20, None
+    if rows:
+        at_once, rate = rows[0]["concurrency"], rows[0]["rate"]
     at_once_now = "" if at_once is None else str(at_once)
     words = ("limit", "set", name)
     effect = "The limit applies at once. Running jobs continue."
@@ -230,7 +246,11 @@ def _set_limit(opening: Opening, order: Order) -> Done:
         "warning": unused,
     }
     text = " ".join([f"The limit {name} is set.", *_sentence(unused)])
-    return Done(text, report, "/limits")
+    return Done(
+        text,
+        report,
+        "/limits",
+    )
 
 
 def _rate(text: str) -> float | None:
@@ -246,13 +266,15 @@ def _sentence(said: str | None) -> list[str]:
     """Format the message of a change as a sentence, if there is one."""
     if said is None:
         return []
-    return [said[0].upper() + said[1:] + ("" if said.endswith("?") else ".")]
+    end = "" if said.endswith("?") else "."
+    return [said[0].upper() + said[1:] + end]
 
 
 def _at_once(text: str) -> int | None:
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= MOST_AT_ONCE):
+    is_number = text.isascii() and text.isdigit()
+    if not is_number or int(text[:20]) > MOST_AT_ONCE:
         raise Refused(
             400, f"concurrency is {text!r}; it must be a whole number, 0 to 1000000"
         )
@@ -282,7 +304,9 @@ def _remove_limit(opening: Opening, order: Order) -> Done:
         if not limits.put(conn, name, None, None, actor=order.actor, why=order.why):
             raise Refused(404, f"there is no limit {name}")
     return Done(
-        f"The limit {name} is removed.", {"name": name, "removed": True}, "/limits"
+        f"The limit {name} is removed.",
+        {"name": name, "removed": True},
+        "/limits",
     )
 
 
@@ -323,7 +347,9 @@ def _schedule(
     if not done:
         raise Refused(404, f"there is no schedule {name}, or it already has this state")
     return Done(
-        said.format(name=name, done=done), {"name": name, key: done}, "/schedules"
+        said.format(name=name, done=done),
+        {"name": name, key: done},
+        "/schedules",
     )
 
 

@@ -69,9 +69,10 @@ class Terms:
         """Describe how many dead letters die again at most if the cause persists."""
         first = min(self.canaries, matched)
         most = min(exposure(self.canaries), matched)
+        share = f"{self.abort_share:.0%}"
         return (
-            f"{first} go first; where more than {self.abort_share:.0%} of any ten die"
-            f" again, it stops with at most {most:,} put back"
+            f"{first} go first; where more than {share} of any ten die again, it stops"
+            f" with at most {most:,} put back"
         )
 
     def conditions(self) -> dict[str, Any]:
@@ -112,11 +113,15 @@ def _read_start(text: str, now: datetime) -> datetime:
 
 
 def _read_breakers(text: str, _: datetime) -> dict[str, str]:
-    parts = [part.strip().partition(":") for part in text.split(",") if part.strip()]
-    for name, _colon, state in parts:
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        if not part.strip():
+            continue
+        name, _colon, state = part.strip().partition(":")
         if not name or state not in BREAKER_STATES or "\0" in name:
             raise ValueError
-    return {name: state for name, _colon, state in parts}
+        found[name] = state
+    return found
 
 
 def _read_version(text: str, _: datetime) -> str:
