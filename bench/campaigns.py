@@ -10,8 +10,9 @@ from bench.scenarios import Figures, Lab, latencies
 from bench.session import Session
 from bench.systems import System
 from redrive.database.connect import connect
-from redrive.dead_letters.campaign import Terms, plan, start
+from redrive.dead_letters.campaign import plan, start
 from redrive.dead_letters.filter import Filter
+from redrive.rules.dead_letters.terms import Terms
 
 LETTERS = 1_000_000
 RATE = 50.0

@@ -16,9 +16,10 @@ from typing import Any
 
 from redrive.database.embedded import EmbeddedPostgres
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import Terms, drive, drive_all, plan, show, start
+from redrive.dead_letters.campaign import drive, drive_all, plan, show, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.campaign import GOING, exposure
+from redrive.rules.dead_letters.terms import Terms
 from tests.factories import bury, claim, complete, make_dead_letters, make_worker
 from tests.flow.harness import wait_for, workers_on
 from tests.postgres import Connection, Database, connect

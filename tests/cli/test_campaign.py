@@ -229,7 +229,7 @@ def test_what_is_no_condition_of_a_start_is_refused(redrive: Redrive) -> None:
 
     assert (breaker.code, version.code) == (64, 64)
     assert "write smtp:closed (closed, half_open, open)" in breaker.err
-    assert "'newest' names no versions; write '>=1.4'" in version.err
+    assert "--when-version is 'newest'; write >=1.4" in version.err
 
 
 # dlq redrive
@@ -347,7 +347,10 @@ def test_quarantine_is_shown_left_out_and_left_when_told(
     bury(database.conn, worker, claim_one(database.conn, worker))
     many = ("dlq", "redrive", "--kind", "invoice.charge")
 
-    assert "ValueError: quarantined, no such invoice" in redrive("dlq", "ls").out
+    assert (
+        "ValueError: quarantined, no such invoice"
+        in redrive("dlq", "ls", COLUMNS="80").out
+    )
     assert redrive("dlq", "ls", "--json").json["quarantined"] is True
     assert "1 (1 quarantined)" in redrive("dlq", "groups").out
     assert (

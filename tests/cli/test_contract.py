@@ -536,8 +536,8 @@ def test_retention_is_set_where_it_differs(
 @pytest.mark.parametrize(
     ("pair", "said"),
     [
-        ("dead_letters=1d", "'dead_letters' is not kept by retention"),
-        ("audit=29d", "audit is kept for 30d at least"),
+        ("dead_letters=1d", "'dead_letters' has no retention"),
+        ("audit=29d", "audit must be kept for at least 30d"),
         ("keys=soon", "'soon' is not a duration"),
         ("keys", "'' is not a duration"),
     ],

@@ -25,15 +25,12 @@ def test_a_limit_is_set_seen_and_removed(redrive: Redrive, database: Database) -
     assert rows["emails"] == {"concurrency": 1, "rate": "20/m", "used": 1, "waiting": 2}
     assert rows["c:*"]["used"] == 1
     assert redrive("queue", "ls", "--json").json["limited"] == 2
-    assert (
-        "of the scheduled, 2 are due and wait behind limits"
-        in redrive("queue", "ls").out
-    )
+    assert "due jobs that wait for limits: 2" in redrive("queue", "ls").out
     assert "20/m" in redrive("limit", "ls").out
     shown = redrive("job", "ls", "--state", "blocked", "--json").lines
     assert [row["waiting_for"] for row in shown] == ["limited"] * 2
     over = ("limit", "rm", "emails", "--why", "over", "--yes")
-    assert redrive(*over).out == "emails is limited no longer\n"
+    assert redrive(*over).out == "emails is no longer limited\n"
     assert redrive(*over).code == 2
     assert database.column("select action from redrive.audit order by id") == [
         "set limit",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import Terms
 from redrive.dead_letters.filter import Filter
+from redrive.rules.dead_letters.terms import Terms
 from tests.factories import bury, claim, complete, make_dead_letter, make_worker
 from tests.flow.harness import ROOT
 from tests.postgres import Database

@@ -106,7 +106,7 @@ def test_what_terms_mean_is_said_while_they_are_typed_and_the_command_has_them(
     _, command = told(
         "redrive", "id=17&seen=1&canaries=0&abort-share=0.1&when-version=>=1.4"
     )
-    start = "redrive campaign start PLAN --when-version '>=1.4' --why ..."
+    start = "redrive campaign start PLAN --canaries 0 --when-version '>=1.4' --why ..."
     assert command == f"redrive campaign plan --id 17; {start}"
     _, command = told("campaign-start", f"campaign=9&{usual}&canaries=7&rate=<b>")
     assert command == ""
@@ -170,7 +170,7 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
 
     assert "needs two people: plan the redrive here" in page
     assert planned.headers["location"].startswith("/campaigns/1?")
-    assert "another role than the one that planned it starts it" in alone
+    assert "a user in another role must start it" in alone
     assert started.headers["location"].startswith("/campaigns/1?")
     assert shown(site.database, "planned_by", "actor", "redriven") == (
         "olaf",

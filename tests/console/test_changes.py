@@ -326,7 +326,7 @@ def test_many_go_after_their_canaries(site: Site, olaf: TestClient):
         "3 go first; where more than 10% of any ten die again, it stops with at most 21"
         in page
     )
-    assert "117 have their turn later." in said(olaf, done)
+    assert "117 follow later." in said(olaf, done)
     assert site.database.value("select count(*) from redrive.jobs") == 3
 
 

@@ -8,8 +8,8 @@ import time
 from bisect import bisect_left
 
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import Terms
 from redrive.dead_letters.filter import Filter
+from redrive.rules.dead_letters.terms import Terms
 from tests.factories import make_dead_letters
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database

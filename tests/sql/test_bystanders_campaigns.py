@@ -5,8 +5,9 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaign import Terms, cancel, drive, plan, start
+from redrive.dead_letters.campaign import cancel, drive, plan, start
 from redrive.dead_letters.filter import Filter
+from redrive.rules.dead_letters.terms import Terms
 from redrive.worker.exchange import Lane
 from redrive.worker.store import Registration, register
 from tests.factories import (

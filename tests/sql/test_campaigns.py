@@ -11,9 +11,10 @@ import psycopg
 import pytest
 
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import Terms, drive, plan, show, start
+from redrive.dead_letters.campaign import drive, plan, show, start
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
+from redrive.rules.dead_letters.terms import Terms
 from redrive.worker import store
 from redrive.worker.store import forget
 from tests.factories import (

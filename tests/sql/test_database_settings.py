@@ -10,6 +10,7 @@ from redrive.database.link import Link
 from redrive.dead_letters import campaign
 from redrive.dead_letters.filter import Filter
 from redrive.enqueue import enqueue, enqueue_many
+from redrive.rules.dead_letters.terms import Terms
 from redrive.worker import store
 from redrive.worker.supervisor.upkeep.maintenance import CHORES
 from tests.factories import bury, claim, complete, make_worker
@@ -103,7 +104,7 @@ def test_c35_a_job_is_enqueued_claimed_settled_and_redriven(
         bury(conn, worker, second)
         made = campaign.plan(conn, Filter(), actor="ada")
         assert made.plan is not None
-        terms = campaign.Terms(rate=100.0, canaries=0)
+        terms = Terms(rate=100.0, canaries=0)
         campaign.start(conn, made.plan, terms, actor="ada", why="fixed")
         campaign.drive(conn, made.plan)
         store.advance_floors(conn)

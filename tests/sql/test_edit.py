@@ -7,8 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaign import Terms, drive, pause, plan, start
+from redrive.dead_letters.campaign import drive, pause, plan, start
 from redrive.dead_letters.filter import Filter
+from redrive.rules.dead_letters.terms import Terms
 from tests.factories import (
     bury,
     claim_one,

@@ -7,11 +7,12 @@ import pytest
 
 from redrive import Handlers, Heal
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import Terms, drive, plan, start
+from redrive.dead_letters.campaign import drive, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
 from redrive.dead_letters.groups import find as find_groups
 from redrive.rules.dead_letters.campaign import is_version
+from redrive.rules.dead_letters.terms import Terms
 from redrive.worker import store
 from tests.factories import (
     bury,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import psycopg
 
 from redrive.dead_letters import campaign
-from redrive.dead_letters.campaign import Terms
 from redrive.dead_letters.filter import Filter
+from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Report as Said

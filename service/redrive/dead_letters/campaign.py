@@ -4,9 +4,8 @@ Any live worker or client drives them.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, LiteralString
 
 import msgspec
@@ -20,6 +19,7 @@ from redrive.dead_letters.reveal import reveal
 from redrive.errors import Busy
 from redrive.rules.dead_letters import campaign as rules
 from redrive.rules.dead_letters.campaign import GOING, Seen, State, Step
+from redrive.rules.dead_letters.terms import Terms
 
 Connection = psycopg.Connection[Any]
 
@@ -65,23 +65,6 @@ class Plan:
     queues: list[str]
     groups: list[dict[str, Any]]
     group_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Terms of a campaign. `breakers` maps a name to the state to wait for."""
-
-    rate: float | None = None
-    canaries: int = rules.CANARIES
-    abort_share: float = rules.ABORT_SHARE
-    not_before: datetime | None = None
-    breakers: Mapping[str, str] = field(default_factory=dict[str, str])
-    version: str | None = None
-
-    def conditions(self) -> dict[str, Any]:
-        """Return the conditions besides a time, as the database keeps them."""
-        conditions = {"breakers": dict(self.breakers), "version": self.version}
-        return {name: value for name, value in conditions.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

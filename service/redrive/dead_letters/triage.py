@@ -6,6 +6,11 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import scalar_row
 
+from redrive.database.rows import value
+
+CHUNK = 1000
+"""Dead letters that one statement changes, under one line of the audit log."""
+
 
 def dismiss(
     conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str
@@ -47,15 +52,15 @@ def assign(
 def _changed(
     conn: psycopg.Connection[Any], change: LiteralString, ids: Sequence[int], *more: str
 ) -> list[int]:
+    changed: list[int] = []
     with conn.cursor(row_factory=scalar_row) as cursor:
-        return sorted(cursor.execute(change, (list(ids), *more)))
+        for start in range(0, len(ids), CHUNK):
+            chunk = list(ids[start : start + CHUNK])
+            changed += cursor.execute(change, (chunk, *more))
+    return sorted(changed)
 
 
 def note(conn: psycopg.Connection[Any], job: int, text: str, *, actor: str) -> bool:
     """Attach a note to a job's latest dead letter; return whether there is one."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return bool(
-            cursor.execute(
-                "select redrive.note_v1(%s, %s, %s)", (job, actor, text)
-            ).fetchone()
-        )
+    statement: LiteralString = "select redrive.note_v1(%s, %s, %s)"
+    return bool(value(conn, statement, job, actor, text))

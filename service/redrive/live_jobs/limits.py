@@ -3,8 +3,9 @@
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row, scalar_row
+from psycopg.rows import scalar_row
 
+from redrive.database.rows import rows, value
 from redrive.rules.nearest import meant
 from redrive.rules.scheduling.concurrency import counts_under, of_all, of_rate
 
@@ -16,11 +17,10 @@ _FOUND: LiteralString = """
 
 def find(conn: Connection) -> list[dict[str, Any]]:
     """Return the limits, with the fields of `limit ls --json`."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(_FOUND).fetchall()
-    for row in rows:
+    found = rows(conn, _FOUND)
+    for row in found:
         row["rate"] = row["rate"] and of_rate(row["rate"])
-    return rows
+    return found
 
 
 def names(conn: Connection) -> list[str]:
@@ -52,10 +52,5 @@ def put(  # noqa: PLR0913 # a limit, and who sets it
 
     Returns whether the limit exists now, or existed before its removal.
     """
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        asked = (name, concurrency, rate, actor, why)
-        return bool(
-            cursor.execute(
-                "select redrive.set_limit_v1(%s, %s, %s, %s, %s)", asked
-            ).fetchone()
-        )
+    statement: LiteralString = "select redrive.set_limit_v1(%s, %s, %s, %s, %s)"
+    return bool(value(conn, statement, name, concurrency, rate, actor, why))

@@ -3,7 +3,8 @@
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row, scalar_row
+
+from redrive.database.rows import rows, value
 
 Connection = psycopg.Connection[Any]
 
@@ -15,21 +16,20 @@ _FOUND: LiteralString = """
 
 def find(conn: Connection) -> list[dict[str, Any]]:
     """Return the schedules, with the fields of `schedule ls --json`."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(_FOUND).fetchall()
+    return rows(conn, _FOUND)
 
 
 def pause(conn: Connection, name: str, *, actor: str, why: str) -> bool:
     """Pause a schedule. Returns False if it was paused already."""
     return bool(
-        _called(conn, "select redrive.pause_schedule_v1(%s, %s, %s)", name, actor, why)
+        value(conn, "select redrive.pause_schedule_v1(%s, %s, %s)", name, actor, why)
     )
 
 
 def resume(conn: Connection, name: str, *, actor: str, why: str) -> bool:
     """Resume a schedule from its next slot on. Returns False if it was not paused."""
     return bool(
-        _called(conn, "select redrive.resume_schedule_v1(%s, %s, %s)", name, actor, why)
+        value(conn, "select redrive.resume_schedule_v1(%s, %s, %s)", name, actor, why)
     )
 
 
@@ -38,9 +38,4 @@ def run_now(conn: Connection, name: str, *, actor: str, why: str) -> int | None:
 
     Returns the job's id, or None if there is no such schedule.
     """
-    return _called(conn, "select redrive.run_schedule_v1(%s, %s, %s)", name, actor, why)
-
-
-def _called(conn: Connection, query: LiteralString, *values: str) -> Any:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(query, values).fetchone()
+    return value(conn, "select redrive.run_schedule_v1(%s, %s, %s)", name, actor, why)

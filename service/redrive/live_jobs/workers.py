@@ -3,7 +3,8 @@
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row
+
+from redrive.database.rows import rows
 
 _FOUND: LiteralString = """
     select w.id, w.name, w.version, w.started_at, w.seen_at, w.queues, w.kinds,
@@ -25,5 +26,4 @@ rescued and it is forgotten.
 
 def find(conn: psycopg.Connection[Any]) -> list[dict[str, Any]]:
     """Return the workers, with the fields of `worker ls --json`."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(_FOUND).fetchall()
+    return rows(conn, _FOUND)

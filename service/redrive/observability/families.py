@@ -7,14 +7,13 @@ from itertools import chain
 from operator import attrgetter
 
 from redrive.observability.snapshot import Snapshot, Tally
-from redrive.rules.model import Reason
+from redrive.rules.model import BREAKER_STATES, Reason
 
 STATES = ("ready", "scheduled", "retrying", "running")
 OPEN_ENDS = frozenset({"redriven", "dismissed", "purged"})
 """Events that take a dead letter out of the open ones."""
 
 REMOVALS = OPEN_ENDS | {"resolved"}
-BREAKER_STATES = ("closed", "open", "half_open")
 OUTCOMES = ("succeeded", "dead_again", "cancelled", "blocked")
 REASONS = tuple(reason.value for reason in Reason)
 OTHER = "other"

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+BREAKER_STATES = ("closed", "half_open", "open")
+
 
 class Category(StrEnum):
     """Category of a failure; it decides what happens next."""

@@ -2,9 +2,9 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +18,7 @@ from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import (
     Change,
     Command,
-    Later,
+    InOrder,
     Run,
     acting_options,
     actor_option,
@@ -40,7 +40,7 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Terms
+from redrive.dead_letters.campaign import MAX_REDRIVES, Plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import Unfit, leave_out
 from redrive.handlers import Handlers
@@ -49,9 +49,9 @@ from redrive.rules.dead_letters.campaign import (
     CANARIES,
     State,
     exposure,
-    is_version,
 )
 from redrive.rules.dead_letters.heal import worded
+from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms
 from redrive.settings import Settings
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ _NUMBERS = (
     "waiting",
     "rate",
 )
-_BREAKER_STATES = ("closed", "half_open", "open")
 _SHOWN = """\
 {title}  {state}{said}
 {redriven} of {matched} redriven: {succeeded} succeeded, {dead_again} dead again, \
@@ -96,118 +95,75 @@ _WATCHED = (
     "{state}: {succeeded} succeeded, {dead_again} dead again, {in_flight} in flight"
 )
 
-rate_option = click.option(
-    "--rate",
-    type=click.FloatRange(0, min_open=True),
-    metavar="PER_SECOND",
-    help="At most so many jobs a second.",
-)
-
-
-class _InOrder(click.Group):
-    """Lists its commands as defined, which is the order of their use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
-        return list(self.commands)
-
-
-class _Breaker(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
-    name = "breaker"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        name, _, state = str(value).partition(":")
-        if not name or state not in _BREAKER_STATES:
-            among = ", ".join(_BREAKER_STATES)
-            self.fail(
-                f"{value!r} is no breaker and state; write smtp:closed ({among})",
-                param,
-                ctx,
-            )
-        return name, state
-
-
-class _Wanted(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
-    name = "versions"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        try:
-            is_version("1", str(value))
-        except ValueError:
-            self.fail(
-                f"{value!r} names no versions; write '>=1.4' or '==1.4.*'", param, ctx
-            )
-        return str(value)
-
 
 def _terms_options(command: Command) -> Command:
     """Add options for the terms; the command gets them as `terms`."""
 
     @functools.wraps(command)
-    def choose(
-        *,
-        rate: float | None,
-        canaries: int,
-        abort_share: float,
-        not_before: datetime | None,
-        when_breaker: tuple[tuple[str, str], ...],
-        when_version: str | None,
-        **options: Any,
-    ) -> object:
-        terms = Terms(
-            rate, canaries, abort_share, not_before, dict(when_breaker), when_version
-        )
+    def choose(**options: Any) -> object:
+        given = {n: options.pop(n.replace("-", "_")) or "" for n in TERM_NAMES}
+        given["when-breaker"] = ",".join(given["when-breaker"])
+        try:
+            terms = Terms.read(given, datetime.now(UTC))
+        except BadTerm as error:
+            raise click.UsageError(f"--{error}") from None
         return command(terms=terms, **options)
 
-    options: list[Callable[[Command], Command]] = [
-        rate_option,
+    options = [
+        click.option(
+            "--rate",
+            metavar="PER_SECOND",
+            help="At most this many jobs per second.",
+        ),
         click.option(
             "--canaries",
-            type=click.IntRange(0),
-            default=CANARIES,
+            default=str(CANARIES),
             metavar="N",
             show_default=True,
-            help="So many go first; the others wait for what becomes of them. 0 = no ramp either.",
+            help="Run N jobs first and wait for their results;"
+            " 0 = no canaries and no ramp-up.",
         ),
         click.option(
             "--abort-share",
-            type=click.FloatRange(0, 1, min_open=True),
-            default=ABORT_SHARE,
+            default=f"{ABORT_SHARE:g}",
             metavar="SHARE",
             show_default=True,
-            help="Abort when more than this share die again.",
+            help="Abort if more than this share die again.",
         ),
         click.option(
-            "--not-before", type=Later(), metavar="TIME", help="An instant, or 2h."
+            "--not-before",
+            metavar="TIME",
+            help="Do not start before: an instant, or 2h from now.",
         ),
         click.option(
             "--when-breaker",
-            type=_Breaker(),
             metavar="NAME:STATE",
             multiple=True,
-            help="Only while this breaker is so: smtp:closed.",
+            help="Run only while the breaker has this state: smtp:closed.",
         ),
         click.option(
             "--when-version",
-            type=_Wanted(),
             metavar="VERSIONS",
-            help="Only while all workers of its kinds run such a version: '>=1.4'.",
+            help="Run only while all workers of its kinds have such a version:"
+            " '>=1.4'.",
         ),
     ]
     return with_options(options, choose)
 
 
-@click.group(cls=_InOrder)
+@click.group(cls=InOrder)
 def campaign() -> None:
     """Planned redrives: plan, start, watch, pause, cancel."""
 
 
 @campaign.command("plan")
 @filter_options(states=("open",))
-@rate_option
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="PER_SECOND",
+    help="At most so many jobs a second.",
+)
 @click.option(
     "--max-redrives",
     type=click.IntRange(1),
@@ -403,7 +359,7 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
     """Start what was planned; workers carry it on from now on.
 
     \b
-    redrive campaign start 12 --why 'fixed in 1.4.2' --rate 5 --not-before 22:00
+    redrive campaign start 12 --why 'fixed in 1.4.2' --rate 5 --not-before 8h
     redrive campaign start 12 --why 'fixed' --when-breaker smtp:closed --when-version '>=1.4.2'
 
     Canaries go first, and what becomes of them is awaited; then twice as many each time, up to the
@@ -477,10 +433,7 @@ def _remarks(
     if terms.rate:
         said.append(f"takes {math.ceil(found['matched'] / terms.rate)} s at least")
     if terms.canaries:
-        said.append(
-            f"{terms.canaries} go first; where more than {terms.abort_share:.0%} of any ten die"
-            f" again, it stops with at most {exposure(terms.canaries)} put back"
-        )
+        said.append(terms.risk(found["matched"]))
     return said
 
 

@@ -22,6 +22,7 @@ from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Change,
+    InOrder,
     Run,
     acting_options,
     actor_option,
@@ -46,18 +47,9 @@ from redrive.dead_letters.find import find
 
 NAME_LENGTH = 255
 NOTE_LENGTH = 2000
-CHUNK = 1000
-"""Dead letters that one transaction dismisses, under one line of the audit log."""
 
 
-class _InOrder(click.Group):
-    """Lists its commands as defined, which is the order of their use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
-        return list(self.commands)
-
-
-@click.group(cls=_InOrder)
+@click.group(cls=InOrder)
 def dlq() -> None:
     """Dead letters: look, put back to work, dismiss."""
 
@@ -136,12 +128,8 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
         raise click.UsageError("name ids or a filter")
     with database(run.settings) as conn:
         why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
-        dismissed: list[int] = []
-        for start in range(0, len(matched) if why else 0, CHUNK):
-            chunk = matched[start : start + CHUNK]
-            dismissed += triage.dismiss(
-                conn, chunk, why=why or "", actor=run.settings.who()
-            )
+        actor = run.settings.who()
+        dismissed = triage.dismiss(conn, matched, why=why, actor=actor) if why else []
     if as_json:
         emit({"matched": len(matched), "dismissed": dismissed})
     elif why or not matched:

@@ -25,10 +25,11 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import counted, emit, listing, not_found, printable
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, Terms, plan
+from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
 from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
+from redrive.rules.dead_letters.terms import Terms, usual_canaries
 
 ENV = "REDRIVE_REDRIVE"
 GROUPS_SHOWN = 10
@@ -132,7 +133,8 @@ def redrive_dead_letters(
             show_plan(planned, rate)
         if not planned.matched:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
-        terms = Terms(rate, _canaries(planned, chosen, canaries))
+        usual = usual_canaries(planned.matched, are_named=bool(chosen.ids))
+        terms = Terms(rate, usual if canaries is None else canaries)
         found = _redrive(conn, planned, chosen, run, terms) if may_act else None
     _show_outcome(planned, found, run, is_vague=is_vague, as_json=as_json)
     return _exit(planned, chosen, found)
@@ -145,12 +147,6 @@ def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
     if found and found["state"] == State.ABORTED:
         return Exit.FAILED
     return Exit.NOTHING_MATCHED if chosen.ids and not planned.matched else Exit.DONE
-
-
-def _canaries(planned: Plan, chosen: Filter, asked: int | None) -> int:
-    if asked is not None:
-        return asked
-    return 0 if chosen.ids or planned.matched <= FEW else CANARIES
 
 
 def _redrive(

@@ -1,7 +1,8 @@
 """redrive breaker."""
 
+from typing import LiteralString
+
 import click
-from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
@@ -13,6 +14,7 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import listing, not_found, printable
+from redrive.database.rows import rows, value
 
 COLUMNS = (
     "name",
@@ -25,6 +27,10 @@ COLUMNS = (
     "forced_by",
     "forced_why",
 )
+_FOUND: LiteralString = """
+    select name, state, failures, successes, opened, opened_at, open_until, forced_by, forced_why
+    from redrive.breakers order by name"""
+_FORCE: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
 
 
 @click.group()
@@ -36,25 +42,20 @@ def breaker() -> None:
 @database_option
 @json_option
 def list_breakers(database_url: str | None, as_json: bool) -> None:
-    """List the breakers and what they have seen.
+    """List the breakers of dependencies and their states.
 
     \b
     redrive breaker ls
     """
-    with (
-        database(settings_for(database_url)) as conn,
-        conn.cursor(row_factory=dict_row) as cursor,
-    ):
-        listing(
-            cursor.execute(
-                "select name, state, failures, successes, opened, opened_at, open_until, forced_by,"
-                " forced_why from redrive.breakers order by name"
-            ),
-            COLUMNS,
-            as_json=as_json,
-            right=("failures", "successes", "opened"),
-            empty="no dependency has been reported yet",
-        )
+    with database(settings_for(database_url)) as conn:
+        found = rows(conn, _FOUND)
+    listing(
+        found,
+        COLUMNS,
+        as_json=as_json,
+        right=("failures", "successes", "opened"),
+        empty="no dependency has been reported yet",
+    )
 
 
 @breaker.command()
@@ -62,7 +63,7 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
 @click.argument("state", type=click.Choice(["open", "closed"]))
 @acting_options
 def force(name: str, state: str, change: Change) -> int:
-    """Hold a breaker open or closed, whatever it sees, until it is reset.
+    """Hold a breaker open or closed until it is reset.
 
     \b
     redrive breaker force sendgrid open --why 'their status page'
@@ -75,29 +76,24 @@ def force(name: str, state: str, change: Change) -> int:
 @click.argument("name")
 @acting_options
 def reset(name: str, change: Change) -> int:
-    """Close a breaker, and let it go by what it sees again.
+    """Close a breaker; it opens again if jobs fail.
 
     \b
     redrive breaker reset smtp --why 'the provider says it is back'
     """
-    change.agree(f"Close the breaker {printable(name)}, and let it go by what it sees")
+    change.agree(f"Reset the breaker {printable(name)}")
     return _force(name, None, change)
 
 
 def _force(name: str, state: str | None, change: Change) -> int:
-    with (
-        database(change.settings) as conn,
-        conn.cursor(row_factory=scalar_row) as cursor,
-    ):
-        exists = cursor.execute(
-            "select redrive.force_breaker_v1(%s, %s, %s, %s)",
-            (name, state, change.settings.who(), change.why),
-        ).fetchone()
+    actor = change.settings.who()
+    with database(change.settings) as conn:
+        exists = value(conn, _FORCE, name, state, actor, change.why)
     if not exists:
         return not_found(f"there is no breaker {name}")
     click.echo(
         f"{name} is held {state}"
         if state
-        else f"{name} is closed and goes by what it sees"
+        else f"{name} is closed; it opens again if jobs fail"
     )
     return Exit.DONE

@@ -16,6 +16,7 @@ from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Change,
     Duration,
+    InOrder,
     Run,
     acting_options,
     database_option,
@@ -102,14 +103,7 @@ class _Seconds(Duration):
         )
 
 
-class _InOrder(click.Group):
-    """Lists its commands as defined, which is the order of their use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
-        return list(self.commands)
-
-
-@click.group(cls=_InOrder)
+@click.group(cls=InOrder)
 def job() -> None:
     """Live jobs: list, show, ask why one waits, cancel, run now."""
 

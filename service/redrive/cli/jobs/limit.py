@@ -52,7 +52,7 @@ def limit() -> None:
 @database_option
 @json_option
 def list_limits(database_url: str | None, as_json: bool) -> None:
-    """List the limits, what runs under them and what waits.
+    """List the limits, and the jobs that run and wait under each.
 
     \b
     redrive limit ls
@@ -68,16 +68,20 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
         SHOWN,
         ([row[field] for field in fields] for row in rows),
         right=("running", "at once", "waiting"),
-        empty="nothing is limited",
+        empty="there are no limits",
     )
 
 
 @limit.command("set")
 @click.argument("name", type=_Name())
 @click.option(
-    "--concurrency", type=click.IntRange(0, MOST_AT_ONCE), help="Run at once, at most."
+    "--concurrency",
+    type=click.IntRange(0, MOST_AT_ONCE),
+    help="Jobs that run at once, at most.",
 )
-@click.option("--rate", type=_Rate(), help="Begin in a time, at most: 20/1m, 100/s.")
+@click.option(
+    "--rate", type=_Rate(), help="Jobs that start in a period, at most: 20/1m, 100/s."
+)
 @acting_options
 def set_limit(
     name: str, concurrency: int | None, rate: float | None, change: Change
@@ -88,9 +92,9 @@ def set_limit(
     redrive limit set emails --concurrency 20 --why 'the provider allows 20 connections'
     redrive limit set 'customer:*' --concurrency 2 --rate 20/1m --why 'one customer took all'
 
-    NAME is one of a handler's limits=; customer:* is for each key, which can have a limit of its
-    own. What is not given is not limited. What runs goes on. A name that no handler has yet is
-    taken, and said.
+    NAME is one of a handler's limits=. A name such as customer:* limits each key, and a key can
+    have a limit of its own. An option that you leave out sets no limit. Running jobs continue. The
+    command warns you if no handler has the name yet.
     """
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency, --rate or both")
@@ -106,7 +110,7 @@ def set_limit(
 @click.argument("name", type=_Name())
 @acting_options
 def remove_limit(name: str, change: Change) -> int:
-    """Remove a limit; what waits behind it runs.
+    """Remove a limit; jobs that wait for it can run.
 
     \b
     redrive limit rm emails --why 'the new provider has none'
@@ -114,7 +118,7 @@ def remove_limit(name: str, change: Change) -> int:
     change.agree(f"Remove the limit {printable(name)}")
     if not _set(name, None, None, change):
         return not_found(f"there is no limit {printable(name)}")
-    click.echo(f"{printable(name)} is limited no longer")
+    click.echo(f"{printable(name)} is no longer limited")
     return Exit.DONE
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import click
-from psycopg.rows import dict_row, scalar_row
 
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
@@ -20,6 +19,8 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import counted, emit, not_found, printable, table
 from redrive.cli.support.unhandled import sentence
+from redrive.database.rows import rows as rows_of
+from redrive.database.rows import value
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import Unhandled, unhandled
 from redrive.rules.attempts.waiting import why_queue
@@ -41,6 +42,11 @@ FAIR_LANES = 16
 Two tenants in the same lane are served in order.
 """
 MOST_NAMES = 1_000_000
+_DEPTHS: LiteralString = """
+    select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds
+    from redrive.depths_v1()"""
+_FAIR: LiteralString = "select queue from redrive.queues where lanes > 1"
+_LIMITED: LiteralString = "select queue, waiting from redrive.limited_v1()"
 _PAUSED: LiteralString = "select redrive.pause_v1(%s, %s, %s)"
 _RESUMED: LiteralString = "select redrive.resume_v1(%s, %s, %s)"
 _LANES_SET: LiteralString = "select redrive.set_lanes_v1(%s, %s, %s, %s)"
@@ -99,28 +105,19 @@ def list_queues(database_url: str | None, as_json: bool) -> int:
 
 def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
     """Return the queues, and the kinds without a worker."""
-    with database(settings) as conn, conn.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(
-            "select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds"
-            " from redrive.depths_v1()"
-        ).fetchall()
-        fair = {
-            row["queue"]
-            for row in cursor.execute(
-                "select queue from redrive.queues where lanes > 1"
-            )
-        }
-        limited = dict(
-            conn.execute("select queue, waiting from redrive.limited_v1()").fetchall()
-        )
+    with database(settings) as conn:
+        rows = rows_of(conn, _DEPTHS)
+        fair = {row["queue"] for row in rows_of(conn, _FAIR)}
+        limited = {row["queue"]: row["waiting"] for row in rows_of(conn, _LIMITED)}
         waiting = unhandled(conn)
         around = Surroundings(conn).around
     for row in rows:
-        row["limited"] = limited.get(row["queue"], 0)
-        answer = why_queue(row["queue"], around)
+        queue = row["queue"]
+        row["limited"] = limited.get(queue, 0)
+        answer = why_queue(queue, around)
         row["why"] = answer and {"code": str(answer.code), "text": answer.text}
-        row["fair_by"] = "tenant" if row["queue"] in fair else None
-        row["unhandled"] = {u.kind: u.jobs for u in waiting if u.queue == row["queue"]}
+        row["fair_by"] = "tenant" if queue in fair else None
+        row["unhandled"] = {one.kind: one.jobs for one in waiting if one.queue == queue}
     return rows, waiting
 
 
@@ -132,31 +129,37 @@ def _named(of_cell: Mapping[str, Any]) -> str:
 def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
     """Print the table for people, and why due jobs do not run."""
     first = [name for name in ("cell", "queue") if any(name in row for row in rows)]
+    counts = (*first, *STATES)
     table(
-        (*first, *STATES, "paused", "fair by", "oldest ready"),
-        ([*(row[c] for c in (*first, *STATES)), *_described(row)] for row in rows),
+        (*counts, "paused", "fair by", "oldest ready"),
+        ([*(row[name] for name in counts), *_described(row)] for row in rows),
         right=(*STATES, "oldest ready"),
         empty="no queue has held a job yet",
     )
     for row in rows:
-        if row["why"] and row["ready"]:
-            click.echo(f"{_named(row)}{row['queue']}: {printable(row['why']['text'])}")
-        if row["limited"]:
-            waiting = (
-                f"of the scheduled, {row['limited']} are due and wait behind limits"
-            )
-            click.echo(f"{_named(row)}{row['queue']}: {waiting} (redrive limit ls)")
+        name = _named(row) + row["queue"]
+        for reason in _reasons(row):
+            click.echo(f"{name}: {reason}")
+
+
+def _reasons(row: dict[str, Any]) -> Iterator[str]:
+    """Yield why due jobs of a queue do not run."""
+    if row["why"] and row["ready"]:
+        yield printable(row["why"]["text"])
+    if row["limited"]:
+        yield f"due jobs that wait for limits: {row['limited']} (redrive limit ls)"
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str, str]:
     """Return, for people: paused or fair, and the age of its oldest ready job."""
     waited = row["oldest_ready_seconds"]
     paused = "yes" if row["paused"] else ""
-    return paused, row["fair_by"] or "", f"{waited:.0f} s" if waited else ""
+    age = f"{waited:.0f} s" if waited else ""
+    return paused, row["fair_by"] or "", age
 
 
 _create_option = click.option(
-    "--create", is_flag=True, help="Also where no job has been in the queue yet."
+    "--create", is_flag=True, help="Allow a queue that no job has been in yet."
 )
 
 
@@ -165,7 +168,7 @@ _create_option = click.option(
 @_create_option
 @acting_options
 def pause(name: str, create: bool, change: Change) -> int:
-    """Claim nothing more from a queue; jobs that run go on.
+    """Stop claiming from a queue; running jobs continue.
 
     \b
     redrive queue pause mail --why 'the provider is down'
@@ -199,10 +202,10 @@ def resume(name: str, change: Change) -> int:
 @click.option(
     "--fair-by",
     type=click.Choice(["tenant", "none"]),
-    help="Whose jobs take turns, of those enqueued from now on.",
+    help="Who takes turns, for jobs enqueued from now on.",
 )
 @click.option(
-    "--paused/--no-paused", default=None, help="Whether nothing is claimed from it."
+    "--paused/--no-paused", default=None, help="Whether workers stop claiming from it."
 )
 @click.option(
     "--history",
@@ -225,15 +228,16 @@ def set_options(  # settings that may be set alone or together
     \b
     redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
     redrive queue set mail --paused --why 'the provider is down'
-    redrive queue set mail --history 7d --why 'support asks what became of a mail'
+    redrive queue set mail --history 7d --why 'support asks how a mail ended'
     """
     if fair_by is None and paused is None and history is None:
-        msg = "say what to set: --fair-by, --paused, --no-paused or --history"
+        msg = "give --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
     if not create and (none_such := _unknown(name, change.settings)):
         return not_found(none_such)
     wanted = tuple(_wanted(fair_by, paused, history))
-    change.agree(f"Set the queue {name}: " + "; ".join(said for _, _, said in wanted))
+    texts = "; ".join(said for _, _, said in wanted)
+    change.agree(f"Set the queue {name}: {texts}")
     for statement, values, said in wanted:
         _act(statement, name, change, *values)
         click.echo(f"{name} is set: {said}")
@@ -247,9 +251,11 @@ def _wanted(
     if fair_by is not None:
         lanes = FAIR_LANES if fair_by == "tenant" else 1
         turns = (
-            "its tenants take turns" if lanes > 1 else "jobs run in order of their time"
+            "tenants take turns"
+            if lanes > 1
+            else "jobs run in the order of their times"
         )
-        yield _LANES_SET, (lanes,), f"{turns}, of jobs enqueued from now on"
+        yield _LANES_SET, (lanes,), f"{turns}, for jobs enqueued from now on"
     if paused is not None:
         yield _PAUSED if paused else _RESUMED, (), "paused" if paused else "not paused"
     if history is not None:
@@ -268,7 +274,8 @@ class _Limit(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
     ) -> Limit:
         what, _, number = value.partition("=")
         if what not in NAMES:
-            self.fail(f"{what!r} has no limit; {' and '.join(NAMES)} have", param, ctx)
+            known = " and ".join(NAMES)
+            self.fail(f"{what!r} has no limit; {known} have", param, ctx)
         return what, int(_COUNT(number, param, ctx))
 
 
@@ -276,7 +283,7 @@ class _Limit(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
 @database_option
 @json_option
 def list_limits(database_url: str | None, as_json: bool) -> None:
-    """List how many queues and kinds are in use, and how many may be.
+    """List the numbers of queues and kinds in use, and their limits.
 
     \b
     redrive queue limits
@@ -299,16 +306,15 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
 )
 @acting_options
 def limit_names(limits: Sequence[Limit], change: Change) -> None:
-    """Set how many queues and kinds producers may bring into use.
+    """Limit the numbers of queues and kinds that producers may use.
 
     \b
     redrive queue limit queues=5000 kinds=20000 --why 'a queue for each tenant'
 
-    What nobody has used for as long as `redrive retention` keeps names makes room again.
+    A name counts until nobody has used it for the time that `redrive retention` keeps names.
     """
-    change.agree(
-        "Allow at most " + ", ".join(f"{number} {what}" for what, number in limits)
-    )
+    texts = ", ".join(f"{number} {what}" for what, number in limits)
+    change.agree(f"Allow at most {texts}")
     with database(change.settings) as conn, conn.transaction():
         for what, number in limits:
             conn.execute(
@@ -324,14 +330,11 @@ def _unknown(name: str, settings: "Settings") -> str | None:
     check_name("queue", name)
     with database(settings) as conn:
         said = unknown(conn, "queue", name)
-    return said and f"{said} (--create: that one all the same)"
+    return said and f"{said} (--create allows it)"
 
 
 def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:
     check_name("queue", name)
-    with (
-        database(change.settings) as conn,
-        conn.cursor(row_factory=scalar_row) as cursor,
-    ):
-        told = (name, *values, change.settings.who(), change.why)
-        return cursor.execute(statement, told).fetchone()
+    actor = change.settings.who()
+    with database(change.settings) as conn:
+        return value(conn, statement, name, *values, actor, change.why)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+import psycopg
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
@@ -29,12 +30,12 @@ def schedule() -> None:
 @database_option
 @json_option
 def list_schedules(database_url: str | None, as_json: bool) -> None:
-    """List the schedules, what comes next and what was last.
+    """List the schedules, with their next and last runs.
 
     \b
     redrive schedule ls
 
-    A schedule is `undeclared` while no live worker has it in its code; it is not fired then.
+    A schedule is `undeclared` while no live worker declares it. It is not fired then.
     """
     with database(settings_for(database_url)) as conn:
         _show(schedules.find(conn), as_json=as_json)
@@ -59,12 +60,13 @@ def _show(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
 @run_options()
 @json_option
 def pause(names: tuple[str, ...], run: Run, as_json: bool) -> int:
-    """Fire schedules no more until they are resumed.
+    """Stop firing schedules until they are resumed.
 
     \b
     redrive schedule pause report.daily --why 'the warehouse is being moved' --yes
 
-    Jobs that they have enqueued go on. Shows first what it would do; then asks, unless --yes.
+    Jobs that they have enqueued continue. Shows what it would do, then asks, unless you give
+    --yes.
     """
     return _changed("Pause", "paused", names, run, as_json=as_json)
 
@@ -74,13 +76,13 @@ def pause(names: tuple[str, ...], run: Run, as_json: bool) -> int:
 @run_options()
 @json_option
 def resume(names: tuple[str, ...], run: Run, as_json: bool) -> int:
-    """Fire paused schedules again, from their next slot on.
+    """Fire paused schedules again from their next slot.
 
     \b
-    redrive schedule resume report.daily --why 'the model is mended' --yes
+    redrive schedule resume report.daily --why 'the model is fixed' --yes
 
-    What came while they were paused is not made up for, whatever their catch_up. Shows first what
-    it would do; then asks, unless --yes.
+    Slots that passed while they were paused are skipped, whatever their catch_up. Shows what it
+    would do, then asks, unless you give --yes.
     """
     return _changed("Resume", "resumed", names, run, as_json=as_json)
 
@@ -90,12 +92,12 @@ def resume(names: tuple[str, ...], run: Run, as_json: bool) -> int:
 @run_options()
 @json_option
 def run_now(names: tuple[str, ...], run: Run, as_json: bool) -> int:
-    """Enqueue the job of schedules now, besides their slots.
+    """Enqueue the jobs of schedules now; their slots stay.
 
     \b
     redrive schedule now report.daily --why 'the numbers were late'
 
-    Of paused ones, too. Shows first what it would do; then asks, unless --yes.
+    Paused schedules run, too. Shows what it would do, then asks, unless you give --yes.
     """
     return _changed("Run now", "jobs", names, run, as_json=as_json)
 
@@ -105,44 +107,62 @@ _ACTS: dict[str, Callable[..., Any]] = {
     "resumed": schedules.resume,
     "jobs": schedules.run_now,
 }
-"""Maps an outcome to the function that brings it about."""
+"""Key of the report -> the function that makes the change."""
 
 
 def _changed(
     verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool
 ) -> int:
     """Change schedules by name after confirmation; print the result."""
+    actor = run.settings.who()
     with database(run.settings) as conn:
-        matched = [row for row in schedules.find(conn) if row["name"] in names]
+        rows = schedules.find(conn)
+        matched = [row for row in rows if row["name"] in names]
         if matched and not as_json:
             _show(matched, as_json=False)
-        n = len(matched)
-        why = (
-            run.consent(f"{verb} {counted(n, 'schedule')}?", str(n))
-            if matched
-            else None
-        )
-        act = _ACTS[outcome]
-        found = [
-            act(conn, row["name"], actor=run.settings.who(), why=why)
-            for row in matched
-            if why
-        ]
-    done = [value for value in found if value]
+        found = [row["name"] for row in matched]
+        why = _agreed(verb, len(found), run)
+        done = _act(conn, outcome, found, actor, why) if why else []
     if as_json:
-        emit({"matched": n, outcome: done if outcome == "jobs" else len(done)})
-    elif matched:
-        click.echo(_said(outcome, done) if why else _unchanged(run))
-    for missed in sorted(set(names) - {row["name"] for row in matched}):
-        not_found(f"there is no schedule {missed}")
-    return Exit.DONE if matched else Exit.NOTHING_MATCHED
+        result = done if outcome == "jobs" else len(done)
+        emit({"matched": len(found), outcome: result})
+    elif found:
+        text = _said(outcome, done) if why else _unchanged(run)
+        click.echo(text)
+    missing = set(names) - set(found)
+    for name in sorted(missing):
+        not_found(f"there is no schedule {name}")
+    return Exit.DONE if found else Exit.NOTHING_MATCHED
+
+
+def _agreed(verb: str, n: int, run: Run) -> str | None:
+    """Return the reason after confirmation; None = change nothing."""
+    if n == 0:
+        return None
+    question = f"{verb} {counted(n, 'schedule')}?"
+    return run.consent(question, str(n))
+
+
+def _act(
+    conn: psycopg.Connection[Any],
+    outcome: str,
+    names: Sequence[str],
+    actor: str,
+    why: str,
+) -> list[Any]:
+    """Change each schedule; return the results of those that changed."""
+    act = _ACTS[outcome]
+    found = [act(conn, name, actor=actor, why=why) for name in names]
+    return [value for value in found if value]
 
 
 def _said(outcome: str, done: Sequence[Any]) -> str:
     if outcome == "jobs":
-        return "enqueued " + ", ".join(f"job {job}" for job in done)
+        jobs = [f"job {job}" for job in done]
+        return "enqueued " + ", ".join(jobs)
     return f"{counted(len(done), 'schedule')} {outcome}"
 
 
 def _unchanged(run: Run) -> str:
-    return "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
+    hint = "" if run.dry_run else "; add --yes to do it"
+    return "nothing was changed" + hint

@@ -24,7 +24,7 @@ DEFAULTS = "*"
 MEANINGS = {
     "dlq_added_5m": "dead letters in 5 minutes that page somebody",
     "dlq_added_1h": "dead letters in an hour that open a ticket",
-    "dlq_oldest_age_seconds": "how long a dead letter may lie unattended",
+    "dlq_oldest_age_seconds": "how long a dead letter may stay open",
     "dead_ratio": "share of jobs that may die, for the error budget",
     "ready_age_seconds": "how long a ready job may wait",
     "page_on_first_dead_letter": "1: the first dead letter of this queue pages somebody",
@@ -46,7 +46,7 @@ class Objective(NamedTuple):
 def objective() -> None:
     """Thresholds of the alerts, kept as data.
 
-    Each belongs to a queue, or to '*': all queues that have none of their own.
+    Each belongs to a queue, or to '*' for all queues without a value of their own.
     """
 
 
@@ -94,24 +94,21 @@ def set_objective(
     if (value is None) != to_default:
         raise click.UsageError("give a VALUE, or --default to remove the queue's own")
     if queue == DEFAULTS and to_default:
-        raise click.UsageError(
-            "the values of '*' are the defaults themselves; give a VALUE"
-        )
+        raise click.UsageError("the values of '*' are the defaults; give a VALUE")
     _check_queue(queue)
     value_text = "the default" if value is None else f"{value:g}"
+    back = "back to " if value is None else ""
     change.agree(f"Set {queue} {name} to {value_text}")
     with database(change.settings) as conn:
         _set(conn, Objective(queue, name, value), change)
-    click.echo(
-        f"{queue} {name} is {'' if value is not None else 'back to '}{value_text}"
-    )
+    click.echo(f"{queue} {name} is {back}{value_text}")
 
 
 @objective.command("apply")
 @click.argument("objectives", metavar="JSON")
 @acting_options
 def apply_objectives(objectives: str, change: Change) -> None:
-    """Set the objectives that differ; those not named stay as they are.
+    """Set the objectives that differ; the others stay.
 
     \b
     redrive objective apply '{"payments": {"dlq_added_5m": 3}}' --why 'as in values.yaml'
@@ -149,7 +146,7 @@ def _set(conn: psycopg.Connection, wanted: Objective, change: Change) -> None:
 
 
 def _parse(text: str) -> list[Objective]:
-    """Read {queue: {objective: value}}; refuse anything else."""
+    """Parse {queue: {objective: value}}, or raise a usage error."""
     by_queue = _decode(text)
     for queue, values in by_queue.items():
         _check_queue(queue)

@@ -19,10 +19,10 @@ from redrive.cli.support.output import emit, table
 DAY_SECONDS = 86_400
 MEANINGS = {
     "audit": "lines of the audit log",
-    "campaigns": "redrives whose dead letters are purged",
+    "campaigns": "campaigns whose dead letters are purged",
     "groups": "groups without an open dead letter",
-    "keys": "idempotency keys of what succeeded, ids of what was imported",
-    "names": "counters and breakers that nobody uses any more",
+    "keys": "idempotency keys of succeeded jobs, ids of imported dead letters",
+    "names": "counters and breakers that nobody uses",
 }
 LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}
 
@@ -39,23 +39,25 @@ class _Pair(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # ol
         what, _, duration = value.partition("=")
         if what not in MEANINGS:
             self.fail(
-                f"{what!r} is not kept by retention; {', '.join(MEANINGS)} are",
+                f"{what!r} has no retention; it must be one of {', '.join(MEANINGS)}",
                 param,
                 ctx,
             )
         seconds = Duration().convert(duration, param, ctx)
         if seconds < LEAST_SECONDS[what]:
             self.fail(
-                f"{what} is kept for {_shown(LEAST_SECONDS[what])} at least", param, ctx
+                f"{what} must be kept for at least {_shown(LEAST_SECONDS[what])}",
+                param,
+                ctx,
             )
         return what, seconds
 
 
 @click.group()
 def retention() -> None:
-    """Set how long everything but dead letters is kept.
+    """Set how long data other than dead letters is kept.
 
-    Workers delete what is past it, by and by; redrive purge does so at once.
+    Workers delete older data in the background. redrive purge deletes it at once.
     """
 
 
@@ -63,7 +65,7 @@ def retention() -> None:
 @database_option
 @json_option
 def list_retention(database_url: str | None, as_json: bool) -> None:
-    """List what is kept, and for how long.
+    """List the kinds of data, and how long each is kept.
 
     \b
     redrive retention ls
@@ -84,7 +86,7 @@ def list_retention(database_url: str | None, as_json: bool) -> None:
 )
 @acting_options
 def set_retention(kept: Sequence[Kept], change: Change) -> None:
-    """Set how long things are kept, where that differs.
+    """Set the retentions that differ; the others stay.
 
     \b
     redrive retention set audit=800d keys=14d --why 'the auditors ask for two years'
@@ -119,4 +121,5 @@ def _read(conn: psycopg.Connection) -> list[Kept]:
 def _shown(seconds: float) -> str:
     """Format a duration as users write it: 30d, 12h."""
     days = seconds / DAY_SECONDS
-    return f"{days:g}d" if days >= 1 else f"{seconds / 3_600:g}h"
+    hours = seconds / 3_600
+    return f"{days:g}d" if days >= 1 else f"{hours:g}h"

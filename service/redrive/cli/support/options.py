@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,17 +78,12 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
             self.fail(str(error), param, ctx)
 
 
-class Later(Instant):
-    """Instant in ISO 8601, or a duration from now (2h). UTC unless it names a zone."""
+class InOrder(click.Group):
+    """Group that lists its commands as defined, which is the order of their use."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        """Parse the value."""
-        seconds = None if isinstance(value, datetime) else seconds_of(str(value))
-        if seconds is not None:
-            return datetime.now(UTC) + timedelta(seconds=seconds)
-        return super().convert(value, param, ctx)
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
+        """Return the names of the commands."""
+        return list(self.commands)
 
 
 CELL = "redrive.cell"

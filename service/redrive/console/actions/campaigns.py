@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from redrive.console.actions.change import (
     Preview,
     as_seen,
     back,
-    called,
     counted,
     id_of,
     letters_of,
@@ -32,8 +31,9 @@ from redrive.console.actions.change import (
 )
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import value
 from redrive.dead_letters import campaign
-from redrive.dead_letters.campaign import Plan, Terms
+from redrive.dead_letters.campaign import Plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import leave_out
 from redrive.errors import Busy
@@ -41,13 +41,10 @@ from redrive.rules.attempts.waiting import span
 from redrive.rules.dead_letters.campaign import (
     ABORT_SHARE,
     CANARIES,
-    FEW,
     GOING,
     State,
-    exposure,
-    is_version,
 )
-from redrive.rules.scheduling.instants import instant, seconds
+from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms, usual_canaries
 
 DRIVE_SECONDS = 3.0
 """How long a request drives the campaign that it starts."""
@@ -78,20 +75,11 @@ STAYS = {
 PAUSABLE = GOING
 RESUMABLE = frozenset({State.PAUSED, State.ABORTED})
 ENDABLE = GOING | RESUMABLE | {State.PLANNED}
-BREAKER_STATES = ("closed", "half_open", "open")
 
 
 # ---------------------------------------------------------------------- terms
 
-TERMS = (
-    "rate",
-    "canaries",
-    "abort-share",
-    "not-before",
-    "when-breaker",
-    "when-version",
-    "seen",
-)
+TERMS = (*TERM_NAMES, "seen")
 """Fields of the form besides the reason."""
 
 
@@ -118,20 +106,10 @@ def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
     Args:
         canaries: number of canaries if the form gives none.
     """
-    given = {name: value.strip() for name, value in more.items() if value.strip()}
-    share = _number(given, "abort-share", ABORT_SHARE)
-    if not 0 < share <= 1:
-        raise Refused(
-            400, f"abort-share is {given['abort-share']!r}; it must be 0.01 to 1"
-        )
-    return Terms(
-        _rate(given.get("rate")),
-        _whole(given, "canaries", canaries),
-        share,
-        _later(given.get("not-before")),
-        dict(_breakers(given.get("when-breaker", ""))),
-        _version(given.get("when-version")),
-    )
+    try:
+        return Terms.read(more, datetime.now(UTC), canaries)
+    except BadTerm as error:
+        raise Refused(400, str(error)) from None
 
 
 def commands(
@@ -145,78 +123,25 @@ def commands(
         more: fields of the form; default values are left out.
         matched: number of dead letters that match.
     """
-    given = {n: more.get(n, "").strip() for n in TERMS if n != "seen"}
-    is_start = word == "campaign-start"
-    chosen = None if is_start else letters_of(query)
-    canaries = (
-        (CANARIES if matched > FEW else 0)
-        if chosen is None
-        else _canaries(chosen, matched)
-    )
-    usual = {"canaries": str(canaries), "abort-share": f"{ABORT_SHARE:g}"}
-    terms = {n: value for n, value in given.items() if value and value != usual.get(n)}
-    flags: dict[str, str | None] = {**terms, "why": "..."}
-    if is_start:
-        return [command(("campaign", "start", str(_number_of(query))), None, **flags)]
-    if not terms.keys() - {"rate", "canaries"}:
+    start_terms = _unusual(more, CANARIES)
+    if word == "campaign-start":
+        return [_start_command(str(_number_of(query)), start_terms)]
+    terms = _unusual(more, _canaries(letters_of(query), matched))
+    if terms.keys() <= {"rate", "canaries"}:
         return [shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")]
     plan = shell_of(("campaign", "plan"), query, Filter)
-    return [plan, command(("campaign", "start", "PLAN"), None, **flags)]
+    return [plan, _start_command("PLAN", start_terms)]
 
 
-def _rate(text: str | None) -> float | None:
-    if text is None:
-        return None
-    rate = _number({"rate": text}, "rate", 0.0)
-    if not 0.001 <= rate < 1e9:  # noqa: PLR2004 # infinity is none, either
-        raise Refused(
-            400, f"rate is {text!r}; it must be jobs per second, 0.001 or more"
-        )
-    return rate
+def _unusual(more: Mapping[str, str], canaries: int) -> dict[str, str]:
+    """Return the terms in a form that are not the defaults of the command."""
+    usual = {"canaries": str(canaries), "abort-share": f"{ABORT_SHARE:g}"}
+    given = {name: more.get(name, "").strip() for name in TERM_NAMES}
+    return {n: text for n, text in given.items() if text and text != usual.get(n)}
 
 
-def _number(given: Mapping[str, str], name: str, default: float) -> float:
-    try:
-        return float(given.get(name, default))
-    except ValueError:
-        raise Refused(400, f"{name} is {given[name]!r}; it must be a number") from None
-
-
-def _whole(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 7):  # noqa: PLR2004 # a million is none
-        raise Refused(400, f"{name} is {text!r}; it must be a whole number, 0 or more")
-    return int(text)
-
-
-def _later(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    now, length = datetime.now(UTC), seconds(text)
-    try:
-        return instant(text, now) if length is None else now + timedelta(seconds=length)
-    except (ValueError, OverflowError):
-        hint = "write 2026-03-01T22:00Z, or 2h from now"
-        raise Refused(400, f"not-before is {text!r}; {hint}") from None
-
-
-def _breakers(text: str) -> Iterator[tuple[str, str]]:
-    for part in filter(None, map(str.strip, text.split(","))):
-        name, _, state = part.partition(":")
-        if not name or state not in BREAKER_STATES or "\0" in name:
-            among = ", ".join(BREAKER_STATES)
-            raise Refused(400, f"when-breaker is {part!r}; write smtp:closed ({among})")
-        yield name, state
-
-
-def _version(text: str | None) -> str | None:
-    if text is not None:
-        try:
-            is_version("1", text)
-        except ValueError:
-            hint = "write >=1.4 or ==1.4.*"
-            raise Refused(400, f"when-version is {text!r}; {hint}") from None
-    return text
+def _start_command(plan: str, terms: Mapping[str, str]) -> str:
+    return command(("campaign", "start", plan), None, **terms, why="...")
 
 
 def estimate(matched: int, terms: Terms) -> str:
@@ -230,11 +155,7 @@ def estimate(matched: int, terms: Terms) -> str:
     )
     if not terms.canaries:
         return f"{lasts}. There are no canaries, so all jobs may die again."
-    most = min(exposure(terms.canaries), matched)
-    return (
-        f"{lasts}. {min(terms.canaries, matched)} go first; where more than"
-        f" {terms.abort_share:.0%} of any ten die again, it stops with at most {most:,} put back."
-    )
+    return f"{lasts}. {terms.risk(matched)}."
 
 
 # ---------------------------------------------------------------------- planning
@@ -242,20 +163,11 @@ def estimate(matched: int, terms: Terms) -> str:
 
 def _preview(conn: Connection, query: Query) -> Preview:
     chosen = letters_of(query)
-    seen, known = (
-        campaign.look(conn, _all(chosen), MOST) if chosen.narrows() else (None, 0)
-    )
-    matched, blocked = (seen.matched, seen.blocked) if seen else (0, {})
-    remarks = _stay(blocked)
-    if matched > known:
-        remarks.insert(
-            0, f"Causes and exclusions below cover only the oldest {known:,}."
-        )
-    if seen and seen.acted:
-        remarks.append(
-            f"{counted(seen.acted, 'of them')} had side effects before they died;"
-            " the page of a job lists them."
-        )
+    if chosen.narrows():
+        seen, known = campaign.look(conn, _all(chosen), MOST)
+    else:
+        seen, known = None, 0
+    matched = seen.matched if seen else 0
     canaries = _canaries(chosen, matched)
     return Preview(
         "Redrive dead letters",
@@ -266,7 +178,7 @@ def _preview(conn: Connection, query: Query) -> Preview:
         as_seen(chosen),
         GROUP_COLUMNS,
         seen.groups[:SAMPLE] if seen else (),
-        remarks,
+        _remarks(seen, known) if seen else (),
         vague(chosen, matched),
         _inputs(canaries),
         estimate(matched, Terms(None, canaries)),
@@ -274,15 +186,34 @@ def _preview(conn: Connection, query: Query) -> Preview:
     )
 
 
+def _remarks(seen: Plan, known: int) -> list[str]:
+    """Return what the user should know about a selection.
+
+    Args:
+        known: number of dead letters, the oldest, that were looked at.
+    """
+    remarks: list[str] = []
+    if seen.matched > known:
+        text = f"Causes and exclusions below cover only the oldest {known:,}."
+        remarks.append(text)
+    remarks += _stay(seen.blocked)
+    if seen.acted:
+        count = counted(seen.acted, "of them")
+        remarks.append(
+            f"{count} had side effects before they died; the page of a job lists them."
+        )
+    return remarks
+
+
 def _stay(
     blocked: Mapping[str, int], invalid: Mapping[str, int] | None = None
 ) -> list[str]:
-    said = [
-        f"{n:,} will stay: {STAYS.get(cause, cause)}." for cause, n in blocked.items()
-    ]
-    return said + [
-        f"{n:,} will stay, invalid: {why}." for why, n in (invalid or {}).items()
-    ]
+    stay: list[str] = []
+    for cause, n in blocked.items():
+        stay.append(f"{n:,} will stay: {STAYS.get(cause, cause)}.")
+    for fault, n in (invalid or {}).items():
+        stay.append(f"{n:,} will stay, invalid: {fault}.")
+    return stay
 
 
 def _two(conn: Connection, kinds: list[str]) -> list[str]:
@@ -298,13 +229,11 @@ def _all(chosen: Filter) -> Filter:
 
 def _canaries(chosen: Filter, matched: int) -> int:
     """Return the number of canaries, chosen as the command line does."""
-    return 0 if chosen.ids or matched <= FEW else CANARIES
+    return usual_canaries(matched, are_named=bool(chosen.ids))
 
 
 def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
-    """Freeze the dead letters that were seen, and return their plan; skip those the
-    handlers cannot take.
-    """
+    """Freeze the previewed dead letters as a plan, except invalid ones."""
     chosen = letters_of(order.query)
     refuse_vague(chosen)
     with conn.transaction():
@@ -325,7 +254,11 @@ def _plan(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         _, made, plan = _freeze(conn, order)
     text = f"Planned as campaign {plan}. The plan is deleted after one day if nobody starts it."
-    return Done(text, {"plan": plan, "matched": made.matched}, f"/campaigns/{plan}")
+    return Done(
+        text,
+        {"plan": plan, "matched": made.matched},
+        f"/campaigns/{plan}",
+    )
 
 
 # ---------------------------------------------------------------------- starting
@@ -350,15 +283,20 @@ def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
 
 
 def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:
-    stayed = "".join(
-        f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in done["blocked"].items()
-    )
+    number, waiting = done["campaign"], done["waiting"]
     count = counted(done["redriven"], "dead letter")
-    text = f"{count} redriven by campaign {done['campaign']}{stayed}"
-    text += f"; {done['waiting']:,} have their turn later." if done["waiting"] else "."
+    text = f"{count} redriven by campaign {number}"
+    for cause, n in done["blocked"].items():
+        text += f"; {n:,} stayed: {STAYS.get(cause, cause)}"
+    if waiting:
+        text += f"; {waiting:,} follow later"
     keys = ("matched", "redriven", "blocked", "campaign", "state")
     report = {key: done[key] for key in keys}
-    return Done(text, report, path or f"/campaigns/{done['campaign']}")
+    return Done(
+        f"{text}.",
+        report,
+        path or f"/campaigns/{number}",
+    )
 
 
 def _driven(conn: Connection, number: int) -> dict[str, Any]:
@@ -409,7 +347,6 @@ def _preview_of(
 def _preview_start(conn: Connection, query: Query) -> Preview:
     found = found_in(conn, _number_of(query))
     number, matched = found["campaign"], found["matched"]
-    canaries = CANARIES if matched > FEW else 0
     return Preview(
         f"Start campaign {number}",
         matched,
@@ -426,8 +363,8 @@ def _preview_start(conn: Connection, query: Query) -> Preview:
             ),
         ],
         obstacle=_not_to_start(conn, found),
-        inputs=_inputs(canaries),
-        estimate=estimate(matched, Terms(None, canaries)),
+        inputs=_inputs(CANARIES),
+        estimate=estimate(matched, Terms()),
     )
 
 
@@ -435,25 +372,25 @@ def _not_to_start(conn: Connection, found: Mapping[str, Any]) -> str | None:
     """Return why this user cannot start the campaign; None if they can."""
     if found["state"] != State.PLANNED:
         return f"Campaign {found['campaign']} is {found['state']}."
-    kinds = called(
+    kinds = value(
         conn,
         "select array(select jsonb_array_elements_text(plan -> 'kinds')) from redrive.campaigns"
         " where id = %s and planned_login = session_user",
         found["campaign"],
     )
     if two := _two(conn, kinds or []):
-        return f"{', '.join(two)} takes two: another role than the one that planned it starts it."
+        return (
+            f"{', '.join(two)} needs two people: a user in another role must start it."
+        )
     return None
 
 
 def _start(opening: Opening, order: Order) -> Done:
-    """Start what somebody planned; the database asks for the second login where it
-    takes two.
-    """
+    """Start a plan. The database refuses it if the kinds need a second role."""
     number = _number_of(order.query)
+    terms = terms_of(order.more, CANARIES)
     with opening() as conn:
-        matched = found_in(conn, number)["matched"]
-        terms = terms_of(order.more, CANARIES if matched > FEW else 0)
+        found_in(conn, number)
         _begin(conn, number, terms, order)
         return _redriven(_driven(conn, number))
 
@@ -470,19 +407,25 @@ def _resume(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         campaign.resume(conn, number, actor=order.actor, why=order.why)
         state = _driven(conn, number)["state"]
-    return _stands("resumed: canaries go first", number, state)
+    return _stands("resumed; its canaries run first", number, state)
 
 
 def _cancel(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
     with opening() as conn:
         taken = campaign.cancel(conn, number, actor=order.actor, why=order.why)
-    return _stands(f"cancelled; {taken:,} were taken back", number, "cancelled")
+    return _stands(
+        f"cancelled; {taken:,} jobs are dead letters again", number, "cancelled"
+    )
 
 
 def _stands(said: str, number: int, state: str) -> Done:
     report = {"campaign": number, "state": state}
-    return Done(f"Campaign {number} is {said}.", report, f"/campaigns/{number}")
+    return Done(
+        f"Campaign {number} is {said}.",
+        report,
+        f"/campaigns/{number}",
+    )
 
 
 CAMPAIGNS: Mapping[str, Change] = {
@@ -490,7 +433,7 @@ CAMPAIGNS: Mapping[str, Change] = {
         "Put dead letters back to work.", _preview, _redrive, Filter, plans=True
     ),
     "campaign-plan": Change(
-        "Freeze what a redrive would put back, for somebody else to start.",
+        "Plan a redrive that another user can start.",
         _preview,
         _plan,
         Filter,
@@ -498,40 +441,42 @@ CAMPAIGNS: Mapping[str, Change] = {
         asks_why=False,
     ),
     "campaign-start": Change(
-        "Start a redrive that was planned.", _preview_start, _start, names=("campaign",)
+        "Start a planned redrive.", _preview_start, _start, names=("campaign",)
     ),
     "campaign-pause": Change(
-        "Put nothing more back until it is resumed.",
+        "Pause a campaign until it is resumed.",
         partial(
             _preview_of,
             verb="Pause",
             states=PAUSABLE,
-            remark="Nothing more is put back until somebody resumes it; what went back runs.",
+            remark="No more dead letters are redriven until somebody resumes it. Redriven jobs"
+            " continue.",
         ),
         _pause,
         names=("campaign",),
     ),
     "campaign-resume": Change(
-        "Go on with one that was paused, or has aborted.",
+        "Resume a campaign that was paused or has aborted.",
         partial(
             _preview_of,
             verb="Resume",
             states=RESUMABLE,
-            remark="Its canaries go first once more.",
+            remark="Its canaries run first again.",
         ),
         _resume,
         names=("campaign",),
     ),
     "campaign-cancel": Change(
-        "End a redrive, and take back what has not begun.",
+        "Cancel a campaign, and take back the jobs that have not started.",
         partial(
             _preview_of,
             verb="Cancel",
             states=ENDABLE,
-            remark="What has not begun is an open dead letter again; what runs ends as usual.",
+            remark="Jobs that have not started become open dead letters again. Running jobs end"
+            " as usual.",
         ),
         _cancel,
         names=("campaign",),
     ),
 }
-"""The word of each in addresses -> what it is."""
+"""Word in the address -> change."""

@@ -1,16 +1,15 @@
 """Changes in the console: a preview that counts, then the change.
 
-Previews share the helpers below: parsing, shell commands, limits, and reading rows.
+Previews share the helpers below: parsing, shell commands and limits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row, scalar_row
 
 from redrive.console.query import Query, command, pairs, parse, url
 from redrive.console.security.access import Refused
@@ -117,7 +116,8 @@ class Change:
 
 def counted(n: int, one: str) -> str:
     """Format a number with its noun."""
-    return f"{n:,} {one}" if n == 1 else f"{n:,} {one}s"
+    noun = one if n == 1 else f"{one}s"
+    return f"{n:,} {noun}"
 
 
 VAGUE = "Choose a filter first. To change everything, use the command line."
@@ -205,8 +205,10 @@ def back(chosen: Filter) -> str:
 
 def named(query: Query, name: str) -> str:
     """Return the value of the one parameter. Raises Refused for any other query."""
-    values = [value.strip() for key, value in query if key == name and value.strip()]
-    if len(values) != 1 or any(key != name for key, _ in query):
+    values = [value.strip() for key, value in query if key == name]
+    values = [value for value in values if value]
+    has_others = any(key != name for key, _ in query)
+    if len(values) != 1 or has_others:
         raise Refused(
             400, f"{name} must be given exactly once, without other parameters"
         )
@@ -215,7 +217,9 @@ def named(query: Query, name: str) -> str:
 
 def id_of(query: Query) -> int:
     """Return the one id. Raises Refused if it is missing or invalid."""
-    return int(parse(Filter, [("id", named(query, "id"))]).ids[0])
+    text = named(query, "id")
+    ids = parse(Filter, [("id", text)]).ids
+    return int(ids[0])
 
 
 def name_in(query: Query, name: str) -> str:
@@ -226,20 +230,6 @@ def name_in(query: Query, name: str) -> str:
             400, f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$"
         )
     return value
-
-
-def rows_of(
-    conn: Connection, query: LiteralString, *values: Any
-) -> list[dict[str, Any]]:
-    """Run a statement and return its rows."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query, values).fetchall()
-
-
-def called(conn: Connection, query: LiteralString, *values: Any) -> Any:
-    """Run a statement and return its single value."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(query, values).fetchone()
 
 
 def why_of(text: str) -> str:

@@ -43,8 +43,6 @@ from redrive.live_jobs.find import find, ids
 from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show as story
 
-CHUNK = 1000
-
 LETTER_COLUMNS = ("id", "kind", "queue", "reason", "error_class", "message", "died_at")
 JOB_COLUMNS = ("id", "kind", "queue", "state", "attempt", "run_at", "waiting_for")
 
@@ -84,12 +82,13 @@ def _triage(
     with opening() as conn:
         matched = letters.ids(conn, chosen)
         refuse_more(len(matched), order)
-        done: list[int] = []
-        for start in range(0, len(matched), CHUNK):
-            chunk = matched[start : start + CHUNK]
-            done += act(conn, chunk, why=order.why, actor=order.actor)
+        done = act(conn, matched, why=order.why, actor=order.actor)
     text = f"{counted(len(done), 'dead letter')} {word}."
-    return Done(text, {"matched": len(matched), word: done}, back(chosen))
+    return Done(
+        text,
+        {"matched": len(matched), word: done},
+        back(chosen),
+    )
 
 
 def _preview_reopen(conn: Connection, query: Query) -> Preview:
@@ -101,7 +100,8 @@ def _preview_reopen(conn: Connection, query: Query) -> Preview:
         state="dismissed",
         remark="After this they can be redriven again.",
     )
-    return replace(seen, shell=command(("dlq", "reopen", str(id_of(query))), why="..."))
+    words = ("dlq", "reopen", str(id_of(query)))
+    return replace(seen, shell=command(words, why="..."))
 
 
 def _preview_note(conn: Connection, query: Query) -> Preview:
@@ -124,7 +124,11 @@ def _note(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         if not triage.note(conn, job, order.why, actor=order.actor):
             raise Refused(404, f"job {job} has no dead letter")
-    return Done("Noted.", {"id": job}, f"/jobs/{job}")
+    return Done(
+        "Noted.",
+        {"id": job},
+        f"/jobs/{job}",
+    )
 
 
 def _preview_reveal(conn: Connection, query: Query) -> Preview:
@@ -149,7 +153,12 @@ def _reveal(opening: Opening, order: Order) -> Done:
         found = reveal(conn, job, actor=order.actor, why=order.why)
     if found is None:
         raise Refused(404, f"no payload of job {job} is kept")
-    return Done(f"Payload of job {job}", found, f"/jobs/{job}", is_shown=True)
+    return Done(
+        f"Payload of job {job}",
+        found,
+        f"/jobs/{job}",
+        is_shown=True,
+    )
 
 
 # ---------------------------------------------------------------------- live jobs
@@ -166,7 +175,8 @@ def _preview_jobs(
 ) -> Preview:
     chosen = _jobs(query)
     matched = ids(conn, chosen) if chosen.narrows() else []
-    shown = list(find(conn, JobFilter(ids=matched[:SAMPLE]))) if matched else []
+    sample = JobFilter(ids=matched[:SAMPLE])
+    shown = list(find(conn, sample)) if matched else []
     return Preview(
         f"{verb}: live jobs",
         len(matched),
@@ -188,8 +198,13 @@ def _cancel(opening: Opening, order: Order) -> Done:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
         done = control.cancel(conn, matched, why=order.why, actor=order.actor)
-    text = f"{counted(done.cancelled, 'job')} cancelled, {done.asked:,} running jobs asked to stop."
-    return Done(text, {"matched": len(matched), **done._asdict()}, _to_jobs(chosen))
+    cancelled = counted(done.cancelled, "job")
+    text = f"{cancelled} cancelled, {done.asked:,} running jobs asked to stop."
+    return Done(
+        text,
+        {"matched": len(matched), **done._asdict()},
+        _to_jobs(chosen),
+    )
 
 
 def _now(opening: Opening, order: Order) -> Done:
@@ -200,7 +215,11 @@ def _now(opening: Opening, order: Order) -> Done:
         refuse_more(len(matched), order)
         due = control.run_now(conn, matched, why=order.why, actor=order.actor)
     text = f"{counted(due, 'job')} due at once."
-    return Done(text, {"matched": len(matched), "due": due}, _to_jobs(chosen))
+    return Done(
+        text,
+        {"matched": len(matched), "due": due},
+        _to_jobs(chosen),
+    )
 
 
 def _to_jobs(chosen: JobFilter) -> str:

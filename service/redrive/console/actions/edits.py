@@ -81,7 +81,8 @@ class Look:
 
 
 def _mark(seen: Preview) -> str:
-    return hashlib.sha256(bytes(seen.ids) + bytes(seen.digests)).hexdigest()[:32]
+    content = bytes(seen.ids) + bytes(seen.digests)
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def look(conn: Connection, order: Order) -> Look:
@@ -165,7 +166,11 @@ def edit(opening: Opening, order: Order) -> Done:
     path = (
         f"/groups/{chosen.group}" if chosen.group and chosen.narrows() else back(chosen)
     )
-    return Done(text, report(seen, causes), path)
+    return Done(
+        text,
+        report(seen, causes),
+        path,
+    )
 
 
 def report(seen: Preview, causes: Counter[str | None] | None = None) -> dict[str, Any]:

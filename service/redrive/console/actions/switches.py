@@ -13,19 +13,20 @@ from redrive.console.actions.change import (
     Opening,
     Order,
     Preview,
-    called,
     name_in,
     named,
-    rows_of,
 )
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import rows as rows_of
+from redrive.database.rows import value
 from redrive.dead_letters import groups
 from redrive.live_jobs import limits, schedules
 from redrive.rules.scheduling import concurrency
 from redrive.rules.scheduling.instants import seconds
 
 MOST_AT_ONCE = 1_000_000
+MOST_MUTED_SECONDS = 366 * 86_400
 _DEPTH: LiteralString = """
     select queue, ready, scheduled, retrying, running, dead, paused
     from redrive.depths_v1() where queue = %s"""
@@ -68,20 +69,26 @@ def _pause(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         if not rows_of(conn, _DEPTH, name):
             raise Refused(404, f"no job has been in a queue {name} yet")
-        called(
-            conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why
-        )
-    return Done(f"{name} is paused.", {"queue": name, "paused": True}, "/queues")
+        value(conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why)
+    return Done(
+        f"{name} is paused.",
+        {"queue": name, "paused": True},
+        "/queues",
+    )
 
 
 def _resume(opening: Opening, order: Order) -> Done:
     name = name_in(order.query, "queue")
     with opening() as conn:
-        if not called(
+        if not value(
             conn, "select redrive.resume_v1(%s, %s, %s)", name, order.actor, order.why
         ):
             raise Refused(409, f"{name} was not paused")
-    return Done(f"{name} is resumed.", {"queue": name, "paused": False}, "/queues")
+    return Done(
+        f"{name} is resumed.",
+        {"queue": name, "paused": False},
+        "/queues",
+    )
 
 
 _FORCED = {
@@ -119,10 +126,14 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
     name = name_in(order.query, "name")
     with opening() as conn:
         query: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
-        if not called(conn, query, name, state, order.actor, order.why):
+        if not value(conn, query, name, state, order.actor, order.why):
             raise Refused(404, f"there is no breaker {name}")
     text = f"{name} is held {state}." if state else f"{name} is reset."
-    return Done(text, {"name": name, "forced": state}, "/breakers")
+    return Done(
+        text,
+        {"name": name, "forced": state},
+        "/breakers",
+    )
 
 
 def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
@@ -146,21 +157,27 @@ def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
 
 
 def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
-    name = named(order.query, "group")
-    length = seconds(order.more.get("for") or "1d")
-    if length is None or not 0 < length <= 366 * 86_400:
-        raise Refused(
-            400, f"for is {order.more.get('for')!r}; write 30d, 12h, 5m or 10s"
-        )
-    until = datetime.now(UTC) + timedelta(seconds=length) if is_muted else None
+    prefix = named(order.query, "group")
+    until = _end_of_mute(order.more.get("for") or "1d") if is_muted else None
     with opening() as conn:
-        group = groups.show(conn, name)
+        group = groups.show(conn, prefix)
         if group is None:
             raise Refused(404, "no group has this prefix, or several have it")
-        groups.mute(conn, group["group"], until, actor=order.actor, why=order.why)
+        name = group["group"]
+        groups.mute(conn, name, until, actor=order.actor, why=order.why)
     text = "The group is muted." if is_muted else "The group is no longer muted."
-    report = {"group": group["group"], "muted_until": until}
-    return Done(text, report, f"/groups/{group['group']}")
+    return Done(
+        text,
+        {"group": name, "muted_until": until},
+        f"/groups/{name}",
+    )
+
+
+def _end_of_mute(text: str) -> datetime:
+    length = seconds(text)
+    if length is None or not 0 < length <= MOST_MUTED_SECONDS:
+        raise Refused(400, f"for is {text!r}; write 30d, 12h, 5m or 10s")
+    return datetime.now(UTC) + timedelta(seconds=length)
 
 
 # ---------------------------------------------------------------------- limits
@@ -177,22 +194,24 @@ def _limit(query: Query) -> str:
 
 def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
-    rows = [row for row in limits.find(conn) if row["name"] == name]
-    at_once, rate = (rows[0]["concurrency"], rows[0]["rate"]) if rows else (20, None)
+    rows = _limits_named(conn, name)
+    at_once, rate = 20, None
+    if rows:
+        at_once, rate = rows[0]["concurrency"], rows[0]["rate"]
     at_once_now = "" if at_once is None else str(at_once)
+    words = ("limit", "set", name)
+    effect = "The limit applies at once. Running jobs continue."
     return Preview(
         f"{'Change' if rows else 'Set'} the limit {name}",
         1,
         "limit",
         "Set",
-        command(
-            ("limit", "set", name), None, concurrency=at_once_now, rate=rate, why="..."
-        ),
+        command(words, None, concurrency=at_once_now, rate=rate, why="..."),
         query,
         _LIMIT_COLUMNS,
         rows,
         (
-            "The limit applies at once. Running jobs continue. An empty field sets no limit.",
+            f"{effect} An empty field sets no limit.",
             *_sentence(limits.unused(conn, name)),
         ),
         inputs=[
@@ -202,50 +221,60 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     )
 
 
+def _limits_named(conn: Connection, name: str) -> list[dict[str, Any]]:
+    return [row for row in limits.find(conn) if row["name"] == name]
+
+
 _LIMIT_COLUMNS = ("name", "used", "concurrency", "rate", "waiting")
 
 
 def _set_limit(opening: Opening, order: Order) -> Done:
-    name, text = _limit(order.query), order.more.get("rate", "").strip()
+    name = _limit(order.query)
     at_once = _at_once(order.more.get("concurrency", "").strip())
-    try:
-        rate = (
-            concurrency.per_second(text if "/" in text else f"{text}/s")
-            if text
-            else None
-        )
-    except ValueError as error:
-        raise Refused(400, f"rate: {error}") from None
+    rate_text = order.more.get("rate", "").strip()
+    rate = _rate(rate_text)
     if at_once is None and rate is None:
-        raise Refused(
-            400,
-            "concurrency and rate are empty; give at least one, or use remove-limit",
-        )
+        fault = "concurrency and rate are empty; give at least one, or use remove-limit"
+        raise Refused(400, fault)
     with opening() as conn:
         unused = limits.unused(conn, name)
         limits.put(conn, name, at_once, rate, actor=order.actor, why=order.why)
     report = {
         "name": name,
         "concurrency": at_once,
-        "rate": text or None,
+        "rate": rate_text or None,
         "warning": unused,
     }
+    text = " ".join([f"The limit {name} is set.", *_sentence(unused)])
     return Done(
-        " ".join([f"The limit {name} is set.", *_sentence(unused)]), report, "/limits"
+        text,
+        report,
+        "/limits",
     )
+
+
+def _rate(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        return concurrency.per_second(text if "/" in text else f"{text}/s")
+    except ValueError as error:
+        raise Refused(400, f"rate: {error}") from None
 
 
 def _sentence(said: str | None) -> list[str]:
     """Format the message of a change as a sentence, if there is one."""
     if said is None:
         return []
-    return [said[0].upper() + said[1:] + ("" if said.endswith("?") else ".")]
+    end = "" if said.endswith("?") else "."
+    return [said[0].upper() + said[1:] + end]
 
 
 def _at_once(text: str) -> int | None:
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= MOST_AT_ONCE):
+    is_number = text.isascii() and text.isdigit()
+    if not is_number or int(text[:20]) > MOST_AT_ONCE:
         raise Refused(
             400, f"concurrency is {text!r}; it must be a whole number, 0 to 1000000"
         )
@@ -254,7 +283,7 @@ def _at_once(text: str) -> int | None:
 
 def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
-    rows = [row for row in limits.find(conn) if row["name"] == name]
+    rows = _limits_named(conn, name)
     return Preview(
         f"Remove the limit {name}",
         len(rows),
@@ -275,7 +304,9 @@ def _remove_limit(opening: Opening, order: Order) -> Done:
         if not limits.put(conn, name, None, None, actor=order.actor, why=order.why):
             raise Refused(404, f"there is no limit {name}")
     return Done(
-        f"The limit {name} is removed.", {"name": name, "removed": True}, "/limits"
+        f"The limit {name} is removed.",
+        {"name": name, "removed": True},
+        "/limits",
     )
 
 
@@ -316,7 +347,9 @@ def _schedule(
     if not done:
         raise Refused(404, f"there is no schedule {name}, or it already has this state")
     return Done(
-        said.format(name=name, done=done), {"name": name, key: done}, "/schedules"
+        said.format(name=name, done=done),
+        {"name": name, key: done},
+        "/schedules",
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-_CGROUPS = Path("/sys/fs/cgroup")
+from redrive.observability.process import CGROUPS
 
 
 class OomWatch:
@@ -42,6 +42,6 @@ def _oom_files() -> Iterator[Path]:
         _, controllers, path = line.split(":", 2)
         if controllers in {"", "memory"}:
             name = "memory.oom_control" if controllers else "memory.events"
-            root = _CGROUPS / controllers
+            root = CGROUPS / controllers
             yield root / path.lstrip("/") / name
             yield root / name
