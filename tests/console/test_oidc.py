@@ -177,7 +177,7 @@ def test_the_address_holds_what_only_this_browser_can_answer(door: Door):
     client, there = door.begun()
 
     asked = parse_qs(urlsplit(there).query)
-    kept = door.access.was_pending(client.cookies[PENDING])
+    kept = door.access.read_pending(client.cookies[PENDING])
     (sign_in,) = [
         value["data"] for name, value in kept.items() if name.startswith("_state_")
     ]

@@ -35,7 +35,8 @@ class Streams:
 
     def has_room(self, session: str) -> bool:
         """Return True if one more stream fits."""
-        return self._open.count(session) < MOST_OF_ONE and len(self._open) < MOST
+        own = self._open.count(session)
+        return own < MOST_OF_ONE and len(self._open) < MOST
 
     def end(self) -> None:
         """End all streams within a second, and refuse to keep new ones open."""
@@ -71,5 +72,6 @@ class Streams:
 
 
 def _event(name: str, text: str) -> str:
-    data = "".join(f"data: {line}\n" for line in text.splitlines() or [""])
+    lines = text.splitlines() or [""]
+    data = "".join(f"data: {line}\n" for line in lines)
     return f"event: {name}\n{data}\n"

@@ -62,7 +62,7 @@ _WORKERS: LiteralString = """
            redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
     from redrive.workers order by seen_at desc limit 50"""
 
-BREAKERS: LiteralString = """
+_BREAKERS: LiteralString = """
     select name, state, failures, successes, opened, opened_at, open_until, forced_by, forced_why
     from redrive.breakers order by name"""
 
@@ -75,25 +75,29 @@ def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
 
 def queues(conn: Connection) -> list[Row]:
     """Return the rows of `queue ls --json`, with blockers and unhandled kinds."""
-    found, kinds = rows(conn, _DEPTHS), unhandled(conn)
+    found = rows(conn, _DEPTHS)
+    unhandled_jobs = unhandled(conn)
     around = Surroundings(conn).around
     for row in found:
-        answer = why_queue(row["queue"], around)
-        row["why"] = answer and {"code": str(answer.code), "text": answer.text}
-        row["unhandled"] = {u.kind: u.jobs for u in kinds if u.queue == row["queue"]}
+        queue = row["queue"]
+        why = why_queue(queue, around)
+        row["why"] = why and {"code": str(why.code), "text": why.text}
+        row["unhandled"] = {
+            each.kind: each.jobs for each in unhandled_jobs if each.queue == queue
+        }
     return found
 
 
 def growth(conn: Connection) -> list[float]:
     """Count the dead letters added in each of the last sixty minutes."""
-    return [max(0.0, row["added"]) for row in rows(conn, _GROWTH)]
+    minutes = rows(conn, _GROWTH)
+    return [max(0.0, minute["added"]) for minute in minutes]
 
 
 def hourly(conn: Connection, groups: Sequence[str]) -> Mapping[str, list[int]]:
     """Count the dead letters of each group by hour, latest last."""
-    found = rows(
-        conn, _HOURLY, groups=list(groups), hours=HOURS - 1, most=MOST_OF_AN_HOUR
-    )
+    values = {"groups": list(groups), "hours": HOURS - 1, "most": MOST_OF_AN_HOUR}
+    found = rows(conn, _HOURLY, **values)
     return {row["fingerprint"]: row["hours"] for row in found}
 
 
@@ -102,52 +106,91 @@ def workers(conn: Connection) -> list[Row]:
     return rows(conn, _WORKERS)
 
 
+def alive_workers(conn: Connection) -> list[Row]:
+    """Return the workers that are alive, latest heartbeat first."""
+    return [worker for worker in workers(conn) if worker["is_alive"]]
+
+
+def breakers(conn: Connection) -> list[Row]:
+    """Return the breakers of dependencies and their states."""
+    return rows(conn, _BREAKERS)
+
+
 def now(conn: Connection) -> dict[str, Any]:
     """Return the current figures of a database and its problems."""
-    found, breakers, added = queues(conn), rows(conn, BREAKERS), growth(conn)
-    alive = [worker for worker in workers(conn) if worker["is_alive"]]
+    found, added, alive = queues(conn), growth(conn), alive_workers(conn)
+    problems = troubles(found, breakers(conn), added, len(alive))
     return {
         "queues": found,
         "added": added,
         "alive": alive,
-        "troubles": list(troubles(found, breakers, added, len(alive))),
+        "troubles": list(problems),
     }
+
+
+Trouble = tuple[str, str]
+"""A sentence about a problem, and the page to open."""
 
 
 def troubles(
     found: Sequence[Row], breakers: Sequence[Row], added: Sequence[float], alive: int
-) -> Iterator[tuple[str, str]]:
-    """List the current problems: a sentence and the page to open."""
+) -> Iterator[Trouble]:
+    """List the current problems.
+
+    Args:
+        found: the queues.
+        added: dead letters added in each of the last minutes.
+        alive: number of workers that are alive.
+    """
     recent = sum(added[-5:])
     if recent:
         yield f"{_jobs(recent)} died in the last five minutes.", "/groups"
     for breaker in breakers:
         if breaker["state"] != "closed":
-            held = (
-                f", held so by {breaker['forced_by']}" if breaker["forced_by"] else ""
-            )
-            state = breaker["state"].replace("_", "-")
-            yield f"The breaker {breaker['name']} is {state}{held}.", "/breakers"
+            yield _open_breaker(breaker), "/breakers"
     for queue in found:
-        if alive and queue["unhandled"]:
-            yield f"No worker for {_unhandled(queue)}.", "/queues"
-        why = queue["why"]
-        if why and queue["ready"] and (alive or why["code"] != Code.NO_WORKER):
-            yield f"{queue['queue']}: {why['text']}.", "/queues"
-    if not alive:  # report this once, not for each queue
-        due = sum(queue["ready"] for queue in found)
-        them = f" for {_jobs(due, 'due ')}" if due else ""
-        yield f"No worker is alive{them}.", "/queues"
+        for sentence in _of_queue(queue, is_worked=alive > 0):
+            yield sentence, "/queues"
+    if not alive:
+        yield _no_worker(found), "/queues"
+
+
+def _open_breaker(breaker: Row) -> str:
+    name, by = breaker["name"], breaker["forced_by"]
+    state = breaker["state"].replace("_", "-")
+    held = f", held so by {by}" if by else ""
+    return f"The breaker {name} is {state}{held}."
+
+
+def _of_queue(queue: Row, *, is_worked: bool) -> Iterator[str]:
+    """Yield the problems of a queue. That no worker is alive is reported once for all."""
+    if is_worked and queue["unhandled"]:
+        yield f"No worker for {_unhandled(queue)}."
+    why = queue["why"]
+    if why is None or not queue["ready"]:
+        return
+    if is_worked or why["code"] != Code.NO_WORKER:
+        yield f"{queue['queue']}: {why['text']}."
+
+
+def _no_worker(found: Sequence[Row]) -> str:
+    due = sum(queue["ready"] for queue in found)
+    waiting = f" for {_jobs(due, 'due ')}" if due else ""
+    return f"No worker is alive{waiting}."
 
 
 def _unhandled(queue: Row) -> str:
     """Count the waiting jobs of unhandled kinds in a queue, most jobs first."""
-    kinds = list(queue["unhandled"])
-    named = kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS]
-    more = f" and {len(kinds) - len(named)} more kinds" if named != kinds else ""
-    jobs = sum(queue["unhandled"].values())
-    return f"{_jobs(jobs, 'due ')} of {', '.join(named)}{more} in {queue['queue']}"
+    kinds: dict[str, int] = queue["unhandled"]
+    names = list(kinds)
+    more = ""
+    if len(names) > MOST_KINDS + 1:
+        more = f" and {len(names) - MOST_KINDS} more kinds"
+        names = names[:MOST_KINDS]
+    jobs = _jobs(sum(kinds.values()), "due ")
+    return f"{jobs} of {', '.join(names)}{more} in {queue['queue']}"
 
 
 def _jobs(n: float, which: str = "") -> str:
-    return f"{n:,.0f} {which}job{'s' * (n != 1)}"
+    noun = "job" if n == 1 else "jobs"
+    return f"{n:,.0f} {which}{noun}"

@@ -53,13 +53,11 @@ def _sign_in_page(
 
 def _own_path(path: str | None) -> str:
     """Return the path of the next page; "/" unless `path` is on this site."""
-    path = path if path and len(path) <= MAX_PATH_LENGTH else "/"
-    is_ours = (
-        path.startswith("/")
-        and not path.startswith(("//", "/\\"))
-        and path.isprintable()
-    )
-    return path if is_ours and path.isascii() else "/"
+    if not path or len(path) > MAX_PATH_LENGTH:
+        return "/"
+    is_local = path.startswith("/") and not path.startswith(("//", "/\\"))
+    is_plain = path.isascii() and path.isprintable()
+    return path if is_local and is_plain else "/"
 
 
 @router.post("/sign-in")
@@ -67,7 +65,7 @@ def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
     """Begin a session with a token."""
     session = here.access.sign_in(form.get("token", ""))
     request.state.sign_in = ACCEPTED if session else REFUSED
-    if session is None:
+    if not session:
         return _sign_in_page(request, here, "The token is unknown or was revoked.")
     return _begun(session, request.query_params.get("next"))
 
@@ -80,9 +78,8 @@ def _begun(session: str, onward: str | None) -> Response:
 
 def _provider(here: Console) -> Provider:
     if here.access.provider is None:
-        raise Refused(
-            404, "this console has no identity provider; sign in with a token"
-        )
+        rule = "sign in with a token"
+        raise Refused(404, f"this console has no identity provider; {rule}")
     return here.access.provider
 
 
@@ -91,35 +88,35 @@ async def ask_provider(request: Request, here: Here) -> Response:
     """Redirect the user to the identity provider."""
     pending = {"next": _own_path(request.query_params.get("next"))}
     answer = await _provider(here).begin(request, pending)
-    mark = cookie(PENDING, here.access.pending(pending), SIGN_IN_SECONDS)
-    answer.headers.append("set-cookie", mark)
+    signed = here.access.sign_pending(pending)
+    answer.headers.append("set-cookie", cookie(PENDING, signed, SIGN_IN_SECONDS))
     return answer
 
 
 @router.get(CALLBACK)
 async def come_back(request: Request, here: Here) -> Response:
     """Begin a session for a user who comes back from the provider."""
-    pending = here.access.was_pending(request.cookies.get(PENDING))
+    pending = here.access.read_pending(request.cookies.get(PENDING))
     provider = _provider(here)
     request.state.sign_in = REFUSED
     name, groups = await provider.complete(request, pending)
-    answer = _begun(here.access.sign_in_by(provider, name, groups), pending.get("next"))
+    session = here.access.sign_in_by(provider, name, groups)
     request.state.sign_in = ACCEPTED
+    answer = _begun(session, pending.get("next"))
     answer.headers.append("set-cookie", cookie(PENDING, "", 0))
     return answer
 
 
 @router.post("/sign-out")
-def sign_out(request: Request, here: Here, who: Known, form: Form) -> Response:
+def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
     """End a session in every database, and always in this browser."""
     del form
-    each: Mapping[str, Console] = request.app.state.consoles
-    is_known = sessions.end(
-        who.session, (one.logins for one in each.values() if one.logins.roles)
-    )
-    said = (
-        "" if is_known else "?" + urlencode({"said": here.access.said(NOT_EVERYWHERE)})
-    )
-    answer = RedirectResponse(f"/sign-in{said}", 303)
+    consoles: Mapping[str, Console] = request.app.state.consoles
+    logins = (each.logins for each in consoles.values() if each.logins.roles)
+    path = "/sign-in"
+    if not sessions.end(user.session, logins):
+        notice = here.access.sign_notice(NOT_EVERYWHERE)
+        path += "?" + urlencode({"said": notice})
+    answer = RedirectResponse(path, 303)
     answer.headers.append("set-cookie", cookie(COOKIE, "", 0))
     return answer
