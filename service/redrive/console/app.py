@@ -109,6 +109,7 @@ def application(
     _add_probes(app, by_cell, exposition)
     for kind, handle in HANDLERS.items():
         app.add_exception_handler(kind, handle)
+
     return Guard(
         cells.addressed(cast("Any", app), by_cell),
         requests,
@@ -134,6 +135,7 @@ def _routed() -> FastAPI:
     )
     for part in PARTS:
         app.include_router(part.router)
+
     static = StaticFiles(packages=[("redrive.console", "static")])
     app.mount("/static", static, name="static")
     return app
@@ -306,7 +308,11 @@ def _invalid(request: Request, _error: Exception) -> Response:
 
 
 def _broken(request: Request, error: Exception) -> Response:
-    logger.error("a request failed", exc_info=error, extra={"path": request.url.path})
+    logger.error(
+        "a request failed",
+        exc_info=error,
+        extra={"path": request.url.path},
+    )
     return _failed(request, 500, BROKEN)
 
 

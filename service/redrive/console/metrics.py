@@ -24,4 +24,5 @@ def sign_ins() -> Counter:
     )
     for outcome in SIGN_INS:
         made.create((outcome,))
+
     return made

@@ -24,6 +24,7 @@ NAMES = {"ids": "id", "holds": "where"}
 NUMBERS = ("ids", "limit")
 TIMES = ("since", "until")
 MOST_NUMBER = 2**63 - 1
+MOST_DIGITS = 50
 MOST_TEXT = 1000
 
 Query = Sequence[tuple[str, str]]
@@ -46,12 +47,14 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
     """
     given = _by_field(of.criteria(), query)
     state = given.pop("state", list(states))
+    if ANY in state:
+        state = []
+
+    values: dict[str, Any] = {"state": tuple(state)}
     many = fields_of_many(of)
-    values: dict[str, Any] = {
-        field: tuple(found) if field in many else found[-1]
-        for field, found in given.items()
-    }
-    values["state"] = () if ANY in state else tuple(state)
+    for field, found in given.items():
+        values[field] = tuple(found) if field in many else found[-1]
+
     return of(**values)
 
 
@@ -66,6 +69,7 @@ def _by_field(criteria: Mapping[str, Criterion], query: Query) -> dict[str, list
         if value := text.strip():
             found = given.setdefault(field, [])
             found += _values(field, criteria[field], value)
+
     return given
 
 
@@ -129,11 +133,12 @@ def not_a_choice(name: str, text: str, allowed: Iterable[str]) -> Refused:
 
 def _number(field: str, text: str) -> int:
     digits = text.strip()
-    is_number = digits.isascii() and digits.isdigit()
-    if not is_number or not 0 < int(digits[:20]) <= MOST_NUMBER:
-        name = name_of(field)
-        raise Refused(400, f"{name} is {text!r}; it must be a whole number above 0")
-    return int(digits)
+    if len(digits) < MOST_DIGITS and digits.isascii() and digits.isdigit():
+        number = int(digits)
+        if is_job_id(number):
+            return number
+    rule = "it must be a whole number above 0"
+    raise Refused(400, f"{name_of(field)} is {text!r}; {rule}")
 
 
 def pairs(chosen: Criteria) -> Iterator[tuple[str, str]]:
@@ -170,14 +175,25 @@ def _parameters(
     chosen: Criteria | None, more: Mapping[str, str | None]
 ) -> list[tuple[str, str]]:
     """Return the set fields of a filter, then the other parameters that are set."""
-    found = list(pairs(chosen)) if chosen else []
-    return found + [(name, value) for name, value in more.items() if value]
+    found: list[tuple[str, str]] = []
+    if chosen:
+        found += pairs(chosen)
+    for name, value in more.items():
+        if value:
+            found.append((name, value))
+
+    return found
 
 
 def _flag(name: str, value: str) -> Sequence[str]:
     if value.startswith("-"):
         return [f"--{name}={value}"]
     return [f"--{name}", value]
+
+
+def is_job_id(number: int) -> bool:
+    """Return True if Postgres can hold a number as the id of a job."""
+    return 0 < number <= MOST_NUMBER
 
 
 def place_of(at: datetime, job: int) -> str:
@@ -194,6 +210,7 @@ def dead_letter_place(text: str | None) -> Place | None:
         found = datetime.fromisoformat(at)
     except ValueError:
         raise _no_place(text) from None
+
     in_utc = found if found.tzinfo else found.replace(tzinfo=UTC)
     return in_utc, _number("ids", digits)
 

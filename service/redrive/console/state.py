@@ -81,6 +81,7 @@ class Console:
         consoles = {"": fleet}
         for cell, own in logins.items():
             consoles[cell] = replace(fleet, cell=cell, logins=own)
+
         return consoles
 
     def command(self, shell: str) -> str:
@@ -141,6 +142,7 @@ def known(request: Request, here: Here) -> Principal:
     except Refused:
         request.state.sign_in = REFUSED
         raise
+
     if user is None:
         raise NotSignedIn
     request.state.renewed = user.renewed
@@ -233,10 +235,15 @@ async def own_form(request: Request) -> Mapping[str, str]:
 
 def _fields(body: str) -> Mapping[str, str]:
     try:
-        fields = parse_qsl(body, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        fields = parse_qsl(
+            body,
+            keep_blank_values=True,
+            max_num_fields=MAX_FIELDS,
+        )
     except ValueError:
         rule = f"it may have at most {MAX_FIELDS} fields"
         raise Refused(400, f"the form is invalid; {rule}") from None
+
     return dict(fields)
 
 

@@ -71,12 +71,14 @@ def signed(keys: Sequence[bytes], message: str, at: int, body: bytes) -> dict[st
         at: time of sending, in Unix seconds.
     """
     content = f"{message}.{at}.".encode() + body
-    signatures = [
-        "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
-        for key in keys
-    ]
+    signatures = [_signature(key, content) for key in keys]
     return {
         "webhook-id": message,
         "webhook-timestamp": str(at),
         "webhook-signature": " ".join(signatures),
     }
+
+
+def _signature(key: bytes, content: bytes) -> str:
+    digest = hmac.digest(key, content, hashlib.sha256)
+    return f"v1,{base64.b64encode(digest).decode()}"

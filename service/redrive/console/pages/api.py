@@ -19,14 +19,15 @@ from redrive.console.pages.filters import (
     GROUP_FILTERS,
     audit_choice,
     audit_place,
+    first_page,
     group_choice,
 )
 from redrive.console.query import (
-    MOST_NUMBER,
     NUMBERS,
     choices_of,
     dead_letter_place,
     fields_of_many,
+    is_job_id,
     job_place,
     name_of,
     parse,
@@ -88,11 +89,15 @@ def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 def _field(field: str, criterion: Criterion, *, many: bool) -> dict[str, Any]:
     """Describe a field of a filter as a parameter."""
-    value: dict[str, Any] = {"type": "integer" if field in NUMBERS else "string"}
+    schema: dict[str, Any] = {"type": "string"}
+    if field in NUMBERS:
+        schema = {"type": "integer"}
     if choices := choices_of(field, criterion):
-        value["enum"] = [*choices]
-    schema = {"type": "array", "items": value} if many else value
-    return _parameter(name_of(field), schema) | {"description": criterion.help}
+        schema["enum"] = list(choices)
+    if many:
+        schema = {"type": "array", "items": schema}
+    name = name_of(field)
+    return _parameter(name, schema) | {"description": criterion.help}
 
 
 def described(of: type[Criteria] | None, *names: str) -> dict[str, Any]:
@@ -147,7 +152,14 @@ def list_jobs(visit: SignedIn) -> Response:
     after = job_place(visit.after)
     most = min(chosen.limit or PAGE, MOST)
     with visit.reading() as conn:
-        found = page_of_jobs(conn, chosen, after, most=most, seconds=SECONDS)
+        found = page_of_jobs(
+            conn,
+            chosen,
+            after,
+            most=most,
+            seconds=SECONDS,
+        )
+
     rows = [listed(row) for row in found.rows]
     return _rows(rows, found.place)
 
@@ -166,7 +178,14 @@ def list_dead_letters(visit: SignedIn) -> Response:
     after = dead_letter_place(visit.after)
     most = min(chosen.limit or PAGE, MOST)
     with visit.reading() as conn:
-        found = page_of_letters(conn, chosen, after, most=most, seconds=SECONDS)
+        found = page_of_letters(
+            conn,
+            chosen,
+            after,
+            most=most,
+            seconds=SECONDS,
+        )
+
     place = place_of(*found.place) if found.place else None
     return _rows(found.rows, place)
 
@@ -180,7 +199,7 @@ def show_dead_letter(visit: SignedIn, job: int) -> Response:
 
 def _one(job: int, show: Callable[[int], Any]) -> Response:
     """Return what is known about a job. Raises Refused if nothing is."""
-    found = show(job) if 0 < job <= MOST_NUMBER else None
+    found = show(job) if is_job_id(job) else None
     if found is None:
         raise Refused(404, f"there is no record of job {job}")
     return answer(found)
@@ -236,9 +255,7 @@ def list_audit(visit: SignedIn) -> Response:
     before = audit_place(visit.after)
     with visit.reading() as conn:
         found = audit.newest(conn, chosen, PAGE + 1, before)
-    rows, after = found[:PAGE], None
-    if len(found) > PAGE:
-        after = str(rows[-1]["id"])
+    rows, after = first_page(found, PAGE)
     return _rows(rows, after)
 
 
@@ -264,8 +281,11 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
         """Return the other fields of the request, as a form sends them."""
         found: dict[str, str] = {}
         for field, value in msgspec.structs.asdict(self).items():
-            if field not in NOT_IN_FORM and value is not None:
-                found[field.strip("_").replace("_", "-")] = str(value)
+            if value is None or field in NOT_IN_FORM:
+                continue
+            name = field.strip("_").replace("_", "-")
+            found[name] = str(value)
+
         return found
 
 
@@ -357,7 +377,9 @@ def _preview(visit: Visit, change: Change) -> Response:
 
 def _change(visit: Visit, change: Change, wanted: Asked) -> Response:
     why = change.why(wanted.why)
-    return _done(change.do(visit.changing, order(visit, wanted.more(), why)))
+    asked = order(visit, wanted.more(), why)
+    done = change.do(visit.changing, asked)
+    return _done(done)
 
 
 def _done(done: Done) -> Response:
@@ -380,12 +402,16 @@ def edit(visit: SignedIn, wanted: Body) -> Response:
     """Correct payloads by a JSON Patch. Shows what it would do, unless `yes` is true."""
     _require_program(visit)
     why = why_of(wanted.why) if wanted.yes else ""
-    patch = msgspec.json.encode(wanted.patch or []).decode()
-    asked = order(visit, {"patch": patch}, why)
+    patch = msgspec.json.encode(wanted.patch or [])
+    fields = {"patch": patch.decode()}
+    asked = order(visit, fields, why)
     if wanted.yes:
-        return _done(edits.edit(visit.changing, asked))
+        done = edits.edit(visit.changing, asked)
+        return _done(done)
+
     with visit.reading() as conn:
         seen = edits.look(conn, asked)
+
     return answer(_edit_preview(seen))
 
 
@@ -394,7 +420,12 @@ def _edit_preview(look: edits.Look) -> dict[str, Any]:
     preview = look.seen
     if look.fault or preview is None:
         raise Refused(400, look.fault or look.obstacle or "nothing matches")
+
     sample = [{"id": one.id, "diff": one.diff} for one in preview.samples]
     faults = {str(job): fault for job, fault in preview.faults.items()}
-    report = edits.report(preview)
-    return {**report, "done": False, "sample": sample, "faults": faults}
+    return {
+        **edits.report(preview),
+        "done": False,
+        "sample": sample,
+        "faults": faults,
+    }

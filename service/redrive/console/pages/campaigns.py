@@ -51,10 +51,16 @@ def list_campaigns(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         found = campaigns.find(conn, limit=PAGE)
         planned = campaigns.find(conn, (State.PLANNED,), limit=PAGE)
+
     # Hide empty plans, which CronJobs leave.
     plans = [plan for plan in planned if plan["matched"]]
     shell = command(("campaign", "ls"))
-    return visit.page("campaigns.html", rows=found, plans=plans, shell=shell)
+    return visit.page(
+        "campaigns.html",
+        rows=found,
+        plans=plans,
+        shell=shell,
+    )
 
 
 @router.get("/campaigns/{campaign}")
@@ -63,6 +69,7 @@ def show_campaign(visit: SignedIn, campaign: int) -> Response:
     with visit.reading() as conn:
         found = found_in(conn, campaign)
         alive = figures.alive_workers(conn)
+
     return visit.page(
         "campaign.html",
         **_values(found, visit.user),
@@ -96,15 +103,21 @@ def _is_over(found: dict[str, Any]) -> bool:
 @router.get("/campaigns/{campaign}/events")
 def stream_progress(visit: SignedIn, campaign: int) -> Response:
     """Stream the progress of a campaign until it ends."""
-    streams = visit.console.streams
-    session = visit.user.session or visit.user.name
+    user, streams = visit.user, visit.console.streams
+    session = user.session or user.name
     if not streams.has_room(session):
         raise Refused(429, "too many pages receive live updates; close some")
     with visit.reading() as conn:
         found_in(conn, campaign)
-    events = streams.events(session, partial(_news, visit, campaign))
+
+    look = partial(_news, visit, campaign)
+    events = streams.events(session, look)
     headers = {"x-accel-buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return StreamingResponse(
+        events,
+        media_type="text/event-stream",
+        headers=headers,
+    )
 
 
 def _news(begun: Visit, campaign: int) -> News | None:
@@ -116,8 +129,10 @@ def _news(begun: Visit, campaign: int) -> News | None:
             found = found_in(conn, campaign)
     except (NotSignedIn, Refused, Crowded, SchemaError, psycopg.Error):
         return None
+
     template = here.templates.get_template("progress.html")
-    html = template.render(_values(found, visit.user), root=here.root)
+    values = _values(found, visit.user)
+    html = template.render(values, root=here.root)
     return News(html, _is_over(found))
 
 
@@ -131,11 +146,14 @@ def estimate_redrive(visit: SignedIn, word: str) -> Response:
     query = [(name, text) for name, text in visit.query if name not in TERMS]
     try:
         matched = int(given.get("seen", "0")[:12])
-        text = estimate(matched, terms_of(given, 0))
+        terms = terms_of(given, 0)
+        text = estimate(matched, terms)
         lines = commands(word, query, given, matched)
     except Refused as error:
         return HTMLResponse(escape(error.text))
     except ValueError:
         return HTMLResponse("")
-    shell = "; ".join(visit.console.command(line) for line in lines)
-    return HTMLResponse(ESTIMATE.format(escape(text), escaped(shell)))
+
+    shell = "; ".join(map(visit.console.command, lines))
+    part = ESTIMATE.format(escape(text), escaped(shell))
+    return HTMLResponse(part)

@@ -59,7 +59,13 @@ def list_cells(request: Request, here: Here, user: Known) -> Response:
         return RedirectResponse("/", 303)
     summaries = rows(request, user)
     shell = command(("queue", "ls"))
-    return here.page("cells.html", request, user, rows=summaries, shell=shell)
+    return here.page(
+        "cells.html",
+        request,
+        user,
+        rows=summaries,
+        shell=shell,
+    )
 
 
 @router.get(PREFIX + "{name}/{path:path}")
@@ -79,9 +85,8 @@ def rows(request: Request, user: Principal) -> list[dict[str, Any]]:
     names = console(request).cells
     asked = {name: partial(_row, consoles[name], user) for name in names}
     answers = ask_all(asked, PATIENCE_SECONDS)
-    return [
-        {"cell": name, **answers.get(name, _without_figures(SILENT))} for name in names
-    ]
+    silent = _without_figures(SILENT)
+    return [{"cell": name, **answers.get(name, silent)} for name in names]
 
 
 def _without_figures(fault: str) -> dict[str, Any]:
@@ -102,6 +107,7 @@ def _row(here: Console, user: Principal) -> dict[str, Any]:
         return _without_figures(f"{error}.")
     except (psycopg.Error, Crowded):
         return _without_figures(SILENT)
+
     return _summary(now)
 
 

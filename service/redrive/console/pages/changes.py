@@ -30,6 +30,7 @@ def _change_page(visit: Visit, word: str, conflict: str | None = None) -> Respon
     change = _change(word)
     with visit.changing() if change.plans else visit.reading() as conn:
         seen = change.preview(conn, visit.query)
+
     return visit.page(
         "change.html",
         HTTPStatus.CONFLICT if conflict else HTTPStatus.OK,
@@ -64,6 +65,7 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
         if refused.status != HTTPStatus.CONFLICT:
             raise
         return _change_page(visit, word, refused.text)
+
     if done.is_shown:
         return visit.page("shown.html", done=done)
     return _done_page(visit, done)
@@ -78,9 +80,11 @@ def order(visit: Visit, fields: Mapping[str, str], why: str = "") -> Order:
 def _done_page(visit: Visit, done: Done) -> Response:
     """Redirect to the page after a change, with a sentence about the result."""
     here = visit.console
+    notice = here.access.sign_notice(done.text)
     mark = "&" if "?" in done.path else "?"
-    notice = urlencode({"said": here.access.sign_notice(done.text)})
-    return RedirectResponse(f"{here.root}{done.path}{mark}{notice}", 303)
+    said = urlencode({"said": notice})
+    address = f"{here.root}{done.path}{mark}{said}"
+    return RedirectResponse(address, 303)
 
 
 # ---------------------------------------------------------------------- edits
@@ -108,6 +112,7 @@ def make_edit(visit: SignedIn, form: Form) -> Response:
         if refused.status != HTTPStatus.CONFLICT:
             raise
         return _edit_page(visit, wanted, refused.text)
+
     return _done_page(visit, done)
 
 
@@ -115,6 +120,7 @@ def _edit_page(visit: Visit, wanted: Order, conflict: str | None = None) -> Resp
     """Show the diffs of a patch; after a conflict, also say what changed."""
     with visit.reading() as conn:
         seen = edits.look(conn, wanted)
+
     status = HTTPStatus.OK
     if conflict:
         status = HTTPStatus.CONFLICT

@@ -37,6 +37,7 @@ def list_groups(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         found = groups.find(conn, **chosen, limit=MOST_GROUPS)
         hourly = figures.hourly(conn, [row["group"] for row in found])
+
     words = ["dlq", "groups"]
     if chosen["closed"]:
         words.append("--closed")
@@ -61,7 +62,11 @@ def show_group(visit: SignedIn, fingerprint: str) -> Response:
         name = group["group"]
         hours = figures.hourly(conn, [name]).get(name, [])
         sample = find.show(conn, group["sample"])
-        latest = find.find(conn, Filter(group=name, state=("open",), limit=10))
+        latest = find.find(
+            conn,
+            Filter(group=name, state=("open",), limit=10),
+        )
+
     return visit.page(
         "group.html",
         group=group,
@@ -90,6 +95,7 @@ def explain_group(visit: SignedIn, fingerprint: str) -> Response:
     prefix = without_nul("the group", fingerprint)
     with visit.reading() as conn:
         found = _one(explain.explain(conn, prefix, most=most))
+
     return visit.page(
         template,
         found=found,
@@ -113,7 +119,14 @@ def list_dead_letters(visit: SignedIn) -> Response:
     after = dead_letter_place(visit.after)
     most = min(chosen.limit or PAGE, PAGE)
     with visit.reading() as conn:
-        found = page(conn, chosen, after, most=most, seconds=search_seconds(after))
+        found = page(
+            conn,
+            chosen,
+            after,
+            most=most,
+            seconds=search_seconds(after),
+        )
+
     onward = found.place and url(path, chosen, after=place_of(*found.place))
     return visit.page(
         "dead_letters.html",

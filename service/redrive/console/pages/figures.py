@@ -85,6 +85,7 @@ def queues(conn: Connection) -> list[Row]:
         row["unhandled"] = {
             each.kind: each.jobs for each in unhandled_jobs if each.queue == queue
         }
+
     return found
 
 
@@ -96,8 +97,13 @@ def growth(conn: Connection) -> list[float]:
 
 def hourly(conn: Connection, groups: Sequence[str]) -> Mapping[str, list[int]]:
     """Count the dead letters of each group by hour, latest last."""
-    values = {"groups": list(groups), "hours": HOURS - 1, "most": MOST_OF_AN_HOUR}
-    found = rows(conn, _HOURLY, **values)
+    found = rows(
+        conn,
+        _HOURLY,
+        groups=list(groups),
+        hours=HOURS - 1,
+        most=MOST_OF_AN_HOUR,
+    )
     return {row["fingerprint"]: row["hours"] for row in found}
 
 
@@ -148,9 +154,11 @@ def troubles(
     for breaker in breakers:
         if breaker["state"] != "closed":
             yield _open_breaker(breaker), "/breakers"
+
     for queue in found:
         for sentence in _of_queue(queue, is_worked=alive > 0):
             yield sentence, "/queues"
+
     if not alive:
         yield _no_worker(found), "/queues"
 
@@ -182,13 +190,16 @@ def _no_worker(found: Sequence[Row]) -> str:
 def _unhandled(queue: Row) -> str:
     """Count the waiting jobs of unhandled kinds in a queue, most jobs first."""
     kinds: dict[str, int] = queue["unhandled"]
+    total = sum(kinds.values())
+    jobs = _jobs(total, "due ")
     names = list(kinds)
     more = ""
     if len(names) > MOST_KINDS + 1:
-        more = f" and {len(names) - MOST_KINDS} more kinds"
+        others = len(names) - MOST_KINDS
+        more = f" and {others} more kinds"
         names = names[:MOST_KINDS]
-    jobs = _jobs(sum(kinds.values()), "due ")
-    return f"{jobs} of {', '.join(names)}{more} in {queue['queue']}"
+    listed = ", ".join(names)
+    return f"{jobs} of {listed}{more} in {queue['queue']}"
 
 
 def _jobs(n: float, which: str = "") -> str:

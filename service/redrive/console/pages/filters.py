@@ -86,6 +86,7 @@ def group_choice(query: Query) -> dict[str, Any]:
             raise not_a_choice(name, value, CATEGORIES)
         if value:
             given[name].append(without_nul(name, value))
+
     new_since = given["new-since"]
     return {
         "kind": given["kind"],
@@ -100,20 +101,33 @@ def audit_choice(query: Query) -> log.Choice:
     times: list[tuple[str, str]] = []
     others: dict[str, str] = {}
     for name, value in query:
+        text = value.strip()
         if name in AUDIT_TIMES:
-            times.append((name, value))
+            times.append((name, text))
         elif name not in AUDIT_TEXTS:
             raise no_filter(name, AUDIT_FILTERS)
-        elif text := value.strip():
+        elif text:
             others[name] = without_nul(name, text)
-    span = parse(Filter, times)
-    return log.Choice(span.since, span.until, **others)
+
+    period = parse(Filter, times)
+    return log.Choice(period.since, period.until, **others)
 
 
 def audit_place(text: str | None) -> int | None:
     """Parse the id of the last line shown. Raises Refused if it is not an id."""
     lines = parse(Filter, [("id", text or "")]).ids
     return lines[0] if lines else None
+
+
+def first_page(
+    found: Sequence[Mapping[str, Any]], size: int
+) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+    """Return the first rows, and the position of the next page if there are more."""
+    if len(found) <= size:
+        return found, None
+    rows = found[:size]
+    last = rows[-1]
+    return rows, str(last["id"])
 
 
 def without_nul(name: str, text: str) -> str:

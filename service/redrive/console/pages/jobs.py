@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console.pages.filters import PAGE, ListView, search_seconds
-from redrive.console.query import MOST_NUMBER, command, job_place, parse, url
+from redrive.console.query import command, is_job_id, job_place, parse, url
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn
 from redrive.dead_letters import find
@@ -24,10 +24,20 @@ def list_jobs(visit: SignedIn) -> Response:
     after = job_place(visit.after)
     most = min(chosen.limit or PAGE, PAGE)
     with visit.reading() as conn:
-        found = page(conn, chosen, after, most=most, seconds=search_seconds(after))
+        found = page(
+            conn,
+            chosen,
+            after,
+            most=most,
+            seconds=search_seconds(after),
+        )
+
     onward = found.place and url(path, chosen, after=found.place)
-    view = ListView(path, chosen, found.rows, onward)
-    return visit.page("jobs.html", view=view, shell=command(("job", "ls"), chosen))
+    return visit.page(
+        "jobs.html",
+        view=ListView(path, chosen, found.rows, onward),
+        shell=command(("job", "ls"), chosen),
+    )
 
 
 @router.get("/find")
@@ -42,9 +52,15 @@ def find_job(visit: SignedIn) -> Response:
 def show_job(visit: SignedIn, job: int) -> Response:
     """Show a live, dead or ended job: why it waits, its story, its side effects."""
     with visit.reading() as conn:
-        found = show(conn, job) if 0 < job <= MOST_NUMBER else None
+        found = show(conn, job) if is_job_id(job) else None
         letter = find.show(conn, job) if found else None
+
     if found is None:
         raise Refused(404, f"job {job} is not live, and there is no record of it")
-    shell = command(("job", "show", str(job)))
-    return visit.page("job.html", job=found, letter=letter, shell=shell)
+
+    return visit.page(
+        "job.html",
+        job=found,
+        letter=letter,
+        shell=command(("job", "show", str(job))),
+    )

@@ -13,6 +13,7 @@ from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.payloads.escape import escaped, escaped_lines
 
 BAR, GAP, HEIGHT = 5, 1, 24
+FLOOR = HEIGHT - 1
 WHOLE = 1000
 
 TIME = Markup('<time datetime="{}" title="{}">{}</time>')
@@ -72,7 +73,12 @@ def lines(text: str) -> Markup:
 
 def pretty(value: Any) -> Markup:
     """Format a value as indented JSON for <pre>."""
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    text = json.dumps(
+        value,
+        ensure_ascii=False,
+        indent=2,
+        default=str,
+    )
     return lines(text)
 
 
@@ -95,35 +101,51 @@ def relative(at: datetime | str | None) -> Markup:
         return Markup("")
     if isinstance(at, str):
         at = datetime.fromisoformat(at)
+
     now = datetime.now(UTC)
     exact = at.astimezone(UTC)
-    words = f"{ago(exact, now)} ago" if exact <= now else f"in {ago(exact, now)}"
-    machine = exact.isoformat(timespec="seconds")
-    return TIME.format(machine, f"{exact:%Y-%m-%d %H:%M:%S} UTC", words)
+    distance = ago(exact, now)
+    words = f"{distance} ago" if exact <= now else f"in {distance}"
+    return TIME.format(
+        exact.isoformat(timespec="seconds"),
+        f"{exact:%Y-%m-%d %H:%M:%S} UTC",
+        words,
+    )
 
 
 def spark(values: Sequence[float], what: str) -> Markup:
     """Draw numbers over time as an SVG, latest on the right, with a text label."""
     top = max(values, default=0) or 1
-    width = max(1, len(values) * (BAR + GAP) - GAP)
-    bars = Markup("").join(
-        _bar(n, value / top) for n, value in enumerate(values) if value
+    bars = Markup("")
+    for place, value in enumerate(values):
+        if value:
+            bars += _bar(place * (BAR + GAP), value / top)
+
+    width = len(values) * (BAR + GAP) - GAP
+    return SPARK.format(
+        w=max(1, width),
+        h=HEIGHT,
+        y=FLOOR,
+        what=escaped(what),
+        bars=bars,
     )
-    return SPARK.format(w=width, h=HEIGHT, y=HEIGHT - 1, what=escaped(what), bars=bars)
 
 
-def _bar(n: int, share: float) -> Markup:
-    height = max(1.0, round(share * (HEIGHT - 2), 1))
-    x, y = n * (BAR + GAP), round(HEIGHT - 1 - height, 1)
+def _bar(x: int, share: float) -> Markup:
+    height = round(share * (HEIGHT - 2), 1)
+    height = max(1.0, height)
+    y = round(FLOOR - height, 1)
     return SPARK_BAR.format(x, y, BAR, height)
 
 
 def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
     """Draw the parts of a whole as one bar, in order, with a text label."""
     whole = sum(count for _, count in parts) or 1
-    x, drawn = 0.0, Markup("")
+    x = 0.0
+    drawn = Markup("")
     for name, count in parts:
         width = count * WHOLE / whole
         drawn += PART.format(name, x, width)
         x += width
+
     return WHOLE_BAR.format(what=escaped(what), drawn=drawn)

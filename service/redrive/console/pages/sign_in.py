@@ -72,8 +72,14 @@ def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
 
 def _begun(session: str, onward: str | None) -> Response:
     answer = RedirectResponse(_own_path(onward), 303)
-    answer.headers.append("set-cookie", cookie(COOKIE, session, IDLE_SECONDS))
+    _set_cookie(answer, COOKIE, session, IDLE_SECONDS)
     return answer
+
+
+def _set_cookie(answer: Response, name: str, value: str, seconds: int) -> None:
+    """Add a cookie to a response; 0 seconds delete it."""
+    header = cookie(name, value, seconds)
+    answer.headers.append("set-cookie", header)
 
 
 def _provider(here: Console) -> Provider:
@@ -86,10 +92,11 @@ def _provider(here: Console) -> Provider:
 @router.get("/sign-in/provider")
 async def ask_provider(request: Request, here: Here) -> Response:
     """Redirect the user to the identity provider."""
-    pending = {"next": _own_path(request.query_params.get("next"))}
+    onward = _own_path(request.query_params.get("next"))
+    pending = {"next": onward}
     answer = await _provider(here).begin(request, pending)
     signed = here.access.sign_pending(pending)
-    answer.headers.append("set-cookie", cookie(PENDING, signed, SIGN_IN_SECONDS))
+    _set_cookie(answer, PENDING, signed, SIGN_IN_SECONDS)
     return answer
 
 
@@ -102,8 +109,9 @@ async def come_back(request: Request, here: Here) -> Response:
     name, groups = await provider.complete(request, pending)
     session = here.access.sign_in_by(provider, name, groups)
     request.state.sign_in = ACCEPTED
-    answer = _begun(session, pending.get("next"))
-    answer.headers.append("set-cookie", cookie(PENDING, "", 0))
+    onward = pending.get("next")
+    answer = _begun(session, onward)
+    _set_cookie(answer, PENDING, "", 0)
     return answer
 
 
@@ -118,5 +126,5 @@ def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
         notice = here.access.sign_notice(NOT_EVERYWHERE)
         path += "?" + urlencode({"said": notice})
     answer = RedirectResponse(path, 303)
-    answer.headers.append("set-cookie", cookie(COOKIE, "", 0))
+    _set_cookie(answer, COOKIE, "", 0)
     return answer

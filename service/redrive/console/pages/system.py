@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.pages import figures
-from redrive.console.pages.filters import PAGE, audit_choice, audit_place
+from redrive.console.pages.filters import PAGE, audit_choice, audit_place, first_page
 from redrive.console.query import command, url
 from redrive.console.state import SignedIn
 from redrive.database import audit
@@ -25,12 +25,14 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 @router.get("/")
 def show_overview(visit: SignedIn) -> Response:
     """Show what is wrong now, and the largest causes."""
+    shell = command(("queue", "ls"))
     values: dict[str, Any] = {"is_blind": False, "causes": []}
     with visit.reading() as conn:
         values |= figures.now(conn)
         with _ignore_missing_privileges(values):
             values["causes"] = groups.find(conn, limit=5)
-    return visit.page("overview.html", shell=command(("queue", "ls")), **values)
+
+    return visit.page("overview.html", shell=shell, **values)
 
 
 @contextmanager
@@ -48,8 +50,14 @@ def list_queues(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         queues = figures.queues(conn)
         seen = figures.workers(conn)
+
     shell = command(("queue", "ls"))
-    return visit.page("queues.html", queues=queues, workers=seen, shell=shell)
+    return visit.page(
+        "queues.html",
+        queues=queues,
+        workers=seen,
+        shell=shell,
+    )
 
 
 @router.get("/workers")
@@ -107,9 +115,8 @@ def list_audit(visit: SignedIn) -> Response:
     before = audit_place(visit.after)
     with visit.reading() as conn:
         found = audit.newest(conn, chosen, PAGE + 1, before)
-    rows, after = found[:PAGE], None
-    if len(found) > PAGE:
-        after = str(rows[-1]["id"])
+
+    rows, after = first_page(found, PAGE)
     given = {name: text for name, text in visit.query if text}
     return visit.page(
         "audit.html",

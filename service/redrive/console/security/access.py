@@ -115,6 +115,7 @@ class Tokens:
         except UnicodeDecodeError:
             fault = "it is not text"
             raise self._unreadable(fault) from None
+
         return self._tokens
 
     def _read_again(self) -> None:
@@ -260,9 +261,10 @@ class Access:
         """
         if self.everybody is not None:
             return self.everybody
-        bearer = _only(headers, "authorization")
-        if bearer is not None and bearer[:7].lower() == "bearer ":
-            return self._bearer(bearer[7:].strip())
+        credentials = _only(headers, "authorization") or ""
+        scheme, _, token = credentials.partition(" ")
+        if scheme.lower() == "bearer" and token:
+            return self._bearer(token.strip())
         return self._session(cookie) or self._proxied(peer, headers)
 
     def _bearer(self, text: str) -> Principal:
@@ -288,13 +290,16 @@ class Access:
 
     def _session(self, cookie: str | None) -> Principal | None:
         claims, used = _dated(self._sessions, cookie, IDLE_SECONDS)
+        if claims is None:
+            return None
         now = time.time()
-        if claims is None or now - claims["began"] > SESSION_SECONDS:
+        if now - claims["began"] > SESSION_SECONDS:
             return None
         user = self._user_of(claims)
         if user is None or now - used < RENEW_SECONDS:
             return user
-        return replace(user, renewed=str(self._sessions.dumps(claims)))
+        renewed = self._sessions.dumps(claims)
+        return replace(user, renewed=str(renewed))
 
     def _user_of(self, claims: Mapping[str, Any]) -> Principal | None:
         """Return the user of a session, with the tokens and roles of today."""
@@ -318,8 +323,8 @@ class Access:
         if not _NAME.fullmatch(name):
             raise Refused(403, "the proxy's header does not hold one name")
         listed = _only(headers, self.proxy.groups_header) or ""
-        groups = [group.strip() for group in listed.split(",")]
-        return Principal(name, role_of(groups, self.proxy.groups))
+        role = role_of(_parts(listed), self.proxy.groups)
+        return Principal(name, role)
 
     # ------------------------------------------------------------------ sessions
 
@@ -387,9 +392,14 @@ def _dated(
 ) -> tuple[Any, float]:
     """Return a signed value and its time; None if it is forged or older than `age`."""
     try:
-        value, at = serializer.loads(text or "", max_age=age, return_timestamp=True)
+        value, at = serializer.loads(
+            text or "",
+            max_age=age,
+            return_timestamp=True,
+        )
     except BadData:
         return None, 0
+
     return value, at.timestamp()
 
 
@@ -401,10 +411,12 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
             proxy's.
     """
     values = [value for key, value in headers if key.lower() == name.lower()]
+    if not values:
+        return None
     if len(values) > 1:
         raise Refused(400, f"the header {name} is there more than once")
-    text = values[0].strip() if values else ""
-    return text or None
+    (text,) = values
+    return text.strip() or None
 
 
 def cookie(name: str, value: str, seconds: int) -> str:
@@ -451,8 +463,10 @@ def group_roles(text: str) -> dict[str, Role]:
     for part in _parts(text):
         group, _, role = part.rpartition("=")
         if not group or role not in ROLES:
-            rule = f"write GROUP=ROLE, a role is one of: {', '.join(ROLES)}"
+            roles = ", ".join(ROLES)
+            rule = f"write GROUP=ROLE, a role is one of: {roles}"
             msg = f"REDRIVE_CONSOLE_GROUPS holds {part!r}; {rule}"
             raise SettingsError(msg)
         found[group.strip()] = ROLES[role]
+
     return found

@@ -59,7 +59,8 @@ class Window:
 
     def is_full(self, key: str, now: float | None = None) -> bool:
         """Count a request; return True if it exceeds the limit."""
-        now = time.monotonic() if now is None else now
+        if now is None:
+            now = time.monotonic()
         if now >= self._until or len(self._counts) > MAX_ADDRESSES:
             self._counts.clear()
             self._until = now + self._seconds
@@ -112,8 +113,10 @@ class Guard:
 
         async def answer(event: dict[str, Any]) -> None:
             if event["type"] == "http.response.start":
-                self._count(scope, event["status"], time.monotonic() - began)
-                event = event | {"headers": _guarded(scope, event["headers"])}
+                seconds = time.monotonic() - began
+                self._count(scope, event["status"], seconds)
+                headers = _guarded(scope, event["headers"])
+                event = event | {"headers": headers}
             await send(event)
 
         refusal = self._refusal(scope)
@@ -129,8 +132,9 @@ class Guard:
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a response; one thread does this, so no count is lost."""
         page = _page(scope)
-        sign_in = scope.get("state", {}).get("sign_in")
-        self._requests.observe((page, str(status)), [seconds])
+        labels = page, str(status)
+        self._requests.observe(labels, [seconds])
+        sign_in = _state(scope, "sign_in")
         if sign_in and status < SERVER_ERROR:
             self._sign_ins.add((sign_in,))
         if page not in PROBES:
@@ -153,8 +157,10 @@ class Guard:
 
     def _is_too_often(self, scope: Scope, headers: Headers) -> bool:
         """Count the request of a session, or of an address without one."""
+        if scope["path"] in PROBES:
+            return False
         address, *_ = scope.get("client") or ("",)
-        if scope["path"] in PROBES or self._unlimited(address):
+        if self._unlimited(address):
             return False
         cookies = cookie_parser(_text(headers, b"cookie"))
         session = self._session(cookies.get(COOKIE))
@@ -195,14 +201,21 @@ def _again(body: bytes, receive: Receive) -> Receive:
 def _guarded(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:
     """Add the security headers that a response does not have."""
     given = {bytes(name).lower() for name, _ in headers}
-    more = [header for header in HEADERS if header[0] not in given]
-    renewed = scope.get("state", {}).get("renewed")
-    if renewed and b"set-cookie" not in given:  # a sign-out takes precedence
-        session = cookie(COOKIE, renewed, IDLE_SECONDS)
-        more.append((b"set-cookie", session.encode()))
+    ours = list(HEADERS)
     if scope.get("scheme") == "https":
-        more.append(HTTPS_ONLY)
-    return [*headers, *more]
+        ours.append(HTTPS_ONLY)
+    if renewed := _state(scope, "renewed"):
+        session = cookie(COOKIE, renewed, IDLE_SECONDS)
+        ours.append((b"set-cookie", session.encode()))
+    # A page may have its own. The cookie of a sign-out takes precedence.
+    missing = [header for header in ours if header[0] not in given]
+    return [*headers, *missing]
+
+
+def _state(scope: Scope, name: str) -> Any:
+    """Return a value that a page stored with its request; None if it did not."""
+    state = scope.get("state", {})
+    return state.get(name)
 
 
 def _page(scope: Scope) -> str:

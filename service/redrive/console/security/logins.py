@@ -104,6 +104,7 @@ class Logins:
         except BaseException:
             conn.close()
             raise
+
         return conn
 
     def _connect(self, role: Role, reads: bool) -> OwnConnection:  # noqa: FBT001 # a key

@@ -91,6 +91,7 @@ class Provider:
             answer: Response = await self._app.authorize_redirect(request, redirect)
         except NO_ANSWER as error:
             raise _away(error) from None
+
         return answer
 
     async def complete(
@@ -111,6 +112,7 @@ class Provider:
             raise Refused(403, FAILED) from None
         except NO_ANSWER as error:
             raise _away(error) from None
+
         return self._name(claims), _groups(claims.get(self.client.groups_claim))
 
     async def _token(self, request: Request) -> Mapping[str, Any]:

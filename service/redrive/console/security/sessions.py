@@ -46,5 +46,6 @@ def _end(session: str, logins: Logins) -> bool:
             why = "too many sessions ended within a day"
     except (psycopg.Error, SchemaError, SettingsError, Crowded) as error:
         why = type(error).__name__
+
     logger.warning("a session could not be ended", extra={"why": why})
     return False
