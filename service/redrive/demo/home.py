@@ -75,12 +75,17 @@ def _take_usual() -> tuple[Path, int] | None:
     usual = Path(tempfile.gettempdir()) / NAME
     with contextlib.suppress(FileExistsError):
         usual.mkdir(mode=0o700)
+
     if not _is_ours(usual) or (lock := _lock(usual)) is None:
         return None
     if not _holds_more_than_the_lock(usual):
         return usual, lock
     # A demo and its guard were killed: do the guard's work.
-    subprocess.run(_guard(usual, "remove"), stdin=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        _guard(usual, "remove"),
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
     os.close(lock)
     return _take_usual()
 
@@ -111,11 +116,13 @@ def _lock(path: Path) -> int | None:
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:
         return None
+
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
         return None
+
     if os.fstat(lock).st_nlink == 0:
         os.close(lock)
         return None

@@ -128,6 +128,7 @@ class Monitoring:
             ),
         }.items():
             text = text.replace(shipped, ours)
+
         return f"global: {{pagerduty_url: 'http://{self.pager.address}/v2/enqueue'}}\n{text}"
 
     def _scrapes(self) -> dict[str, object]:

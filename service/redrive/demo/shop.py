@@ -91,7 +91,11 @@ def place(conn: Connection, order: dict[str, str]) -> Enqueued:
     """Enqueue a line of the order file. Its number is the key: a copy adds no job."""
     key = f"order-{order['order'].strip()}"
     report: Enqueued = enqueue_reporting(
-        conn, "payment.book", order, queue="payments", idempotency_key=key
+        conn,
+        "payment.book",
+        order,
+        queue="payments",
+        idempotency_key=key,
     )
     return report
 

@@ -61,9 +61,14 @@ def main(arguments: list[str]) -> None:
     are_protected = _protect_files(libc, home, *SHARED)
     _limit(resource.RLIMIT_FSIZE, FILE if are_protected else 0)
     listener = _refuse_calls(libc)
-    with socket.socket(fileno=os.dup(int(channel))) as other:
-        socket.send_fds(other, [b"!"], [listener])
+    _send(listener, int(channel))
     os.execv(command[0], command)  # noqa: S606 # no shell is wanted
+
+
+def _send(listener: int, channel: int) -> None:
+    """Send the listener through a channel, which stays open for the command."""
+    with socket.socket(fileno=os.dup(channel)) as other:
+        socket.send_fds(other, [b"!"], [listener])
 
 
 def _refuse_calls(libc: ctypes.CDLL) -> int:
@@ -116,6 +121,7 @@ def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
     rules = libc.syscall(CREATE_RULESET, attributes, size, 0)
     for path in filter(os.path.exists, writable):
         _allow(libc, rules, path, rights)
+
     restricted = libc.syscall(RESTRICT_SELF, rules, 0)
     _called("landlock", restricted)
     return True

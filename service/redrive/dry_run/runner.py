@@ -86,6 +86,7 @@ class ConfinedRunner:
         self._channel = stack.enter_context(contextlib.closing(Channel(ours)))
         with theirs:
             self._process = _started(theirs.fileno(), shared.fd, home, handlers)
+
         stack.callback(self._kill)
         return ours
 
@@ -146,6 +147,7 @@ class ConfinedRunner:
                     self._tell(CheckpointKept(job, deliveries, n, is_kept=True))
                 case _:
                     pass  # other messages are not recorded
+
         raise TookTooLong
 
     def _tell(self, message: Down) -> None:
@@ -243,8 +245,9 @@ def _started(
 
 def _environment(home: str) -> dict[str, str]:
     """Return our environment without the export of spans, which would be refused."""
-    found = {"OTEL_SDK_DISABLED": "true"}
-    for name, value in os.environ.items():
-        if not name.startswith("OTEL_"):
-            found[name] = value
-    return found | {"TMPDIR": home}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("OTEL_")
+    }
+    return inherited | {"OTEL_SDK_DISABLED": "true", "TMPDIR": home}

@@ -91,6 +91,7 @@ def try_some(  # noqa: PLR0913 # dead letters and handlers
         for row in _chosen(conn, made, handlers, count):
             trial.run(row)
             progress(1)
+
     return trial.tried
 
 
@@ -98,8 +99,10 @@ def _chosen(
     conn: psycopg.Connection[Any], made: Plan, handlers: Handlers, count: int
 ) -> list[dict[str, Any]]:
     kinds = [kind for kind in made.kinds if handlers.get(kind)]
+    parameters = (made.plan, kinds, count)
     with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(_CHOSEN, (made.plan, kinds, count)).fetchall()
+        cursor.execute(_CHOSEN, parameters)
+        return cursor.fetchall()
 
 
 class _Trial:
@@ -127,8 +130,10 @@ class _Trial:
             self._count_failure(row, failure)
 
     def _count_failure(self, row: Row, failure: Row) -> None:
-        parts = (failure["error_class"], failure["message"])
-        cause = ": ".join(filter(None, parts))[:MAX_CAUSE]
+        cause = failure["error_class"]
+        if message := failure["message"]:
+            cause = f"{cause}: {message}"
+        cause = cause[:MAX_CAUSE]
         failed = self.tried.failed
         failed[cause] = failed.get(cause, 0) + 1
         if failure["fingerprint"] == row["fingerprint"]:
@@ -149,6 +154,7 @@ class _Trial:
             crash = Crash(runner.status())
             self.close()
             return _made_up("RunnerLost", f"its process died: {crash}", kind)
+
         return report and _failure_of(report)
 
     def close(self) -> None:

@@ -165,6 +165,7 @@ class _Network(httpcore.AsyncNetworkBackend):
                 return await self._backend.connect_tcp(
                     address, port, share, local_address, socket_options
                 )
+
         return await self._backend.connect_tcp(
             last, port, share, local_address, socket_options
         )
@@ -173,10 +174,15 @@ class _Network(httpcore.AsyncNetworkBackend):
         """Return the allowed addresses of a host, or raise AddressRefused."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = [str(where[0]) for *_, where in found]
-        allowed = [address for address in addresses if is_allowed(address, self._named)]
+        allowed: list[str] = []
+        address = ""
+        for *_, place in found:
+            address = str(place[0])
+            if is_allowed(address, self._named):
+                allowed.append(address)
+
         if not allowed:
-            raise AddressRefused(host, addresses[0])
+            raise AddressRefused(host, address)
         return allowed
 
 
@@ -225,6 +231,7 @@ class _Caller:
             extensions={"timeout": {"connect": self._target.timeout}},
         ) as response:
             read = await _read_some(response)
+
         if not 200 <= response.status < 300:  # noqa: PLR2004 # success in HTTP
             raise self._failure(response, read)
 
@@ -295,6 +302,7 @@ def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str
     for key in keys:
         text = b64encode(key).decode()
         secrets.add(text.rstrip("="))
+
     return frozenset(secrets)
 
 
@@ -324,4 +332,5 @@ def _tls(target: Target) -> ssl.SSLContext:
         fault = f"a key or certificate of {target.url} cannot be read"
         msg = f"REDRIVE_TARGETS: {fault}: {error.strerror or error}"
         raise SettingsError(msg) from None
+
     return context

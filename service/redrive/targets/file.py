@@ -86,12 +86,14 @@ def load(path: Path) -> Targets:
         read = Targets.model_validate(_read_yaml(path))
     except ValidationError as error:
         raise _refused(path, _first_fault(error)) from None
+
     for kind, target in read.targets.items():
         if fault := _fault_of_url(target.url, read.allowed_hosts):
             raise _refused(path, f"targets.{kind}.url {fault}")
         if target.heal and kind.endswith("*"):
             rule = "give each kind that heals its own target"
             raise _refused(path, f"targets.{kind}.heal: {rule}")
+
     return read
 
 
@@ -130,6 +132,7 @@ def _fault_of_url(url: str, allowed_hosts: list[str]) -> str:
         _ = parts.port
     except ValueError:  # an open bracket, or an invalid port
         return "is not a URL: its host or port cannot be read"
+
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         return "must start with http:// or https:// and name a host"
     if parts.username is not None or parts.password is not None:

@@ -32,6 +32,7 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
         raise _refused(path, f"it cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise _refused(path, f"it is not text; {RULE}") from None
+
     keys = tuple(_keys(path, lines))
     if not keys:
         raise _refused(path, f"it holds no key; {RULE}")
