@@ -163,7 +163,7 @@ def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):
     page = olaf.get("/").text
 
     assert "the bank is down" in page
-    assert "The breaker bank is open, held so by ada." in page
+    assert "The breaker bank is open, held by ada." in page
 
 
 def test_deaths_are_in_the_picture_from_the_first(site: Site, olaf: TestClient):

@@ -102,14 +102,12 @@ def application(
     """
     by_cell = {"": logins} if isinstance(logins, Logins) else logins
     here = Console(access, Logins({}), environment(), handlers, links)
-    requests, sign_ins = metrics.requests(), metrics.sign_ins()
-    exposition = Exposition(None, requests.collect, sign_ins.collect)
+    requests = metrics.requests()
+    sign_ins = metrics.sign_ins()
     app = _routed()
     app.state.consoles = here.each(by_cell)
+    exposition = Exposition(None, requests.collect, sign_ins.collect)
     _add_probes(app, by_cell, exposition)
-    for kind, handle in HANDLERS.items():
-        app.add_exception_handler(kind, handle)
-
     return Guard(
         cells.addressed(cast("Any", app), by_cell),
         requests,
@@ -123,7 +121,7 @@ def application(
 
 
 def _routed() -> FastAPI:
-    """Return the FastAPI application with all pages and the API."""
+    """Return the FastAPI application with all pages, the API and its errors."""
     app = FastAPI(
         title="Redrive",
         description="The lists of the command line with its filters, and its changes.",
@@ -138,6 +136,8 @@ def _routed() -> FastAPI:
 
     static = StaticFiles(packages=[("redrive.console", "static")])
     app.mount("/static", static, name="static")
+    for kind, handle in HANDLERS.items():
+        app.add_exception_handler(kind, handle)
     return app
 
 
@@ -250,7 +250,9 @@ def _not_signed_in(request: Request, _error: Exception) -> Response:
     has_page = access.tokens is not None or access.provider is not None
     if has_page and not _is_api(request):
         onward = _address(request) if request.method == "GET" else "/"
-        return RedirectResponse(f"/sign-in?{urlencode({'next': onward})}", 303)
+        query = urlencode({"next": onward})
+        return RedirectResponse(f"/sign-in?{query}", 303)
+
     rule = "send a bearer token, or sign in through the proxy"
     return _failed(request, 401, f"you are not signed in; {rule}")
 

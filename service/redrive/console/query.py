@@ -45,16 +45,13 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
     Raises:
         Refused: a name or value is unknown; the message lists the allowed ones.
     """
-    given = _by_field(of.criteria(), query)
-    state = given.pop("state", list(states))
-    if ANY in state:
-        state = []
-
-    values: dict[str, Any] = {"state": tuple(state)}
+    given = {"state": list(states)} | _by_field(of.criteria(), query)
+    if ANY in given["state"]:
+        given["state"] = []
     many = fields_of_many(of)
+    values: dict[str, Any] = {}
     for field, found in given.items():
         values[field] = tuple(found) if field in many else found[-1]
-
     return of(**values)
 
 
@@ -84,10 +81,7 @@ def fields_of_many(of: type[Criteria]) -> set[str]:
 
 
 def _values(field: str, criterion: Criterion, text: str) -> Sequence[Any]:
-    name = name_of(field)
-    if len(text) > MOST_TEXT or "\0" in text:
-        rule = f"at most {MOST_TEXT} characters and no NUL"
-        raise Refused(400, f"{name} must have {rule}")
+    _check_text(name_of(field), text)
     if field in NUMBERS:
         return [_number(field, part) for part in text.split(",")]
     if field in TIMES:
@@ -95,8 +89,14 @@ def _values(field: str, criterion: Criterion, text: str) -> Sequence[Any]:
     if field == "holds":
         return [_condition(text)]
     if criterion.choices:
-        return _choices(name, text, choices_of(field, criterion))
+        return _choices(name_of(field), text, choices_of(field, criterion))
     return [text]
+
+
+def _check_text(name: str, text: str) -> None:
+    if len(text) > MOST_TEXT or "\0" in text:
+        rule = f"at most {MOST_TEXT} characters and no NUL"
+        raise Refused(400, f"{name} must have {rule}")
 
 
 def choices_of(field: str, criterion: Criterion) -> Sequence[str]:

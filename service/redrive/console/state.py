@@ -77,10 +77,10 @@ class Console:
         if len(logins) == 1:
             (only,) = logins.values()
             return {"": replace(self, logins=only)}
-        fleet = replace(self, cells=tuple(logins))
-        consoles = {"": fleet}
+        every_cell = replace(self, cells=tuple(logins))
+        consoles = {"": every_cell}
         for cell, own in logins.items():
-            consoles[cell] = replace(fleet, cell=cell, logins=own)
+            consoles[cell] = replace(every_cell, cell=cell, logins=own)
 
         return consoles
 

@@ -142,18 +142,22 @@ def estimate_redrive(visit: SignedIn, word: str) -> Response:
 
     The page asks while the form is filled in.
     """
-    given = dict(visit.request.query_params)
-    query = [(name, text) for name, text in visit.query if name not in TERMS]
     try:
-        matched = int(given.get("seen", "0")[:12])
-        terms = terms_of(given, 0)
-        text = estimate(matched, terms)
-        lines = commands(word, query, given, matched)
+        part = _estimate(visit, word)
     except Refused as error:
-        return HTMLResponse(escape(error.text))
+        part = escape(error.text)
     except ValueError:
-        return HTMLResponse("")
-
-    shell = "; ".join(map(visit.console.command, lines))
-    part = ESTIMATE.format(escape(text), escaped(shell))
+        part = Markup("")
     return HTMLResponse(part)
+
+
+def _estimate(visit: Visit, word: str) -> Markup:
+    given = dict(visit.request.query_params)
+    matched = int(given.get("seen", "0")[:12])
+    terms = terms_of(given, 0)
+    text = estimate(matched, terms)
+
+    query = [pair for pair in visit.query if pair[0] not in TERMS]
+    lines = commands(word, query, given, matched)
+    shell = "; ".join(map(visit.console.command, lines))
+    return ESTIMATE.format(escape(text), escaped(shell))

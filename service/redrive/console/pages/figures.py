@@ -166,7 +166,7 @@ def troubles(
 def _open_breaker(breaker: Row) -> str:
     name, by = breaker["name"], breaker["forced_by"]
     state = breaker["state"].replace("_", "-")
-    held = f", held so by {by}" if by else ""
+    held = f", held by {by}" if by else ""
     return f"The breaker {name} is {state}{held}."
 
 
@@ -192,14 +192,16 @@ def _unhandled(queue: Row) -> str:
     kinds: dict[str, int] = queue["unhandled"]
     total = sum(kinds.values())
     jobs = _jobs(total, "due ")
-    names = list(kinds)
-    more = ""
-    if len(names) > MOST_KINDS + 1:
-        others = len(names) - MOST_KINDS
-        more = f" and {others} more kinds"
-        names = names[:MOST_KINDS]
-    listed = ", ".join(names)
-    return f"{jobs} of {listed}{more} in {queue['queue']}"
+    return f"{jobs} of {_listed(list(kinds))} in {queue['queue']}"
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    """List the first kinds, and count the others if there are at least two."""
+    others = len(kinds) - MOST_KINDS
+    if others <= 1:
+        return ", ".join(kinds)
+    first = ", ".join(kinds[:MOST_KINDS])
+    return f"{first} and {others} more kinds"
 
 
 def _jobs(n: float, which: str = "") -> str:

@@ -82,10 +82,11 @@ def group_choice(query: Query) -> dict[str, Any]:
     for name, value in query:
         if name not in given:
             raise no_filter(name, GROUP_FILTERS)
-        if name == "category" and value and value not in CATEGORIES:
+        if not value:
+            continue
+        if name == "category" and value not in CATEGORIES:
             raise not_a_choice(name, value, CATEGORIES)
-        if value:
-            given[name].append(without_nul(name, value))
+        given[name].append(without_nul(name, value))
 
     new_since = given["new-since"]
     return {

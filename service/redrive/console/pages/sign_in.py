@@ -21,8 +21,8 @@ from redrive.console.security.access import (
 from redrive.console.state import Console, Form, Here, Known, OwnForm
 
 NOT_EVERYWHERE = (
-    "You are signed out in this browser. A database could not record it. There, a copy of the"
-    " cookie stays valid until it has not been used for two hours."
+    "You are signed out in this browser, but a database could not record it. There, a"
+    " copy of the cookie stays valid for two hours after its last use."
 )
 MAX_PATH_LENGTH = 1000
 """A longer path would not fit in the cookie of a sign-in."""
@@ -119,12 +119,18 @@ async def come_back(request: Request, here: Here) -> Response:
 def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
     """End a session in every database, and always in this browser."""
     del form
-    consoles: Mapping[str, Console] = request.app.state.consoles
-    logins = (each.logins for each in consoles.values() if each.logins.roles)
     path = "/sign-in"
-    if not sessions.end(user.session, logins):
+    if not _end_everywhere(request, user.session):
         notice = here.access.sign_notice(NOT_EVERYWHERE)
-        path += "?" + urlencode({"said": notice})
+        query = urlencode({"said": notice})
+        path = f"{path}?{query}"
     answer = RedirectResponse(path, 303)
     _set_cookie(answer, COOKIE, "", 0)
     return answer
+
+
+def _end_everywhere(request: Request, session: str) -> bool:
+    """End a session in every database; return True if all of them recorded it."""
+    consoles: Mapping[str, Console] = request.app.state.consoles
+    all_logins = [each.logins for each in consoles.values()]
+    return sessions.end(session, [logins for logins in all_logins if logins.roles])

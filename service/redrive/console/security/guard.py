@@ -4,7 +4,7 @@ It wraps the application as plain ASGI, so it also guards the framework's own an
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from starlette.requests import cookie_parser
@@ -152,8 +152,11 @@ class Guard:
         return None
 
     def _is_known_host(self, headers: Headers) -> bool:
-        name, *_ = _text(headers, b"host").rsplit(":", 1)
-        return self._hosts is None or name in self._hosts
+        if self._hosts is None:
+            return True
+        host = _text(headers, b"host")
+        name, *_ = host.rsplit(":", 1)
+        return name in self._hosts
 
     def _is_too_often(self, scope: Scope, headers: Headers) -> bool:
         """Count the request of a session, or of an address without one."""
@@ -201,15 +204,18 @@ def _again(body: bytes, receive: Receive) -> Receive:
 def _guarded(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:
     """Add the security headers that a response does not have."""
     given = {bytes(name).lower() for name, _ in headers}
-    ours = list(HEADERS)
+    # A page may have its own. The cookie of a sign-out takes precedence.
+    missing = [header for header in _our_headers(scope) if header[0] not in given]
+    return [*headers, *missing]
+
+
+def _our_headers(scope: Scope) -> Iterator[tuple[bytes, bytes]]:
+    yield from HEADERS
     if scope.get("scheme") == "https":
-        ours.append(HTTPS_ONLY)
+        yield HTTPS_ONLY
     if renewed := _state(scope, "renewed"):
         session = cookie(COOKIE, renewed, IDLE_SECONDS)
-        ours.append((b"set-cookie", session.encode()))
-    # A page may have its own. The cookie of a sign-out takes precedence.
-    missing = [header for header in ours if header[0] not in given]
-    return [*headers, *missing]
+        yield b"set-cookie", session.encode()
 
 
 def _state(scope: Scope, name: str) -> Any:

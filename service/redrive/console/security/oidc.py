@@ -143,14 +143,19 @@ class Provider:
         claims: Mapping[str, Any] | None = token.get("userinfo")
         if claims is None:
             raise Refused(403, FAILED)
-        wanted = {self.client.user_claim, self.client.groups_claim}
-        has_endpoint = self._app.server_metadata.get("userinfo_endpoint")
-        if wanted <= claims.keys() or not has_endpoint:
+        if self._are_complete(claims):
             return claims
         more = await self._app.userinfo(token=token)
         if more.get("sub") != claims["sub"]:
             raise Refused(403, FAILED)
         return {**more, **claims}
+
+    def _are_complete(self, claims: Mapping[str, Any]) -> bool:
+        """Return True if the claims suffice, or if the provider offers no others."""
+        if not self._app.server_metadata.get("userinfo_endpoint"):
+            return True
+        wanted = {self.client.user_claim, self.client.groups_claim}
+        return wanted <= claims.keys()
 
     def _name(self, claims: Mapping[str, Any]) -> str:
         name = claims.get(self.client.user_claim)
@@ -172,8 +177,10 @@ def _code(error: Exception) -> str:
 
 
 def _groups(value: Any) -> frozenset[str]:
-    many = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return frozenset(group for group in many if isinstance(group, str))
+    if not isinstance(value, list):
+        value = [value]
+    groups = cast("list[Any]", value)
+    return frozenset(group for group in groups if isinstance(group, str))
 
 
 def _away(error: Exception) -> Refused:
