@@ -16,7 +16,7 @@ from redrive.console.actions import campaigns, change
 from redrive.console.app import application
 from redrive.console.security.access import Role
 from redrive.console.security.logins import Logins
-from redrive.console.streams import News, Streams
+from redrive.console.streams import Streams, Update
 from redrive.database.connect import Address
 from redrive.dead_letters.campaign import plan
 from redrive.dead_letters.filter import Filter
@@ -168,7 +168,7 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
     alone = olaf.get("/change/campaign-start?campaign=1").text
     started = act(anna, "/change/campaign-start?campaign=1", why="looked at it")
 
-    assert "needs two people: plan the redrive here" in page
+    assert "needs two people. Plan the redrive here" in page
     assert planned.headers["location"].startswith("/campaigns/1?")
     assert "another role than the one that planned it starts it" in alone
     assert started.headers["location"].startswith("/campaigns/1?")
@@ -288,13 +288,13 @@ def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
 def test_a_stream_ends_with_its_time_its_process_or_when_it_may_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(streams, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(streams, "READ_SECONDS", 0)
     here, news = Streams(), iter(range(1000))
 
     async def heard() -> int:
         told = 0
         async for event in here.events(
-            "ada's", lambda: News(f"<p>{next(news)}", False)
+            "ada's", lambda: Update(f"<p>{next(news)}", False)
         ):
             told += event.startswith("event: news")
             if told == 2:
@@ -303,7 +303,7 @@ def test_a_stream_ends_with_its_time_its_process_or_when_it_may_no_longer(
 
     assert asyncio.run(_all(here.events("ada's", lambda: None))) == ["retry: 1000\n\n"]
     with monkeypatch.context() as patch:
-        patch.setattr(streams, "LASTS_SECONDS", 0)
+        patch.setattr(streams, "STREAM_SECONDS", 0)
         assert asyncio.run(heard()) == 0
     assert asyncio.run(heard()) == 2
     assert here.has_room("ada's")
@@ -320,7 +320,7 @@ def test_a_browser_has_so_many_streams_and_all_together_have(
 
     async def open_some() -> list[bool]:
         found: list[bool] = []
-        opened = [here.events("ada's", lambda: News("x", False)) for _ in range(3)]
+        opened = [here.events("ada's", lambda: Update("x", False)) for _ in range(3)]
         for events in opened:
             await anext(events)
             found.append(here.has_room("ada's"))

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 
-LASTS_SECONDS = 60.0
-LOOK_SECONDS = 1.0
+STREAM_SECONDS = 60.0
+READ_SECONDS = 1.0
 MOST_OF_ONE = 4
 """Most streams per session: a browser opens six connections, and pages need some."""
 MOST = 100
 
 
-class News(NamedTuple):
+class Update(NamedTuple):
     """Update of a stream: HTML, and whether it is the last."""
 
     html: str
@@ -43,30 +43,30 @@ class Streams:
         self._is_over = True
 
     async def events(
-        self, session: str, look: Callable[[], News | None]
+        self, session: str, read: Callable[[], Update | None]
     ) -> AsyncIterator[str]:
         """Yield the events that a browser is sent.
 
         Args:
             session: session of the user, as in the tokens of forms.
-            look: blocking call that returns the update; None ends the stream.
+            read: blocking call that returns an update; None ends the stream.
         """
-        give_up_at = time.monotonic() + LASTS_SECONDS
+        give_up_at = time.monotonic() + STREAM_SECONDS
         self._open.append(session)
         try:
             yield "retry: 1000\n\n"
             last_sent = None
             while not self._is_over and time.monotonic() < give_up_at:
-                news = await run_in_threadpool(look)
-                if news is None:
+                update = await run_in_threadpool(read)
+                if update is None:
                     return
-                if news.html != last_sent:
-                    yield _event("news", news.html)
-                    last_sent = news.html
-                if news.is_last:
+                if update.html != last_sent:
+                    yield _event("news", update.html)
+                    last_sent = update.html
+                if update.is_last:
                     yield _event("end", "")
                     return
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(READ_SECONDS)
         finally:
             self._open.remove(session)
 

@@ -73,17 +73,22 @@ def _send(listener: int, channel: int) -> None:
 
 def _refuse_calls(libc: ctypes.CDLL) -> int:
     """Refuse new sockets from now on, and return the listener."""
-    machine = os.uname().machine
-    if machine not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        sys.exit(f"no filter is known for {machine}, only for {known}")
-    architecture, seccomp, *numbers = ARCHITECTURES[machine]
-    steps = _program(architecture, *numbers)
+    architecture, seccomp, new_socket, pair = _numbers()
+    steps = _program(architecture, new_socket, pair)
     code = ctypes.create_string_buffer(steps)
     count = len(steps) // STEP_BYTES
     program = struct.pack("HxxxxxxP", count, ctypes.addressof(code))
     call = libc.syscall(seccomp, FILTER_MODE, NEW_LISTENER, program)
     return _called("seccomp", call)
+
+
+def _numbers() -> tuple[int, int, int, int]:
+    """Return the kernel's numbers for this machine."""
+    machine = os.uname().machine
+    if machine not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        sys.exit(f"no filter is known for {machine}, only for {known}")
+    return ARCHITECTURES[machine]
 
 
 def _program(architecture: int, new_socket: int, pair: int) -> bytes:

@@ -91,25 +91,29 @@ class ConfinedRunner:
         return ours
 
     def _listen(self, ours: socket.socket, stack: contextlib.ExitStack) -> None:
-        """Receive the listener that reports each call of the process."""
+        """Watch the process: its errors, its messages, and its refused calls."""
         assert self._process.stderr  # noqa: S101 # it is a pipe
         errors = stack.enter_context(self._process.stderr)
         self._errors = errors.fileno()
         os.set_blocking(self._errors, False)
 
-        ours.settimeout(START_SECONDS)
-        _, found, _, _ = socket.recv_fds(ours, 1, 1)
-        ours.setblocking(False)  # noqa: FBT003 # takes no keyword
-        if not found:
-            why = self._last_words()
-            msg = f"--try: handlers cannot be confined here: {why}"
-            raise CannotConfine(msg)
-        (self._listener,) = found
+        self._listener = self._received_listener(ours)
         stack.callback(os.close, self._listener)
 
         channel = self._channel.fileno()
         for fd in (self._listener, self._errors, channel):
             self._poll.register(fd, select.POLLIN)
+
+    def _received_listener(self, ours: socket.socket) -> int:
+        """Receive the listener that reports each call of the process."""
+        ours.settimeout(START_SECONDS)
+        _, found, _, _ = socket.recv_fds(ours, 1, 1)
+        ours.setblocking(False)  # noqa: FBT003 # takes no keyword
+        if found:
+            return found[0]
+        why = self._last_words()
+        msg = f"--try: handlers cannot be confined here: {why}"
+        raise CannotConfine(msg)
 
     def _wait_for_import(self) -> None:
         with contextlib.suppress(TookTooLong, Died):

@@ -37,6 +37,12 @@ READ_BODY = 65_536
 
 KEEP_ALIVE_SECONDS = 5.0
 
+FIXED_HEADERS = {
+    "content-type": "application/json",
+    "user-agent": "redrive",
+    "accept-encoding": "identity",
+}
+
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 """Characters of a key that a header takes unchanged; others are percent-encoded."""
 
@@ -196,22 +202,11 @@ class _Caller:
         self._keys: Sequence[bytes] = ()
         if target.signing_key_file:
             self._keys = read_keys(target.signing_key_file)
-        self._fixed = {
-            "host": parts.netloc,
-            "content-type": "application/json",
-            "user-agent": "redrive",
-            "accept-encoding": "identity",
-        }
+        self._fixed = FIXED_HEADERS | {"host": parts.netloc}
         self._own = {name.lower(): value for name, value in target.headers.items()}
         self.known = _secrets(self._own, self._keys)
         networks = (*named, *_literal(self._host))
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=_tls(target),
-            max_connections=slots,
-            max_keepalive_connections=slots,
-            keepalive_expiry=KEEP_ALIVE_SECONDS,
-            network_backend=_Network(networks),
-        )
+        self._pool = _pool(target, networks, slots)
 
     async def __call__(self, payload: str, job: Job) -> None:
         seconds = self._target.timeout
@@ -271,6 +266,19 @@ def _traceparent(job: Job) -> str | None:
     if not isinstance(trace, str):
         return None
     return trace if trace.isascii() and trace.isprintable() else None
+
+
+def _pool(
+    target: Target, networks: Iterable[Network], slots: int
+) -> httpcore.AsyncConnectionPool:
+    """Return the connections to a target, which are opened on demand."""
+    return httpcore.AsyncConnectionPool(
+        ssl_context=_tls(target),
+        max_connections=slots,
+        max_keepalive_connections=slots,
+        keepalive_expiry=KEEP_ALIVE_SECONDS,
+        network_backend=_Network(networks),
+    )
 
 
 def _literal(host: str) -> Sequence[Network]:

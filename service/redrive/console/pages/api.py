@@ -243,7 +243,7 @@ def list_schedules(visit: SignedIn) -> Response:
 
 @router.get("/workers")
 def list_workers(visit: SignedIn) -> Response:
-    """List the workers, their queues and kinds, and when they were last heard."""
+    """List the workers, their queues and kinds, and their last heartbeats."""
     with visit.reading() as conn:
         return _rows(workers.find(conn))
 

@@ -24,7 +24,7 @@ from redrive.console.query import command
 from redrive.console.security.access import Principal, Refused
 from redrive.console.security.logins import Crowded
 from redrive.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
-from redrive.console.streams import News
+from redrive.console.streams import Update
 from redrive.dead_letters import campaign as campaigns
 from redrive.errors import SchemaError
 from redrive.rules.dead_letters.campaign import GOING, State
@@ -110,8 +110,8 @@ def stream_progress(visit: SignedIn, campaign: int) -> Response:
     with visit.reading() as conn:
         found_in(conn, campaign)
 
-    look = partial(_news, visit, campaign)
-    events = streams.events(session, look)
+    read = partial(_update, visit, campaign)
+    events = streams.events(session, read)
     headers = {"x-accel-buffering": "no"}
     return StreamingResponse(
         events,
@@ -120,7 +120,7 @@ def stream_progress(visit: SignedIn, campaign: int) -> Response:
     )
 
 
-def _news(begun: Visit, campaign: int) -> News | None:
+def _update(begun: Visit, campaign: int) -> Update | None:
     """Read the progress of a campaign, if the user still has access."""
     request, here = begun.request, begun.console
     try:
@@ -133,7 +133,7 @@ def _news(begun: Visit, campaign: int) -> News | None:
     template = here.templates.get_template("progress.html")
     values = _values(found, visit.user)
     html = template.render(values, root=here.root)
-    return News(html, _is_over(found))
+    return Update(html, _is_over(found))
 
 
 @router.get("/estimate/{word}")

@@ -82,8 +82,8 @@ def _done_page(visit: Visit, done: Done) -> Response:
     here = visit.console
     notice = here.access.sign_notice(done.text)
     mark = "&" if "?" in done.path else "?"
-    said = urlencode({"said": notice})
-    address = f"{here.root}{done.path}{mark}{said}"
+    query = urlencode({"said": notice})
+    address = f"{here.root}{done.path}{mark}{query}"
     return RedirectResponse(address, 303)
 
 

@@ -39,9 +39,7 @@ _GROWTH: LiteralString = """
 
 HOURS = 24
 MOST_OF_AN_HOUR = 500
-"""Stop counting the dead letters of an hour at this number; a taller bar adds
-nothing.
-"""
+"""Count no more dead letters of an hour, because a taller bar tells nothing new."""
 
 _HOURLY: LiteralString = """
     select g.fingerprint, array_agg(c.n order by h.hour) as hours

@@ -132,5 +132,5 @@ def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
 def _end_everywhere(request: Request, session: str) -> bool:
     """End a session in every database; return True if all of them recorded it."""
     consoles: Mapping[str, Console] = request.app.state.consoles
-    all_logins = [each.logins for each in consoles.values()]
-    return sessions.end(session, [logins for logins in all_logins if logins.roles])
+    logins = [each.logins for each in consoles.values() if each.logins.roles]
+    return sessions.end(session, logins)

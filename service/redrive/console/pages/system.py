@@ -62,7 +62,7 @@ def list_queues(visit: SignedIn) -> Response:
 
 @router.get("/workers")
 def list_workers(visit: SignedIn) -> Response:
-    """List the workers, their queues and kinds, and when they were last heard."""
+    """List the workers, their queues and kinds, and their last heartbeats."""
     with visit.reading() as conn:
         found = workers.find(conn)
     rows = [_with_lists_as_text(worker) for worker in found]
