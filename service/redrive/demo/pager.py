@@ -103,15 +103,17 @@ class Pager:
 def as_shown(event: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the fields of an event as a phone shows a page, or the ended incident."""
     payload = event["payload"]
-    summary, key = ("summary", payload["summary"]), ("dedup key", event["dedup_key"])
+    summary = ("summary", payload["summary"])
+    key = ("dedup key", event["dedup_key"])
     if event["event_action"] == "resolve":
         return [summary, key]
-    details = payload["custom_details"]["firing"].strip()
+
+    firing = payload["custom_details"]["firing"]
     links = [(link["text"].lower(), link["href"]) for link in event.get("links", ())]
     return [
         summary,
         ("severity", payload["severity"]),
-        ("details", details),
+        ("details", firing.strip()),
         *links,
         key,
     ]

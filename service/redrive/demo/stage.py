@@ -170,27 +170,27 @@ class Stage:
     def start_monitoring(self) -> Monitoring:
         """Start Prometheus, Alertmanager (both must be installed) and an exporter."""
         exporter = free_port()
-        self._run(
-            "exporter", *PYTHON, "redrive", "exporter", "--http-port", str(exporter)
-        )
+        self._start_exporter(exporter)
         pager = Pager()
         self._serving.enter_context(pager.serve())
-        home = self.home / "monitoring"
-        # The old measurements of a kept demo are useless.
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir()
+        home = _emptied(self.home / "monitoring")
         targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
-        self.monitoring = Monitoring(home, pager, targets, console=self.console)
-        self.monitoring.write_configuration()
-        for name, command in self.monitoring.commands().items():
+        watch = Monitoring(home, pager, targets, console=self.console)
+        self.monitoring = watch
+        watch.write_configuration()
+        for name, command in watch.commands().items():
             self._run(name, *command)
 
         # Rules come last. With divided durations, the time before the first scrape
         # counts as minutes without data, and would page.
-        self.wait("Prometheus scrapes", self.monitoring.is_watching, START_SECONDS)
-        self.monitoring.write_rules()
-        self.monitoring.reload()
-        return self.monitoring
+        self.wait("Prometheus scrapes", watch.is_watching, START_SECONDS)
+        watch.write_rules()
+        watch.reload()
+        return watch
+
+    def _start_exporter(self, port: int) -> None:
+        options = ("--http-port", str(port))
+        self._run("exporter", *PYTHON, "redrive", "exporter", *options)
 
     def stop(self) -> None:
         """Stop all processes; the home decides which files to keep."""
@@ -315,6 +315,13 @@ class Stage:
                 handle.write(secrets.token_urlsafe(18))
 
         return file.read_text()
+
+
+def _emptied(directory: Path) -> Path:
+    """Return an empty directory; the old measurements of a kept demo are useless."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory
 
 
 def _last_lines(log: Path, count: int) -> list[str]:

@@ -127,9 +127,11 @@ def _observe(stage: Stage, say: Say) -> None:
 def _absent() -> str:
     """Name the missing monitoring programs and their packages; empty if none."""
     missing = [program for program in PACKAGES if not find(program)]
-    packages = " ".join(PACKAGES[program] for program in missing)
+    if not missing:
+        return ""
     names = " and ".join(missing)
-    return f"{names} not found (Debian: apt-get install {packages})" if missing else ""
+    packages = " ".join(PACKAGES[program] for program in missing)
+    return f"{names} not found (Debian: apt-get install {packages})"
 
 
 def _arrive(stage: Stage, say: Say) -> None:
