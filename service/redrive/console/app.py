@@ -164,9 +164,7 @@ def _add_probes(
 
     @app.get("/readyz", include_in_schema=False)
     def readyz() -> Response:
-        asked = {cell: partial(_answers, logins) for cell, logins in by_cell.items()}
-        answers = ask_all(asked, READY_SECONDS)
-        if any(answers.values()):  # one reachable cell is enough
+        if _any_answers(by_cell):
             return PlainTextResponse("database: ok\n")
         return PlainTextResponse("database: it does not answer\n", 503)
 
@@ -174,6 +172,13 @@ def _add_probes(
     def show_metrics() -> Response:
         text = generate_latest(exposition.registry)
         return Response(text, media_type=METRICS_FORMAT)
+
+
+def _any_answers(by_cell: Mapping[str, Logins]) -> bool:
+    """Return True if a database answers in time; one reachable cell is enough."""
+    asked = {cell: partial(_answers, logins) for cell, logins in by_cell.items()}
+    answers = ask_all(asked, READY_SECONDS)
+    return any(answers.values())
 
 
 def _answers(logins: Logins) -> bool:
@@ -224,8 +229,8 @@ def _is_api(request: Request) -> bool:
 
 def _address(request: Request) -> str:
     """Return path and query string of a request."""
-    query = request.url.query
-    return f"{request.url.path}?{query}" if query else request.url.path
+    path, query = request.url.path, request.url.query
+    return f"{path}?{query}" if query else path
 
 
 def _no_cell(request: Request, _error: Exception) -> Response:
@@ -285,13 +290,9 @@ def _fault_of_database(error: psycopg.Error) -> tuple[int, str]:
             return 400, f"{fault} (SQLSTATE {error.sqlstate})"
 
 
-def _saying(status: int) -> Callable[[Request, Exception], Response]:
-    """Return a handler that answers with the text of the error."""
-
-    def handle(request: Request, error: Exception) -> Response:
-        return _failed(request, status, str(error))
-
-    return handle
+def _say_error(request: Request, error: Exception, *, status: int) -> Response:
+    """Answer with the text of the error."""
+    return _failed(request, status, str(error))
 
 
 def _refused(request: Request, error: Exception) -> Response:
@@ -326,13 +327,13 @@ HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
     NoCell: _no_cell,
     NotSignedIn: _not_signed_in,
     Refused: _refused,
-    Busy: _saying(409),
+    Busy: partial(_say_error, status=409),
     Crowded: _crowded,
     HTTPException: _http,
-    InvalidJob: _saying(400),
+    InvalidJob: partial(_say_error, status=400),
     RequestValidationError: _invalid,
-    SchemaError: _saying(503),
-    SettingsError: _saying(503),
+    SchemaError: partial(_say_error, status=503),
+    SettingsError: partial(_say_error, status=503),
     psycopg.Error: _of_database,
     Exception: _broken,
 }

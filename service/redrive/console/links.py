@@ -46,7 +46,9 @@ class Links:
 
 
 def _checked(variable: str, text: str | None, part: str) -> str | None:
-    if text is None or (_is_address(text) and _PART.findall(text) == [part]):
+    if text is None:
+        return None
+    if _is_address(text) and _PART.findall(text) == [part]:
         return text
     rule = f"must be an http or https address that contains {part} once"
     msg = f"{variable} {rule}, such as https://traces.example/trace/{part}"

@@ -186,8 +186,9 @@ class Visit:
     def require_operator(self) -> None:
         """Raise Refused if the user's role may not make changes."""
         if not self.user.may_change:
-            role, wanted = self.user.role.word, Role.OPERATOR.word
-            raise Refused(403, f"your role is {role}; it must be {wanted} or higher")
+            role = self.user.role.word
+            rule = f"it must be {Role.OPERATOR.word} or higher"
+            raise Refused(403, f"your role is {role}; {rule}")
 
 
 def signed_in(request: Request, here: Here, user: Known) -> Visit:
@@ -226,11 +227,17 @@ async def own_form(request: Request) -> Mapping[str, str]:
     if not is_own_site(request.headers):
         rule = "open the page and try again"
         raise Refused(403, f"the form was not sent from a page of this console; {rule}")
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if kind != FORM:
+    if media_type(request) != FORM:
         raise Refused(415, "the body must be a form; the JSON API is under /api/v1")
     body = await request.body()
     return _fields(body.decode("utf-8", "replace"))
+
+
+def media_type(request: Request) -> str:
+    """Return the type of a request's body, without parameters."""
+    header = request.headers.get("content-type", "")
+    name, _, _ = header.partition(";")
+    return name.strip()
 
 
 def _fields(body: str) -> Mapping[str, str]:

@@ -34,7 +34,7 @@ from redrive.console.query import (
     place_of,
 )
 from redrive.console.security.access import Refused
-from redrive.console.state import Console, Known, SignedIn, Visit
+from redrive.console.state import Console, Known, SignedIn, Visit, media_type
 from redrive.database import audit
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters import campaign, find, groups
@@ -48,6 +48,7 @@ from redrive.live_jobs.show import show as show_any_job
 from redrive.rules.payloads.escape import escaped
 
 PREFIX = "/api/v1"
+JSON = "application/json"
 PAGE, MOST = 100, 1000
 SECONDS = 3.0
 NOT_IN_FORM = {"why", "yes", "patch"}
@@ -76,8 +77,8 @@ router = APIRouter(
 
 def answer(value: Any, status: int = 200) -> Response:
     """Return a JSON response in the format of the command line."""
-    text = escaped(msgspec.json.encode(value, enc_hook=str).decode())
-    return Response(text, status, media_type="application/json")
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return Response(escaped(text), status, media_type=JSON)
 
 
 # ---------------------------------------------------------------------- for OpenAPI
@@ -124,7 +125,8 @@ def _rows(found: Sequence[Any], after: str | None = None) -> Response:
 @router.get("/cells")
 def list_cells(request: Request, user: Known) -> Response:
     """List the cells, their totals and what is wrong in each."""
-    return _rows([_cell(row) for row in cells.rows(request, user)])
+    rows = cells.rows(request, user)
+    return _rows([_cell(row) for row in rows])
 
 
 def _cell(row: dict[str, Any]) -> dict[str, Any]:
@@ -317,13 +319,13 @@ _BODY = {"required": False, "content": {"application/json": {"schema": _SCHEMA}}
 
 def _shown(here: Console, seen: Preview) -> dict[str, Any]:
     """Describe a change that was not confirmed."""
-    rows = [{name: row[name] for name in seen.columns} for row in seen.rows]
+    sample = [{name: row[name] for name in seen.columns} for row in seen.rows]
     return {
         "matched": seen.matched,
         "done": False,
         "obstacle": seen.obstacle,
         "remarks": list(seen.remarks),
-        "sample": rows,
+        "sample": sample,
         "command": here.command(seen.shell),
     }
 
@@ -335,8 +337,7 @@ async def body(request: Request) -> Asked:
         Refused: the body is not valid JSON, or has unknown fields.
     """
     raw = await request.body()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if raw and kind != "application/json":
+    if raw and media_type(request) != JSON:
         raise Refused(415, "the body must be application/json")
     try:
         return msgspec.json.decode(raw or b"{}", type=Asked)

@@ -60,7 +60,8 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
     change = _change(word)
     why = change.why(form.get("why", ""))
     try:
-        done = change.do(visit.changing, order(visit, form, why))
+        wanted = order(visit, form, why)
+        done = change.do(visit.changing, wanted)
     except Refused as refused:
         if refused.status != HTTPStatus.CONFLICT:
             raise

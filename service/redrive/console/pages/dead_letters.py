@@ -22,6 +22,7 @@ from redrive.dead_letters.page import page
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
 
 MOST_GROUPS = 25
+LATEST = 10
 EXAMINED = 200
 """Dead letters that the page of a group compares with other jobs."""
 NO_GROUP = "no group has this prefix, or several have it"
@@ -36,7 +37,8 @@ def list_groups(visit: SignedIn) -> Response:
     chosen = group_choice(visit.query)
     with visit.reading() as conn:
         found = groups.find(conn, **chosen, limit=MOST_GROUPS)
-        hourly = figures.hourly(conn, [row["group"] for row in found])
+        names = [row["group"] for row in found]
+        hourly = figures.hourly(conn, names)
 
     words = ["dlq", "groups"]
     if chosen["closed"]:
@@ -60,17 +62,15 @@ def show_group(visit: SignedIn, fingerprint: str) -> Response:
     with visit.reading() as conn:
         group = _one(groups.show(conn, prefix))
         name = group["group"]
-        hours = figures.hourly(conn, [name]).get(name, [])
+        hourly = figures.hourly(conn, [name])
         sample = find.show(conn, group["sample"])
-        latest = find.find(
-            conn,
-            Filter(group=name, state=("open",), limit=10),
-        )
+        chosen = Filter(group=name, state=("open",), limit=LATEST)
+        latest = find.find(conn, chosen)
 
     return visit.page(
         "group.html",
         group=group,
-        hours=hours,
+        hours=hourly.get(name, []),
         sample=sample,
         letters=latest,
         shell=command(("dlq", "report", name)),
@@ -127,7 +127,9 @@ def list_dead_letters(visit: SignedIn) -> Response:
             seconds=search_seconds(after),
         )
 
-    onward = found.place and url(path, chosen, after=place_of(*found.place))
+    onward = None
+    if found.place is not None:
+        onward = url(path, chosen, after=place_of(*found.place))
     return visit.page(
         "dead_letters.html",
         view=ListView(path, chosen, found.rows, onward),

@@ -79,7 +79,9 @@ def queues(conn: Connection) -> list[Row]:
     for row in found:
         queue = row["queue"]
         why = why_queue(queue, around)
-        row["why"] = why and {"code": str(why.code), "text": why.text}
+        row["why"] = None
+        if why is not None:
+            row["why"] = {"code": str(why.code), "text": why.text}
         row["unhandled"] = {
             each.kind: each.jobs for each in unhandled_jobs if each.queue == queue
         }
@@ -122,7 +124,9 @@ def breakers(conn: Connection) -> list[Row]:
 
 def now(conn: Connection) -> dict[str, Any]:
     """Return the current figures of a database and its problems."""
-    found, added, alive = queues(conn), growth(conn), alive_workers(conn)
+    found = queues(conn)
+    added = growth(conn)
+    alive = alive_workers(conn)
     problems = troubles(found, breakers(conn), added, len(alive))
     return {
         "queues": found,

@@ -105,7 +105,8 @@ def relative(at: datetime | str | None) -> Markup:
     now = datetime.now(UTC)
     exact = at.astimezone(UTC)
     distance = ago(exact, now)
-    words = f"{distance} ago" if exact <= now else f"in {distance}"
+    is_past = exact <= now
+    words = f"{distance} ago" if is_past else f"in {distance}"
     return TIME.format(
         exact.isoformat(timespec="seconds"),
         f"{exact:%Y-%m-%d %H:%M:%S} UTC",

@@ -364,11 +364,13 @@ class Access:
 
     def form_token(self, user: Principal) -> str:
         """Return the secret of a user's forms, which no other site knows."""
-        return str(self._forms.dumps([user.name, user.session]))
+        owner = [user.name, user.session]
+        return str(self._forms.dumps(owner))
 
     def is_own_form(self, user: Principal, token: str) -> bool:
         """Return True if a form was made for this user."""
-        return _loaded(self._forms, token) == [user.name, user.session]
+        owner = _loaded(self._forms, token)
+        return owner == [user.name, user.session]
 
     def sign_notice(self, text: str) -> str:
         """Sign a sentence for the next page, so that no other site can set one."""

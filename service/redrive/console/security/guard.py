@@ -5,6 +5,7 @@ It wraps the application as plain ASGI, so it also guards the framework's own an
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from starlette.requests import cookie_parser
@@ -109,16 +110,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
-        began = time.monotonic()
-
-        async def answer(event: dict[str, Any]) -> None:
-            if event["type"] == "http.response.start":
-                seconds = time.monotonic() - began
-                self._count(scope, event["status"], seconds)
-                headers = _guarded(scope, event["headers"])
-                event = event | {"headers": headers}
-            await send(event)
-
+        answer = partial(self._answer, scope, send, time.monotonic())
         refusal = self._refusal(scope)
         if refusal is not None:
             await _say(answer, *refusal)
@@ -128,6 +120,17 @@ class Guard:
             await _say(answer, *TOO_LARGE)
             return
         await self._app(scope, _again(body, receive), answer)
+
+    async def _answer(
+        self, scope: Scope, send: Send, began: float, event: dict[str, Any]
+    ) -> None:
+        """Send an event of the response; count it, and add headers, if it begins."""
+        if event["type"] == "http.response.start":
+            seconds = time.monotonic() - began
+            self._count(scope, event["status"], seconds)
+            headers = _guarded(scope, event["headers"])
+            event = event | {"headers": headers}
+        await send(event)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a response; one thread does this, so no count is lost."""

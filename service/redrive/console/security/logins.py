@@ -115,9 +115,9 @@ class Logins:
         if began < self._away_until:
             msg = "the database did not answer a moment ago"
             raise psycopg.OperationalError(msg)
-        address, name = self._addresses[role], f"redrive console {role.word}"
+        address = self._addresses[role]
         try:
-            return address.connect(name, **settings)
+            return address.connect(f"redrive console {role.word}", **settings)
         except psycopg.OperationalError:
             now = time.monotonic()
             if now - began > HANGS_SECONDS:

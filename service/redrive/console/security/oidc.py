@@ -113,7 +113,8 @@ class Provider:
         except NO_ANSWER as error:
             raise _away(error) from None
 
-        return self._name(claims), _groups(claims.get(self.client.groups_claim))
+        groups = claims.get(self.client.groups_claim)
+        return self._name(claims), _groups(groups)
 
     async def _token(self, request: Request) -> Mapping[str, Any]:
         """Exchange the code of a sign-in for its token."""
