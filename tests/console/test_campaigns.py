@@ -1,4 +1,4 @@
-"""Redrives from the console: planned, started on terms, held up, told as they go; and edits."""
+"""Redrives from the console: plan, start, pause, live progress; and edits."""
 
 import asyncio
 import html
@@ -30,7 +30,7 @@ WRONG = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
 
 
 def shown(database: Database, *columns: str) -> tuple[object, ...]:
-    """What the database keeps of the last campaign."""
+    """Return the last campaign, as the database has it."""
     query = (
         f"select {', '.join(columns)} from redrive.campaigns order by id desc limit 1"
     )
@@ -143,7 +143,7 @@ def test_of_very_many_all_are_counted_and_the_oldest_looked_at(
 
 
 def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
-    """Each role has a login of its own, and it is by these that Postgres tells two people."""
+    """Each role has its own login, and Postgres tells two people apart by their logins."""
     conn = site.database.conn
     make_dead_letters(conn, 3)
     conn.execute(
@@ -181,7 +181,7 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
 
 
 def _form(page: str, attribute: str) -> tuple[str, dict[str, str]]:
-    """Where a button of the form leads, and its hidden fields."""
+    """Return the address of a button of the form, and the hidden fields."""
     action = re.search(rf'{attribute}="([^"]+)"', page)
     assert action
     fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
@@ -189,7 +189,7 @@ def _form(page: str, attribute: str) -> tuple[str, dict[str, str]]:
 
 
 def test_a_plan_that_found_nothing_is_not_offered(site: Site, olaf: TestClient):
-    """As one that a scheduled run leaves each hour, while all is well."""
+    """A scheduled run leaves such a plan each hour while all is well."""
     planned = "Planned, not started"
     plan(site.database.conn, Filter(kind=("no.such",)), actor="redrive")
     assert planned not in olaf.get("/campaigns").text
@@ -201,7 +201,7 @@ def test_a_plan_that_found_nothing_is_not_offered(site: Site, olaf: TestClient):
 
 
 def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):
-    """Where the console has handlers of ours."""
+    """The console has the handlers."""
     jobs = Handlers()
 
     @jobs.handle("invoice.charge")
@@ -231,7 +231,7 @@ def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):
 
 
 class Invoice(BaseModel):
-    """What the handler takes."""
+    """Payload of the handler."""
 
     n: int
 

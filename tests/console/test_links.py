@@ -1,4 +1,4 @@
-"""Links out of the console: only to where whoever runs it said, and to web addresses alone."""
+"""Links out of the console: only to configured web addresses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the pages show: the lists of the command line, whole, with its filters and its words."""
+"""Pages show the lists of the command line, with its filters and its words."""
 
 import html
 import json
@@ -27,7 +27,7 @@ from tests.factories import make_dead_letter, make_dead_letters, make_job, make_
 
 
 def ids(text: str) -> list[int]:
-    """The jobs that the rows of a page link to, in their order."""
+    """Return the jobs that the rows of a page link to, in their order."""
     return [
         int(found)
         for found in re.findall(r'<td class="c-id[^"]*"><a href="/jobs/(\d+)"', text)
@@ -35,7 +35,7 @@ def ids(text: str) -> list[int]:
 
 
 def walked(client: TestClient, path: str | None) -> list[int]:
-    """The jobs of a list and all its next pages."""
+    """Return the jobs of a list and all its next pages."""
     found: list[int] = []
     while path:
         page = client.get(path)
@@ -167,7 +167,7 @@ def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):
 
 
 def test_deaths_are_in_the_picture_from_the_first(site: Site, olaf: TestClient):
-    """The first dead letters of a queue count, also before the counters are sampled again."""
+    """The first dead letters of a queue count before the next sample of the counters."""
     conn = site.database.conn
     conn.execute("select redrive.sample_v1()")
     make_dead_letters(conn, 9)
@@ -179,7 +179,7 @@ def test_deaths_are_in_the_picture_from_the_first(site: Site, olaf: TestClient):
 
 
 def test_a_history_of_which_nothing_is_known_is_no_growth(site: Site, olaf: TestClient):
-    """After a night without workers the counters are not a peak of this minute."""
+    """After a night without workers, the counters are no peak in this minute."""
     conn = site.database.conn
     make_dead_letters(conn, 9)
     conn.execute("select redrive.sample_v1()")
@@ -249,7 +249,7 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
 def test_the_shell_can_repeat_what_a_page_shows(
     site: Site, olaf: TestClient, path: str
 ):
-    """The command under a page is one that click takes, with the same filter."""
+    """click accepts the command under a page, with the same filter."""
     page = olaf.get(path).text
     shown = re.search(
         r'In a shell</span> <span id="command"><code>([^<]+)</code>', page
