@@ -20,14 +20,19 @@ NAME = "redrive-demo"
 GUARD = """
 cat > /dev/null
 cd /
-for file in "$1"/*.pid; do [ -e "$file" ] && kill -KILL "$(cat "$file")" 2> /dev/null; done
+for file in "$1"/*.pid; do
+    [ -e "$file" ] && kill -KILL "$(cat "$file")" 2> /dev/null
+done
 for file in "$1"/postgres-*/postmaster.pid; do
     [ -e "$file" ] && kill -QUIT "$(head -n 1 "$file")" 2> /dev/null
     n=0; while [ -e "$file" ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
 done
 [ "$2" = remove ] || exit 0
 n=0
-while [ -e "$1" ] && [ $n -lt 50 ]; do rm -rf "$1" 2> /dev/null || sleep 0.1; n=$((n + 1)); done
+while [ -e "$1" ] && [ $n -lt 50 ]; do
+    rm -rf "$1" 2> /dev/null || sleep 0.1
+    n=$((n + 1))
+done
 """
 
 

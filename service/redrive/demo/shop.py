@@ -214,7 +214,10 @@ def group(conn: Connection, job: int) -> str:
 
 def amount(conn: Connection, job: int) -> str:
     """Return the amount that the open dead letter of a payment would book."""
-    query = "select payload ->> 'amount' from redrive.dead_letters where state = 'open' and id = %s"
+    query = (
+        "select payload ->> 'amount' from redrive.dead_letters"
+        " where state = 'open' and id = %s"
+    )
     return str(_scalar(conn, query, job))
 
 

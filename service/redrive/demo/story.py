@@ -186,8 +186,8 @@ def chapters(stage: Stage) -> list[Chapter]:
     is_held_up = shop.waiting(stage.conn) > 0
     found = [
         Chapter(
-            "The mail server comes back: receipts waited behind an open breaker, and lost"
-            " no attempt",
+            "The mail server comes back: receipts waited behind an open breaker, and"
+            " lost no attempt",
             ["redrive breaker ls", "redrive demo mail up"] if is_held_up else [],
         ),
         *_bug(stage),
@@ -200,7 +200,7 @@ def chapters(stage: Stage) -> list[Chapter]:
             drains=True,
         ),
         Chapter(
-            "Check: the ledger agrees with the bank, and the audit log has every change",
+            "Check: the ledger agrees with the bank; the audit log has every change",
             ["redrive breaker ls", "redrive demo ledger", "redrive audit ls"],
         ),
     ]

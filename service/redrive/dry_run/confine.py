@@ -22,8 +22,7 @@ ARCHITECTURES = {
     "x86_64": (0xC000003E, 317, 41, 53),
     "aarch64": (0xC00000B7, 277, 198, 199),
 }
-"""The kernel's number of each architecture, and its numbers of seccomp, socket,
-socketpair."""
+"""Architecture -> its number, and its numbers of seccomp, socket and socketpair."""
 IO_URING_SETUP = 425
 X32 = 0x40000000
 """First number of another interface to the same calls."""

@@ -15,8 +15,8 @@ from redrive.errors import SettingsError
 PREFIX = "whsec_"
 MIN_KEY_BYTES, MAX_KEY_BYTES = 24, 64
 RULE = (
-    f"a key is {PREFIX} and the base64 of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes, one a line;"
-    f' make one with: echo "{PREFIX}$(openssl rand -base64 32)"'
+    f"a key is {PREFIX} and the base64 of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes, one"
+    f' per line; make one with: echo "{PREFIX}$(openssl rand -base64 32)"'
 )
 
 

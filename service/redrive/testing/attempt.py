@@ -48,14 +48,15 @@ from redrive.worker.runner.services import Services
 Answer = TypeVar("Answer")
 
 HOLD = (
-    "with held as (insert into redrive.claims (worker, queue, priority, lane, upto, upto_id, ids)"
-    " select redrive.register_v4('redrive.testing', '', interval '1 hour', null, null, null),"
+    "with held as ("
+    "insert into redrive.claims (worker, queue, priority, lane, upto, upto_id, ids)"
+    " select redrive.register_v4("
+    "'redrive.testing', '', interval '1 hour', null, null, null),"
     " queue, priority, lane, run_at, id, array[id] from redrive.jobs"
     " where id = cast(%s as bigint) returning worker)"
     " select max(worker) from held"
 )
-"""Claim of one job. A job enqueued in the same transaction is not due for a normal
-claim yet."""
+"""Claim of one job; a normal claim does not find jobs of the same transaction."""
 
 IS_LEFT = "select exists (select from redrive.jobs where id = cast(%s as bigint))"
 

@@ -22,9 +22,10 @@ from redrive.worker.protocol import Jobs, Work
 
 NEXT = (
     "select (select cast(to_jsonb(j) as text) from ("
-    "select id, kind, queue, payload, headers, max_attempts, idempotency_key, ordering_key, tenant,"
-    " deliveries, attempt,"
-    " extract(epoch from expires_at - greatest(run_at, clock_timestamp())) as expires_in"
+    "select id, kind, queue, payload, headers, max_attempts, idempotency_key,"
+    " ordering_key, tenant, deliveries, attempt,"
+    " extract(epoch from expires_at - greatest(run_at, clock_timestamp()))"
+    " as expires_in"
     " from redrive.jobs"
     " where run_at <= clock_timestamp() + cast(%s as float8) * interval '1 second'"
     " and kind in (select jsonb_array_elements_text(cast(cast(%s as text) as jsonb)))"
@@ -32,8 +33,7 @@ NEXT = (
     " order by run_at, id limit 1) j)"
 )
 MOST = 1_000
-"""Largest number of jobs in one call. More suggest that jobs enqueue each other
-endlessly."""
+"""Most jobs of one call; more suggest that jobs enqueue each other endlessly."""
 
 
 def run_enqueued(

@@ -400,7 +400,10 @@ for _word, _each in CHANGES.items():
 
 @router.post("/edit", openapi_extra=described(Filter) | {"requestBody": _BODY})
 def edit(visit: SignedIn, wanted: Body) -> Response:
-    """Correct payloads by a JSON Patch. Shows what it would do, unless `yes` is true."""
+    """Correct payloads by a JSON Patch.
+
+    Shows what it would do, unless `yes` is true.
+    """
     _require_program(visit)
     why = why_of(wanted.why) if wanted.yes else ""
     patch = msgspec.json.encode(wanted.patch or [])

@@ -17,7 +17,8 @@ MOST_KINDS = 3
 """Most names that one sentence lists."""
 
 _DEPTHS: LiteralString = """
-    select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds
+    select queue, ready, scheduled, retrying, running, dead, paused,
+           oldest_ready_seconds
     from redrive.depths_v1()"""
 
 _GROWTH: LiteralString = """
@@ -27,13 +28,14 @@ _GROWTH: LiteralString = """
                    case when s.minute > min(s.minute) over () then 0 end) as added
         from (select s.minute, s.queue, s.dead from redrive.samples s
               union all
-              select date_trunc('minute', clock_timestamp()) + interval '1 minute', t.queue,
-                     sum(t.n)
+              select date_trunc('minute', clock_timestamp()) + interval '1 minute',
+                     t.queue, sum(t.n)
               from redrive.totals t where t.event = 'dead' group by t.queue) s)
     select m.minute, coalesce(sum(p.added), 0)::float8 as added
-    from generate_series(date_trunc('minute', clock_timestamp()) - interval '58 minutes',
-                         date_trunc('minute', clock_timestamp()) + interval '1 minute',
-                         interval '1 minute') m(minute)
+    from generate_series(
+        date_trunc('minute', clock_timestamp()) - interval '58 minutes',
+        date_trunc('minute', clock_timestamp()) + interval '1 minute',
+        interval '1 minute') m(minute)
     left join per_minute p on p.minute = m.minute
     group by m.minute order by m.minute"""
 
@@ -56,12 +58,13 @@ _HOURLY: LiteralString = """
     group by g.fingerprint"""
 
 _WORKERS: LiteralString = """
-    select name, version, coalesce(array_to_string(queues, ', '), 'all') as queues, seen_at,
-           redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
+    select name, version, coalesce(array_to_string(queues, ', '), 'all') as queues,
+           seen_at, redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
     from redrive.workers order by seen_at desc limit 50"""
 
 _BREAKERS: LiteralString = """
-    select name, state, failures, successes, opened, opened_at, open_until, forced_by, forced_why
+    select name, state, failures, successes, opened, opened_at, open_until, forced_by,
+           forced_why
     from redrive.breakers order by name"""
 
 
@@ -173,7 +176,7 @@ def _open_breaker(breaker: Row) -> str:
 
 
 def _of_queue(queue: Row, *, is_worked: bool) -> Iterator[str]:
-    """Yield the problems of a queue. That no worker is alive is reported once for all."""
+    """Yield the problems of a queue, except that no worker is alive at all."""
     if is_worked and queue["unhandled"]:
         yield f"No worker for {_unhandled(queue)}."
     why = queue["why"]

@@ -140,8 +140,8 @@ class Tokens:
             token = _token(line)
             if token is None:
                 place = f"line {number} of {self._file} is no token"
-                roles = ", ".join(ROLES)
-                msg = f"REDRIVE_CONSOLE_TOKENS: {place}; {_LINE}; a role is one of: {roles}"
+                rule = f"{_LINE}; a role is one of: {', '.join(ROLES)}"
+                msg = f"REDRIVE_CONSOLE_TOKENS: {place}; {rule}"
                 raise SettingsError(msg)
             yield token
 

@@ -21,8 +21,11 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES = 65_536
 REQUESTS_A_MINUTE = 600
-"""Limit per session, or per address without a session. Behind an Ingress, all users
-share an address. A proxy that signs users in must limit them itself."""
+"""Limit per session, or per address without a session.
+
+Behind an Ingress, all users share an address. A proxy that signs users in must limit
+them itself.
+"""
 MAX_ADDRESSES = 10_000
 SERVER_ERROR = 500
 PROBES = ("/livez", "/readyz", "/metrics")

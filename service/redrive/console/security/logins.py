@@ -22,9 +22,10 @@ MOST_CONNECTIONS = 8
 PATIENCE_SECONDS = 5.0
 STATEMENT_SECONDS = "8s"
 HANGS_SECONDS, AWAY_SECONDS = 2.0, 5.0
-"""If connecting fails after HANGS_SECONDS, refuse to connect for AWAY_SECONDS. Each
-attempt holds a thread, and one cell that hangs must not use up the threads of the
-others."""
+"""If connecting fails after HANGS_SECONDS, refuse to connect for AWAY_SECONDS.
+
+Each attempt holds a thread. One cell that hangs must not use up the threads of others.
+"""
 
 Key = tuple[Role, bool]
 """A role, and True if the connection only reads."""
