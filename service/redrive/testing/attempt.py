@@ -37,6 +37,7 @@ from redrive.worker.protocol import (
     Jobs,
     Observed,
     Progress,
+    Report,
     SideEffect,
     Work,
     report_of,
@@ -139,16 +140,14 @@ async def run_async(
     stored = dump_model(payload)
     fields = fields_of_call("run_async", kind, stored, given)
     job = check_job(fields)
-    queues = [job["queue"]]
     if conn is None:
         work = _claimed(1, attempt, job, attempt)
-        return await attempt_of(handlers, Jobs(0, queues, [work]))
+        return await attempt_of(handlers, Jobs(0, [job["queue"]], [work]))
 
-    enqueued = cast("Any", enqueue)(conn, kind, stored, **given)
-    number = await answer(enqueued)
+    number = await answer(cast("Any", enqueue)(conn, kind, stored, **given))
     worker = await hold(conn, number)
     work = _claimed(number, 1, job, attempt)
-    return await attempt_of(handlers, Jobs(worker, queues, [work]), conn)
+    return await attempt_of(handlers, Jobs(worker, [job["queue"]], [work]), conn)
 
 
 def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
@@ -275,6 +274,10 @@ def _is_not_committed(settlement: NotComplete | None) -> bool:
     )
 
 
+def _failure(report: Report) -> dict[str, Any]:
+    return {} if report.failure is None else decode_object(report.failure)
+
+
 def _outcome(
     settlement: Settlement, side_effects: list[tuple[str, dict[str, Any]]]
 ) -> Outcome:
@@ -282,9 +285,7 @@ def _outcome(
         return Outcome(settlement.outcome.event, side_effects=side_effects)
     report = report_of(0, 0, settlement)
     reason = None if isinstance(settlement, Retry) else report.reason
-    failure: dict[str, Any] = {}
-    if report.failure is not None:
-        failure = decode_object(report.failure)
+    failure = _failure(report)
     return Outcome(
         report.outcome.event,
         reason,
