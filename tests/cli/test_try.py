@@ -1,4 +1,4 @@
-"""redrive campaign plan --try: handlers run where nothing can leave."""
+"""redrive campaign plan --try: handlers run in confinement."""
 
 import base64
 import ctypes
@@ -51,7 +51,7 @@ def try_all(redrive: Redrive, *options: str) -> dict[str, Any]:
 def test_no_way_out_is_open(
     redrive: Redrive, database: Database, endpoint: socket.socket, tmp_path: Path
 ) -> None:
-    """However a handler calls: C libraries, other programs, threads; told or not."""
+    """Calls from C libraries, other programs and threads are refused."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as local:
         local.bind(str(tmp_path / "socket"))
         local.setblocking(False)
@@ -97,7 +97,7 @@ def test_how_they_end_is_counted_and_nothing_is_kept(
 
 
 def died_so(database: Database, payload: dict[str, Any]) -> None:
-    """A dead letter of the failure that its handler ends with."""
+    """Make a dead letter with the failure of its handler."""
     with pytest.raises(ValueError, match="currency") as raised:
         tried.bug(payload)
     trace = raised.value.__traceback__
@@ -230,7 +230,7 @@ def test_the_other_numbers_of_the_same_calls_end_it(tmp_path: Path) -> None:
 
 @HAS_LANDLOCK
 def test_where_the_kernel_refuses_nothing_is_run(tmp_path: Path) -> None:
-    """A second listener is refused: whoever is confined cannot confine."""
+    """The kernel refuses a second listener, so a confined process cannot confine."""
     ours, theirs = socket.socketpair()
     program = (
         "from redrive.dry_run.runner import *; ConfinedRunner('tests.cli.tried:jobs')"

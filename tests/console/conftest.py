@@ -1,4 +1,4 @@
-"""The console as HTTP sees it: the whole application, on the logins that a deployment gives it."""
+"""Fixtures: the whole console over HTTP, with the logins that a deployment has."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ from redrive.database.address import Address
 from tests.postgres import Database
 
 TOKENS = {"vera": Role.VIEWER, "olaf": Role.OPERATOR, "anna": Role.APPROVER}
-"""Who may come in; the token of each is `<name>-token`."""
+"""Users and their roles; the token of each is `<name>-token`."""
 
 RIGHTS = {
     Role.VIEWER: "redrive_viewer",
@@ -30,12 +30,12 @@ PROXY = "10.9.0.1"
 
 
 def digest(token: str) -> str:
-    """What the file of tokens knows of one."""
+    """Return the hash of a token, as the tokens file holds it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Site:
-    """A console, and the clients that ask it."""
+    """A console and its clients."""
 
     def __init__(self, database: Database, home: Path, stack: ExitStack) -> None:
         self.database, self._stack = database, stack
@@ -55,7 +55,7 @@ class Site:
         self.file.write_text("\n".join(("# who may come in", "", *lines)) + "\n")
 
     def client(self, peer: str = "203.0.113.7", **headers: str) -> TestClient:
-        """Somebody who asks, from an address."""
+        """Return a client at an address."""
         client = TestClient(
             self.app,
             base_url="https://console.test",
@@ -68,19 +68,19 @@ class Site:
         return self._stack.enter_context(client)
 
     def signed_in(self, name: str) -> TestClient:
-        """Somebody in a browser, with a session."""
+        """Return a browser with a session."""
         client = self.client(**OWN)
         answer = client.post("/sign-in", data={"token": f"{name}-token"})
         assert answer.status_code == 303
         return client
 
     def bearer(self, name: str) -> TestClient:
-        """A program with a token."""
+        """Return a program with a bearer token."""
         return self.client(authorization=f"Bearer {name}-token")
 
 
 def logins_of(database: Database, stack: ExitStack, *roles: Role) -> Logins:
-    """The logins of a database for all roles, or some."""
+    """Return the logins of a database for all roles, or for some."""
     addresses = {
         role: Address(login(database, RIGHTS[role])) for role in roles or RIGHTS
     }
@@ -90,19 +90,19 @@ def logins_of(database: Database, stack: ExitStack, *roles: Role) -> Logins:
 
 
 def login(database: Database, role: str) -> str:
-    """The URL of a login that has exactly the rights of a role."""
+    """Return the URL of a login that has exactly the rights of a role."""
     return make_conninfo(database.url, options=f"-c role={role}")
 
 
 def csrf(client: TestClient, path: str = "/") -> str:
-    """The token in the forms of a page."""
+    """Return the token in the forms of a page."""
     found = re.search(r'name="csrf" value="([^"]+)"', client.get(path).text)
     assert found
     return found[1]
 
 
 def act(client: TestClient, path: str, **fields: str) -> Any:
-    """Look at a change, and send its form as a browser does."""
+    """Preview a change, and send its form as a browser does."""
     page = client.get(path)
     assert page.status_code == 200, page.text
     action = re.search(r'<form class="act" method="post" action="([^"]+)"', page.text)

@@ -1,4 +1,4 @@
-"""Who comes in, as whom, and who does not: by token, by proxy, by session, or not at all."""
+"""Identities and access: by token, by proxy, by session, and refusals."""
 
 import time
 from functools import partial
@@ -124,7 +124,7 @@ def test_who_came_in_and_who_did_not_is_counted(site: Site):
 
 
 def test_each_answer_has_a_span_without_what_was_asked_for(site: Site):
-    """By the page, not by the address: that holds ids and values of filters."""
+    """The span names the route, because the address holds ids and values of filters."""
     spans, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
     tracing = Tracing(provider.get_tracer("test"))
@@ -187,7 +187,7 @@ ALLOWED = {Role.VIEWER: False, Role.OPERATOR: True, Role.APPROVER: True}
 def test_with_api_and_page_bypassed_each_change_is_up_to_the_login_of_the_role(
     site: Site, role: Role
 ):
-    """The matrix of roles and changes: what the console forgot to ask, Postgres does not."""
+    """Postgres refuses each change that a role may not make, without the console."""
     conn = site.database.conn
     there = {
         word: make_job(conn, delay=60)
@@ -308,7 +308,7 @@ def test_a_wrong_token_is_told_and_not_repeated(site: Site):
 
 
 def test_a_session_that_somebody_brought_along_is_not_the_one_that_begins(site: Site):
-    """Fixation: whoever plants a cookie does not know the one of the session."""
+    """Session fixation: an attacker who plants a cookie does not learn the session."""
     client = site.client(**OWN)
     client.cookies.set(COOKIE, "planted", domain="console.test", path="/")
     assert client.get("/").status_code == 303
@@ -322,7 +322,7 @@ def test_a_session_that_somebody_brought_along_is_not_the_one_that_begins(site: 
 def test_signing_out_ends_it_at_every_replica(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    """A copy of the cookie was good until nobody had used it for two hours."""
+    """A copy of the cookie used to stay valid until two hours after its last use."""
     monkeypatch.setattr(sessions, "PATIENCE_SECONDS", 60)
     client, other, vera = (site.signed_in(name) for name in ("olaf", "olaf", "vera"))
     copied, form = client.cookies[COOKIE], {"csrf": csrf(client)}
@@ -348,7 +348,7 @@ def test_signing_out_ends_it_at_every_replica(
 def test_whoever_signs_out_as_one_too_many_is_told_that_it_is_not_kept(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    """It said nothing, as after any other sign-out, and a copy of the cookie stayed good."""
+    """If the sign-out cannot be recorded, the page says so."""
     monkeypatch.setattr(sessions, "PATIENCE_SECONDS", 60)
     site.database.rows(
         "insert into redrive.ended_sessions select generate_series(1, 10000)"
@@ -431,7 +431,7 @@ def test_its_headers_from_elsewhere_say_nothing(site: Site):
 
 
 def test_a_header_that_is_there_twice_is_refused(site: Site):
-    """A client put its own beside the proxy's."""
+    """A client added its own header to the header of the proxy."""
     client = site.client(PROXY)
     headers = [
         ("x-forwarded-user", "mallory"),
@@ -503,7 +503,7 @@ def test_one_address_does_not_ask_for_ever(site: Site):
 def test_one_session_does_not_use_up_what_another_may_ask_from_the_same_address(
     site: Site,
 ):
-    """Behind an Ingress all come from there. A cookie that we did not sign is no session."""
+    """Behind an Ingress, all requests share an address. A forged cookie is no session."""
     olaf, anna = site.signed_in("olaf"), site.signed_in("anna")
     site.app._window._most = 3
 

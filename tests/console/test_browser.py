@@ -1,4 +1,4 @@
-"""The console in a real browser: an incident by clicking, and nothing of a producer's that runs."""
+"""The console in a real browser: an incident, accessibility, and injected text."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def launch(run: Any) -> Any:
 
 @pytest.fixture
 def address(database: Database) -> Iterator[str]:
-    """A console without a sign-in, as --demo serves it."""
+    """Serve a console without sign-in, like --demo, and yield its address."""
     logins = Logins({Role.OPERATOR: Address(login(database, "redrive_operator"))})
     app: Any = application(Access(everybody=Principal("ada", Role.OPERATOR)), logins)
     listener = listen("127.0.0.1", 0)
@@ -84,7 +84,7 @@ def address(database: Database) -> Iterator[str]:
 
 @pytest.fixture
 def page(address: str) -> Iterator[Any]:
-    """A tab, whose every complaint is a failure: of scripts, of the policy, of what is missing."""
+    """Yield a tab; an error of a script, the policy or a missing file fails the test."""
     complaints: list[str] = []
     with playwright.sync_playwright() as run:
         browser = launch(run)
@@ -98,7 +98,7 @@ def page(address: str) -> Iterator[Any]:
 
 
 def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
-    """From the link of a page to the audit log: a real worker, and nothing typed but whys."""
+    """From the link of a page to the audit log, with a real worker."""
     for _ in range(12):
         make_job(database.conn, "work.typed", {"number": "none", "feed": "partner"})
     facts = [facts_of({"number": n, "feed": "own"}, {}, None) for n in range(30)]
@@ -153,7 +153,7 @@ def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
 
 
 def test_anybody_can_use_the_pages(database: Database, page: Any):
-    """axe finds nothing on any of them; what is dark on light is looked at in both themes."""
+    """axe finds no fault on any page; contrast is checked in both themes."""
     _, job = make_dead_letters(database.conn, 2)
     live = make_job(database.conn)
     database.rows("insert into redrive.breakers (name, state) values ('bank', 'open')")
@@ -185,7 +185,7 @@ def test_anybody_can_use_the_pages(database: Database, page: Any):
 
 
 def faults(page: Any) -> list[str]:
-    """The rules of axe that a page breaks."""
+    """Return the rules of axe that a page breaks."""
     return [fault["id"] for fault in Axe().run(page).response["violations"]]
 
 
@@ -239,7 +239,7 @@ def test_keys_lead_through_a_list(database: Database, page: Any):
 
 
 def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
-    """Each field that a job, its failure or an operator's why can carry, on every page."""
+    """Put a script into each field of a job, a failure and a reason; open every page."""
     conn, worker = database.conn, make_worker(database.conn, EVIL[1])
     for n, evil in enumerate(EVIL):
         fields = {"tenant": evil, "ordering_key": f"{evil}{n}", "idempotency_key": evil}

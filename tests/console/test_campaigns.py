@@ -1,4 +1,4 @@
-"""Redrives from the console: planned, started on terms, held up, told as they go; and edits."""
+"""Redrives from the console: plan, start, pause, live progress; and edits."""
 
 import asyncio
 import html
@@ -16,7 +16,7 @@ from redrive.console.actions import campaigns, change
 from redrive.console.app import application
 from redrive.console.security.access import Role
 from redrive.console.security.logins import Logins
-from redrive.console.streams import News, Streams
+from redrive.console.streams import Streams, Update
 from redrive.database.address import Address
 from redrive.dead_letters.campaign import plan
 from redrive.dead_letters.filter import Filter
@@ -30,7 +30,7 @@ WRONG = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
 
 
 def shown(database: Database, *columns: str) -> tuple[object, ...]:
-    """What the database keeps of the last campaign."""
+    """Return the last campaign, as the database has it."""
     query = (
         f"select {', '.join(columns)} from redrive.campaigns order by id desc limit 1"
     )
@@ -143,7 +143,7 @@ def test_of_very_many_all_are_counted_and_the_oldest_looked_at(
 
 
 def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
-    """Each role has a login of its own, and it is by these that Postgres tells two people."""
+    """Each role has its own login, and Postgres tells two people apart by their logins."""
     conn = site.database.conn
     make_dead_letters(conn, 3)
     conn.execute(
@@ -168,7 +168,7 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
     alone = olaf.get("/change/campaign-start?campaign=1").text
     started = act(anna, "/change/campaign-start?campaign=1", why="looked at it")
 
-    assert "needs two people: plan the redrive here" in page
+    assert "needs two people. Plan the redrive here" in page
     assert planned.headers["location"].startswith("/campaigns/1?")
     assert "a user in another role must start it" in alone
     assert started.headers["location"].startswith("/campaigns/1?")
@@ -181,7 +181,7 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
 
 
 def _form(page: str, attribute: str) -> tuple[str, dict[str, str]]:
-    """Where a button of the form leads, and its hidden fields."""
+    """Return the address of a button of the form, and the hidden fields."""
     action = re.search(rf'{attribute}="([^"]+)"', page)
     assert action
     fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
@@ -189,7 +189,7 @@ def _form(page: str, attribute: str) -> tuple[str, dict[str, str]]:
 
 
 def test_a_plan_that_found_nothing_is_not_offered(site: Site, olaf: TestClient):
-    """As one that a scheduled run leaves each hour, while all is well."""
+    """A scheduled run leaves such a plan each hour while all is well."""
     planned = "Planned, not started"
     plan(site.database.conn, Filter(kind=("no.such",)), actor="redrive")
     assert planned not in olaf.get("/campaigns").text
@@ -201,7 +201,7 @@ def test_a_plan_that_found_nothing_is_not_offered(site: Site, olaf: TestClient):
 
 
 def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):
-    """Where the console has handlers of ours."""
+    """The console has the handlers."""
     jobs = Handlers()
 
     @jobs.handle("invoice.charge")
@@ -231,7 +231,7 @@ def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):
 
 
 class Invoice(BaseModel):
-    """What the handler takes."""
+    """Payload of the handler."""
 
     n: int
 
@@ -288,13 +288,13 @@ def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
 def test_a_stream_ends_with_its_time_its_process_or_when_it_may_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(streams, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(streams, "READ_SECONDS", 0)
     here, news = Streams(), iter(range(1000))
 
     async def heard() -> int:
         told = 0
         async for event in here.events(
-            "ada's", lambda: News(f"<p>{next(news)}", False)
+            "ada's", lambda: Update(f"<p>{next(news)}", False)
         ):
             told += event.startswith("event: news")
             if told == 2:
@@ -303,7 +303,7 @@ def test_a_stream_ends_with_its_time_its_process_or_when_it_may_no_longer(
 
     assert asyncio.run(_all(here.events("ada's", lambda: None))) == ["retry: 1000\n\n"]
     with monkeypatch.context() as patch:
-        patch.setattr(streams, "LASTS_SECONDS", 0)
+        patch.setattr(streams, "STREAM_SECONDS", 0)
         assert asyncio.run(heard()) == 0
     assert asyncio.run(heard()) == 2
     assert here.has_room("ada's")
@@ -320,7 +320,7 @@ def test_a_browser_has_so_many_streams_and_all_together_have(
 
     async def open_some() -> list[bool]:
         found: list[bool] = []
-        opened = [here.events("ada's", lambda: News("x", False)) for _ in range(3)]
+        opened = [here.events("ada's", lambda: Update("x", False)) for _ in range(3)]
         for events in opened:
             await anext(events)
             found.append(here.has_room("ada's"))

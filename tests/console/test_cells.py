@@ -1,4 +1,4 @@
-"""One console of three databases: each address is of one of them, and one that is gone of none."""
+"""One console for several databases: each address names one of them."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def three(server: Server) -> Iterator[dict[str, Database]]:
 def fleet(
     three: dict[str, Database], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Site]:
-    """A console of three, the last for viewers alone, and of one that is out of reach."""
+    """Yield a console of three databases, one for viewers only, and an unreachable one."""
     for asked in (pages, sessions):
         monkeypatch.setattr(asked, "PATIENCE_SECONDS", 60)  # this machine may be slow
     with ExitStack() as stack:
@@ -260,7 +260,7 @@ def test_cells_have_logins_of_their_own(
 
 
 def test_signing_out_of_all_says_where_it_is_not_known(fleet: Site):
-    """A copy of the cookie is good in no cell that answered."""
+    """A copy of the cookie is valid in no cell that recorded the sign-out."""
     olaf = fleet.signed_in("olaf")
     copy = fleet.client(cookie=f"{COOKIE}={olaf.cookies[COOKIE]}")
     form = {"csrf": csrf(olaf, "/")}

@@ -1,4 +1,4 @@
-"""What the console changes: counted first, asked why, audited, and only what was looked at."""
+"""Changes: the preview counts, the form asks why, and the audit log records them."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -18,19 +18,19 @@ from tests.factories import make_dead_letter, make_dead_letters, make_job, make_
 
 
 def audit(site: Site) -> list[tuple[str, str, str, int]]:
-    """The audit log, oldest first."""
+    """Return the audit log, oldest first."""
     query = "select actor, action, why, n from redrive.audit order by id"
     return [tuple(row) for row in site.database.rows(query)]  # type: ignore[misc]
 
 
 def state(site: Site, job: int) -> str:
-    """The state of a dead letter."""
+    """Return the state of a dead letter."""
     query = "select state from redrive.dead_letters where id = %s order by redrives desc limit 1"
     return str(site.database.value(query, job))
 
 
 def said(client: TestClient, answer: object) -> str:
-    """The sentence on the page that a change leads to."""
+    """Return the notice on the page after a change."""
     page = client.get(answer.headers["location"]).text  # type: ignore[attr-defined]
     found = re.search(r'<p class="said" role="status">([^<]+)</p>', page)
     assert found
@@ -109,7 +109,7 @@ def test_what_is_something_else_by_now_is_looked_at_again(site: Site, olaf: Test
 def test_two_who_redrive_the_same_at_once_start_one_campaign(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """At two replicas, each after both have planned: what either keeps to itself says nothing."""
+    """Two replicas plan first, then both start: only the database can decide."""
     made, both_planned = make_dead_letters(site.database.conn, 120), Barrier(2)
     planning = campaign.plan
 
@@ -306,7 +306,7 @@ def test_more_than_one_request_may_change_is_for_the_command_line(
 
 
 def test_the_console_comes_back_with_its_database(site: Site, olaf: TestClient):
-    """Its connections were cut, as by a restart: the next page opens others."""
+    """The connections were cut, as by a restart; the next page opens new ones."""
     assert olaf.get("/").status_code == 200
     site.database.rows(
         "select pg_terminate_backend(pid) from pg_stat_activity"
@@ -341,7 +341,7 @@ def test_a_kind_that_needs_two_needs_two_logins(site: Site, olaf: TestClient):
 
 
 def test_a_payload_is_revealed_once_to_who_says_why(site: Site, olaf: TestClient):
-    """Wherever it is, and nowhere but in the answer: neither an address nor a log has it."""
+    """Only the response holds the payload; no address and no log does."""
     dead = make_dead_letter(site.database.conn, payload={"password": "hunter2"})
     live = make_job(site.database.conn, payload={"password": "hunter3"})
 

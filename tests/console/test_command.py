@@ -1,4 +1,4 @@
-"""`redrive console` as a process: what it refuses to start without, and how it starts and ends."""
+"""`redrive console` as a process: required settings, start and end."""
 
 import os
 import re
@@ -25,20 +25,20 @@ ADDRESS = re.compile(r"the console is at (http://\S+)")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """That of a process, without what this one has of ours."""
+    """Return an environment without settings of Redrive."""
     inherited = {n: v for n, v in os.environ.items() if not n.startswith("REDRIVE_")}
     return inherited | {"REDRIVE_CONSOLE_PORT": "0"} | more
 
 
 def refused(**settings: object) -> str:
-    """What it says instead of starting."""
+    """Return the error of a console that does not start."""
     with pytest.raises(SettingsError) as error:
         _guarded([load(**settings)])
     return str(error.value)
 
 
 def test_it_does_not_start_open():
-    """Nobody who forgets to set up a sign-in serves the console to everybody."""
+    """Without a way to sign in, the console does not start."""
     done = subprocess.run(
         [sys.executable, "-m", "redrive", "console"],
         env=environment(
@@ -105,7 +105,7 @@ def test_what_a_provider_needs_is_named(tmp_path: Path):
 def started(
     *arguments: str, **more: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process, and the address that it prints, once it answers."""
+    """Yield a console that answers, and its address."""
     with subprocess.Popen(
         [sys.executable, "-m", "redrive", "console", *arguments],
         env=environment(**more),
@@ -163,7 +163,7 @@ def test_the_demo_is_open_on_this_machine_alone(database: Database):
 
 
 def test_two_replicas_are_one_console(database: Database, tmp_path: Path):
-    """A session and a form of one are good at the other: nothing is kept in a process."""
+    """Each replica accepts sessions and forms of the other, because they keep no state."""
     tokens = tmp_path / "tokens"
     tokens.write_text(f"{digest('olaf-token')} operator olaf\n")
     settings = {

@@ -1,4 +1,4 @@
-"""Links out of the console: only to where whoever runs it said, and to web addresses alone."""
+"""Links out of the console: only to configured web addresses."""
 
 import pytest
 
@@ -42,7 +42,8 @@ def test_what_is_no_trace_leads_nowhere(trace: object):
 )
 def test_what_is_no_address_is_refused(text: str):
     with pytest.raises(
-        SettingsError, match="REDRIVE_CONSOLE_TRACE_URL is no address"
+        SettingsError,
+        match="REDRIVE_CONSOLE_TRACE_URL must be an http or https address",
     ) as error:
         Links.read(text, None)
 

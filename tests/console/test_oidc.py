@@ -1,4 +1,4 @@
-"""Sign-in through an OpenID Connect provider: a real one, in a process of its own."""
+"""Sign-in through a real OpenID Connect provider, which runs in its own process."""
 
 import base64
 import hashlib
@@ -39,7 +39,7 @@ GROUPS = {"oncall": Role.OPERATOR, "staff": Role.VIEWER}
 
 @contextmanager
 def provider(*arguments: str) -> Iterator[str]:
-    """The process, and its issuer."""
+    """Run the provider, and yield its issuer."""
     people = [
         f"--user-claims={json.dumps({'sub': sub} | said)}"
         for sub, said in PEOPLE.items()
@@ -86,27 +86,27 @@ class Door(Site):
         self.app = application(self.access, self.logins)
 
     def begun(self, onward: str = "/") -> tuple[TestClient, str]:
-        """Somebody who is sent to the provider, and where that is."""
+        """Return a client that begins to sign in, and the address of the provider."""
         client = self.client(**OWN)
         answer = client.get("/sign-in/provider", params={"next": onward})
         assert answer.status_code == 302, answer.text
         return client, answer.headers["location"]
 
     def enters(self, sub: str, onward: str = "/") -> tuple[TestClient, Any]:
-        """Somebody signs in; the answer to their coming back."""
+        """Sign in, and return the response to the callback."""
         client, there = self.begun(onward)
         return client, client.get(said_yes(there, sub))
 
 
 def said_yes(there: str, sub: str) -> str:
-    """Sign in at the provider; where it sends one back to."""
+    """Sign in at the provider, and return the address of the callback."""
     answer = httpx2.post(there, data={"sub": sub})
     assert answer.status_code == 302, answer.text
     return answer.headers["location"]
 
 
 def edited(url: str, **values: str) -> str:
-    """The address with other parameters."""
+    """Return the address with other parameters."""
     query = {
         name: found[0] for name, found in parse_qs(urlsplit(url).query).items()
     } | values
@@ -115,7 +115,7 @@ def edited(url: str, **values: str) -> str:
 
 @pytest.fixture
 def opened(database: Database, tmp_path: Path) -> Iterator[Any]:
-    """Opens a console whose provider is at an issuer."""
+    """Function that opens a console whose provider has an issuer."""
     with ExitStack() as stack:
         yield lambda issuer, **more: Door(
             database, tmp_path, stack, issuer=issuer, **more
@@ -173,11 +173,11 @@ def test_whom_the_provider_knows_and_we_do_not_stays_outside(
 
 
 def test_the_address_holds_what_only_this_browser_can_answer(door: Door):
-    """PKCE: a code that somebody reads along the way is worth nothing without the verifier."""
+    """PKCE: a stolen code is worth nothing without the verifier."""
     client, there = door.begun()
 
     asked = parse_qs(urlsplit(there).query)
-    kept = door.access.was_pending(client.cookies[PENDING])
+    kept = door.access.read_pending(client.cookies[PENDING])
     (sign_in,) = [
         value["data"] for name, value in kept.items() if name.startswith("_state_")
     ]
@@ -203,7 +203,7 @@ def test_a_wrong_state_is_refused(door: Door):
 
 
 def test_a_sign_in_that_another_browser_began_is_not_taken_over(door: Door):
-    """Somebody else's code, in a link: whoever follows it would act under that name."""
+    """Login CSRF: a victim who follows a link with a code would act as the attacker."""
     _, theirs = door.begun()
     back = said_yes(theirs, "ada")
     client, _ = door.begun()
@@ -226,7 +226,7 @@ def test_a_code_is_good_once(door: Door):
 
 
 def test_a_wrong_nonce_is_refused(door: Door):
-    """The ID token of another sign-in."""
+    """The ID token belongs to another sign-in."""
     client, there = door.begun()
 
     assert client.get(said_yes(edited(there, nonce="other"), "ada")).status_code == 403
@@ -263,7 +263,7 @@ def test_what_the_provider_refuses_is_told_without_its_words(door: Door):
 
 
 def test_a_provider_that_is_another_or_away_lets_nobody_in(opened: Any, issuer: str):
-    """Each time it is asked again: it may be there by now."""
+    """The console asks the provider again at each sign-in."""
     for at, says in (
         (f"{issuer}/", "differs from REDRIVE_CONSOLE_OIDC_ISSUER"),
         ("http://127.0.0.1:1", "does not answer"),
@@ -352,7 +352,7 @@ def test_without_a_provider_its_addresses_lead_nowhere(site: Site):
 def test_a_browser_a_console_and_a_provider_agree(
     database: Database, issuer: str, tmp_path: Path
 ):
-    """The whole way: no part of it is ours alone to judge, least of all what becomes of cookies."""
+    """A real browser, console and provider sign a user in."""
     playwright = pytest.importorskip("playwright.sync_api")
     address = f"http://localhost:{(port := free_port())}"
     secret = tmp_path / "secret"

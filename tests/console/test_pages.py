@@ -1,4 +1,4 @@
-"""What the pages show: the lists of the command line, whole, with its filters and its words."""
+"""Pages show the lists of the command line, with its filters and its words."""
 
 import html
 import json
@@ -27,7 +27,7 @@ from tests.factories import make_dead_letter, make_dead_letters, make_job, make_
 
 
 def ids(text: str) -> list[int]:
-    """The jobs that the rows of a page link to, in their order."""
+    """Return the jobs that the rows of a page link to, in their order."""
     return [
         int(found)
         for found in re.findall(r'<td class="c-id[^"]*"><a href="/jobs/(\d+)"', text)
@@ -35,7 +35,7 @@ def ids(text: str) -> list[int]:
 
 
 def walked(client: TestClient, path: str | None) -> list[int]:
-    """The jobs of a list and all its next pages."""
+    """Return the jobs of a list and all its next pages."""
     found: list[int] = []
     while path:
         page = client.get(path)
@@ -163,11 +163,11 @@ def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):
     page = olaf.get("/").text
 
     assert "the bank is down" in page
-    assert "The breaker bank is open, held so by ada." in page
+    assert "The breaker bank is open, held by ada." in page
 
 
 def test_deaths_are_in_the_picture_from_the_first(site: Site, olaf: TestClient):
-    """The first dead letters of a queue count, also before the counters are sampled again."""
+    """The first dead letters of a queue count before the next sample of the counters."""
     conn = site.database.conn
     conn.execute("select redrive.sample_v1()")
     make_dead_letters(conn, 9)
@@ -179,7 +179,7 @@ def test_deaths_are_in_the_picture_from_the_first(site: Site, olaf: TestClient):
 
 
 def test_a_history_of_which_nothing_is_known_is_no_growth(site: Site, olaf: TestClient):
-    """After a night without workers the counters are not a peak of this minute."""
+    """After a night without workers, the counters are no peak in this minute."""
     conn = site.database.conn
     make_dead_letters(conn, 9)
     conn.execute("select redrive.sample_v1()")
@@ -203,10 +203,10 @@ def test_a_history_of_which_nothing_is_known_is_no_growth(site: Site, olaf: Test
             "/dead-letters?since=yesterday",
             "write 2026-03-01T12:00Z, or 2h for two hours ago",
         ),
-        ("/dead-letters?after=x", "take the link of the page before"),
+        ("/dead-letters?after=x", "use the link on the previous page"),
         ("/dead-letters?kind=%00", "no NUL"),
         ("/jobs?category=bgu", "must be one of: transient"),
-        ("/jobs?after=x", "take the link of the page before"),
+        ("/jobs?after=x", "use the link on the previous page"),
         ("/groups?category=bgu", "must be one of: transient"),
         ("/groups?knd=x", "there is no filter"),
         ("/audit?who=x", "there are: since, until, actor, login, action"),
@@ -249,7 +249,7 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
 def test_the_shell_can_repeat_what_a_page_shows(
     site: Site, olaf: TestClient, path: str
 ):
-    """The command under a page is one that click takes, with the same filter."""
+    """click accepts the command under a page, with the same filter."""
     page = olaf.get(path).text
     shown = re.search(
         r'In a shell</span> <span id="command"><code>([^<]+)</code>', page

@@ -1,4 +1,4 @@
-"""The JSON API does as it says, whatever it is asked: schemathesis reads its description."""
+"""The JSON API matches its description: schemathesis makes up requests."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_no_call_breaks_it(site: Site):
 
 
 def statuses(operation: Any, headers: dict[str, str]) -> set[int]:
-    """What comes of a call, in the ways that hypothesis finds; fails for what is not described."""
+    """Return the statuses of made-up calls; fail if a response is not described."""
     found: set[int] = set()
 
     @seed(1)

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import yaml
 
-from redrive.console.pages import system, views
+from redrive.console.app import PARTS
 from redrive.console.query import parse
 from redrive.database.criteria import Criteria
 from redrive.dead_letters.filter import Filter
@@ -23,7 +23,7 @@ ALERTS = {
     if "alert" in rule
 }
 FILTERS: dict[str, type[Criteria]] = {"/dead-letters": Filter, "/jobs": JobFilter}
-ROUTES = [*views.router.routes, *system.router.routes]
+ROUTES = [route for part in PARTS for route in part.router.routes]
 PATHS = {route.path for route in ROUTES if "GET" in route.methods}  # type: ignore[attr-defined]
 
 

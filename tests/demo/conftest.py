@@ -1,4 +1,4 @@
-"""A place for demos to run in, and a look at whether they have left it."""
+"""A directory for demos, and a check that they leave nothing behind."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ SECONDS = 240
 
 
 class Place:
-    """A directory that stands for /tmp. Whatever a demo starts inherits it, and is told by it."""
+    """A directory instead of /tmp; all processes of a demo inherit it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class Place:
         )
 
     def processes(self) -> list[str]:
-        """What runs here."""
+        """Return the processes that run here."""
         found: list[str] = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
@@ -58,7 +58,7 @@ class Place:
         return found
 
     def what_is_left(self, seconds: float = 60) -> list[str]:
-        """Processes and files, once they have had a moment to go."""
+        """Return the remaining processes and files, after waiting for them to end."""
         deadline = time.monotonic() + seconds
         while (
             left := self.processes() + list(map(str, self.path.iterdir()))
@@ -77,7 +77,7 @@ def place() -> Iterator[Place]:
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """What a demo says up to the line with `text`."""
+    """Return the output of a demo up to the line with `text`."""
     said = ""
     assert process.stdout is not None
     for line in process.stdout:

@@ -1,4 +1,4 @@
-"""However a demo ends, nothing of it stays."""
+"""A demo leaves nothing behind, however it ends."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The demo with Prometheus and Alertmanager, for somebody who wants to see a page."""
+"""The demo with Prometheus and Alertmanager, which send a page."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ from tests.flow.harness import ROOT
 
 @pytest.fixture
 def programs(tool: Callable[[str], str]) -> None:
-    """Prometheus and Alertmanager are here."""
+    """Require Prometheus and Alertmanager."""
     for program in PACKAGES:
         tool(program)
 

@@ -1,4 +1,4 @@
-"""The demo as somebody sees it who has never seen Redrive."""
+"""The demo, as a new user sees it."""
 
 import contextlib
 import re
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
 
 
 def without_what_differs(text: str) -> list[str]:
-    """Lines without what differs between runs: numbers, groups, widths, the moment of a probe."""
+    """Return the lines without numbers, groups, widths and times, which differ by run."""
     text = re.sub(r"[0-9a-f]{16}", "<group>", text).replace("half_open", "open")
     text = re.sub(r"\bnow\b|\bin \d+ s\b|\d+ s ago", "0", text)
     text = re.sub(r"(?<=\S)([ ─])\1+", r"\1", text)
@@ -42,7 +42,7 @@ def shown_on_the_page() -> list[str]:
 
 
 def opening(lines: list[str]) -> list[str]:
-    """What comes before anybody types."""
+    """Return the lines before the first command."""
     return lines[
         : next(n for n, line in enumerate(lines) if "jobs are dead letters" in line)
     ]
@@ -79,7 +79,7 @@ def test_once_plays_the_story_to_its_good_end_and_leaves_nothing_behind(place: P
 
 
 class Running(NamedTuple):
-    """A demo that waits for somebody to type."""
+    """A demo that waits for commands."""
 
     process: subprocess.Popen[str]
     said: str

@@ -1,4 +1,4 @@
-"""Jobs whose work is an HTTP endpoint: a real one, in every mood."""
+"""Jobs of HTTP targets, with a real endpoint that answers in many ways."""
 
 import asyncio
 import base64
@@ -113,7 +113,7 @@ def test_every_answer_has_its_end(
 def test_an_answer_that_drips_ends_with_the_attempt(
     database: Database, workers: Workers, served: Endpoint
 ):
-    """S7: the deadline is for all of it, however often a little comes."""
+    """S7: the deadline covers the whole answer, even if some bytes arrive often."""
     job = enqueue(database.conn, "to.drip", max_attempts=1)
 
     workers.run(
@@ -153,7 +153,7 @@ def test_an_endpoint_is_asked_again_no_sooner_than_it_says(
 def test_a_request_says_what_it_is_and_is_signed(
     database: Database, workers: Workers, served: Endpoint
 ):
-    """S11: by two keys, one of them to be retired; either verifies, over id, instant and body."""
+    """S11: two keys sign id, instant and body, and either signature verifies."""
     keys = [f"whsec_{base64.b64encode(os.urandom(32)).decode()}" for _ in range(2)]
     key = workers.home / "key"
     key.write_text("# the next one\n" + "\n".join(keys))
@@ -227,7 +227,7 @@ REFUSED = {
 def test_a_target_that_is_not_allowed_is_refused_with_one_line(
     said: str, tmp_path: Path
 ):
-    """S11 and S20: an empty key, a bracket left open and others, each with its one line."""
+    """S11 and S20: each invalid target gets an error of one line."""
     file = tmp_path / "targets.yaml"
     file.write_text(
         yaml.safe_dump(
@@ -357,7 +357,7 @@ def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(
 def test_until_empty_waits_for_what_a_target_by_prefix_is_for(
     database: Database, workers: Workers, served: Endpoint
 ):
-    """U8: what was due in a moment was left behind, for no target is named as its kind is."""
+    """U8: the worker ended too early, because a prefix names no kind."""
     soon = database.value("select now() + interval '3 s'")
     enqueue(database.conn, "to.200", run_at=soon)
     file = workers.home / "targets.yaml"
@@ -385,7 +385,7 @@ HARMLESS = {"empty", "only a comment"}
 
 @pytest.mark.parametrize("name", KEYS)
 def test_a_key_that_would_not_protect_is_refused(name: str, tmp_path: Path):
-    """S11: at least 24 bytes, and never shown."""
+    """S11: a key has at least 24 bytes and is never shown."""
     key = tmp_path / "key"
     key.write_text(KEYS[name] + "\n")
 
@@ -402,7 +402,7 @@ def test_a_key_that_would_not_protect_is_refused(name: str, tmp_path: Path):
 
 
 def test_a_signature_is_that_of_the_specification(tmp_path: Path):
-    """S11: the example of the Standard Webhooks' own libraries."""
+    """S11: the example comes from the libraries of Standard Webhooks."""
     key = tmp_path / "key"
     key.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 
@@ -423,7 +423,7 @@ def test_a_signature_is_that_of_the_specification(tmp_path: Path):
 def _called(
     home: Path, url: str, of_target: Mapping[str, Any] | None = None, **fields: Any
 ) -> Callable[[], Any]:
-    """What calls a target once, and returns the error it ended with."""
+    """Call a target once, and return the error."""
     file = home / "targets.yaml"
     target = {"url": url, **(of_target or {})}
     file.write_text(yaml.safe_dump(fields | {"targets": {"x": target}}))
@@ -444,7 +444,7 @@ def _called(
 
 
 def test_a_compressed_answer_is_not_inflated(tmp_path: Path, served: Endpoint):
-    """S7: 1,300 bytes, five times compressed, are 100 MB; it was 34 -> 1,446 MiB and 4.9 s."""
+    """S7: 1,300 bytes that were compressed five times would inflate to 100 MB."""
     call = _called(tmp_path, served.url("bomb"), allowed_hosts=["127.0.0.1"])
     tracemalloc.start()
 
@@ -468,7 +468,7 @@ def test_a_compressed_answer_is_not_inflated(tmp_path: Path, served: Endpoint):
 def test_a_name_that_leads_inwards_is_refused_unless_its_network_is_named(
     tmp_path: Path, served: Endpoint, networks: list[str], said: str | None
 ):
-    """S7: a name of the list is not enough, whoever answers for it decides where it leads."""
+    """S7: an allowed name is not enough, because DNS decides its address."""
     url = served.url("200").replace("127.0.0.1", "localhost")
     call = _called(
         tmp_path, url, allowed_hosts=["LOCALHOST"], allowed_networks=networks
@@ -483,7 +483,7 @@ def test_a_name_that_leads_inwards_is_refused_unless_its_network_is_named(
 def test_a_name_is_looked_at_whenever_it_is_connected_to(
     tmp_path: Path, served: Endpoint, monkeypatch: pytest.MonkeyPatch
 ):
-    """S7: DNS rebinding. The second answer leads elsewhere, and no connection is made to it."""
+    """S7: DNS rebinding: no connection is made to the address of the second answer."""
     answers = iter(["127.0.0.1", "127.0.0.2"])
     resolve = socket.getaddrinfo
     monkeypatch.setattr(
@@ -510,7 +510,7 @@ def test_a_name_is_looked_at_whenever_it_is_connected_to(
 def test_the_certificate_is_that_of_the_name_and_not_of_the_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, error: str | None
 ):
-    """S7: we connect to an address; who answers there has to be the one that was named."""
+    """S7: the certificate must match the name, although we connect to an address."""
     resolve = socket.getaddrinfo
     monkeypatch.setattr(
         socket,

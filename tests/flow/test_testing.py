@@ -1,4 +1,4 @@
-"""What users test their handlers with: redrive.testing."""
+"""redrive.testing, the tools for tests of handlers."""
 
 import asyncio
 import contextlib
@@ -200,7 +200,7 @@ def again(_: dict[str, Any]) -> None:
 
 @pytest.fixture
 def undone(database: Database) -> Iterator[psycopg.Connection[Any]]:
-    """A connection whose transaction is rolled back, as a user's fixture would give it."""
+    """Yield a connection whose transaction is rolled back, like a user's fixture."""
     database.conn.execute("create table booked (n int)")
     with psycopg.connect(database.url) as conn:
         using["conn"] = conn

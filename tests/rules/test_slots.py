@@ -283,5 +283,7 @@ def test_a_schedule_can_be_tried_in_a_test():
     assert slots(jobs, "report", friday_noon, 2) == [monday, monday + DAY]
     assert run_scheduled(jobs, "report", monday).outcome == "completed"
     assert seen == [{"days": 1}, monday]
-    with pytest.raises(LookupError, match="no schedule 'other'; there are: report"):
+    with pytest.raises(
+        LookupError, match="there is no schedule 'other'; there are: report"
+    ):
         slots(jobs, "other", monday)

@@ -1,11 +1,10 @@
-"""Build the ASGI application: routes, error responses, probes, metrics. Run its
-server.
-"""
+"""The ASGI application of the console: routes, errors, probes, metrics, server."""
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from types import FrameType
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -16,12 +15,22 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 from prometheus_client import generate_latest
+from psycopg import errors
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from redrive.console import metrics
 from redrive.console.links import Links
-from redrive.console.pages import api, cells, edit_page, live, sign_in, system, views
+from redrive.console.pages import (
+    api,
+    campaigns,
+    cells,
+    changes,
+    dead_letters,
+    jobs,
+    sign_in,
+    system,
+)
 from redrive.console.pages.render import environment
 from redrive.console.security.access import Access, Refused
 from redrive.console.security.guard import Guard
@@ -61,6 +70,18 @@ TITLES = {
     503: "Unavailable",
 }
 
+NO_RIGHT = (
+    "the database login of your role lacks this right; docs/roles.md lists the rights"
+)
+TOO_SLOW = "the query took too long; narrow the filter, or try again"
+NO_ANSWER = "the database does not answer; try again in a moment"
+AGAINST_A_RULE = "a rule of Redrive does not allow this"
+NO_PAGE = "there is no such page; the id of a job must be a number"
+BROKEN = "Redrive failed to answer; the log of the console has the error"
+
+METRICS_FORMAT = "text/plain; version=0.0.4"
+PARTS = (api, system, jobs, dead_letters, campaigns, changes, sign_in, cells)
+
 
 def application(
     access: Access,
@@ -79,21 +100,20 @@ def application(
         links: address templates for traces and logs.
         tracing: tracer that records a span for each response; None records none.
     """
-    requests, sign_ins = metrics.requests(), metrics.sign_ins()
-    app = _routed()
-    here = Console(access, Logins({}), environment(), handlers, links)
     by_cell = {"": logins} if isinstance(logins, Logins) else logins
+    here = Console(access, Logins({}), environment(), handlers, links)
+    requests = metrics.requests()
+    sign_ins = metrics.sign_ins()
+    app = _routed()
     app.state.consoles = here.each(by_cell)
-    _probes(app, by_cell, Exposition(None, requests.collect, sign_ins.collect))
-    for kind, handle in HANDLERS.items():
-        app.add_exception_handler(kind, handle)
-    proxy = access.proxy
+    exposition = Exposition(None, requests.collect, sign_ins.collect)
+    _add_probes(app, by_cell, exposition)
     return Guard(
         cells.addressed(cast("Any", app), by_cell),
         requests,
         sign_ins,
         hosts=LOOPBACK_NAMES if access.everybody else None,
-        unlimited=proxy.knows if proxy else lambda _: False,
+        unlimited=access.proxy.knows if access.proxy else _knows_nobody,
         session=access.session,
         stop=here.streams.end,
         trace=tracing.answered if tracing else _untraced,
@@ -101,7 +121,7 @@ def application(
 
 
 def _routed() -> FastAPI:
-    """Return the FastAPI application with all pages and the API."""
+    """Return the FastAPI application with all pages, the API and its errors."""
     app = FastAPI(
         title="Redrive",
         description="The lists of the command line with its filters, and its changes.",
@@ -111,11 +131,13 @@ def _routed() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for part in (api, views, sign_in, system, cells, live, edit_page):
+    for part in PARTS:
         app.include_router(part.router)
-    app.mount(
-        "/static", StaticFiles(packages=[("redrive.console", "static")]), name="static"
-    )
+
+    static = StaticFiles(packages=[("redrive.console", "static")])
+    app.mount("/static", static, name="static")
+    for kind, handle in HANDLERS.items():
+        app.add_exception_handler(kind, handle)
     return app
 
 
@@ -123,11 +145,17 @@ def _untraced(_method: str, _page: str, _status: int, _seconds: float) -> None:
     """Record no span; used when tracing is off."""
 
 
-def _probes(
+def _knows_nobody(_address: str) -> bool:
+    """Return False; used when there is no proxy."""
+    return False
+
+
+def _add_probes(
     app: FastAPI, by_cell: Mapping[str, Logins], exposition: Exposition
 ) -> None:
-    """Add the probes of Kubernetes and Prometheus, which need no sign-in and reveal
-    nothing.
+    """Add the probes of Kubernetes and Prometheus.
+
+    They need no sign-in and reveal nothing about jobs.
     """
 
     @app.get("/livez", include_in_schema=False)
@@ -136,16 +164,21 @@ def _probes(
 
     @app.get("/readyz", include_in_schema=False)
     def readyz() -> Response:
-        asked = {cell: partial(_answers, logins) for cell, logins in by_cell.items()}
-        if any(ask_all(asked, READY_SECONDS).values()):  # one reachable cell is enough
+        if _any_answers(by_cell):
             return PlainTextResponse("database: ok\n")
         return PlainTextResponse("database: it does not answer\n", 503)
 
     @app.get("/metrics", include_in_schema=False)
     def show_metrics() -> Response:
-        return Response(
-            generate_latest(exposition.registry), media_type="text/plain; version=0.0.4"
-        )
+        text = generate_latest(exposition.registry)
+        return Response(text, media_type=METRICS_FORMAT)
+
+
+def _any_answers(by_cell: Mapping[str, Logins]) -> bool:
+    """Return True if a database answers in time; one reachable cell is enough."""
+    asked = {cell: partial(_answers, logins) for cell, logins in by_cell.items()}
+    answers = ask_all(asked, READY_SECONDS)
+    return any(answers.values())
 
 
 def _answers(logins: Logins) -> bool:
@@ -162,104 +195,104 @@ def _answers(logins: Logins) -> bool:
 
 def _failed(request: Request, status: int, text: str) -> Response:
     """Return an error response: JSON for the API, a page for browsers."""
-    if _is_of_program(request):
+    if _is_api(request):
         found = api.answer({"error": text}, status)
     else:
         title = TITLES.get(status, "Request failed")
-        found = console(request).page(
-            "error.html", request, None, status, title=title, text=text, elsewhere=()
-        )
-    if status == 401:  # noqa: PLR2004 # Unauthorized
+        found = _error_page(request, status, title=title, text=text)
+    if status == HTTPStatus.UNAUTHORIZED:
         found.headers["www-authenticate"] = "Bearer"
     return found
 
 
-def _is_of_program(request: Request) -> bool:
+def _error_page(
+    request: Request,
+    status: int,
+    *,
+    title: str,
+    text: str,
+    elsewhere: Sequence[tuple[str, str]] = (),
+) -> Response:
+    """Return the page of an error; `elsewhere` are names and addresses to offer."""
+    values = {"title": title, "text": text, "elsewhere": elsewhere}
+    return console(request).page("error.html", request, None, status, **values)
+
+
+def _is_api(request: Request) -> bool:
     """Return True for API paths, with or without a cell prefix, known or not."""
     path = request.url.path
     if path.startswith(PREFIX):
-        path = "/" + path.removeprefix(PREFIX).partition("/")[2]
+        _, _, rest = path.removeprefix(PREFIX).partition("/")
+        path = f"/{rest}"
     return path.startswith(api.PREFIX)
+
+
+def _address(request: Request) -> str:
+    """Return path and query string of a request."""
+    path, query = request.url.path, request.url.query
+    return f"{path}?{query}" if query else path
 
 
 def _no_cell(request: Request, _error: Exception) -> Response:
     """Offer the same address in every cell, because old links name no cell."""
-    here = console(request)
-    names = ", ".join(here.cells)
-    if _is_of_program(request):
+    names = console(request).cells
+    if _is_api(request):
         path = f"{PREFIX}NAME{request.url.path}"
-        return _failed(
-            request,
-            404,
-            f"the address names no cell; write {path}, where NAME is one of: {names}",
-        )
-    query = f"?{request.url.query}" if request.url.query else ""
-    return here.page(
-        "error.html",
+        rule = f"write {path}, where NAME is one of: {', '.join(names)}"
+        return _failed(request, 404, f"the address names no cell; {rule}")
+    address = _address(request)
+    return _error_page(
         request,
-        None,
         404,
         title="Choose a cell",
         text="This console shows several databases. Choose a cell.",
-        elsewhere=[
-            (cell, f"{PREFIX}{cell}{request.url.path}{query}") for cell in here.cells
-        ],
+        elsewhere=[(name, f"{PREFIX}{name}{address}") for name in names],
     )
 
 
 def _not_signed_in(request: Request, _error: Exception) -> Response:
-    here = console(request)
-    if not _is_of_program(request) and (here.access.tokens or here.access.provider):
-        query = f"?{request.url.query}" if request.url.query else ""
-        onward = request.url.path + query if request.method == "GET" else "/"
-        return RedirectResponse(f"/sign-in?{urlencode({'next': onward})}", 303)
-    text = "you are not signed in; send a bearer token, or sign in through the proxy"
-    return _failed(request, 401, text)
+    access = console(request).access
+    has_page = access.tokens is not None or access.provider is not None
+    if has_page and not _is_api(request):
+        onward = _address(request) if request.method == "GET" else "/"
+        query = urlencode({"next": onward})
+        return RedirectResponse(f"/sign-in?{query}", 303)
+
+    rule = "send a bearer token, or sign in through the proxy"
+    return _failed(request, 401, f"you are not signed in; {rule}")
 
 
 def _of_database(request: Request, error: Exception) -> Response:
-    """Turn a database error into a response without its DETAIL, which holds values of
-    rows.
+    """Return the response to an error of the database.
+
+    It leaves out the error's DETAIL, which holds values of rows.
     """
+    status, text = _fault_of_database(cast("psycopg.Error", error))
+    return _failed(request, status, text)
+
+
+def _fault_of_database(error: psycopg.Error) -> tuple[int, str]:
+    state = {"sqlstate": error.sqlstate}
     match error:
-        case (
-            psycopg.errors.InsufficientPrivilege()
-            | psycopg.errors.ReadOnlySqlTransaction()
-        ):
-            text = "the database login of your role lacks this right; docs/roles.md lists the rights"
-            return _failed(request, 403, text)
-        case psycopg.errors.QueryCanceled():
-            return _failed(
-                request, 503, "the query took too long; narrow the filter, or try again"
-            )
+        case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
+            return 403, NO_RIGHT
+        case errors.QueryCanceled():
+            return 503, TOO_SLOW
         case psycopg.OperationalError():
-            logger.warning(
-                "the database does not answer", extra={"sqlstate": error.sqlstate}
-            )
-            return _failed(
-                request, 503, "the database does not answer; try again in a moment"
-            )
-        case psycopg.Error(
-            sqlstate="RD001"
-        ):  # raised by a Redrive function; its text is for users
-            return _failed(
-                request,
-                409,
-                error.diag.message_primary or "a rule of Redrive does not allow this",
-            )
-        case psycopg.Error():
-            logger.error("the database refused", extra={"sqlstate": error.sqlstate})
-            return _failed(
-                request,
-                400,
-                f"the database rejected the request (SQLSTATE {error.sqlstate})",
-            )
+            logger.warning("the database does not answer", extra=state)
+            return 503, NO_ANSWER
+        case psycopg.Error(sqlstate="RD001"):
+            # A function of Redrive raised it, and its text is for users.
+            return 409, error.diag.message_primary or AGAINST_A_RULE
         case _:
-            raise error
+            logger.error("the database refused", extra=state)
+            fault = "the database rejected the request"
+            return 400, f"{fault} (SQLSTATE {error.sqlstate})"
 
 
-def _saying(status: int) -> Callable[[Request, Exception], Response]:
-    return lambda request, error: _failed(request, status, str(error))
+def _say_error(request: Request, error: Exception, *, status: int) -> Response:
+    """Answer with the text of the error."""
+    return _failed(request, status, str(error))
 
 
 def _refused(request: Request, error: Exception) -> Response:
@@ -274,16 +307,16 @@ def _http(request: Request, error: Exception) -> Response:
 
 def _invalid(request: Request, _error: Exception) -> Response:
     """Return 404 for a path of the wrong type, without repeating its value."""
-    return _failed(
-        request, 404, "there is no such page; the id of a job must be a number"
-    )
+    return _failed(request, 404, NO_PAGE)
 
 
 def _broken(request: Request, error: Exception) -> Response:
-    logger.error("a request failed", exc_info=error, extra={"path": request.url.path})
-    return _failed(
-        request, 500, "Redrive failed to answer; the log of the console has the error"
+    logger.error(
+        "a request failed",
+        exc_info=error,
+        extra={"path": request.url.path},
     )
+    return _failed(request, 500, BROKEN)
 
 
 def _crowded(request: Request, _error: Exception) -> Response:
@@ -294,13 +327,13 @@ HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
     NoCell: _no_cell,
     NotSignedIn: _not_signed_in,
     Refused: _refused,
-    Busy: _saying(409),
+    Busy: partial(_say_error, status=409),
     Crowded: _crowded,
     HTTPException: _http,
-    InvalidJob: _saying(400),
+    InvalidJob: partial(_say_error, status=400),
     RequestValidationError: _invalid,
-    SchemaError: _saying(503),
-    SettingsError: _saying(503),
+    SchemaError: partial(_say_error, status=503),
+    SettingsError: partial(_say_error, status=503),
     psycopg.Error: _of_database,
     Exception: _broken,
 }
@@ -326,7 +359,8 @@ class _Server(uvicorn.Server):
     """A server that ends event streams first, because shutdown waits for them."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        cast("Guard", self.config.app).stop()
+        guard = cast("Guard", self.config.app)
+        guard.stop()
         super().handle_exit(sig, frame)
 
 

@@ -1,6 +1,4 @@
-"""Links out of the console: to the trace of an attempt, and to the log lines of a
-job.
-"""
+"""Links out of the console: to the trace of an attempt and the logs of a job."""
 
 import re
 from dataclasses import dataclass
@@ -34,33 +32,34 @@ class Links:
 
     def to_trace(self, trace_id: object) -> str | None:
         """Return the address of a trace; None if the id is not a trace id."""
-        is_one = isinstance(trace_id, str) and _TRACE.fullmatch(trace_id)
-        return (
-            self.trace.replace("{trace_id}", str(trace_id))
-            if self.trace and is_one
-            else None
-        )
+        if self.trace is None or not isinstance(trace_id, str):
+            return None
+        if not _TRACE.fullmatch(trace_id):
+            return None
+        return self.trace.replace("{trace_id}", trace_id)
 
     def to_logs(self, job: int) -> str | None:
         """Return the address of a job's log lines."""
-        return self.logs and self.logs.replace("{job_id}", str(job))
+        if self.logs is None:
+            return None
+        return self.logs.replace("{job_id}", str(job))
 
 
 def _checked(variable: str, text: str | None, part: str) -> str | None:
     if text is None:
         return None
+    if _is_address(text) and _PART.findall(text) == [part]:
+        return text
+    rule = f"must be an http or https address that contains {part} once"
+    msg = f"{variable} {rule}, such as https://traces.example/trace/{part}"
+    raise SettingsError(msg)
+
+
+def _is_address(text: str) -> bool:
+    if not text.isprintable() or " " in text:
+        return False
     try:
         split = urlsplit(text)
-        is_address = split.scheme in {"http", "https"} and bool(split.hostname)
+        return split.scheme in {"http", "https"} and bool(split.hostname)
     except ValueError:
-        is_address = False
-    if (
-        is_address
-        and text.isprintable()
-        and " " not in text
-        and _PART.findall(text) == [part]
-    ):
-        return text
-    example = f"https://traces.example/trace/{part}"
-    msg = f"{variable} is no address of http or https with {part} in it, once; write {example}"
-    raise SettingsError(msg)
+        return False

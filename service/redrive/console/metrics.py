@@ -9,7 +9,7 @@ def requests() -> Histogram:
     """Make the histogram of response times by page."""
     return Histogram(
         "redrive_console_request_seconds",
-        "Time until the console answers, by page and status; 401: nobody could be signed in.",
+        "Time until the console answers, by page and status. 401: nobody is signed in.",
         ("page", "status"),
         CALL_BUCKETS,
     )
@@ -19,10 +19,10 @@ def sign_ins() -> Counter:
     """Make the counter of sign-ins, accepted and refused."""
     made = Counter(
         "redrive_console_sign_ins_total",
-        "Sessions that began, and tokens, people of a provider and of a proxy that were not let in,"
-        " by outcome.",
+        "Sessions that began, and sign-ins that were refused, by outcome.",
         ("outcome",),
     )
     for outcome in SIGN_INS:
         made.create((outcome,))
+
     return made

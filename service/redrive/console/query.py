@@ -1,11 +1,10 @@
-"""The query string of a page as a filter, and a filter as a query string or a shell
-command.
+"""Conversion of filters: from query strings, and to query strings or shell commands.
 
 The names come from the filter classes, so pages and commands accept the same filters.
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -25,6 +24,7 @@ NAMES = {"ids": "id", "holds": "where"}
 NUMBERS = ("ids", "limit")
 TIMES = ("since", "until")
 MOST_NUMBER = 2**63 - 1
+MOST_DIGITS = 50
 MOST_TEXT = 1000
 
 Query = Sequence[tuple[str, str]]
@@ -45,36 +45,43 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
     Raises:
         Refused: a name or value is unknown; the message lists the allowed ones.
     """
-    criteria = of.criteria()
-    names = {name_of(field): field for field in criteria}
-    wanted: dict[str, list[Any]] = {}
-    for name, text in query:
-        if name not in names:
-            raise Refused(
-                400, f"there is no filter {name!r}; there are: {', '.join(names)}"
-            )
-        if text.strip():
-            field = names[name]
-            wanted.setdefault(field, []).extend(
-                _values(field, criteria[field], text.strip())
-            )
-    state = wanted.pop("state", list(states))
-    values = {field: _shaped(of, field, given) for field, given in wanted.items()}
-    values["state"] = () if ANY in state else tuple(state)
+    given = {"state": list(states)} | _by_field(of.criteria(), query)
+    if ANY in given["state"]:
+        given["state"] = []
+    many = fields_of_many(of)
+    values: dict[str, Any] = {}
+    for field, found in given.items():
+        values[field] = tuple(found) if field in many else found[-1]
     return of(**values)
 
 
-def _shaped(of: type[Criteria], field: str, given: list[Any]) -> Any:
-    is_many = next(f.default == () for f in fields(of) if f.name == field)  # type: ignore[arg-type]
-    return tuple(given) if is_many else given[-1]
+def _by_field(criteria: Mapping[str, Criterion], query: Query) -> dict[str, list[Any]]:
+    """Return the parsed values of each field that the query sets."""
+    fields_by_name = {name_of(field): field for field in criteria}
+    given: dict[str, list[Any]] = {}
+    for name, text in query:
+        field = fields_by_name.get(name)
+        if field is None:
+            raise no_filter(name, fields_by_name)
+        if value := text.strip():
+            found = given.setdefault(field, [])
+            found += _values(field, criteria[field], value)
+
+    return given
 
 
-def _values(field: str, criterion: Criterion, text: str) -> Iterable[Any]:
-    name = name_of(field)
-    if len(text) > MOST_TEXT or "\0" in text:
-        raise Refused(
-            400, f"{name} must have at most {MOST_TEXT} characters and no NUL"
-        )
+def no_filter(name: str, known: Iterable[str]) -> Refused:
+    """Return the refusal of an unknown filter; it lists the known ones."""
+    return Refused(400, f"there is no filter {name!r}; there are: {', '.join(known)}")
+
+
+def fields_of_many(of: type[Criteria]) -> set[str]:
+    """Return the fields that take several values."""
+    return {each.name for each in fields(of) if each.default == ()}  # type: ignore[arg-type] # a dataclass
+
+
+def _values(field: str, criterion: Criterion, text: str) -> Sequence[Any]:
+    _check_text(name_of(field), text)
     if field in NUMBERS:
         return [_number(field, part) for part in text.split(",")]
     if field in TIMES:
@@ -82,9 +89,19 @@ def _values(field: str, criterion: Criterion, text: str) -> Iterable[Any]:
     if field == "holds":
         return [_condition(text)]
     if criterion.choices:
-        extra = (ANY,) if field == "state" else ()
-        return _choices(name, text, criterion.choices, extra)
+        return _choices(name_of(field), text, choices_of(field, criterion))
     return [text]
+
+
+def _check_text(name: str, text: str) -> None:
+    if len(text) > MOST_TEXT or "\0" in text:
+        rule = f"at most {MOST_TEXT} characters and no NUL"
+        raise Refused(400, f"{name} must have {rule}")
+
+
+def choices_of(field: str, criterion: Criterion) -> Sequence[str]:
+    """Return the values that a field may have; empty if it takes any text."""
+    return (*criterion.choices, ANY) if field == "state" else criterion.choices
 
 
 def _time(field: str, text: str) -> datetime:
@@ -100,42 +117,47 @@ def _condition(text: str) -> str:
     return text
 
 
-def _choices(
-    name: str, text: str, choices: Sequence[str], extra: Sequence[str]
-) -> Sequence[str]:
-    allowed = (*choices, *extra)
+def _choices(name: str, text: str, allowed: Sequence[str]) -> Sequence[str]:
     chosen = [part.strip() for part in text.split(",")]
     for part in chosen:
         if part not in allowed:
-            known = ", ".join(allowed)
-            raise Refused(400, f"{name} is {part!r}; it must be one of: {known}")
+            raise not_a_choice(name, part, allowed)
     return chosen
+
+
+def not_a_choice(name: str, text: str, allowed: Iterable[str]) -> Refused:
+    """Return the refusal of a value that is not allowed; it lists the allowed ones."""
+    known = ", ".join(allowed)
+    return Refused(400, f"{name} is {text!r}; it must be one of: {known}")
 
 
 def _number(field: str, text: str) -> int:
     digits = text.strip()
-    if not (
-        digits.isascii() and digits.isdigit() and 0 < int(digits[:20]) <= MOST_NUMBER
-    ):
-        raise Refused(
-            400, f"{name_of(field)} is {text!r}; it must be a whole number above 0"
-        )
-    return int(digits)
+    if len(digits) < MOST_DIGITS and digits.isascii() and digits.isdigit():
+        number = int(digits)
+        if is_job_id(number):
+            return number
+    rule = "it must be a whole number above 0"
+    raise Refused(400, f"{name_of(field)} is {text!r}; {rule}")
 
 
 def pairs(chosen: Criteria) -> Iterator[tuple[str, str]]:
     """Yield the filter's set fields by name, one value at a time."""
     for field, value in chosen.described().items():
-        many: list[Any] = (
-            cast("list[Any]", value) if isinstance(value, list) else [value]
-        )
-        yield from ((name_of(field), str(one)) for one in many)
+        name = name_of(field)
+        for text in texts(value):
+            yield name, text
+
+
+def texts(value: Any) -> list[str]:
+    """Return the values of a field as texts, one of each."""
+    many = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return [str(one) for one in many]
 
 
 def url(path: str, chosen: Criteria | None = None, /, **more: str | None) -> str:
     """Return the address of a page with a filter in its query string."""
-    parameters = list(pairs(chosen)) if chosen else []
-    parameters += [(name, value) for name, value in more.items() if value]
+    parameters = _parameters(chosen, more)
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
@@ -143,25 +165,39 @@ def command(
     words: Iterable[str], chosen: Criteria | None = None, /, **options: str | None
 ) -> str:
     """Return the shell command with the same filter."""
-    flags = [
-        part
-        for name, value in (pairs(chosen) if chosen else ())
-        for part in _flag(name, value)
-    ]
-    flags += [
-        part for name, value in options.items() if value for part in _flag(name, value)
-    ]
+    flags: list[str] = []
+    for name, value in _parameters(chosen, options):
+        flags += _flag(name, value)
     return shlex.join(["redrive", *words, *flags])
 
 
-def _flag(name: str, value: str) -> tuple[str, ...]:
-    return (f"--{name}={value}",) if value.startswith("-") else (f"--{name}", value)
+def _parameters(
+    chosen: Criteria | None, more: Mapping[str, str | None]
+) -> list[tuple[str, str]]:
+    """Return the set fields of a filter, then the other parameters that are set."""
+    found: list[tuple[str, str]] = []
+    if chosen:
+        found += pairs(chosen)
+    for name, value in more.items():
+        if value:
+            found.append((name, value))
+
+    return found
+
+
+def _flag(name: str, value: str) -> Sequence[str]:
+    if value.startswith("-"):
+        return [f"--{name}={value}"]
+    return [f"--{name}", value]
+
+
+def is_job_id(number: int) -> bool:
+    """Return True if Postgres can hold a number as the id of a job."""
+    return 0 < number <= MOST_NUMBER
 
 
 def place_of(at: datetime, job: int) -> str:
-    """Return the position of a dead letter in a list, for the address of the next
-    page.
-    """
+    """Return the position of a dead letter in a list, for the next page's address."""
     return f"{at.isoformat()}/{job}"
 
 
@@ -172,19 +208,19 @@ def dead_letter_place(text: str | None) -> Place | None:
     at, _, digits = text.rpartition("/")
     try:
         found = datetime.fromisoformat(at)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)), _number(
-            "ids", digits
-        )
     except ValueError:
-        raise Refused(
-            400, f"after is {text!r}; take the link of the page before"
-        ) from None
+        raise _no_place(text) from None
+
+    in_utc = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return in_utc, _number("ids", digits)
 
 
 def job_place(text: str | None) -> str | None:
-    """Return the position of a live job in the list. Raises Refused if the text is not
-    a position.
-    """
+    """Return the position of a job in a list. Raises Refused if it is invalid."""
     if text and not PLACES.fullmatch(text):
-        raise Refused(400, f"after is {text!r}; take the link of the page before")
+        raise _no_place(text)
     return text or None
+
+
+def _no_place(text: str) -> Refused:
+    return Refused(400, f"after is {text!r}; use the link on the previous page")

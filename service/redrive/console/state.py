@@ -1,6 +1,7 @@
 """State of every request: the user, the connections, the form."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -11,6 +12,7 @@ from jinja2 import Environment
 
 from redrive.console.links import Links
 from redrive.console.metrics import REFUSED
+from redrive.console.query import Query
 from redrive.console.security import sessions
 from redrive.console.security.access import (
     COOKIE,
@@ -22,13 +24,15 @@ from redrive.console.security.access import (
 )
 from redrive.console.security.logins import Logins
 from redrive.console.streams import Streams
+from redrive.database.connect import OwnConnection
 from redrive.handlers import Handlers
 
 MAX_FIELDS = 50
+FORM = "application/x-www-form-urlencoded"
 NO_LINKS = Links()
-
-
 PREFIX = "/cells/"
+NOT_IN_FILTER = {"said", "after"}
+"""Parameters of a page's address that are no filter: the notice, and the position."""
 
 
 class NotSignedIn(Exception):
@@ -71,12 +75,14 @@ class Console:
     def each(self, logins: Mapping[str, Logins]) -> Mapping[str, "Console"]:
         """Return a console per cell; the key "" holds the one for all cells."""
         if len(logins) == 1:
-            return {"": replace(self, logins=next(iter(logins.values())))}
-        those = replace(self, cells=tuple(logins))
-        each = {
-            cell: replace(those, cell=cell, logins=own) for cell, own in logins.items()
-        }
-        return {"": those, **each}
+            (only,) = logins.values()
+            return {"": replace(self, logins=only)}
+        every_cell = replace(self, cells=tuple(logins))
+        consoles = {"": every_cell}
+        for cell, own in logins.items():
+            consoles[cell] = replace(every_cell, cell=cell, logins=own)
+
+        return consoles
 
     def command(self, shell: str) -> str:
         """Return the shell command for this database."""
@@ -86,26 +92,31 @@ class Console:
         self,
         template: str,
         request: Request,
-        who: Principal | None,
+        user: Principal | None,
         status: int = 200,
         **values: Any,
     ) -> HTMLResponse:
         """Render a template as an HTML response."""
-        values |= {
-            "who": who,
+        shared = self._of_every_page(request, user)
+        html = self.templates.get_template(template).render(values | shared)
+        return HTMLResponse(html, status)
+
+    def _of_every_page(
+        self, request: Request, user: Principal | None
+    ) -> dict[str, Any]:
+        """Return the values that the base template needs."""
+        return {
+            "user": user,
             "links": self.links,
-            "may_change": who is not None and who.role >= Role.OPERATOR,
-            "has_sign_out": who is not None and bool(who.session),
-            "csrf": self.access.form_token(who) if who else "",
+            "may_change": user is not None and user.may_change,
+            "has_sign_out": user is not None and bool(user.session),
+            "csrf": self.access.form_token(user) if user else "",
             "path": request.url.path.removeprefix(self.root),
             "root": self.root,
             "cell": self.cell,
             "cells": self.cells,
-            "said": self.access.heard(request.query_params.get("said")),
+            "notice": self.access.read_notice(request.query_params.get("said")),
         }
-        return HTMLResponse(
-            self.templates.get_template(template).render(values), status
-        )
 
 
 def console(request: Request) -> Console:
@@ -125,24 +136,63 @@ def known(request: Request, here: Here) -> Principal:
         Refused: the user is known but has no access.
     """
     peer = request.client.host if request.client else None
+    session = request.cookies.get(COOKIE)
     try:
-        who = here.access.identify(
-            peer, request.headers.items(), request.cookies.get(COOKIE)
-        )
+        user = here.access.identify(peer, request.headers.items(), session)
     except Refused:
         request.state.sign_in = REFUSED
         raise
-    if who is None:
+
+    if user is None:
         raise NotSignedIn
-    request.state.renewed = who.renewed
-    return who
+    request.state.renewed = user.renewed
+    return user
 
 
 Known = Annotated[Principal, Depends(known)]
 
 
-def signed_in(here: Here, who: Known) -> Principal:
-    """Return the user of a request about a database.
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request of a signed-in user for a page, a list or a change of one database."""
+
+    request: Request
+    console: Console
+    user: Principal
+
+    @property
+    def query(self) -> Query:
+        """Return the parameters of the query string that belong to the filter."""
+        given = self.request.query_params.multi_items()
+        return [(name, text) for name, text in given if name not in NOT_IN_FILTER]
+
+    @property
+    def after(self) -> str | None:
+        """Return the position in a list after which this page begins."""
+        return self.request.query_params.get("after")
+
+    def reading(self) -> AbstractContextManager[OwnConnection]:
+        """Open a read-only connection of the user's role."""
+        return self.console.logins.reading(self.user.role)
+
+    def changing(self) -> AbstractContextManager[OwnConnection]:
+        """Open a connection of the user's role that may write."""
+        return self.console.logins.changing(self.user.role)
+
+    def page(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """Render a template as the response."""
+        return self.console.page(template, self.request, self.user, status, **values)
+
+    def require_operator(self) -> None:
+        """Raise Refused if the user's role may not make changes."""
+        if not self.user.may_change:
+            role = self.user.role.word
+            rule = f"it must be {Role.OPERATOR.word} or higher"
+            raise Refused(403, f"your role is {role}; {rule}")
+
+
+def signed_in(request: Request, here: Here, user: Known) -> Visit:
+    """Return the visit of a user who may use the database of the address.
 
     Raises:
         NotSignedIn: the session was signed out.
@@ -151,17 +201,21 @@ def signed_in(here: Here, who: Known) -> Principal:
     """
     if here.cells and here.cell is None:
         raise NoCell
-    if who.role not in here.logins.roles:
-        where = f"cell {here.cell}" if here.cell else "database here"
-        raise Refused(403, f"the role {who.role.word} has no login to the {where}")
-    if who.session:
-        with here.logins.reading(who.role) as conn:
-            if sessions.is_ended(conn, who.session):
-                raise NotSignedIn
-    return who
+    if user.role not in here.logins.roles:
+        place = f"cell {here.cell}" if here.cell else "database here"
+        raise Refused(403, f"the role {user.role.word} has no login to the {place}")
+    visit = Visit(request, here, user)
+    if user.session and _is_ended(visit):
+        raise NotSignedIn
+    return visit
 
 
-Signed = Annotated[Principal, Depends(signed_in)]
+def _is_ended(visit: Visit) -> bool:
+    with visit.reading() as conn:
+        return sessions.is_ended(conn, visit.user.session)
+
+
+SignedIn = Annotated[Visit, Depends(signed_in)]
 
 
 async def own_form(request: Request) -> Mapping[str, str]:
@@ -171,44 +225,48 @@ async def own_form(request: Request) -> Mapping[str, str]:
         Refused: the request came from another site, or its body is not a form.
     """
     if not is_own_site(request.headers):
-        raise Refused(
-            403,
-            "the form was not sent from a page of this console; open the page and try again",
-        )
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if kind != "application/x-www-form-urlencoded":
+        rule = "open the page and try again"
+        raise Refused(403, f"the form was not sent from a page of this console; {rule}")
+    if media_type(request) != FORM:
         raise Refused(415, "the body must be a form; the JSON API is under /api/v1")
-    text = (await request.body()).decode("utf-8", "replace")
+    body = await request.body()
+    return _fields(body.decode("utf-8", "replace"))
+
+
+def media_type(request: Request) -> str:
+    """Return the type of a request's body, without parameters."""
+    header = request.headers.get("content-type", "")
+    name, _, _ = header.partition(";")
+    return name.strip()
+
+
+def _fields(body: str) -> Mapping[str, str]:
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        fields = parse_qsl(
+            body,
+            keep_blank_values=True,
+            max_num_fields=MAX_FIELDS,
+        )
     except ValueError:
-        raise Refused(
-            400, f"the form is invalid; it may have at most {MAX_FIELDS} fields"
-        ) from None
+        rule = f"it may have at most {MAX_FIELDS} fields"
+        raise Refused(400, f"the form is invalid; {rule}") from None
+
+    return dict(fields)
 
 
 OwnForm = Annotated[Mapping[str, str], Depends(own_form)]
 
 
-def signed_form(here: Here, who: Known, form: OwnForm) -> Mapping[str, str]:
+def signed_form(here: Here, user: Known, form: OwnForm) -> Mapping[str, str]:
     """Return the fields of a form that was issued to this user.
 
     Raises:
         Refused: the form was issued to another user, or has expired.
     """
-    if not here.access.is_own_form(who, form.get("csrf", "")):
-        raise Refused(
-            403, "the form has expired, or was issued to another user; reload the page"
-        )
+    if not here.access.is_own_form(user, form.get("csrf", "")):
+        fault = "the form has expired, or was issued to another user"
+        raise Refused(403, f"{fault}; reload the page")
     return form
 
 
 Form = Annotated[Mapping[str, str], Depends(signed_form)]
-
-
-def require(who: Principal, role: Role) -> None:
-    """Raise Refused if the user's role is lower than `role`."""
-    if who.role < role:
-        raise Refused(
-            403, f"your role is {who.role.word}; it must be {role.word} or higher"
-        )

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 
-LASTS_SECONDS = 60.0
-LOOK_SECONDS = 1.0
+STREAM_SECONDS = 60.0
+READ_SECONDS = 1.0
 MOST_OF_ONE = 4
 """Most streams per session: a browser opens six connections, and pages need some."""
 MOST = 100
 
 
-class News(NamedTuple):
+class Update(NamedTuple):
     """Update of a stream: HTML, and whether it is the last."""
 
     html: str
@@ -35,41 +35,43 @@ class Streams:
 
     def has_room(self, session: str) -> bool:
         """Return True if one more stream fits."""
-        return self._open.count(session) < MOST_OF_ONE and len(self._open) < MOST
+        own = self._open.count(session)
+        return own < MOST_OF_ONE and len(self._open) < MOST
 
     def end(self) -> None:
         """End all streams within a second, and refuse to keep new ones open."""
         self._is_over = True
 
     async def events(
-        self, session: str, look: Callable[[], News | None]
+        self, session: str, read: Callable[[], Update | None]
     ) -> AsyncIterator[str]:
         """Yield the events that a browser is sent.
 
         Args:
             session: session of the user, as in the tokens of forms.
-            look: blocking call that returns the update; None ends the stream.
+            read: blocking call that returns an update; None ends the stream.
         """
-        give_up_at = time.monotonic() + LASTS_SECONDS
+        give_up_at = time.monotonic() + STREAM_SECONDS
         self._open.append(session)
         try:
             yield "retry: 1000\n\n"
             last_sent = None
             while not self._is_over and time.monotonic() < give_up_at:
-                news = await run_in_threadpool(look)
-                if news is None:
+                update = await run_in_threadpool(read)
+                if update is None:
                     return
-                if news.html != last_sent:
-                    yield _event("news", news.html)
-                    last_sent = news.html
-                if news.is_last:
+                if update.html != last_sent:
+                    yield _event("news", update.html)
+                    last_sent = update.html
+                if update.is_last:
                     yield _event("end", "")
                     return
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(READ_SECONDS)
         finally:
             self._open.remove(session)
 
 
 def _event(name: str, text: str) -> str:
-    data = "".join(f"data: {line}\n" for line in text.splitlines() or [""])
+    lines = text.splitlines() or [""]
+    data = "".join(f"data: {line}\n" for line in lines)
     return f"event: {name}\n{data}\n"

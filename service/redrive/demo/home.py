@@ -20,14 +20,19 @@ NAME = "redrive-demo"
 GUARD = """
 cat > /dev/null
 cd /
-for file in "$1"/*.pid; do [ -e "$file" ] && kill -KILL "$(cat "$file")" 2> /dev/null; done
+for file in "$1"/*.pid; do
+    [ -e "$file" ] && kill -KILL "$(cat "$file")" 2> /dev/null
+done
 for file in "$1"/postgres-*/postmaster.pid; do
     [ -e "$file" ] && kill -QUIT "$(head -n 1 "$file")" 2> /dev/null
     n=0; while [ -e "$file" ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
 done
 [ "$2" = remove ] || exit 0
 n=0
-while [ -e "$1" ] && [ $n -lt 50 ]; do rm -rf "$1" 2> /dev/null || sleep 0.1; n=$((n + 1)); done
+while [ -e "$1" ] && [ $n -lt 50 ]; do
+    rm -rf "$1" 2> /dev/null || sleep 0.1
+    n=$((n + 1))
+done
 """
 
 
@@ -75,12 +80,17 @@ def _take_usual() -> tuple[Path, int] | None:
     usual = Path(tempfile.gettempdir()) / NAME
     with contextlib.suppress(FileExistsError):
         usual.mkdir(mode=0o700)
+
     if not _is_ours(usual) or (lock := _lock(usual)) is None:
         return None
     if not _holds_more_than_the_lock(usual):
         return usual, lock
     # A demo and its guard were killed: do the guard's work.
-    subprocess.run(_guard(usual, "remove"), stdin=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        _guard(usual, "remove"),
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
     os.close(lock)
     return _take_usual()
 
@@ -111,11 +121,13 @@ def _lock(path: Path) -> int | None:
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:
         return None
+
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
         return None
+
     if os.fstat(lock).st_nlink == 0:
         os.close(lock)
         return None

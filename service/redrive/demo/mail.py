@@ -49,12 +49,17 @@ async def serve(port: int, directory: Path) -> None:
     gone = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), gone.set)
     server = await loop.create_server(
-        lambda: SMTP(Mailbox(directory), hostname="mail.example", enable_SMTPUTF8=True),
+        lambda: SMTP(
+            Mailbox(directory),
+            hostname="mail.example",
+            enable_SMTPUTF8=True,
+        ),
         "127.0.0.1",
         port,
     )
     async with server:
         await gone.wait()
+
     os._exit(0)  # open connections must not keep it up
 
 

@@ -107,17 +107,14 @@ class Monitoring:
         return self._query(f'redrive:dlq_added:increase5m{{queue="{queue}"}}')
 
     def _query(self, expression: str) -> list[float]:
+        path = f"/api/v1/query?query={quote(expression)}"
+        address = f"http://127.0.0.1:{self.prometheus}{path}"
         try:
-            with urlopen(
-                f"http://127.0.0.1:{self.prometheus}/api/v1/query?query={quote(expression)}",
-                timeout=5,
-            ) as answer:
-                return [
-                    float(series["value"][1])
-                    for series in json.load(answer)["data"]["result"]
-                ]
+            with urlopen(address, timeout=5) as answer:
+                found = json.load(answer)
         except OSError:
             return []
+        return [float(series["value"][1]) for series in found["data"]["result"]]
 
     def _routes(self) -> str:
         text = shortened((ALERTS / "alertmanager.example.yml").read_text(), self.faster)
@@ -128,6 +125,7 @@ class Monitoring:
             ),
         }.items():
             text = text.replace(shipped, ours)
+
         return f"global: {{pagerduty_url: 'http://{self.pager.address}/v2/enqueue'}}\n{text}"
 
     def _scrapes(self) -> dict[str, object]:

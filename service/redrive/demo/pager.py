@@ -56,7 +56,9 @@ class Pager:
     def serve(self) -> Iterator[None]:
         """Answer requests in a thread."""
         thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), daemon=True
+            target=self._server.serve_forever,
+            args=(0.05,),
+            daemon=True,
         )
         thread.start()
         try:
@@ -87,24 +89,31 @@ class Pager:
 
     def unresolved(self) -> set[str]:
         """Return the keys of incidents that were opened and not closed."""
-        keys: dict[str, set[str]] = {"trigger": set(), "resolve": set()}
-        for event in self.events:
-            keys[event["event_action"]].add(event["dedup_key"])
-        return keys["trigger"] - keys["resolve"]
+        opened = self._keys("trigger")
+        return opened - self._keys("resolve")
+
+    def _keys(self, action: str) -> set[str]:
+        return {
+            event["dedup_key"]
+            for event in self.events
+            if event["event_action"] == action
+        }
 
 
 def as_shown(event: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the fields of an event as a phone shows a page, or the ended incident."""
     payload = event["payload"]
-    summary, key = ("summary", payload["summary"]), ("dedup key", event["dedup_key"])
+    summary = ("summary", payload["summary"])
+    key = ("dedup key", event["dedup_key"])
     if event["event_action"] == "resolve":
         return [summary, key]
-    details = payload["custom_details"]["firing"].strip()
+
+    firing = payload["custom_details"]["firing"]
     links = [(link["text"].lower(), link["href"]) for link in event.get("links", ())]
     return [
         summary,
         ("severity", payload["severity"]),
-        ("details", details),
+        ("details", firing.strip()),
         *links,
         key,
     ]

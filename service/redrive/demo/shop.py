@@ -91,7 +91,11 @@ def place(conn: Connection, order: dict[str, str]) -> Enqueued:
     """Enqueue a line of the order file. Its number is the key: a copy adds no job."""
     key = f"order-{order['order'].strip()}"
     report: Enqueued = enqueue_reporting(
-        conn, "payment.book", order, queue="payments", idempotency_key=key
+        conn,
+        "payment.book",
+        order,
+        queue="payments",
+        idempotency_key=key,
     )
     return report
 
@@ -210,7 +214,10 @@ def group(conn: Connection, job: int) -> str:
 
 def amount(conn: Connection, job: int) -> str:
     """Return the amount that the open dead letter of a payment would book."""
-    query = "select payload ->> 'amount' from redrive.dead_letters where state = 'open' and id = %s"
+    query = (
+        "select payload ->> 'amount' from redrive.dead_letters"
+        " where state = 'open' and id = %s"
+    )
     return str(_scalar(conn, query, job))
 
 

@@ -27,13 +27,15 @@ from redrive.database.migrate import migrate
 from redrive.demo import shop
 from redrive.demo.monitoring import Monitoring
 from redrive.demo.pager import Pager
+from redrive.demo.processes import START_SECONDS, Processes
 from redrive.errors import RedriveError
 from redrive.settings import PREFIX, Settings
 
 RELEASES = {"1.0": "redrive.demo.release_1_0:jobs", "1.1": "redrive.demo.handlers:jobs"}
 PYTHON = (sys.executable, "-m")
 TICK = 0.1
-START_SECONDS = 60.0
+PROCESSES = ("prometheus", "alertmanager", "exporter", "console", "worker", "mail")
+"""The processes besides Postgres, in the order in which they stop."""
 TRIES = 3
 """Number of tries to start Postgres, because another process may take its port first.
 """
@@ -61,7 +63,7 @@ class Stage:
         self.console: str | None = None
         self._serving = contextlib.ExitStack()
         self._conn: shop.Connection | None = None
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes = Processes(home)
         self._actual = {"release": "1.0", "mail": "up"}
 
     @property
@@ -111,7 +113,8 @@ class Stage:
         give_up_at = time.monotonic() + seconds
         while not until():
             if time.monotonic() > give_up_at:
-                msg = f"the demo waited {seconds:.0f} s in vain: {what}; see {self.home}/*.log"
+                waited = f"the demo waited {seconds:.0f} s in vain: {what}"
+                msg = f"{waited}; see {self.home}/*.log"
                 raise RedriveError(msg)
             self.pause(TICK)
 
@@ -124,6 +127,7 @@ class Stage:
         migrate(self.conn)
         with self.conn.transaction():
             self.conn.execute(shop.SCHEMA)
+
         self.env_file.touch(mode=0o600)
         self.env_file.write_text(self._env_lines())
 
@@ -135,7 +139,8 @@ class Stage:
             except subprocess.CalledProcessError as error:
                 if not left:
                     tail = _last_lines(self._postgres.data / "log", 3)
-                    msg = "Postgres does not start: " + " / ".join(tail or [str(error)])
+                    why = " / ".join(tail) or str(error)
+                    msg = f"Postgres does not start: {why}"
                     raise RedriveError(msg) from None
                 self._postgres.port = free_port()
 
@@ -143,61 +148,57 @@ class Stage:
         """Start the mail server and the worker."""
         self.mailbox.mkdir(exist_ok=True, mode=0o700)
         for name in self._actual:
-            kept = shop.switch(self.conn, name)
-            self._actual[name] = kept.wanted if kept else self._actual[name]
+            if kept := shop.switch(self.conn, name):
+                self._actual[name] = kept.wanted
             shop.turned(self.conn, name, self._actual[name])
+
         if self._actual["mail"] == "up":
             self._start_mail()
         self._start_worker()
 
     def start_console(self) -> None:
         """Start the console if its packages are installed; do not wait for it."""
-        if find_spec("fastapi"):
-            port = Settings.model_fields["console_port"].default
-            port = port if _is_free(port) else free_port()
-            self._run(
-                "console", *PYTHON, "redrive", "console", "--demo", "--port", str(port)
-            )
-            self.console = f"http://127.0.0.1:{port}"
+        if not find_spec("fastapi"):
+            return
+        port = Settings.model_fields["console_port"].default
+        if not _is_free(port):
+            port = free_port()
+        options = ("--demo", "--port", str(port))
+        self._run("console", *PYTHON, "redrive", "console", *options)
+        self.console = f"http://127.0.0.1:{port}"
 
     def start_monitoring(self) -> Monitoring:
         """Start Prometheus, Alertmanager (both must be installed) and an exporter."""
         exporter = free_port()
-        self._run(
-            "exporter", *PYTHON, "redrive", "exporter", "--http-port", str(exporter)
-        )
+        self._start_exporter(exporter)
         pager = Pager()
         self._serving.enter_context(pager.serve())
-        home = self.home / "monitoring"
-        shutil.rmtree(
-            home, ignore_errors=True
-        )  # a kept demo's old measurements are useless
-        home.mkdir()
+        home = _emptied(self.home / "monitoring")
         targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
-        self.monitoring = Monitoring(home, pager, targets, console=self.console)
-        self.monitoring.write_configuration()
-        for name, command in self.monitoring.commands().items():
+        watch = Monitoring(home, pager, targets, console=self.console)
+        self.monitoring = watch
+        watch.write_configuration()
+        for name, command in watch.commands().items():
             self._run(name, *command)
+
         # Rules come last. With divided durations, the time before the first scrape
         # counts as minutes without data, and would page.
-        self.wait("Prometheus scrapes", self.monitoring.is_watching, START_SECONDS)
-        self.monitoring.write_rules()
-        self.monitoring.reload()
-        return self.monitoring
+        self.wait("Prometheus scrapes", watch.is_watching, START_SECONDS)
+        watch.write_rules()
+        watch.reload()
+        return watch
+
+    def _start_exporter(self, port: int) -> None:
+        options = ("--http-port", str(port))
+        self._run("exporter", *PYTHON, "redrive", "exporter", *options)
 
     def stop(self) -> None:
         """Stop all processes; the home decides which files to keep."""
         if self._conn is not None:
             self._conn.close()
-        for name in (
-            "prometheus",
-            "alertmanager",
-            "exporter",
-            "console",
-            "worker",
-            "mail",
-        ):
-            self._stop(name)
+        for name in PROCESSES:
+            self._processes.stop(name)
+
         self._serving.close()
         with contextlib.suppress(subprocess.SubprocessError):
             if self._postgres.is_running():
@@ -218,66 +219,50 @@ class Stage:
             found = shop.switch(self.conn, name)
             if found and found.wanted != self._actual[name]:
                 self._turn(name, found.wanted)
-        if self._processes["worker"].poll() is not None:
+
+        if self._processes.is_dead("worker"):
             self._start_worker()  # like Kubernetes
 
     def _turn(self, name: str, wanted: str) -> None:
         self._actual[name] = wanted
         if name == "release":
-            self._stop("worker")
+            self._processes.stop("worker")
             self._start_worker()
         elif wanted == "up":
             self._start_mail()
         else:
-            self._stop("mail")
+            self._processes.stop("mail")
         shop.turned(self.conn, name, wanted)
 
     # ------------------------------------------------------------------ processes
 
     def _start_worker(self) -> None:
+        release = RELEASES[self._actual["release"]]
         for _ in range(TRIES):
             if not _is_free(self.metrics_port):
                 self.metrics_port = free_port()
-            command = ["worker", "--handlers", RELEASES[self._actual["release"]]]
-            port = ["--http-port", str(self.metrics_port)]
-            if self._answers(
-                self._run("worker", *PYTHON, "redrive", *command, *port), self._ready
-            ):
+            port = str(self.metrics_port)
+            options = ("--handlers", release, "--http-port", port)
+            self._run("worker", *PYTHON, "redrive", "worker", *options)
+            if self._processes.answers("worker", self._ready):
                 return
-            self._stop("worker")
-        msg = "the worker does not start: " + "".join(
-            _last_lines(self.home / "worker.log", 1)
-        )
+            self._processes.stop("worker")
+        why = "".join(_last_lines(self._processes.log("worker"), 1))
+        msg = f"the worker does not start: {why}"
         raise RedriveError(msg)
 
     def _start_mail(self) -> None:
         for _ in range(TRIES):
-            command = (
-                *PYTHON,
-                "redrive.demo.mail",
-                str(self.mail_port),
-                str(self.mailbox),
-            )
-            mail = self._run("mail", *command, stdin=subprocess.PIPE)
-            if self._answers(mail, self._connectable):
+            arguments = (str(self.mail_port), str(self.mailbox))
+            command = (*PYTHON, "redrive.demo.mail", *arguments)
+            self._run("mail", *command, stdin=subprocess.PIPE)
+            if self._processes.answers("mail", self._connectable):
                 return
-            self._stop("mail")
+            self._processes.stop("mail")
             if "worker" not in self._processes:  # later the port is fixed
                 self.mail_port = free_port()
-        msg = f"the mail server does not start; see {self.home}/mail.log"
+        msg = f"the mail server does not start; see {self._processes.log('mail')}"
         raise RedriveError(msg)
-
-    def _answers(
-        self, process: subprocess.Popen[bytes], ask: Callable[[], object]
-    ) -> bool:
-        """Wait until a process answers; return False if it ends or the time is up."""
-        deadline = time.monotonic() + START_SECONDS
-        while process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                ask()
-                return True
-            time.sleep(TICK / 2)
-        return False
 
     def _ready(self) -> None:
         urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=1).close()
@@ -285,51 +270,20 @@ class Stage:
     def _connectable(self) -> None:
         socket.create_connection(("127.0.0.1", self.mail_port), 1).close()
 
-    def _run(
-        self, name: str, *command: str, stdin: int = subprocess.DEVNULL
-    ) -> subprocess.Popen[bytes]:
-        with (self.home / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=log,
-                stderr=log,
-                cwd=self.home,
-                env=self.environment(),
-                start_new_session=True,  # Ctrl-C must not stop it; `stop` does
-            )
-        self._processes[name] = process
-        (self.home / f"{name}.pid").write_text(str(process.pid))
-        return process
-
-    def _stop(self, name: str) -> None:
-        """End a process: ask twice, then kill it."""
-        process = self._processes.pop(name, None)
-        if process is None:
-            return
-        for ask, seconds in (
-            (process.terminate, 6),
-            (process.terminate, 3),
-            (process.kill, None),
-        ):
-            ask()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(seconds)
-                break
-        if process.stdin:
-            process.stdin.close()
-        (self.home / f"{name}.pid").unlink(missing_ok=True)
+    def _run(self, name: str, *command: str, stdin: int = subprocess.DEVNULL) -> None:
+        self._processes.start(name, command, self.environment(), stdin=stdin)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of child processes, without the user's settings."""
         programs = str(Path(sys.executable).parent)
-        own = {
+        path = os.environ.get("PATH", os.defpath)
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(PREFIX)
         }
-        return own | {
-            "PATH": os.pathsep.join((programs, os.environ.get("PATH", os.defpath))),
+        return inherited | {
+            "PATH": os.pathsep.join((programs, path)),
             "REDRIVE_DATABASE_URL": self.url,
             "REDRIVE_LOG_FORMAT": "console",
             "REDRIVE_DRAIN_TIMEOUT": "5",
@@ -359,7 +313,15 @@ class Stage:
                 file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)
             ) as handle:
                 handle.write(secrets.token_urlsafe(18))
+
         return file.read_text()
+
+
+def _emptied(directory: Path) -> Path:
+    """Return an empty directory; the old measurements of a kept demo are useless."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory
 
 
 def _last_lines(log: Path, count: int) -> list[str]:
@@ -374,4 +336,5 @@ def _is_free(port: int) -> bool:
             probe.bind(("", port))
         except OSError:
             return False
+
     return True

@@ -33,8 +33,8 @@ OBJECTIVE = 3
 WIDTH = "100"
 FIXED = "release 1.1 reads decimal commas"
 ALL_IS_WELL = (
-    "All is well: every payment is booked once, every receipt mailed or accounted for,"
-    " no dead letter open."
+    "All is well: every payment is booked once, every receipt is mailed or dismissed,"
+    " and no dead letter is open."
 )
 
 Say = Callable[[str], None]
@@ -69,19 +69,19 @@ def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None
     Alertmanager watch it and send a page; if they are missing, a message says so.
     """
     click.echo(
-        "A shop books payments and mails receipts. Its Postgres, mail server and worker run on this"
-        f" machine,\nwith all they have in {stage.home}.\n"
+        "A shop books payments and mails receipts. Its Postgres, mail server and worker"
+        f" run on this machine.\nTheir files are in {stage.home}.\n"
     )
     say = _clock()
     _bring_up(stage, say, console=console)
     if observe:
         _observe(stage, say)
     if shop.is_placed(stage.conn):
-        say("the orders of the demo that was kept here are in the database already")
+        say("the orders are already in the database that was kept here")
         return
     _arrive(stage, say)
     if watch := stage.monitoring:
-        with _busy("the alert has yet to fire"):
+        with _busy("waiting for the alert"):
             stage.wait(
                 "the page",
                 lambda: watch.pager.sent("trigger", "payments"),
@@ -93,11 +93,13 @@ def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None
 def _bring_up(stage: Stage, say: Say, *, console: bool) -> None:
     with _busy("starting Postgres"):
         stage.start_postgres()
+
     say(f"Postgres 18 serves, with schema version {latest()}")
     if console:
         stage.start_console()
     with _busy("starting the worker"):
         stage.start()
+
     say(f"mail server and worker are up; {_metrics(stage)}")
     if stage.console:
         say(f"look at it in a browser: {stage.console}")
@@ -115,6 +117,7 @@ def _observe(stage: Stage, say: Say) -> None:
             lambda: watch.growth("payments") == [0.0],
             ALERT_SECONDS,
         )
+
     alertmanager = f"Alertmanager on http://127.0.0.1:{watch.alertmanager}"
     say(f"Prometheus is on http://127.0.0.1:{watch.prometheus}, {alertmanager}")
     pace = f"{watch.faster} times faster: a minute takes a second"
@@ -124,9 +127,11 @@ def _observe(stage: Stage, say: Say) -> None:
 def _absent() -> str:
     """Name the missing monitoring programs and their packages; empty if none."""
     missing = [program for program in PACKAGES if not find(program)]
-    packages = " ".join(PACKAGES[program] for program in missing)
+    if not missing:
+        return ""
     names = " and ".join(missing)
-    return f"{names} not found (Debian: apt-get install {packages})" if missing else ""
+    packages = " ".join(PACKAGES[program] for program in missing)
+    return f"{names} not found (Debian: apt-get install {packages})"
 
 
 def _arrive(stage: Stage, say: Say) -> None:
@@ -135,10 +140,10 @@ def _arrive(stage: Stage, say: Say) -> None:
     early, late = lines[:BEFORE_OUTAGE], lines[BEFORE_OUTAGE:]
     created = _arrive_early(stage, say, early)
     created += _arrive_late(stage, say, late)
-    again = f"{len(lines) - created} of all came twice, and its key made it one job"
+    again = f"{len(lines) - created} order came twice, and its key made it one job"
     say(f"{len(late)} more orders came; {again}")
     waiting = f"{shop.waiting(stage.conn)} receipts wait"
-    say(f"{waiting}: the breaker of the mail server opened before any gave up")
+    say(f"{waiting}: the breaker of the mail server opened before any receipt died")
 
 
 def _arrive_early(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
@@ -148,6 +153,7 @@ def _arrive_early(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
         stage.wait(
             "the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
         )
+
     came = f"{len(lines)} orders came in a CSV file and became jobs"
     say(f"{came}; release 1.0 of the handlers has run them")
     return created
@@ -157,11 +163,12 @@ def _arrive_late(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
     """Stop the mail server and place orders. Return how many are new."""
     stage.turn("mail", "down")
     say("the mail server went down")
-    with _busy("more orders arrive; their receipts have nowhere to go"):
+    with _busy("more orders arrive; their receipts cannot be sent"):
         created = _place(stage, lines)
         stage.wait(
             "the breaker opens", lambda: shop.is_held_up(stage.conn), DRAIN_SECONDS
         )
+
     return created
 
 
@@ -179,13 +186,13 @@ def chapters(stage: Stage) -> list[Chapter]:
     is_held_up = shop.waiting(stage.conn) > 0
     found = [
         Chapter(
-            "Receipts wait for the mail server behind an open breaker, and lose no attempt;"
-            " it comes back",
+            "The mail server comes back: receipts waited behind an open breaker, and"
+            " lost no attempt",
             ["redrive breaker ls", "redrive demo mail up"] if is_held_up else [],
         ),
         *_bug(stage),
         Chapter(
-            "Nothing can mend the rest: no mail address, and a payment in gold",
+            "The rest cannot be repaired: no mail address, and a payment in gold",
             [
                 *_dismiss(stage, "receipt.deliver", "ValidationError", "sent by post"),
                 *_dismiss(stage, "payment.book", "GiveUp", "withdrawn by the shop"),
@@ -193,7 +200,7 @@ def chapters(stage: Stage) -> list[Chapter]:
             drains=True,
         ),
         Chapter(
-            "Is everything right? The ledger agrees with the bank, and who did what is on record",
+            "Check: the ledger agrees with the bank; the audit log has every change",
             ["redrive breaker ls", "redrive demo ledger", "redrive audit ls"],
         ),
     ]
@@ -201,53 +208,67 @@ def chapters(stage: Stage) -> list[Chapter]:
 
 
 def _bug(stage: Stage) -> list[Chapter]:
-    """Tell the bug of release 1.0, from the first symptom to the last payment."""
+    """Return the chapters about the bug of release 1.0; none if it is repaired."""
     crashed = shop.dead(stage.conn, "payment.book", "AttributeError")
     if not crashed:
         return []
-    job, campaign = crashed[0], shop.last_campaign(stage.conn)
+    job = crashed[0]
     group = shop.group(stage.conn, job)
-    right = f"{read_amount(shop.amount(stage.conn, job))}"
-    patch = f'[{{"op": "replace", "path": "/amount", "value": "{right}"}}]'
+    campaign = shop.last_campaign(stage.conn)
     return [
-        Chapter(
-            "Look: what died, of what, and what these have in common",
-            [
-                "redrive dlq groups",
-                f"redrive dlq show {job}",
-                f"redrive dlq explain {group}",
-            ],
-        ),
-        Chapter(
-            "One customer cannot wait: correct that payment, and put it back",
-            [
-                f"redrive dlq edit {job} --patch '{patch}' --why 'the customer called' --yes",
-                f"redrive dlq redrive {job} --why 'corrected' --yes",
-            ],
-        ),
-        Chapter(
-            "Was it a passing trouble? Three go first, die again, and the others stay",
-            [
-                f"redrive campaign plan --group {group}",
-                f"redrive campaign start {campaign + 2} --why 'perhaps it has passed' --yes",
-                f"redrive campaign watch {campaign + 2}",
-            ],
-            aborts=True,
-        ),
-        Chapter(
-            "Release 1.0 cannot read 1249,50; release 1.1 can, and heals what it mended",
-            [
-                "redrive demo fix decimal-commas",
-                f"redrive campaign watch {campaign + 3}",
-            ],
-        ),
-        Chapter(
-            "What died twice is in quarantine until somebody says otherwise",
-            [
-                f"redrive dlq redrive --group {group} --include-quarantined --why '{FIXED}' --yes"
-            ],
-        ),
+        _see(job, group),
+        _edit(job, shop.amount(stage.conn, job)),
+        _redrive_too_early(group, campaign + 2),
+        _deploy(campaign + 3),
+        _free_from_quarantine(group),
     ]
+
+
+def _see(job: int, group: str) -> Chapter:
+    title = "See what died, why, and what the dead letters have in common"
+    commands = [
+        "redrive dlq groups",
+        f"redrive dlq show {job}",
+        f"redrive dlq explain {group}",
+    ]
+    return Chapter(title, commands)
+
+
+def _edit(job: int, amount: str) -> Chapter:
+    title = "One customer cannot wait: correct that payment, and redrive it"
+    right = str(read_amount(amount))
+    patch = f'[{{"op": "replace", "path": "/amount", "value": "{right}"}}]'
+    why = "--why 'the customer called'"
+    commands = [
+        f"redrive dlq edit {job} --patch '{patch}' {why} --yes",
+        f"redrive dlq redrive {job} --why 'corrected' --yes",
+    ]
+    return Chapter(title, commands)
+
+
+def _redrive_too_early(group: str, campaign: int) -> Chapter:
+    title = "Redrive before the fix: three canaries die again, and the others stay"
+    commands = [
+        f"redrive campaign plan --group {group}",
+        f"redrive campaign start {campaign} --why 'perhaps it has passed' --yes",
+        f"redrive campaign watch {campaign}",
+    ]
+    return Chapter(title, commands, aborts=True)
+
+
+def _deploy(campaign: int) -> Chapter:
+    title = "Release 1.1 can read 1249,50, and redrives the payments that died of it"
+    commands = [
+        "redrive demo fix decimal-commas",
+        f"redrive campaign watch {campaign}",
+    ]
+    return Chapter(title, commands)
+
+
+def _free_from_quarantine(group: str) -> Chapter:
+    title = "Jobs that died twice stay in quarantine until somebody redrives them"
+    options = f"--group {group} --include-quarantined --why '{FIXED}' --yes"
+    return Chapter(title, [f"redrive dlq redrive {options}"])
 
 
 def _dismiss(stage: Stage, kind: str, error_class: str, why: str) -> list[str]:
@@ -267,6 +288,7 @@ def tell(stage: Stage) -> None:
         click.secho(f"\n  # {chapter.title}", dim=True)
         for command in chapter.commands:
             _show(command)
+
     click.echo(
         "\nWithout --yes a redrive shows what it would do, and asks."
         " Every command has --help, most have --json."
@@ -318,6 +340,7 @@ def play(stage: Stage) -> None:
     click.secho(f"\n{_what_died(stage)}", bold=True)
     for chapter in chapters(stage):
         _play(stage, chapter)
+
     _check(shop.status(stage.conn))
     if watch := stage.monitoring:
         stage.wait(
@@ -340,6 +363,7 @@ def _play(stage: Stage, chapter: Chapter) -> None:
     for command in chapter.commands:
         click.secho(f"$ {command}", fg="cyan")
         _type(stage, command, chapter.code(command))
+
     if chapter.drains:
         stage.wait(
             "the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
@@ -348,13 +372,13 @@ def _play(stage: Stage, chapter: Chapter) -> None:
 
 
 def _type(stage: Stage, command: str, code: int) -> None:
-    """Run a command like a shell, and tend the stage meanwhile, as it may be needed."""
+    """Run a command like a shell, and tend the stage meanwhile."""
     sys.stdout.flush()
-    environment = (
-        {"COLUMNS": WIDTH}
-        | stage.environment()
-        | {"REDRIVE_DEMO_HOME": str(stage.home)}
-    )
+    environment = {
+        "COLUMNS": WIDTH,
+        **stage.environment(),
+        "REDRIVE_DEMO_HOME": str(stage.home),
+    }
     process = subprocess.Popen(
         shlex.split(command),
         stdin=subprocess.DEVNULL,
@@ -367,6 +391,7 @@ def _type(stage: Stage, command: str, code: int) -> None:
     finally:
         process.kill()
         process.wait()
+
     if process.returncode != code:
         msg = f"exit code {process.returncode} from: {command}"
         raise RedriveError(msg)
@@ -382,7 +407,11 @@ def _show_pages(stage: Stage) -> None:
         title, colour = (
             ("PagerDuty rings", "red") if rings else ("PagerDuty: resolved", "green")
         )
-        click.secho(f"\n{title}", fg=colour, bold=True)
+        click.secho(
+            f"\n{title}",
+            fg=colour,
+            bold=True,
+        )
         for name, text in as_shown(event):
             click.echo(f"  {click.style(f'{name:9}', dim=True)}  {text}")
 

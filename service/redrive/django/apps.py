@@ -29,6 +29,7 @@ def _migrate(using: str, verbosity: int, **_: Any) -> None:
         return
     with psycopg.connect(conninfo(), autocommit=True) as conn:
         report = migrate(conn)
+
     if verbosity and report.applied:
         print(f"Redrive: schema version {report.after}")  # noqa: T201 # as Django's migrate does
     if verbosity and report.without_roles:

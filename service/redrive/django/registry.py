@@ -14,6 +14,8 @@ from redrive.handlers import Handlers
 
 Around = Callable[[], AbstractContextManager[None]]
 Function = Callable[..., Any]
+FUNCTIONS = ("function", "on_expired", "on_cancelled")
+"""Fields of a handler that hold functions of the application."""
 
 
 def collect() -> Handlers:
@@ -41,12 +43,10 @@ def within(around: Around, handlers: Handlers) -> Handlers:
         return call
 
     found = Handlers(on_dead=wrapped(handlers.on_dead))
-    found.breakers, found.schedules = handlers.breakers, handlers.schedules
+    found.breakers = handlers.breakers
+    found.schedules = handlers.schedules
     for handler in handlers:
-        functions = ("function", "on_expired", "on_cancelled")
-        found.add(
-            replace(
-                handler, **{name: wrapped(getattr(handler, name)) for name in functions}
-            )
-        )
+        functions = {name: wrapped(getattr(handler, name)) for name in FUNCTIONS}
+        found.add(replace(handler, **functions))
+
     return found

@@ -5,8 +5,8 @@ refused, files outside of HOME are read-only, and memory is bounded. This needs 
 privilege and only Python's standard library, so no module of an application has run
 before.
 
-    no sockets   each call that would make one waits for the process at the other end of
-                 CHANNEL, a Unix socket that receives the listener for such calls
+    no sockets   each call that would make a socket waits for an answer from the other
+                 end of CHANNEL, a Unix socket that receives the listener for such calls
     files        by Landlock, if the kernel has it; else no file can grow
 """
 
@@ -22,12 +22,12 @@ ARCHITECTURES = {
     "x86_64": (0xC000003E, 317, 41, 53),
     "aarch64": (0xC00000B7, 277, 198, 199),
 }
-"""The kernel's number of each architecture, and its numbers of seccomp, socket,
-socketpair."""
+"""Architecture -> its number, and its numbers of seccomp, socket and socketpair."""
 IO_URING_SETUP = 425
 X32 = 0x40000000
 """First number of another interface to the same calls."""
 
+STEP_BYTES = 8
 KILL, NOTIFY, REFUSE, ALLOW = 0x80000000, 0x7FC00000, 0x00050001, 0x7FFF0000
 """Results of a filter: end the process; ask the listener; EPERM; allow."""
 LOAD, AND, RETURN, IF_EQUAL, IF_AT_LEAST = 0x20, 0x54, 0x06, 0x15, 0x35
@@ -55,26 +55,39 @@ def main(arguments: list[str]) -> None:
     channel, home, *command = arguments
     _limit(resource.RLIMIT_DATA, MEMORY)
     libc = ctypes.CDLL(None, use_errno=True)
-    _called("no_new_privs", libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0))
-    _limit(resource.RLIMIT_FSIZE, FILE if _protect_files(libc, home, *SHARED) else 0)
+    fixed = libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    _called("no_new_privs", fixed)
+    are_protected = _protect_files(libc, home, *SHARED)
+    _limit(resource.RLIMIT_FSIZE, FILE if are_protected else 0)
     listener = _refuse_calls(libc)
-    with socket.socket(fileno=os.dup(int(channel))) as other:
-        socket.send_fds(other, [b"!"], [listener])
+    _send(listener, int(channel))
     os.execv(command[0], command)  # noqa: S606 # no shell is wanted
+
+
+def _send(listener: int, channel: int) -> None:
+    """Send the listener through a channel, which stays open for the command."""
+    with socket.socket(fileno=os.dup(channel)) as other:
+        socket.send_fds(other, [b"!"], [listener])
 
 
 def _refuse_calls(libc: ctypes.CDLL) -> int:
     """Refuse new sockets from now on, and return the listener."""
-    machine = os.uname().machine
-    if machine not in ARCHITECTURES:
-        sys.exit(
-            f"no filter is known for {machine}, only for {', '.join(ARCHITECTURES)}"
-        )
-    architecture, seccomp, *numbers = ARCHITECTURES[machine]
-    code = ctypes.create_string_buffer(_program(architecture, *numbers))
-    program = struct.pack("HxxxxxxP", (len(code) - 1) // 8, ctypes.addressof(code))
+    architecture, seccomp, new_socket, pair = _numbers()
+    steps = _program(architecture, new_socket, pair)
+    code = ctypes.create_string_buffer(steps)
+    count = len(steps) // STEP_BYTES
+    program = struct.pack("HxxxxxxP", count, ctypes.addressof(code))
     call = libc.syscall(seccomp, FILTER_MODE, NEW_LISTENER, program)
     return _called("seccomp", call)
+
+
+def _numbers() -> tuple[int, int, int, int]:
+    """Return the kernel's numbers for this machine."""
+    machine = os.uname().machine
+    if machine not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        sys.exit(f"no filter is known for {machine}, only for {known}")
+    return ARCHITECTURES[machine]
 
 
 def _program(architecture: int, new_socket: int, pair: int) -> bytes:
@@ -104,18 +117,28 @@ def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
     version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return False
-    rights = CHANGES | (TRUNCATE if version >= HAS_TRUNCATE else 0)
+    rights = CHANGES
+    if version >= HAS_TRUNCATE:
+        rights |= TRUNCATE
     attributes = struct.pack("Q", rights)
-    rules = libc.syscall(
-        CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0
-    )
+    size = ctypes.c_size_t(len(attributes))
+    rules = libc.syscall(CREATE_RULESET, attributes, size, 0)
     for path in filter(os.path.exists, writable):
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        allowed = rights if Path(path).is_dir() else rights & OF_A_FILE
-        rule = struct.pack("=Qi", allowed, place)
-        _called("landlock", libc.syscall(ADD_RULE, rules, BENEATH, rule, 0))
-    _called("landlock", libc.syscall(RESTRICT_SELF, rules, 0))
+        _allow(libc, rules, path, rights)
+
+    restricted = libc.syscall(RESTRICT_SELF, rules, 0)
+    _called("landlock", restricted)
     return True
+
+
+def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
+    """Add a rule that allows changes of a file, or of all files in a directory."""
+    if not Path(path).is_dir():
+        rights &= OF_A_FILE
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    rule = struct.pack("=Qi", rights, place)
+    added = libc.syscall(ADD_RULE, rules, BENEATH, rule, 0)
+    _called("landlock", added)
 
 
 def _limit(what: int, most: int) -> None:
@@ -128,7 +151,8 @@ def _limit(what: int, most: int) -> None:
 def _called(what: str, result: int) -> int:
     """Return the result of a call; exit if the kernel refused it."""
     if result < 0:
-        sys.exit(f"the kernel refuses {what}: {os.strerror(ctypes.get_errno())}")
+        why = os.strerror(ctypes.get_errno())
+        sys.exit(f"the kernel refuses {what}: {why}")
     return result
 
 

@@ -38,7 +38,7 @@ START_SECONDS = 60.0
 """Limit for importing the application."""
 AFTER_CALL_SECONDS = 1.0
 """Time for a handler to end after its first refused call; some retry endlessly."""
-MAX_SAID = 4_000
+MAX_OUTPUT = 4_000
 
 RECEIVE, SEND = 0xC0502100, 0xC0182101
 CALL_BYTES = 80
@@ -68,7 +68,7 @@ class ConfinedRunner:
             CannotConfine: the message says why.
         """
         self.calls = 0
-        self._said = b""
+        self._output = b""
         self._poll = select.poll()
         with contextlib.ExitStack() as stack:
             ours = self._spawn(handlers, stack)
@@ -79,40 +79,51 @@ class ConfinedRunner:
 
     def _spawn(self, handlers: str, stack: contextlib.ExitStack) -> socket.socket:
         """Start the process and return our end of the channel."""
-        home = stack.enter_context(
-            tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        )
+        directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        home = stack.enter_context(directory)
         shared = stack.enter_context(contextlib.closing(SharedState(1)))
         ours, theirs = socket.socketpair()
         self._channel = stack.enter_context(contextlib.closing(Channel(ours)))
         with theirs:
             self._process = _started(theirs.fileno(), shared.fd, home, handlers)
+
         stack.callback(self._kill)
         return ours
 
     def _listen(self, ours: socket.socket, stack: contextlib.ExitStack) -> None:
-        """Receive the listener that reports each call of the process."""
+        """Watch the process: its errors, its messages, and its refused calls."""
         assert self._process.stderr  # noqa: S101 # it is a pipe
-        self._errors = stack.enter_context(self._process.stderr).fileno()
+        errors = stack.enter_context(self._process.stderr)
+        self._errors = errors.fileno()
         os.set_blocking(self._errors, False)
+
+        self._listener = self._received_listener(ours)
+        stack.callback(os.close, self._listener)
+
+        channel = self._channel.fileno()
+        for fd in (self._listener, self._errors, channel):
+            self._poll.register(fd, select.POLLIN)
+
+    def _received_listener(self, ours: socket.socket) -> int:
+        """Receive the listener that reports each call of the process."""
         ours.settimeout(START_SECONDS)
         _, found, _, _ = socket.recv_fds(ours, 1, 1)
         ours.setblocking(False)  # noqa: FBT003 # takes no keyword
-        if not found:
-            msg = f"--try: handlers cannot be confined here: {self._last_words()}"
-            raise CannotConfine(msg)
-        (self._listener,) = found
-        stack.callback(os.close, self._listener)
-        for fd in (self._listener, self._errors, self._channel.fileno()):
-            self._poll.register(fd, select.POLLIN)
+        if found:
+            return found[0]
+        why = self._last_words()
+        msg = f"--try: handlers cannot be confined here: {why}"
+        raise CannotConfine(msg)
 
     def _wait_for_import(self) -> None:
         with contextlib.suppress(TookTooLong, Died):
-            said = self._hear(START_SECONDS, START_SECONDS)
-            if any(isinstance(message, Hello) for message in said):
-                return
+            for message in self._hear(START_SECONDS, START_SECONDS):
+                if isinstance(message, Hello):
+                    return
+
         # A runner's own messages have no secrets; other output may have some.
-        why = self._last_words().partition("redrive: ")[2] or Crash(self.status())
+        _, _, own_message = self._last_words().partition("redrive: ")
+        why = own_message or Crash(self.status())
         how = "without outgoing calls" if self.calls else "where nothing can leave"
         msg = f"--try: the handlers cannot be imported {how}: {why}"
         raise CannotConfine(msg)
@@ -120,7 +131,7 @@ class ConfinedRunner:
     def _last_words(self) -> str:
         self._kill()
         self._drain()
-        return self._said.decode(errors="replace").strip()
+        return self._output.decode(errors="replace").strip()
 
     def run(self, work: Work, queue: str, seconds: float) -> Report | None:
         """Run an attempt of a job and return its failure; None = the handler returned.
@@ -140,10 +151,11 @@ class ConfinedRunner:
                     self._tell(CheckpointKept(job, deliveries, n, is_kept=True))
                 case _:
                     pass  # other messages are not recorded
+
         raise TookTooLong
 
     def _tell(self, message: Down) -> None:
-        with contextlib.suppress(OSError):  # it is gone, and the loop will notice
+        with contextlib.suppress(OSError):  # it is gone, and `_hear` will notice
             self._channel.send(message)
 
     def _hear(
@@ -155,21 +167,30 @@ class ConfinedRunner:
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            writes = select.POLLOUT if self._channel.is_blocked else 0
-            self._poll.modify(self._channel.fileno(), select.POLLIN | writes)
-            for fd, event in self._poll.poll(left * 1000):
+            calls = self.calls
+            for fd in self._ready(left):
                 if fd == self._channel.fileno():
                     yield from self._receive()
-                elif not event & select.POLLIN:
-                    self._poll.unregister(fd)  # no process can use it any more
                 elif fd == self._errors:
                     self._drain()
                 else:
                     self._refuse()
-                    until = min(until, time.monotonic() + after_call)
+            if self.calls > calls:
+                until = min(until, time.monotonic() + after_call)
         if self._process.poll() is not None:
             raise Died
         raise TookTooLong
+
+    def _ready(self, seconds: float) -> Iterator[int]:
+        """Wait, and yield the descriptors that can be read."""
+        channel = self._channel.fileno()
+        writes = select.POLLOUT if self._channel.is_blocked else 0
+        self._poll.modify(channel, select.POLLIN | writes)
+        for fd, event in self._poll.poll(seconds * 1000):
+            if fd == channel or event & select.POLLIN:
+                yield fd
+            else:
+                self._poll.unregister(fd)  # no process can use it any more
 
     def _receive(self) -> Iterator[Up]:
         with contextlib.suppress(OSError):
@@ -185,13 +206,15 @@ class ConfinedRunner:
         with contextlib.suppress(FileNotFoundError):  # the caller was killed
             fcntl.ioctl(self._listener, RECEIVE, call)
             self.calls += 1
-            which = int.from_bytes(call[:8], sys.byteorder)
-            fcntl.ioctl(self._listener, SEND, REFUSAL.pack(which, 0, -errno.EPERM, 0))
+            number = int.from_bytes(call[:8], sys.byteorder)
+            refusal = REFUSAL.pack(number, 0, -errno.EPERM, 0)
+            fcntl.ioctl(self._listener, SEND, refusal)
 
     def _drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while said := os.read(self._errors, MAX_SAID):
-                self._said = (self._said + said)[:MAX_SAID]
+            while more := os.read(self._errors, MAX_OUTPUT):
+                kept = self._output + more
+                self._output = kept[:MAX_OUTPUT]
 
     def status(self) -> int:
         """End the runner and return its exit status; negative for a signal."""
@@ -209,20 +232,26 @@ def _started(
     fd: int, shared_fd: int, home: str, handlers: str
 ) -> subprocess.Popen[bytes]:
     """Start the process with the arguments of `confine.main` and of the runner."""
-    runner = (str(fd), str(shared_fd), "1", str(os.getpid()), handlers, "", "{}", "")
-    # Exports of spans would only be refused.
-    inherited = {
-        name: v for name, v in os.environ.items() if not name.startswith("OTEL_")
-    }
+    confined = (sys.executable, "-I", "-S", confine.__file__, str(fd), home)
+    parent = str(os.getpid())
+    arguments = (str(fd), str(shared_fd), "1", parent, handlers, "", "{}", "")
+    runner = (sys.executable, "-c", RUNNER, *arguments)
     return subprocess.Popen(
-        [
-            *(sys.executable, "-I", "-S", confine.__file__, str(fd), home),
-            *(sys.executable, "-c", RUNNER, *runner),
-        ],
+        [*confined, *runner],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         pass_fds=(fd, shared_fd),
-        env=inherited | {"OTEL_SDK_DISABLED": "true", "TMPDIR": home},
+        env=_environment(home),
         start_new_session=True,
     )
+
+
+def _environment(home: str) -> dict[str, str]:
+    """Return our environment without the export of spans, which would be refused."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("OTEL_")
+    }
+    return inherited | {"OTEL_SDK_DISABLED": "true", "TMPDIR": home}

@@ -91,6 +91,7 @@ def try_some(  # noqa: PLR0913 # dead letters and handlers
         for row in _chosen(conn, made, handlers, count):
             trial.run(row)
             progress(1)
+
     return trial.tried
 
 
@@ -98,8 +99,10 @@ def _chosen(
     conn: psycopg.Connection[Any], made: Plan, handlers: Handlers, count: int
 ) -> list[dict[str, Any]]:
     kinds = [kind for kind in made.kinds if handlers.get(kind)]
+    parameters = (made.plan, kinds, count)
     with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(_CHOSEN, (made.plan, kinds, count)).fetchall()
+        cursor.execute(_CHOSEN, parameters)
+        return cursor.fetchall()
 
 
 class _Trial:
@@ -113,37 +116,45 @@ class _Trial:
 
     def run(self, row: Row) -> None:
         """Run an attempt of a dead letter, and count its result."""
-        self._runner = self._runner or ConfinedRunner(self._target)
-        runner, tried = self._runner, self.tried
+        if self._runner is None:
+            self._runner = ConfinedRunner(self._target)
+        runner = self._runner
         failure = self._failure(runner, row)
         if runner.calls:
-            tried.stopped_at_call += 1
+            self.tried.stopped_at_call += 1
         elif failure is None:
-            tried.returned += 1
+            self.tried.returned += 1
         elif failure["error_class"] == LATE:
-            tried.timed_out += 1
+            self.tried.timed_out += 1
         else:
-            cause = ": ".join(
-                filter(None, (failure["error_class"], failure["message"]))
-            )
-            cause = cause[:MAX_CAUSE]
-            tried.failed[cause] = tried.failed.get(cause, 0) + 1
-            tried.again += failure["fingerprint"] == row["fingerprint"]
+            self._count_failure(row, failure)
+
+    def _count_failure(self, row: Row, failure: Row) -> None:
+        cause = failure["error_class"]
+        if message := failure["message"]:
+            cause = f"{cause}: {message}"
+        cause = cause[:MAX_CAUSE]
+        failed = self.tried.failed
+        failed[cause] = failed.get(cause, 0) + 1
+        if failure["fingerprint"] == row["fingerprint"]:
+            self.tried.again += 1
 
     def _failure(self, runner: ConfinedRunner, row: Row) -> Row | None:
         """Return the failure of the attempt; None if its handler returned."""
-        limit = seconds(self._handlers.known(row["kind"]).policy.timeout)
+        kind = row["kind"]
+        policy = self._handlers.known(kind).policy
+        limit = min(seconds(policy.timeout), MAX_SECONDS)
+        work = _work(row)
         try:
-            report = runner.run(
-                _work(row), row["queue"], min(limit, MAX_SECONDS) + SLACK_SECONDS
-            )
+            report = runner.run(work, row["queue"], limit + SLACK_SECONDS)
         except TookTooLong:
             self.close()
-            return made_up(LATE, "", Category.LOST, row["kind"]).record()
+            return _made_up(LATE, "", kind)
         except Died:
-            text = f"its process died: {Crash(runner.status())}"
+            crash = Crash(runner.status())
             self.close()
-            return made_up("RunnerLost", text, Category.LOST, row["kind"]).record()
+            return _made_up("RunnerLost", f"its process died: {crash}", kind)
+
         return report and _failure_of(report)
 
     def close(self) -> None:
@@ -151,6 +162,12 @@ class _Trial:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
+
+
+def _made_up(error_class: str, message: str, kind: str) -> Row:
+    """Return the failure of an attempt that could not report one."""
+    failure = made_up(error_class, message, Category.LOST, kind)
+    return failure.record()
 
 
 def _failure_of(report: Report) -> Row:
@@ -172,8 +189,14 @@ def _work(row: Row) -> Work:
         "ordering_key": row["ordering_key"],
         "checkpoint": row["checkpoint"],
     }
-    text = encode_json(extras).decode()
-    deliveries = row["deliveries"] + 1
+    text = encode_json(extras)
     return Work(
-        row["id"], deliveries, 1, row["kind"], row["payload"], text, 1, row["created"]
+        row["id"],
+        row["deliveries"] + 1,
+        1,
+        row["kind"],
+        row["payload"],
+        text.decode(),
+        1,
+        row["created"],
     )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Unpack, cast
 
@@ -37,6 +37,7 @@ from redrive.worker.protocol import (
     Jobs,
     Observed,
     Progress,
+    Report,
     SideEffect,
     Work,
     report_of,
@@ -48,14 +49,15 @@ from redrive.worker.runner.services import Services
 Answer = TypeVar("Answer")
 
 HOLD = (
-    "with held as (insert into redrive.claims (worker, queue, priority, lane, upto, upto_id, ids)"
-    " select redrive.register_v4('redrive.testing', '', interval '1 hour', null, null, null),"
+    "with held as ("
+    "insert into redrive.claims (worker, queue, priority, lane, upto, upto_id, ids)"
+    " select redrive.register_v4("
+    "'redrive.testing', '', interval '1 hour', null, null, null),"
     " queue, priority, lane, run_at, id, array[id] from redrive.jobs"
     " where id = cast(%s as bigint) returning worker)"
     " select max(worker) from held"
 )
-"""Claim of one job. A job enqueued in the same transaction is not due for a normal
-claim yet."""
+"""Claim of one job; a normal claim does not find jobs of the same transaction."""
 
 IS_LEFT = "select exists (select from redrive.jobs where id = cast(%s as bigint))"
 
@@ -113,10 +115,15 @@ def run(
         RuntimeError: an event loop is running; await `run_async` instead.
     """
     check_options("run", options)
-    return in_new_loop(
-        run_async(handlers, kind, payload, attempt=attempt, conn=conn, **options),
-        "run_async",
+    work = run_async(
+        handlers,
+        kind,
+        payload,
+        attempt=attempt,
+        conn=conn,
+        **options,
     )
+    return in_new_loop(work, "run_async")
 
 
 async def run_async(
@@ -131,15 +138,16 @@ async def run_async(
     """Run one attempt inside an event loop; `conn` may be an async connection."""
     given = options_for(handlers.known(kind), options)
     stored = dump_model(payload)
-    job = check_job(fields_of_call("run_async", kind, stored, given))
+    fields = fields_of_call("run_async", kind, stored, given)
+    job = check_job(fields)
     if conn is None:
-        return await attempt_of(
-            handlers, Jobs(0, [job["queue"]], [_claimed(1, attempt, job, attempt)])
-        )
+        work = _claimed(1, attempt, job, attempt)
+        return await attempt_of(handlers, Jobs(0, [job["queue"]], [work]))
+
     number = await answer(cast("Any", enqueue)(conn, kind, stored, **given))
     worker = await hold(conn, number)
-    batch = Jobs(worker, [job["queue"]], [_claimed(number, 1, job, attempt)])
-    return await attempt_of(handlers, batch, conn)
+    work = _claimed(number, 1, job, attempt)
+    return await attempt_of(handlers, Jobs(worker, [job["queue"]], [work]), conn)
 
 
 def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
@@ -151,6 +159,7 @@ def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
+
     work.close()
     msg = f"an event loop is running here: await {instead}(...)"
     raise RuntimeError(msg)
@@ -188,8 +197,16 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, attempt: int) -> Wor
         "headers": msgspec.json.decode(job["headers"]),
         "expires_in": job["expires_in"],
     }
-    text = msgspec.json.encode(extras).decode()
-    return Work(number, deliveries, attempt, job["kind"], job["payload"], text, 1)
+    text = msgspec.json.encode(extras)
+    return Work(
+        number,
+        deliveries,
+        attempt,
+        job["kind"],
+        job["payload"],
+        text.decode(),
+        1,
+    )
 
 
 async def attempt_of(handlers: Handlers, batch: Jobs, conn: Any = None) -> Outcome:
@@ -205,15 +222,26 @@ async def attempt_of(handlers: Handlers, batch: Jobs, conn: Any = None) -> Outco
             loop.call_soon_threadsafe(services.notes.heed, kept)
 
     loop = asyncio.get_running_loop()
-    services = Services(handlers, 1, send, where={}, leaves_open=conn is not None)
+    services = Services(
+        handlers,
+        1,
+        send,
+        where={},
+        leaves_open=conn is not None,
+    )
     with contextlib.closing(services):
         settlement = await _settlement_of(services, batch, conn)
-    side_effects = [
+
+    return _outcome(settlement, _side_effects(sent))
+
+
+def _side_effects(sent: Iterable[object]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the side effects among the messages that an attempt sent."""
+    return [
         (message.what, msgspec.json.decode(message.detail))
         for message in sent
         if isinstance(message, SideEffect)
     ]
-    return _outcome(settlement, side_effects)
 
 
 async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settlement:
@@ -226,6 +254,7 @@ async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settleme
         settlement = await attempt.run()
     finally:
         clock.cancel()
+
     if attempt.may_be_gone and await _has_completed(conn, work, settlement):
         settlement = None
     return settlement or Complete()
@@ -245,16 +274,21 @@ def _is_not_committed(settlement: NotComplete | None) -> bool:
     )
 
 
+def _failure(report: Report) -> dict[str, Any]:
+    return {} if report.failure is None else decode_object(report.failure)
+
+
 def _outcome(
     settlement: Settlement, side_effects: list[tuple[str, dict[str, Any]]]
 ) -> Outcome:
     if isinstance(settlement, Complete):
         return Outcome(settlement.outcome.event, side_effects=side_effects)
     report = report_of(0, 0, settlement)
-    failure = {} if report.failure is None else decode_object(report.failure)
+    reason = None if isinstance(settlement, Retry) else report.reason
+    failure = _failure(report)
     return Outcome(
         report.outcome.event,
-        None if isinstance(settlement, Retry) else report.reason,
+        reason,
         report.delay,
         report.category,
         failure.get("error_class", ""),

@@ -22,9 +22,10 @@ from redrive.worker.protocol import Jobs, Work
 
 NEXT = (
     "select (select cast(to_jsonb(j) as text) from ("
-    "select id, kind, queue, payload, headers, max_attempts, idempotency_key, ordering_key, tenant,"
-    " deliveries, attempt,"
-    " extract(epoch from expires_at - greatest(run_at, clock_timestamp())) as expires_in"
+    "select id, kind, queue, payload, headers, max_attempts, idempotency_key,"
+    " ordering_key, tenant, deliveries, attempt,"
+    " extract(epoch from expires_at - greatest(run_at, clock_timestamp()))"
+    " as expires_in"
     " from redrive.jobs"
     " where run_at <= clock_timestamp() + cast(%s as float8) * interval '1 second'"
     " and kind in (select jsonb_array_elements_text(cast(cast(%s as text) as jsonb)))"
@@ -32,8 +33,7 @@ NEXT = (
     " order by run_at, id limit 1) j)"
 )
 MOST = 1_000
-"""Largest number of jobs in one call. More suggest that jobs enqueue each other
-endlessly."""
+"""Most jobs of one call; more suggest that jobs enqueue each other endlessly."""
 
 
 def run_enqueued(
@@ -58,33 +58,40 @@ def run_enqueued(
         RuntimeError: an event loop is running, so await `run_enqueued_async`; or jobs
             enqueue other jobs endlessly.
     """
-    return in_new_loop(
-        run_enqueued_async(handlers, conn, ahead=ahead), "run_enqueued_async"
-    )
+    work = run_enqueued_async(handlers, conn, ahead=ahead)
+    return in_new_loop(work, "run_enqueued_async")
 
 
 async def run_enqueued_async(
     handlers: Handlers, conn: SyncConnection | AsyncConnection, *, ahead: Seconds = 0
 ) -> dict[int, Outcome]:
     """Run due jobs inside an event loop; `conn` may be an async connection."""
-    kinds = msgspec.json.encode([handler.kind for handler in handlers]).decode()
     outcomes: dict[int, Outcome] = {}
     for _ in range(MOST):
-        text = await answer(
-            sql_drivers.scalar(conn, NEXT, (seconds(ahead), kinds), lambda found: found)
-        )
-        if text is None:
+        row = await _next(handlers, conn, seconds(ahead))
+        if row is None:
             return outcomes
-        row: dict[str, Any] = msgspec.json.decode(text)
-        worker = await hold(conn, row["id"])
-        outcome = await attempt_of(
-            handlers, Jobs(worker, [row["queue"]], [_work(row)]), conn
-        )
-        outcomes[row["id"]] = outcome
-        if outcome.outcome == "completed":
+        job = row["id"]
+        worker = await hold(conn, job)
+        batch = Jobs(worker, [row["queue"]], [_work(row)])
+        outcomes[job] = await attempt_of(handlers, batch, conn)
+        if outcomes[job].outcome == "completed":
             await _complete(conn, worker, row)
+
     msg = f"{MOST} jobs have run, and there is one more: do they enqueue each other?"
     raise RuntimeError(msg)
+
+
+async def _next(handlers: Handlers, conn: Any, ahead: float) -> dict[str, Any] | None:
+    """Return the next due job of a kind with a handler; None if there is none."""
+    kinds = msgspec.json.encode([handler.kind for handler in handlers])
+    parameters = (ahead, kinds.decode())
+    found = sql_drivers.scalar(conn, NEXT, parameters, _decoded)
+    return await answer(found)
+
+
+def _decoded(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else msgspec.json.decode(text)
 
 
 def _work(row: dict[str, Any]) -> Work:
@@ -96,21 +103,23 @@ def _work(row: dict[str, Any]) -> Work:
         "headers",
         "expires_in",
     )
-    extras = msgspec.json.encode({name: row[name] for name in names}).decode()
-    payload = msgspec.json.encode(shown_payload(row)).decode()
+    extras = msgspec.json.encode({name: row[name] for name in names})
+    payload = msgspec.json.encode(shown_payload(row))
     return Work(
         row["id"],
         row["deliveries"] + 1,
         row["attempt"] + 1,
         row["kind"],
-        payload,
-        extras,
+        payload.decode(),
+        extras.decode(),
         1,
     )
 
 
 async def _complete(conn: Any, worker: int, row: dict[str, Any]) -> None:
     """Complete a job if its handler has not done so."""
-    if await answer(sql_drivers.scalar(conn, IS_LEFT, (row["id"],), bool)):
-        parameters = (worker, row["id"], row["deliveries"] + 1)
+    job = row["id"]
+    is_left = await answer(sql_drivers.scalar(conn, IS_LEFT, (job,), bool))
+    if is_left:
+        parameters = (worker, job, row["deliveries"] + 1)
         await answer(sql_drivers.scalar(conn, COMPLETE, parameters, bool))

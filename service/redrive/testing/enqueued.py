@@ -57,24 +57,24 @@ def assert_enqueued(
             jobs.
     """
     wanted = dict(payload or {})
-    return sql_drivers.scalar(
-        conn,
-        ENQUEUED,
-        (kind, kind),
-        lambda text: _the_one(_read(text), kind, wanted, fields),
-    )
+
+    def the_one(text: str) -> dict[str, Any]:
+        return _the_one(_read(text), kind, wanted, fields)
+
+    return sql_drivers.scalar(conn, ENQUEUED, (kind, kind), the_one)
 
 
 def _read(text: str) -> list[dict[str, Any]]:
-    return [
-        row
-        | {
-            "payload": shown_payload(row),
-            "run_at": _instant(row["run_at"]),
-            "expires_at": _instant(row["expires_at"]),
-        }
-        for row in msgspec.json.decode(text)
-    ]
+    return [_decoded(row) for row in msgspec.json.decode(text)]
+
+
+def _decoded(row: dict[str, Any]) -> dict[str, Any]:
+    values = {
+        "payload": shown_payload(row),
+        "run_at": _instant(row["run_at"]),
+        "expires_at": _instant(row["expires_at"]),
+    }
+    return row | values
 
 
 def _instant(text: str | None) -> datetime | None:
@@ -89,10 +89,9 @@ def _the_one(
 ) -> dict[str, Any]:
     fitting = [job for job in there if _fits(job, payload, fields)]
     if len(fitting) != 1:
-        sought = (
-            f"{len(fitting)} jobs of kind {kind!r} with {dict(payload) | dict(fields)}"
-        )
-        msg = f"{sought}; enqueued are:\n{_shown(there)}"
+        wanted = dict(payload) | dict(fields)
+        found = f"{len(fitting)} jobs of kind {kind!r} with {wanted}"
+        msg = f"{found}; enqueued are:\n{_shown(there)}"
         raise AssertionError(msg)
     return fitting[0]
 
@@ -108,7 +107,5 @@ def _fits(
 
 
 def _shown(jobs: list[dict[str, Any]]) -> str:
-    return (
-        "\n".join(f"  {job['payload']} in queue {job['queue']}" for job in jobs)
-        or "  none"
-    )
+    lines = [f"  {job['payload']} in queue {job['queue']}" for job in jobs]
+    return "\n".join(lines) or "  none"

@@ -64,6 +64,7 @@ def run_scheduled(
 def _schedule(handlers: Handlers, name: str) -> Declaration:
     found = handlers.schedules.get(name)
     if found is None:
-        msg = f"no schedule {name!r}; there are: {', '.join(handlers.schedules) or 'none'}"
+        known = ", ".join(handlers.schedules) or "none"
+        msg = f"there is no schedule {name!r}; there are: {known}"
         raise LookupError(msg)
     return found

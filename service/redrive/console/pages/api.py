@@ -1,9 +1,6 @@
-"""The JSON API: the lists and changes of the command line, with its filters and
-fields.
-"""
+"""The JSON API: lists and changes of the command line, with its filters and fields."""
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -13,41 +10,48 @@ from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 
 from redrive.console.actions import edits
-from redrive.console.actions.change import Change, Order, Preview, why_of
+from redrive.console.actions.change import Change, Done, Preview, why_of
 from redrive.console.actions.changes import CHANGES
 from redrive.console.pages import cells, figures
-from redrive.console.pages.views import (
-    AUDIT_NAMES,
-    asked,
+from redrive.console.pages.changes import order
+from redrive.console.pages.filters import (
+    AUDIT_FILTERS,
+    GROUP_FILTERS,
     audit_choice,
     audit_place,
+    first_page,
     group_choice,
 )
 from redrive.console.query import (
+    NUMBERS,
+    choices_of,
     dead_letter_place,
+    fields_of_many,
+    is_job_id,
     job_place,
     name_of,
     parse,
     place_of,
 )
-from redrive.console.security.access import Principal, Refused, Role
-from redrive.console.state import Console, Here, Known, Signed, require
-from redrive.database import audit as log
+from redrive.console.security.access import Refused
+from redrive.console.state import Console, Known, SignedIn, Visit, media_type
+from redrive.database import audit
 from redrive.database.criteria import Criteria, Criterion
-from redrive.dead_letters import campaign, groups
-from redrive.dead_letters import find as letters
+from redrive.dead_letters import campaign, find, groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs import limits, schedules, workers
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed
 from redrive.live_jobs.page import page as page_of_jobs
-from redrive.live_jobs.show import show as story
+from redrive.live_jobs.show import show as show_any_job
 from redrive.rules.payloads.escape import escaped
 
 PREFIX = "/api/v1"
+JSON = "application/json"
 PAGE, MOST = 100, 1000
 SECONDS = 3.0
+NOT_IN_FORM = {"why", "yes", "patch"}
 
 ERROR: dict[str, Any] = {
     "description": "What is wrong, and what is allowed.",
@@ -65,185 +69,196 @@ ERROR: dict[str, Any] = {
 router = APIRouter(
     prefix=PREFIX,
     responses={"default": ERROR},
-    dependencies=[
-        Depends(HTTPBearer(auto_error=False))
-    ],  # what OpenAPI says; `Signed` asks for it
+    # This is only for OpenAPI. `SignedIn` checks the token.
+    dependencies=[Depends(HTTPBearer(auto_error=False))],
     generate_unique_id_function=lambda route: route.name,
 )
 
 
 def answer(value: Any, status: int = 200) -> Response:
     """Return a JSON response in the format of the command line."""
-    text = escaped(msgspec.json.encode(value, enc_hook=str).decode())
-    return Response(text, status, media_type="application/json")
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return Response(escaped(text), status, media_type=JSON)
 
 
-# ---------------------------------------------------------------------- what OpenAPI
-# says of it
+# ---------------------------------------------------------------------- for OpenAPI
 
 
-def _parameter(
-    name: str, criterion: Criterion, *, is_number: bool, many: bool
-) -> dict[str, Any]:
-    kind: dict[str, Any] = {"type": "integer" if is_number else "string"}
-    if criterion.choices:
-        kind["enum"] = [*criterion.choices, *(["any"] if name == "state" else [])]
-    schema = {"type": "array", "items": kind} if many else kind
-    return {
-        "name": name,
-        "in": "query",
-        "description": criterion.help,
-        "schema": schema,
-    }
+def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": schema}
+
+
+def _field(field: str, criterion: Criterion, *, many: bool) -> dict[str, Any]:
+    """Describe a field of a filter as a parameter."""
+    schema: dict[str, Any] = {"type": "string"}
+    if field in NUMBERS:
+        schema = {"type": "integer"}
+    if choices := choices_of(field, criterion):
+        schema["enum"] = list(choices)
+    if many:
+        schema = {"type": "array", "items": schema}
+    name = name_of(field)
+    return _parameter(name, schema) | {"description": criterion.help}
 
 
 def described(of: type[Criteria] | None, *names: str) -> dict[str, Any]:
     """Return the OpenAPI parameters of a call: a filter's fields and other names."""
     found: list[dict[str, Any]] = []
     if of is not None:
-        many = {f.name: f.default == () for f in fields(of)}  # type: ignore[arg-type] # a dataclass
+        many = fields_of_many(of)
         found = [
-            _parameter(
-                name_of(field), c, is_number=field in {"ids", "limit"}, many=many[field]
-            )
-            for field, c in of.criteria().items()
+            _field(field, criterion, many=field in many)
+            for field, criterion in of.criteria().items()
         ]
-    found += [
-        {"name": name, "in": "query", "schema": {"type": "string"}} for name in names
-    ]
-    return {"parameters": found}
+    others = [_parameter(name, {"type": "string"}) for name in names]
+    return {"parameters": found + others}
 
 
 # ---------------------------------------------------------------------- lists
 
 
+def _rows(found: Sequence[Any], after: str | None = None) -> Response:
+    """Return a list as a response; `after` is the position of the next page."""
+    return answer({"rows": found, "after": after})
+
+
 @router.get("/cells")
-def list_cells(request: Request, who: Known) -> Response:
+def list_cells(request: Request, user: Known) -> Response:
     """List the cells, their totals and what is wrong in each."""
-    found = [
-        {
-            "cell": row["cell"],
-            "fault": row["fault"],
-            **{name: row[name] for name in cells.SUMS},
-            "workers": row["alive"],
-            "troubles": [text for text, _ in row["troubles"]],
-        }
-        for row in cells.rows(request, who)
-    ]
-    return answer({"rows": found, "after": None})
+    rows = cells.rows(request, user)
+    return _rows([_cell(row) for row in rows])
+
+
+def _cell(row: dict[str, Any]) -> dict[str, Any]:
+    sums = {name: row[name] for name in cells.SUMS}
+    return {
+        "cell": row["cell"],
+        "fault": row["fault"],
+        **sums,
+        "workers": row["alive"],
+        "troubles": [text for text, _ in row["troubles"]],
+    }
 
 
 @router.get("/queues")
-def list_queues(here: Here, who: Signed) -> Response:
+def list_queues(visit: SignedIn) -> Response:
     """List the queues, their jobs and why nothing runs."""
-    with here.logins.reading(who.role) as conn:
-        return answer({"rows": figures.queues(conn), "after": None})
+    with visit.reading() as conn:
+        return _rows(figures.queues(conn))
 
 
 @router.get("/jobs", openapi_extra=described(JobFilter, "after"))
-def list_jobs(request: Request, here: Here, who: Signed) -> Response:
+def list_jobs(visit: SignedIn) -> Response:
     """List live jobs in the order in which they run; `after` continues a list."""
-    chosen = parse(JobFilter, asked(request))
-    place = job_place(request.query_params.get("after"))
-    with here.logins.reading(who.role) as conn:
+    chosen = parse(JobFilter, visit.query)
+    after = job_place(visit.after)
+    most = min(chosen.limit or PAGE, MOST)
+    with visit.reading() as conn:
         found = page_of_jobs(
-            conn, chosen, place, most=_most(chosen.limit), seconds=SECONDS
+            conn,
+            chosen,
+            after,
+            most=most,
+            seconds=SECONDS,
         )
-    return answer({"rows": [listed(row) for row in found.rows], "after": found.place})
 
-
-def _most(limit: int | None) -> int:
-    return min(limit or PAGE, MOST)
+    rows = [listed(row) for row in found.rows]
+    return _rows(rows, found.place)
 
 
 @router.get("/jobs/{job}")
-def show_job(here: Here, who: Signed, job: int) -> Response:
+def show_job(visit: SignedIn, job: int) -> Response:
     """Show a live, dead or ended job with its payload redacted."""
-    with here.logins.reading(who.role) as conn:
-        return answer(_there(job, lambda: story(conn, job)))
+    with visit.reading() as conn:
+        return _one(job, partial(show_any_job, conn))
 
 
 @router.get("/dead-letters", openapi_extra=described(Filter, "after"))
-def list_dead_letters(request: Request, here: Here, who: Signed) -> Response:
+def list_dead_letters(visit: SignedIn) -> Response:
     """List dead letters, latest first; only open ones unless `state` is given."""
-    chosen = parse(Filter, asked(request), states=("open",))
-    after, most = (
-        dead_letter_place(request.query_params.get("after")),
-        _most(chosen.limit),
-    )
-    with here.logins.reading(who.role) as conn:
-        found = page_of_letters(conn, chosen, after, most=most, seconds=SECONDS)
-    return answer({"rows": found.rows, "after": found.place and place_of(*found.place)})
+    chosen = parse(Filter, visit.query, states=("open",))
+    after = dead_letter_place(visit.after)
+    most = min(chosen.limit or PAGE, MOST)
+    with visit.reading() as conn:
+        found = page_of_letters(
+            conn,
+            chosen,
+            after,
+            most=most,
+            seconds=SECONDS,
+        )
+
+    place = place_of(*found.place) if found.place else None
+    return _rows(found.rows, place)
 
 
 @router.get("/dead-letters/{job}")
-def show_dead_letter(here: Here, who: Signed, job: int) -> Response:
+def show_dead_letter(visit: SignedIn, job: int) -> Response:
     """Show a dead letter with its payload redacted."""
-    with here.logins.reading(who.role) as conn:
-        return answer(_there(job, lambda: letters.show(conn, job)))
+    with visit.reading() as conn:
+        return _one(job, partial(find.show, conn))
 
 
-def _there(job: int, found: Callable[[], Any]) -> Any:
-    value = found() if 0 < job < 2**63 else None
-    if value is None:
+def _one(job: int, show: Callable[[int], Any]) -> Response:
+    """Return what is known about a job. Raises Refused if nothing is."""
+    found = show(job) if is_job_id(job) else None
+    if found is None:
         raise Refused(404, f"there is no record of job {job}")
-    return value
+    return answer(found)
 
 
-@router.get(
-    "/groups", openapi_extra=described(None, "kind", "category", "new-since", "closed")
-)
-def list_groups(request: Request, here: Here, who: Signed) -> Response:
+@router.get("/groups", openapi_extra=described(None, *GROUP_FILTERS))
+def list_groups(visit: SignedIn) -> Response:
     """List the groups of dead letters, largest first."""
-    with here.logins.reading(who.role) as conn:
-        found = groups.find(conn, **group_choice(asked(request)), limit=MOST)
-    return answer({"rows": found, "after": None})
+    chosen = group_choice(visit.query)
+    with visit.reading() as conn:
+        return _rows(groups.find(conn, **chosen, limit=MOST))
 
 
 @router.get("/campaigns")
-def list_campaigns(here: Here, who: Signed) -> Response:
+def list_campaigns(visit: SignedIn) -> Response:
     """List the campaigns, newest first, and their results."""
-    with here.logins.reading(who.role) as conn:
-        return answer({"rows": campaign.find(conn, limit=MOST), "after": None})
+    with visit.reading() as conn:
+        return _rows(campaign.find(conn, limit=MOST))
 
 
 @router.get("/breakers")
-def list_breakers(here: Here, who: Signed) -> Response:
+def list_breakers(visit: SignedIn) -> Response:
     """List the breakers of dependencies and their states."""
-    with here.logins.reading(who.role) as conn:
-        return answer({"rows": figures.rows(conn, figures.BREAKERS), "after": None})
+    with visit.reading() as conn:
+        return _rows(figures.breakers(conn))
 
 
 @router.get("/limits")
-def list_limits(here: Here, who: Signed) -> Response:
+def list_limits(visit: SignedIn) -> Response:
     """List the limits, and the jobs that run and wait under each."""
-    with here.logins.reading(who.role) as conn:
-        return answer({"rows": limits.find(conn), "after": None})
+    with visit.reading() as conn:
+        return _rows(limits.find(conn))
 
 
 @router.get("/schedules")
-def list_schedules(here: Here, who: Signed) -> Response:
+def list_schedules(visit: SignedIn) -> Response:
     """List the schedules, with their next and last runs."""
-    with here.logins.reading(who.role) as conn:
-        return answer({"rows": schedules.find(conn), "after": None})
+    with visit.reading() as conn:
+        return _rows(schedules.find(conn))
 
 
 @router.get("/workers")
-def list_workers(here: Here, who: Signed) -> Response:
-    """List the workers, their queues and kinds, and when they were last heard."""
-    with here.logins.reading(who.role) as conn:
-        return answer({"rows": workers.find(conn), "after": None})
+def list_workers(visit: SignedIn) -> Response:
+    """List the workers, their queues and kinds, and their last heartbeats."""
+    with visit.reading() as conn:
+        return _rows(workers.find(conn))
 
 
-@router.get("/audit", openapi_extra=described(None, *AUDIT_NAMES, "after"))
-def list_audit(request: Request, here: Here, who: Signed) -> Response:
+@router.get("/audit", openapi_extra=described(None, *AUDIT_FILTERS, "after"))
+def list_audit(visit: SignedIn) -> Response:
     """List changes and who made them, newest first."""
-    chosen = audit_choice(asked(request))
-    before = audit_place(request.query_params.get("after"))
-    with here.logins.reading(who.role) as conn:
-        found = log.newest(conn, chosen, PAGE + 1, before)
-    after = str(found[PAGE - 1]["id"]) if len(found) > PAGE else None
-    return answer({"rows": found[:PAGE], "after": after})
+    chosen = audit_choice(visit.query)
+    before = audit_place(visit.after)
+    with visit.reading() as conn:
+        found = audit.newest(conn, chosen, PAGE + 1, before)
+    rows, after = first_page(found, PAGE)
+    return _rows(rows, after)
 
 
 # ---------------------------------------------------------------------- changes
@@ -266,82 +281,51 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
 
     def more(self) -> dict[str, str]:
         """Return the other fields of the request, as a form sends them."""
-        given = msgspec.structs.asdict(self)
-        return {
-            name.strip("_").replace("_", "-"): str(value)
-            for name, value in given.items()
-            if name not in {"why", "yes", "patch"} and value is not None
-        }
+        found: dict[str, str] = {}
+        for field, value in msgspec.structs.asdict(self).items():
+            if value is None or field in NOT_IN_FORM:
+                continue
+            name = field.strip("_").replace("_", "-")
+            found[name] = str(value)
+
+        return found
 
 
-_BODY = {
-    "required": False,
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "additionalProperties": False,
-                "properties": {
-                    "why": {
-                        "type": "string",
-                        "description": "Reason for the change; the audit log keeps it.",
-                    },
-                    "yes": {
-                        "type": "boolean",
-                        "description": "Make the change. Without it, only preview.",
-                    },
-                    "rate": {
-                        "type": "number",
-                        "description": "Jobs per second, for a redrive or a limit.",
-                    },
-                    "concurrency": {
-                        "type": "integer",
-                        "description": "Most jobs at once, for a limit.",
-                    },
-                    "canaries": {
-                        "type": "integer",
-                        "description": "Number of canaries.",
-                    },
-                    "abort_share": {
-                        "type": "number",
-                        "description": "Abort if a larger share dies again.",
-                    },
-                    "not_before": {
-                        "type": "string",
-                        "description": "An instant, or a delay such as 2h.",
-                    },
-                    "when_breaker": {
-                        "type": "string",
-                        "description": "Breaker and state, such as smtp:closed.",
-                    },
-                    "when_version": {
-                        "type": "string",
-                        "description": "Versions of workers, such as >=1.4.2.",
-                    },
-                    "patch": {
-                        "type": "array",
-                        "description": "JSON Patch, for an edit.",
-                    },
-                    "for": {
-                        "type": "string",
-                        "description": "Duration of a mute, such as 2h.",
-                    },
-                },
-            }
-        }
+_FIELDS = {
+    "why": ("string", "Reason for the change; the audit log keeps it."),
+    "yes": ("boolean", "Make the change. Without it, only preview."),
+    "rate": ("number", "Jobs per second, for a redrive or a limit."),
+    "concurrency": ("integer", "Most jobs at once, for a limit."),
+    "canaries": ("integer", "Number of canaries."),
+    "abort_share": ("number", "Abort if a larger share dies again."),
+    "not_before": ("string", "An instant, or a delay such as 2h."),
+    "when_breaker": ("string", "Breaker and state, such as smtp:closed."),
+    "when_version": ("string", "Versions of workers, such as >=1.4.2."),
+    "patch": ("array", "JSON Patch, for an edit."),
+    "for": ("string", "Duration of a mute, such as 2h."),
+}
+"""Field of the body -> its type and its description."""
+
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        name: {"type": kind, "description": text}
+        for name, (kind, text) in _FIELDS.items()
     },
 }
+_BODY = {"required": False, "content": {"application/json": {"schema": _SCHEMA}}}
 
 
 def _shown(here: Console, seen: Preview) -> dict[str, Any]:
     """Describe a change that was not confirmed."""
-    rows = [{name: row[name] for name in seen.columns} for row in seen.rows]
+    sample = [{name: row[name] for name in seen.columns} for row in seen.rows]
     return {
         "matched": seen.matched,
         "done": False,
         "obstacle": seen.obstacle,
         "remarks": list(seen.remarks),
-        "sample": rows,
+        "sample": sample,
         "command": here.command(seen.shell),
     }
 
@@ -353,8 +337,7 @@ async def body(request: Request) -> Asked:
         Refused: the body is not valid JSON, or has unknown fields.
     """
     raw = await request.body()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if raw and kind != "application/json":
+    if raw and media_type(request) != JSON:
         raise Refused(415, "the body must be application/json")
     try:
         return msgspec.json.decode(raw or b"{}", type=Asked)
@@ -365,66 +348,88 @@ async def body(request: Request) -> Asked:
 Body = Annotated[Asked, Depends(body)]
 
 
-def _may_change(who: Principal) -> None:
-    require(who, Role.OPERATOR)
-    if who.may_forge:
+def _require_program(visit: Visit) -> None:
+    """Raise Refused unless an operator's program asks.
+
+    A browser sends a cookie by itself, so another site could forge a change.
+    """
+    visit.require_operator()
+    if visit.user.may_forge:
         raise Refused(403, "API changes need a bearer token; send one, or use the page")
 
 
-def _answering(change: Change) -> Callable[..., Response]:
+def _call_of(change: Change) -> Callable[..., Response]:
     """Return the API call for one change."""
 
-    def call(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
-        _may_change(who)
-        if not wanted.yes:
-            with (here.logins.changing if change.plans else here.logins.reading)(
-                who.role
-            ) as conn:
-                return answer(_shown(here, change.preview(conn, asked(request))))
-        why = change.why(wanted.why)
-        order = Order(asked(request), why, who.name, wanted.more(), here.handlers)
-        done = change.do(partial(here.logins.changing, who.role), order)
-        return answer({**done.report, "done": True})
+    def call(visit: SignedIn, wanted: Body) -> Response:
+        _require_program(visit)
+        if wanted.yes:
+            return _change(visit, change, wanted)
+        return _preview(visit, change)
 
     return call
 
 
-for _word, _change in CHANGES.items():
+def _preview(visit: Visit, change: Change) -> Response:
+    with visit.changing() if change.plans else visit.reading() as conn:
+        seen = change.preview(conn, visit.query)
+    return answer(_shown(visit.console, seen))
+
+
+def _change(visit: Visit, change: Change, wanted: Asked) -> Response:
+    why = change.why(wanted.why)
+    asked = order(visit, wanted.more(), why)
+    done = change.do(visit.changing, asked)
+    return _done(done)
+
+
+def _done(done: Done) -> Response:
+    return answer({**done.report, "done": True})
+
+
+for _word, _each in CHANGES.items():
     router.add_api_route(
         f"/{_word}",
-        _answering(_change),
+        _call_of(_each),
         methods=["POST"],
         name=_word,
-        description=f"{_change.what} Shows what it would do, unless `yes` is true.",
-        openapi_extra=described(_change.of, *_change.names) | {"requestBody": _BODY},
+        description=f"{_each.what} Shows what it would do, unless `yes` is true.",
+        openapi_extra=described(_each.of, *_each.names) | {"requestBody": _BODY},
     )
 
 
 @router.post("/edit", openapi_extra=described(Filter) | {"requestBody": _BODY})
-def edit(request: Request, here: Here, who: Signed, wanted: Body) -> Response:
-    """Correct payloads by a JSON Patch. Shows what it would do, unless `yes` is
-    true.
+def edit(visit: SignedIn, wanted: Body) -> Response:
+    """Correct payloads by a JSON Patch.
+
+    Shows what it would do, unless `yes` is true.
     """
-    _may_change(who)
+    _require_program(visit)
     why = why_of(wanted.why) if wanted.yes else ""
-    given = {"patch": msgspec.json.encode(wanted.patch or []).decode()}
-    order = Order(asked(request), why, who.name, given, here.handlers)
+    patch = msgspec.json.encode(wanted.patch or [])
+    fields = {"patch": patch.decode()}
+    asked = order(visit, fields, why)
     if wanted.yes:
-        done = edits.edit(partial(here.logins.changing, who.role), order)
-        return answer({**done.report, "done": True})
-    with here.logins.reading(who.role) as conn:
-        seen = edits.look(conn, order)
+        done = edits.edit(visit.changing, asked)
+        return _done(done)
+
+    with visit.reading() as conn:
+        seen = edits.look(conn, asked)
+
     return answer(_edit_preview(seen))
 
 
-def _edit_preview(page: edits.Look) -> dict[str, Any]:
-    """Describe an edit that was not confirmed. Raises Refused if there is none to
-    make.
-    """
-    preview = page.seen
-    if page.fault or not preview:
-        raise Refused(400, page.fault or page.obstacle or "nothing matches")
+def _edit_preview(look: edits.Look) -> dict[str, Any]:
+    """Describe an edit that was not confirmed. Raises Refused if it is impossible."""
+    preview = look.seen
+    if look.fault or preview is None:
+        raise Refused(400, look.fault or look.obstacle or "nothing matches")
+
     sample = [{"id": one.id, "diff": one.diff} for one in preview.samples]
     faults = {str(job): fault for job, fault in preview.faults.items()}
-    report = edits.report(preview)
-    return {**report, "done": False, "sample": sample, "faults": faults}
+    return {
+        **edits.report(preview),
+        "done": False,
+        "sample": sample,
+        "faults": faults,
+    }

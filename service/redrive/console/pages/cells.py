@@ -1,6 +1,4 @@
-"""Several databases in one console: choose one by the address; show an overview of
-all.
-"""
+"""Several databases in one console: one per address, and an overview of all."""
 
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -33,76 +31,93 @@ def addressed(app: App, cells: Collection[str]) -> App:
         return app
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        path = str(scope.get("path", ""))
-        name, _, _ = path.removeprefix(PREFIX).partition("/")
-        root = f"{PREFIX}{name}"
-        if path == "/":
-            scope["path"] = "/cells"
-        elif path.startswith(root) and name in cells:
-            scope |= {
-                "root_path": root,
-                "cell": name,
-                "path": path if path != root else f"{root}/",
-            }
+        scope |= _place(str(scope.get("path", "")), cells)
         await app(scope, receive, send)
 
     return answer
 
 
+def _place(path: str, cells: Collection[str]) -> Scope:
+    """Return the parts of the scope that tell which cell a path names."""
+    if path == "/":
+        return {"path": "/cells"}
+    name, _, _ = path.removeprefix(PREFIX).partition("/")
+    root = f"{PREFIX}{name}"
+    if name not in cells or not path.startswith(root):
+        return {}
+    return {
+        "root_path": root,
+        "cell": name,
+        "path": f"{root}/" if path == root else path,
+    }
+
+
 @router.get("/cells")
-def list_cells(request: Request, here: Here, who: Known) -> Response:
+def list_cells(request: Request, here: Here, user: Known) -> Response:
     """Show all cells and what is wrong in each."""
     if not here.cells:
         return RedirectResponse("/", 303)
+    summaries = rows(request, user)
     shell = command(("queue", "ls"))
-    return here.page("cells.html", request, who, rows=rows(request, who), shell=shell)
+    return here.page(
+        "cells.html",
+        request,
+        user,
+        rows=summaries,
+        shell=shell,
+    )
 
 
 @router.get(PREFIX + "{name}/{path:path}")
-def refuse_unknown(here: Here, who: Known, name: str) -> Response:
+def refuse_unknown(here: Here, user: Known, name: str) -> Response:
     """Refuse an unknown cell and list the known ones."""
-    del who
+    del user
     known = ", ".join(here.cells) or "there is one database"
     raise Refused(404, f"there is no cell {name!r}; there are: {known}")
 
 
-def rows(request: Request, who: Principal) -> list[dict[str, Any]]:
-    """Return a summary row for each cell; a cell that does not answer says so within a
-    bounded time.
+def rows(request: Request, user: Principal) -> list[dict[str, Any]]:
+    """Return a summary of each cell within a bounded time.
+
+    The summary of a cell that does not answer says so.
     """
     consoles: Mapping[str, Console] = request.app.state.consoles
-    cells = console(request).cells
-    asked = {cell: partial(_row, consoles[cell], who) for cell in cells}
+    names = console(request).cells
+    asked = {name: partial(_row, consoles[name], user) for name in names}
     answers = ask_all(asked, PATIENCE_SECONDS)
-    return [{"cell": cell, **answers.get(cell, _silent(SILENT))} for cell in cells]
+    silent = _without_figures(SILENT)
+    return [{"cell": name, **answers.get(name, silent)} for name in names]
 
 
-def _silent(fault: str) -> dict[str, Any]:
-    return {
-        "fault": fault,
-        "troubles": [],
-        "alive": None,
-        "added": [],
-        **dict.fromkeys(SUMS),
-    }
+def _without_figures(fault: str) -> dict[str, Any]:
+    sums = dict.fromkeys(SUMS)
+    return {"fault": fault, "troubles": [], "alive": None, "added": [], **sums}
 
 
-def _row(here: Console, who: Principal) -> dict[str, Any]:
-    if who.role not in here.logins.roles:
-        return _silent(f"Your role, {who.role.word}, has no login there.")
+def _row(here: Console, user: Principal) -> dict[str, Any]:
+    role = user.role
+    if role not in here.logins.roles:
+        return _without_figures(f"Your role, {role.word}, has no login there.")
     try:
-        with here.logins.reading(who.role) as conn:
-            if sessions.is_ended(conn, who.session):
-                return _silent("You signed out.")
+        with here.logins.reading(role) as conn:
+            if sessions.is_ended(conn, user.session):
+                return _without_figures("You signed out.")
             now = figures.now(conn)
     except (SchemaError, SettingsError) as error:
-        return _silent(f"{error}.")
+        return _without_figures(f"{error}.")
     except (psycopg.Error, Crowded):
-        return _silent(SILENT)
+        return _without_figures(SILENT)
+
+    return _summary(now)
+
+
+def _summary(now: dict[str, Any]) -> dict[str, Any]:
+    queues = now["queues"]
+    sums = {name: sum(queue[name] for queue in queues) for name in SUMS}
     return {
         "fault": None,
         "troubles": now["troubles"],
         "alive": len(now["alive"]),
         "added": now["added"],
-        **{name: sum(queue[name] for queue in now["queues"]) for name in SUMS},
+        **sums,
     }

@@ -17,7 +17,8 @@ MOST_KINDS = 3
 """Most names that one sentence lists."""
 
 _DEPTHS: LiteralString = """
-    select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds
+    select queue, ready, scheduled, retrying, running, dead, paused,
+           oldest_ready_seconds
     from redrive.depths_v1()"""
 
 _GROWTH: LiteralString = """
@@ -27,21 +28,20 @@ _GROWTH: LiteralString = """
                    case when s.minute > min(s.minute) over () then 0 end) as added
         from (select s.minute, s.queue, s.dead from redrive.samples s
               union all
-              select date_trunc('minute', clock_timestamp()) + interval '1 minute', t.queue,
-                     sum(t.n)
+              select date_trunc('minute', clock_timestamp()) + interval '1 minute',
+                     t.queue, sum(t.n)
               from redrive.totals t where t.event = 'dead' group by t.queue) s)
     select m.minute, coalesce(sum(p.added), 0)::float8 as added
-    from generate_series(date_trunc('minute', clock_timestamp()) - interval '58 minutes',
-                         date_trunc('minute', clock_timestamp()) + interval '1 minute',
-                         interval '1 minute') m(minute)
+    from generate_series(
+        date_trunc('minute', clock_timestamp()) - interval '58 minutes',
+        date_trunc('minute', clock_timestamp()) + interval '1 minute',
+        interval '1 minute') m(minute)
     left join per_minute p on p.minute = m.minute
     group by m.minute order by m.minute"""
 
 HOURS = 24
 MOST_OF_AN_HOUR = 500
-"""Stop counting the dead letters of an hour at this number; a taller bar adds
-nothing.
-"""
+"""Count no more dead letters of an hour, because a taller bar tells nothing new."""
 
 _HOURLY: LiteralString = """
     select g.fingerprint, array_agg(c.n order by h.hour) as hours
@@ -58,12 +58,13 @@ _HOURLY: LiteralString = """
     group by g.fingerprint"""
 
 _WORKERS: LiteralString = """
-    select name, version, coalesce(array_to_string(queues, ', '), 'all') as queues, seen_at,
-           redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
+    select name, version, coalesce(array_to_string(queues, ', '), 'all') as queues,
+           seen_at, redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
     from redrive.workers order by seen_at desc limit 50"""
 
-BREAKERS: LiteralString = """
-    select name, state, failures, successes, opened, opened_at, open_until, forced_by, forced_why
+_BREAKERS: LiteralString = """
+    select name, state, failures, successes, opened, opened_at, open_until, forced_by,
+           forced_why
     from redrive.breakers order by name"""
 
 
@@ -75,24 +76,36 @@ def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
 
 def queues(conn: Connection) -> list[Row]:
     """Return the rows of `queue ls --json`, with blockers and unhandled kinds."""
-    found, kinds = rows(conn, _DEPTHS), unhandled(conn)
+    found = rows(conn, _DEPTHS)
+    unhandled_jobs = unhandled(conn)
     around = Surroundings(conn).around
     for row in found:
-        answer = why_queue(row["queue"], around)
-        row["why"] = answer and {"code": str(answer.code), "text": answer.text}
-        row["unhandled"] = {u.kind: u.jobs for u in kinds if u.queue == row["queue"]}
+        queue = row["queue"]
+        why = why_queue(queue, around)
+        row["why"] = None
+        if why is not None:
+            row["why"] = {"code": str(why.code), "text": why.text}
+        row["unhandled"] = {
+            each.kind: each.jobs for each in unhandled_jobs if each.queue == queue
+        }
+
     return found
 
 
 def growth(conn: Connection) -> list[float]:
     """Count the dead letters added in each of the last sixty minutes."""
-    return [max(0.0, row["added"]) for row in rows(conn, _GROWTH)]
+    minutes = rows(conn, _GROWTH)
+    return [max(0.0, minute["added"]) for minute in minutes]
 
 
 def hourly(conn: Connection, groups: Sequence[str]) -> Mapping[str, list[int]]:
     """Count the dead letters of each group by hour, latest last."""
     found = rows(
-        conn, _HOURLY, groups=list(groups), hours=HOURS - 1, most=MOST_OF_AN_HOUR
+        conn,
+        _HOURLY,
+        groups=list(groups),
+        hours=HOURS - 1,
+        most=MOST_OF_AN_HOUR,
     )
     return {row["fingerprint"]: row["hours"] for row in found}
 
@@ -102,52 +115,100 @@ def workers(conn: Connection) -> list[Row]:
     return rows(conn, _WORKERS)
 
 
+def alive_workers(conn: Connection) -> list[Row]:
+    """Return the workers that are alive, latest heartbeat first."""
+    return [worker for worker in workers(conn) if worker["is_alive"]]
+
+
+def breakers(conn: Connection) -> list[Row]:
+    """Return the breakers of dependencies and their states."""
+    return rows(conn, _BREAKERS)
+
+
 def now(conn: Connection) -> dict[str, Any]:
     """Return the current figures of a database and its problems."""
-    found, breakers, added = queues(conn), rows(conn, BREAKERS), growth(conn)
-    alive = [worker for worker in workers(conn) if worker["is_alive"]]
+    found = queues(conn)
+    added = growth(conn)
+    alive = alive_workers(conn)
+    problems = troubles(found, breakers(conn), added, len(alive))
     return {
         "queues": found,
         "added": added,
         "alive": alive,
-        "troubles": list(troubles(found, breakers, added, len(alive))),
+        "troubles": list(problems),
     }
+
+
+Trouble = tuple[str, str]
+"""A sentence about a problem, and the page to open."""
 
 
 def troubles(
     found: Sequence[Row], breakers: Sequence[Row], added: Sequence[float], alive: int
-) -> Iterator[tuple[str, str]]:
-    """List the current problems: a sentence and the page to open."""
+) -> Iterator[Trouble]:
+    """List the current problems.
+
+    Args:
+        found: the queues.
+        added: dead letters added in each of the last minutes.
+        alive: number of workers that are alive.
+    """
     recent = sum(added[-5:])
     if recent:
         yield f"{_jobs(recent)} died in the last five minutes.", "/groups"
     for breaker in breakers:
         if breaker["state"] != "closed":
-            held = (
-                f", held so by {breaker['forced_by']}" if breaker["forced_by"] else ""
-            )
-            state = breaker["state"].replace("_", "-")
-            yield f"The breaker {breaker['name']} is {state}{held}.", "/breakers"
+            yield _open_breaker(breaker), "/breakers"
+
     for queue in found:
-        if alive and queue["unhandled"]:
-            yield f"No worker for {_unhandled(queue)}.", "/queues"
-        why = queue["why"]
-        if why and queue["ready"] and (alive or why["code"] != Code.NO_WORKER):
-            yield f"{queue['queue']}: {why['text']}.", "/queues"
-    if not alive:  # report this once, not for each queue
-        due = sum(queue["ready"] for queue in found)
-        them = f" for {_jobs(due, 'due ')}" if due else ""
-        yield f"No worker is alive{them}.", "/queues"
+        for sentence in _of_queue(queue, is_worked=alive > 0):
+            yield sentence, "/queues"
+
+    if not alive:
+        yield _no_worker(found), "/queues"
+
+
+def _open_breaker(breaker: Row) -> str:
+    name, by = breaker["name"], breaker["forced_by"]
+    state = breaker["state"].replace("_", "-")
+    held = f", held by {by}" if by else ""
+    return f"The breaker {name} is {state}{held}."
+
+
+def _of_queue(queue: Row, *, is_worked: bool) -> Iterator[str]:
+    """Yield the problems of a queue, except that no worker is alive at all."""
+    if is_worked and queue["unhandled"]:
+        yield f"No worker for {_unhandled(queue)}."
+    why = queue["why"]
+    if why is None or not queue["ready"]:
+        return
+    if is_worked or why["code"] != Code.NO_WORKER:
+        yield f"{queue['queue']}: {why['text']}."
+
+
+def _no_worker(found: Sequence[Row]) -> str:
+    due = sum(queue["ready"] for queue in found)
+    waiting = f" for {_jobs(due, 'due ')}" if due else ""
+    return f"No worker is alive{waiting}."
 
 
 def _unhandled(queue: Row) -> str:
     """Count the waiting jobs of unhandled kinds in a queue, most jobs first."""
-    kinds = list(queue["unhandled"])
-    named = kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS]
-    more = f" and {len(kinds) - len(named)} more kinds" if named != kinds else ""
-    jobs = sum(queue["unhandled"].values())
-    return f"{_jobs(jobs, 'due ')} of {', '.join(named)}{more} in {queue['queue']}"
+    kinds: dict[str, int] = queue["unhandled"]
+    total = sum(kinds.values())
+    jobs = _jobs(total, "due ")
+    return f"{jobs} of {_listed(list(kinds))} in {queue['queue']}"
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    """List the first kinds, and count the others if there are at least two."""
+    others = len(kinds) - MOST_KINDS
+    if others <= 1:
+        return ", ".join(kinds)
+    first = ", ".join(kinds[:MOST_KINDS])
+    return f"{first} and {others} more kinds"
 
 
 def _jobs(n: float, which: str = "") -> str:
-    return f"{n:,.0f} {which}job{'s' * (n != 1)}"
+    noun = "job" if n == 1 else "jobs"
+    return f"{n:,.0f} {which}{noun}"

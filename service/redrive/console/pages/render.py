@@ -1,6 +1,4 @@
-"""Conversion of values to HTML: escaped twice, times relative with the exact time as a
-title.
-"""
+"""Conversion of values to HTML: escaped twice, with relative times."""
 
 import json
 from collections.abc import Sequence
@@ -15,6 +13,21 @@ from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.payloads.escape import escaped, escaped_lines
 
 BAR, GAP, HEIGHT = 5, 1, 24
+FLOOR = HEIGHT - 1
+WHOLE = 1000
+
+TIME = Markup('<time datetime="{}" title="{}">{}</time>')
+SPARK = Markup(
+    '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
+    ' aria-label="{what}"><title>{what}</title>'
+    '<rect class="floor" x="0" y="{y}" width="{w}" height="1"/>{bars}</svg>'
+)
+SPARK_BAR = Markup('<rect x="{}" y="{}" width="{}" height="{}"/>')
+WHOLE_BAR = Markup(
+    '<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" role="img"'
+    ' aria-label="{what}"><title>{what}</title>{drawn}</svg>'
+)
+PART = Markup('<rect class="{}" x="{:.1f}" width="{:.1f}" height="10"/>')
 
 
 def environment() -> Environment:
@@ -40,9 +53,7 @@ def environment() -> Environment:
 
 
 def shown(value: Any) -> Any:
-    """Escape a value for a page; spell out deceptive characters; show nothing for
-    None.
-    """
+    """Escape a value for a page, and spell out deceptive characters; None is empty."""
     if value is None:
         return ""
     if isinstance(value, Markup):
@@ -62,7 +73,13 @@ def lines(text: str) -> Markup:
 
 def pretty(value: Any) -> Markup:
     """Format a value as indented JSON for <pre>."""
-    return lines(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    text = json.dumps(
+        value,
+        ensure_ascii=False,
+        indent=2,
+        default=str,
+    )
+    return lines(text)
 
 
 def cell(value: Any, name: str = "") -> Any:
@@ -79,52 +96,57 @@ def cell(value: Any, name: str = "") -> Any:
 
 
 def relative(at: datetime | str | None) -> Markup:
-    """Format how long ago an instant is, or how far ahead, with the exact time as a
-    title.
-    """
+    """Format how long ago an instant is, or how far ahead; its title is exact."""
     if at is None:
         return Markup("")
     if isinstance(at, str):
         at = datetime.fromisoformat(at)
+
     now = datetime.now(UTC)
     exact = at.astimezone(UTC)
-    words = f"{ago(exact, now)} ago" if exact <= now else f"in {ago(exact, now)}"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        exact.isoformat(timespec="seconds"), f"{exact:%Y-%m-%d %H:%M:%S} UTC", words
+    distance = ago(exact, now)
+    is_past = exact <= now
+    words = f"{distance} ago" if is_past else f"in {distance}"
+    return TIME.format(
+        exact.isoformat(timespec="seconds"),
+        f"{exact:%Y-%m-%d %H:%M:%S} UTC",
+        words,
     )
 
 
 def spark(values: Sequence[float], what: str) -> Markup:
     """Draw numbers over time as an SVG, latest on the right, with a text label."""
     top = max(values, default=0) or 1
-    width = max(1, len(values) * (BAR + GAP) - GAP)
-    bars = Markup("").join(
-        _bar(n, value / top) for n, value in enumerate(values) if value
+    bars = Markup("")
+    for place, value in enumerate(values):
+        if value:
+            bars += _bar(place * (BAR + GAP), value / top)
+
+    width = len(values) * (BAR + GAP) - GAP
+    return SPARK.format(
+        w=max(1, width),
+        h=HEIGHT,
+        y=FLOOR,
+        what=escaped(what),
+        bars=bars,
     )
-    return Markup(
-        '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
-        ' aria-label="{what}"><title>{what}</title>'
-        '<rect class="floor" x="0" y="{y}" width="{w}" height="1"/>{bars}</svg>'
-    ).format(w=width, h=HEIGHT, y=HEIGHT - 1, what=escaped(what), bars=bars)
+
+
+def _bar(x: int, share: float) -> Markup:
+    height = round(share * (HEIGHT - 2), 1)
+    height = max(1.0, height)
+    y = round(FLOOR - height, 1)
+    return SPARK_BAR.format(x, y, BAR, height)
 
 
 def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
     """Draw the parts of a whole as one bar, in order, with a text label."""
-    whole, x, drawn = sum(n for _, n in parts) or 1, 0.0, Markup("")
-    for name, n in parts:
-        width = n * 1000 / whole
-        drawn += Markup(
-            '<rect class="{}" x="{:.1f}" width="{:.1f}" height="10"/>'
-        ).format(name, x, width)
+    whole = sum(count for _, count in parts) or 1
+    x = 0.0
+    drawn = Markup("")
+    for name, count in parts:
+        width = count * WHOLE / whole
+        drawn += PART.format(name, x, width)
         x += width
-    return Markup(
-        '<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" role="img"'
-        ' aria-label="{what}"><title>{what}</title>{drawn}</svg>'
-    ).format(what=escaped(what), drawn=drawn)
 
-
-def _bar(n: int, share: float) -> Markup:
-    height = max(1.0, round(share * (HEIGHT - 2), 1))
-    return Markup('<rect x="{}" y="{}" width="{}" height="{}"/>').format(
-        n * (BAR + GAP), round(HEIGHT - 1 - height, 1), BAR, height
-    )
+    return WHOLE_BAR.format(what=escaped(what), drawn=drawn)

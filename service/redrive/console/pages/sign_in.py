@@ -21,8 +21,8 @@ from redrive.console.security.access import (
 from redrive.console.state import Console, Form, Here, Known, OwnForm
 
 NOT_EVERYWHERE = (
-    "You are signed out in this browser. A database could not record it. There, a copy of the"
-    " cookie stays valid until it has not been used for two hours."
+    "You are signed out in this browser, but a database could not record it. There, a"
+    " copy of the cookie stays valid for two hours after its last use."
 )
 MAX_PATH_LENGTH = 1000
 """A longer path would not fit in the cookie of a sign-in."""
@@ -53,13 +53,11 @@ def _sign_in_page(
 
 def _own_path(path: str | None) -> str:
     """Return the path of the next page; "/" unless `path` is on this site."""
-    path = path if path and len(path) <= MAX_PATH_LENGTH else "/"
-    is_ours = (
-        path.startswith("/")
-        and not path.startswith(("//", "/\\"))
-        and path.isprintable()
-    )
-    return path if is_ours and path.isascii() else "/"
+    if not path or len(path) > MAX_PATH_LENGTH:
+        return "/"
+    is_local = path.startswith("/") and not path.startswith(("//", "/\\"))
+    is_plain = path.isascii() and path.isprintable()
+    return path if is_local and is_plain else "/"
 
 
 @router.post("/sign-in")
@@ -67,59 +65,72 @@ def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
     """Begin a session with a token."""
     session = here.access.sign_in(form.get("token", ""))
     request.state.sign_in = ACCEPTED if session else REFUSED
-    if session is None:
+    if not session:
         return _sign_in_page(request, here, "The token is unknown or was revoked.")
     return _begun(session, request.query_params.get("next"))
 
 
 def _begun(session: str, onward: str | None) -> Response:
     answer = RedirectResponse(_own_path(onward), 303)
-    answer.headers.append("set-cookie", cookie(COOKIE, session, IDLE_SECONDS))
+    _set_cookie(answer, COOKIE, session, IDLE_SECONDS)
     return answer
+
+
+def _set_cookie(answer: Response, name: str, value: str, seconds: int) -> None:
+    """Add a cookie to a response; 0 seconds delete it."""
+    header = cookie(name, value, seconds)
+    answer.headers.append("set-cookie", header)
 
 
 def _provider(here: Console) -> Provider:
     if here.access.provider is None:
-        raise Refused(
-            404, "this console has no identity provider; sign in with a token"
-        )
+        rule = "sign in with a token"
+        raise Refused(404, f"this console has no identity provider; {rule}")
     return here.access.provider
 
 
 @router.get("/sign-in/provider")
 async def ask_provider(request: Request, here: Here) -> Response:
     """Redirect the user to the identity provider."""
-    pending = {"next": _own_path(request.query_params.get("next"))}
+    onward = _own_path(request.query_params.get("next"))
+    pending = {"next": onward}
     answer = await _provider(here).begin(request, pending)
-    mark = cookie(PENDING, here.access.pending(pending), SIGN_IN_SECONDS)
-    answer.headers.append("set-cookie", mark)
+    signed = here.access.sign_pending(pending)
+    _set_cookie(answer, PENDING, signed, SIGN_IN_SECONDS)
     return answer
 
 
 @router.get(CALLBACK)
 async def come_back(request: Request, here: Here) -> Response:
     """Begin a session for a user who comes back from the provider."""
-    pending = here.access.was_pending(request.cookies.get(PENDING))
+    pending = here.access.read_pending(request.cookies.get(PENDING))
     provider = _provider(here)
     request.state.sign_in = REFUSED
     name, groups = await provider.complete(request, pending)
-    answer = _begun(here.access.sign_in_by(provider, name, groups), pending.get("next"))
+    session = here.access.sign_in_by(provider, name, groups)
     request.state.sign_in = ACCEPTED
-    answer.headers.append("set-cookie", cookie(PENDING, "", 0))
+    onward = pending.get("next")
+    answer = _begun(session, onward)
+    _set_cookie(answer, PENDING, "", 0)
     return answer
 
 
 @router.post("/sign-out")
-def sign_out(request: Request, here: Here, who: Known, form: Form) -> Response:
+def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
     """End a session in every database, and always in this browser."""
     del form
-    each: Mapping[str, Console] = request.app.state.consoles
-    is_known = sessions.end(
-        who.session, (one.logins for one in each.values() if one.logins.roles)
-    )
-    said = (
-        "" if is_known else "?" + urlencode({"said": here.access.said(NOT_EVERYWHERE)})
-    )
-    answer = RedirectResponse(f"/sign-in{said}", 303)
-    answer.headers.append("set-cookie", cookie(COOKIE, "", 0))
+    path = "/sign-in"
+    if not _end_everywhere(request, user.session):
+        notice = here.access.sign_notice(NOT_EVERYWHERE)
+        query = urlencode({"said": notice})
+        path = f"{path}?{query}"
+    answer = RedirectResponse(path, 303)
+    _set_cookie(answer, COOKIE, "", 0)
     return answer
+
+
+def _end_everywhere(request: Request, session: str) -> bool:
+    """End a session in every database; return True if all of them recorded it."""
+    consoles: Mapping[str, Console] = request.app.state.consoles
+    logins = [each.logins for each in consoles.values() if each.logins.roles]
+    return sessions.end(session, logins)

@@ -1,78 +1,127 @@
-"""Pages of the system: queues, workers, breakers, limits and schedules."""
+"""Pages of the system: the overview, its parts, and the audit log.
 
+The parts are queues, workers, breakers, limits and schedules.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from fastapi import APIRouter, Request
+import psycopg
+from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.pages import figures
-from redrive.console.query import command
-from redrive.console.state import Here, Signed
+from redrive.console.pages.filters import PAGE, audit_choice, audit_place, first_page
+from redrive.console.query import command, url
+from redrive.console.state import SignedIn
+from redrive.database import audit
+from redrive.dead_letters import groups
 from redrive.live_jobs import limits, schedules, workers
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
 
-@router.get("/queues")
-def list_queues(request: Request, here: Here, who: Signed) -> Response:
-    """List the queues, their jobs and why nothing runs; list the workers."""
-    with here.logins.reading(who.role) as conn:
-        found, seen = figures.queues(conn), figures.workers(conn)
+@router.get("/")
+def show_overview(visit: SignedIn) -> Response:
+    """Show what is wrong now, and the largest causes."""
     shell = command(("queue", "ls"))
-    return here.page(
-        "queues.html", request, who, queues=found, workers=seen, shell=shell
-    )
+    values: dict[str, Any] = {"is_blind": False, "causes": []}
+    with visit.reading() as conn:
+        values |= figures.now(conn)
+        with _ignore_missing_privileges(values):
+            values["causes"] = groups.find(conn, limit=5)
+
+    return visit.page("overview.html", shell=shell, **values)
 
 
-@router.get("/workers")
-def list_workers(request: Request, here: Here, who: Signed) -> Response:
-    """List the workers, their queues and kinds, and when they were last heard."""
-    with here.logins.reading(who.role) as conn:
-        found = workers.find(conn)
-    shell = command(("worker", "ls"))
-    return here.page(
-        "workers.html",
-        request,
-        who,
-        rows=list(map(_with_lists_as_text, found)),
+@contextmanager
+def _ignore_missing_privileges(values: dict[str, Any]) -> Iterator[None]:
+    """Leave out what the role's login may not read; the page says so."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege:
+        values["is_blind"] = True
+
+
+@router.get("/queues")
+def list_queues(visit: SignedIn) -> Response:
+    """List the queues, their jobs and why nothing runs; list the workers."""
+    with visit.reading() as conn:
+        queues = figures.queues(conn)
+        seen = figures.workers(conn)
+
+    shell = command(("queue", "ls"))
+    return visit.page(
+        "queues.html",
+        queues=queues,
+        workers=seen,
         shell=shell,
     )
 
 
+@router.get("/workers")
+def list_workers(visit: SignedIn) -> Response:
+    """List the workers, their queues and kinds, and their last heartbeats."""
+    with visit.reading() as conn:
+        found = workers.find(conn)
+    rows = [_with_lists_as_text(worker) for worker in found]
+    shell = command(("worker", "ls"))
+    return visit.page("workers.html", rows=rows, shell=shell)
+
+
 def _with_lists_as_text(worker: dict[str, Any]) -> dict[str, Any]:
     """Return a worker with its lists as text."""
-    queues, kinds = worker["queues"], worker["kinds"]
-    return worker | {
+    queues = worker["queues"]
+    kinds = worker["kinds"] or ()
+    texts = {
         "queues": "all" if queues is None else ", ".join(queues),
-        "kinds": ", ".join(kinds or ()),
+        "kinds": ", ".join(kinds),
     }
+    return worker | texts
 
 
 @router.get("/breakers")
-def list_breakers(request: Request, here: Here, who: Signed) -> Response:
+def list_breakers(visit: SignedIn) -> Response:
     """List the breakers of dependencies and their states."""
-    with here.logins.reading(who.role) as conn:
-        found = figures.rows(conn, figures.BREAKERS)
-    return here.page(
-        "breakers.html", request, who, rows=found, shell=command(("breaker", "ls"))
-    )
+    with visit.reading() as conn:
+        rows = figures.breakers(conn)
+    shell = command(("breaker", "ls"))
+    return visit.page("breakers.html", rows=rows, shell=shell)
 
 
 @router.get("/limits")
-def list_limits(request: Request, here: Here, who: Signed) -> Response:
+def list_limits(visit: SignedIn) -> Response:
     """List the limits, and the jobs that run and wait under each."""
-    with here.logins.reading(who.role) as conn:
-        found = limits.find(conn)
-    return here.page(
-        "limits.html", request, who, rows=found, shell=command(("limit", "ls"))
-    )
+    with visit.reading() as conn:
+        rows = limits.find(conn)
+    shell = command(("limit", "ls"))
+    return visit.page("limits.html", rows=rows, shell=shell)
 
 
 @router.get("/schedules")
-def list_schedules(request: Request, here: Here, who: Signed) -> Response:
+def list_schedules(visit: SignedIn) -> Response:
     """List the schedules, with their next and last runs."""
-    with here.logins.reading(who.role) as conn:
-        found = schedules.find(conn)
-    return here.page(
-        "schedules.html", request, who, rows=found, shell=command(("schedule", "ls"))
+    with visit.reading() as conn:
+        rows = schedules.find(conn)
+    shell = command(("schedule", "ls"))
+    return visit.page("schedules.html", rows=rows, shell=shell)
+
+
+@router.get("/audit")
+def list_audit(visit: SignedIn) -> Response:
+    """List who changed what, when and why."""
+    chosen = audit_choice(visit.query)
+    before = audit_place(visit.after)
+    with visit.reading() as conn:
+        found = audit.newest(conn, chosen, PAGE + 1, before)
+
+    rows, after = first_page(found, PAGE)
+    given = {name: text for name, text in visit.query if text}
+    return visit.page(
+        "audit.html",
+        rows=rows,
+        given=given,
+        onward=after and url("/audit", None, **given, after=after),
+        shell=command(("audit", "ls"), None, **given),
     )

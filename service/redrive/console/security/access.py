@@ -1,5 +1,4 @@
-"""Identities and roles: bearer tokens, a trusted proxy, and sessions of people who
-signed in.
+"""Identities and roles: bearer tokens, a trusted proxy, and sessions of people.
 
 The process keeps no session, so any replica can answer. A session is a signed cookie.
 It names a token, and ends with that token, or holds the groups that a provider sent. Of
@@ -10,7 +9,7 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
@@ -27,15 +26,12 @@ Network = IPv4Network | IPv6Network
 
 SESSION_SECONDS = 12 * 3600
 IDLE_SECONDS = 2 * 3600
-"""A session ends SESSION_SECONDS after sign-in, or IDLE_SECONDS after its last
-request.
-"""
+"""A session ends after SESSION_SECONDS, or IDLE_SECONDS after its last request."""
 RENEW_SECONDS = 300
 SIGN_IN_SECONDS = 600
+NOTICE_SECONDS = 60
 COOKIE = "__Host-redrive"
-"""Browsers accept a __Host- cookie only from the same host over HTTPS, or from
-localhost.
-"""
+"""Browsers accept a __Host- cookie only over HTTPS or from localhost."""
 PENDING = "__Host-redrive-sign-in"
 CALLBACK = "/sign-in/callback"
 
@@ -45,8 +41,9 @@ _LINE = "write: SHA-256 of the token as 64 hexadecimal digits, a role, a name"
 
 
 class Role(IntEnum):
-    """Permissions of a user: each role includes the roles before it. Postgres decides
-    in the end.
+    """Permissions of a user; each role includes the roles before it.
+
+    The console checks them for a clear message. Postgres enforces them.
     """
 
     VIEWER = 1
@@ -81,6 +78,11 @@ class Principal:
     may_forge: bool = True
     renewed: str | None = None
 
+    @property
+    def may_change(self) -> bool:
+        """Return True if the role of the user may make changes."""
+        return self.role >= Role.OPERATOR
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -107,44 +109,61 @@ class Tokens:
                 names it.
         """
         try:
-            stat = self._file.stat()
-            state = stat.st_mtime_ns, stat.st_size, stat.st_ino
-            if state != self._state:
-                lines = self._file.read_text().splitlines()
-                self._tokens = {token.hash: token for token in self._parsed(lines)}
-                self._state = state
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            msg = f"REDRIVE_CONSOLE_TOKENS is {self._file}; it cannot be read: {why}"
-            raise SettingsError(msg) from None
+            self._read_again()
+        except OSError as error:
+            raise self._unreadable(error.strerror) from None
+        except UnicodeDecodeError:
+            fault = "it is not text"
+            raise self._unreadable(fault) from None
+
         return self._tokens
 
-    def _parsed(self, lines: Sequence[str]) -> Sequence[Token]:
-        found: list[Token] = []
+    def _read_again(self) -> None:
+        """Read the file if it has changed."""
+        stat = self._file.stat()
+        state = stat.st_mtime_ns, stat.st_size, stat.st_ino
+        if state == self._state:
+            return
+        lines = self._file.read_text().splitlines()
+        self._tokens = {token.hash: token for token in self._parsed(lines)}
+        self._state = state
+
+    def _unreadable(self, why: str | None) -> SettingsError:
+        return SettingsError(
+            f"REDRIVE_CONSOLE_TOKENS is {self._file}; it cannot be read: {why}"
+        )
+
+    def _parsed(self, lines: Sequence[str]) -> Iterator[Token]:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
-            digest, word, name = (*line.split(maxsplit=2), "", "", "")[:3]
-            if (
-                not _HASH.fullmatch(digest)
-                or word not in ROLES
-                or not _NAME.fullmatch(name)
-            ):
-                where = (
-                    f"REDRIVE_CONSOLE_TOKENS: line {number} of {self._file} is no token"
-                )
-                msg = f"{where}; {_LINE}; a role is one of: {', '.join(ROLES)}"
+            token = _token(line)
+            if token is None:
+                place = f"line {number} of {self._file} is no token"
+                rule = f"{_LINE}; a role is one of: {', '.join(ROLES)}"
+                msg = f"REDRIVE_CONSOLE_TOKENS: {place}; {rule}"
                 raise SettingsError(msg)
-            found.append(Token(digest, ROLES[word], name.strip()))
-        return found
+            yield token
+
+
+def _token(line: str) -> Token | None:
+    """Parse a line of the file; return None if it is no token."""
+    parts = line.split(maxsplit=2)
+    if len(parts) != 3:  # noqa: PLR2004 # hash, role and name
+        return None
+    digest, role, name = parts
+    if not _HASH.fullmatch(digest) or role not in ROLES or not _NAME.fullmatch(name):
+        return None
+    return Token(digest, ROLES[role], name.strip())
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy that signs users in and names them in headers; trusted from `networks`
-    only.
+    """A proxy that signs users in, and names them in headers.
 
-    `groups`: name of a group -> role of its members.
+    Attributes:
+        networks: addresses of the proxy; requests from others are not trusted.
+        groups: name of a group -> role of its members.
     """
 
     networks: Sequence[Network]
@@ -203,17 +222,13 @@ def role_of(groups: Collection[str], roles: Mapping[str, Role]) -> Role:
     """
     found = [roles[group] for group in groups if group in roles]
     if not found:
-        raise Refused(
-            403,
-            "none of your groups has a role here; REDRIVE_CONSOLE_GROUPS assigns roles",
-        )
+        rule = "REDRIVE_CONSOLE_GROUPS assigns roles"
+        raise Refused(403, f"none of your groups has a role here; {rule}")
     return max(found)
 
 
 class Access:
-    """All ways to sign in. If `everybody` is set, there is no sign-in, as in the
-    demo.
-    """
+    """All ways to sign in. If `everybody` is set, as in the demo, nobody signs in."""
 
     def __init__(
         self,
@@ -224,15 +239,17 @@ class Access:
         key: str | None = None,
         everybody: Principal | None = None,
     ) -> None:
-        self.tokens, self.proxy, self.everybody = tokens, proxy, everybody
+        self.tokens = tokens
+        self.proxy = proxy
         self.provider = provider
+        self.everybody = everybody
         key = key or token_urlsafe(32)
         self._sessions = URLSafeTimedSerializer(key, salt="redrive session")
         self._pending = URLSafeTimedSerializer(key, salt="redrive sign-in")
         self._forms = URLSafeTimedSerializer(key, salt="redrive form")
-        self._notes = URLSafeTimedSerializer(key, salt="redrive said")
+        self._notices = URLSafeTimedSerializer(key, salt="redrive said")
 
-    # ------------------------------------------------------------------ who it is
+    # ------------------------------------------------------------------ identity
 
     def identify(
         self, peer: str | None, headers: Sequence[tuple[str, str]], cookie: str | None
@@ -244,9 +261,10 @@ class Access:
         """
         if self.everybody is not None:
             return self.everybody
-        bearer = _only(headers, "authorization")
-        if bearer is not None and bearer[:7].lower() == "bearer ":
-            return self._bearer(bearer[7:].strip())
+        credentials = _only(headers, "authorization") or ""
+        scheme, _, token = credentials.partition(" ")
+        if scheme.lower() == "bearer" and token:
+            return self._bearer(token.strip())
         return self._session(cookie) or self._proxied(peer, headers)
 
     def _bearer(self, text: str) -> Principal:
@@ -257,39 +275,42 @@ class Access:
 
     def _token(self, text: str) -> Token | None:
         digest = hashlib.sha256(text.encode()).hexdigest()
-        known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
-        return next(
-            (t for h, t in known.items() if hmac.compare_digest(h, digest)), None
-        )
+        for known, token in self._known_tokens().items():
+            if hmac.compare_digest(known, digest):
+                return token
+        return None
+
+    def _known_tokens(self) -> Mapping[str, Token]:
+        return self.tokens.read() if self.tokens else {}
 
     def session(self, cookie: str | None) -> str | None:
         """Return the session in a cookie; None if the cookie is not valid."""
-        said, _ = _dated(self._sessions, cookie, IDLE_SECONDS)
-        return said and str(said["session"])
+        claims, _ = _dated(self._sessions, cookie, IDLE_SECONDS)
+        return claims and str(claims["session"])
 
     def _session(self, cookie: str | None) -> Principal | None:
-        said, used = _dated(self._sessions, cookie, IDLE_SECONDS)
-        now = time.time()
-        if said is None or now - said["began"] > SESSION_SECONDS:
+        claims, used = _dated(self._sessions, cookie, IDLE_SECONDS)
+        if claims is None:
             return None
-        who = self._signed_in(said)
-        if who is None or now - used < RENEW_SECONDS:
-            return who
-        return replace(who, renewed=str(self._sessions.dumps(said)))
+        now = time.time()
+        if now - claims["began"] > SESSION_SECONDS:
+            return None
+        user = self._user_of(claims)
+        if user is None or now - used < RENEW_SECONDS:
+            return user
+        renewed = self._sessions.dumps(claims)
+        return replace(user, renewed=str(renewed))
 
-    def _signed_in(self, said: Mapping[str, Any]) -> Principal | None:
-        """Return the user of a session, with the tokens and groups of today."""
-        if "token" not in said:
-            if self.provider is None:
-                return None
-            return Principal(
-                said["name"],
-                role_of(said["groups"], self.provider.roles),
-                said["session"],
-            )
-        known: Mapping[str, Token] = self.tokens.read() if self.tokens else {}
-        token = known.get(said["token"])
-        return token and Principal(token.name, token.role, said["session"])
+    def _user_of(self, claims: Mapping[str, Any]) -> Principal | None:
+        """Return the user of a session, with the tokens and roles of today."""
+        session = claims["session"]
+        if "token" in claims:
+            token = self._known_tokens().get(claims["token"])
+            return token and Principal(token.name, token.role, session)
+        if self.provider is None:
+            return None
+        role = role_of(claims["groups"], self.provider.roles)
+        return Principal(claims["name"], role, session)
 
     def _proxied(
         self, peer: str | None, headers: Sequence[tuple[str, str]]
@@ -301,20 +322,18 @@ class Access:
             return None
         if not _NAME.fullmatch(name):
             raise Refused(403, "the proxy's header does not hold one name")
-        groups = (_only(headers, self.proxy.groups_header) or "").split(",")
-        return Principal(
-            name, role_of([group.strip() for group in groups], self.proxy.groups)
-        )
+        listed = _only(headers, self.proxy.groups_header) or ""
+        role = role_of(_parts(listed), self.proxy.groups)
+        return Principal(name, role)
 
-    # ------------------------------------------------------------------ sessions and
-    # forms
+    # ------------------------------------------------------------------ sessions
 
     def sign_in(self, text: str) -> str | None:
         """Return the cookie of a new session; None if the token is unknown."""
         token = self._token(text.strip())
         if token is None:
             return None
-        return self._begun(token=token.hash)
+        return self._begin({"token": token.hash})
 
     def sign_in_by(self, provider: Provider, name: str, groups: Collection[str]) -> str:
         """Return the cookie of a new session for a user of the provider.
@@ -323,65 +342,67 @@ class Access:
             Refused: no group has a role, or the name is not valid.
         """
         if not _NAME.fullmatch(name):
-            raise Refused(
-                403, "your provider must send one name of at most 255 characters"
-            )
+            rule = "one name of at most 255 characters"
+            raise Refused(403, f"your provider must send {rule}")
         role_of(groups, provider.roles)
-        return self._begun(
-            name=name, groups=sorted(set(groups) & provider.roles.keys())
-        )
+        with_role = set(groups) & provider.roles.keys()
+        return self._begin({"name": name, "groups": sorted(with_role)})
 
-    def _begun(self, **whose: Any) -> str:
-        said = whose | {"session": token_urlsafe(16), "began": int(time.time())}
-        return str(self._sessions.dumps(said))
+    def _begin(self, identity: Mapping[str, Any]) -> str:
+        session = {"session": token_urlsafe(16), "began": int(time.time())}
+        return str(self._sessions.dumps({**identity, **session}))
 
-    def pending(self, sign_in: Mapping[str, Any]) -> str:
+    def sign_pending(self, sign_in: Mapping[str, Any]) -> str:
         """Return the cookie of a sign-in that is in progress at the provider."""
         return str(self._pending.dumps(sign_in))
 
-    def was_pending(self, cookie: str | None) -> dict[str, Any]:
-        """Return the contents of the sign-in cookie; empty if it is forged or too
-        old.
-        """
+    def read_pending(self, cookie: str | None) -> dict[str, Any]:
+        """Return the contents of the sign-in cookie; empty if it is not valid."""
         return _loaded(self._pending, cookie, SIGN_IN_SECONDS) or {}
 
-    def form_token(self, who: Principal) -> str:
+    # ------------------------------------------------------------------ forms
+
+    def form_token(self, user: Principal) -> str:
         """Return the secret of a user's forms, which no other site knows."""
-        return str(self._forms.dumps([who.name, who.session]))
+        owner = [user.name, user.session]
+        return str(self._forms.dumps(owner))
 
-    def is_own_form(self, who: Principal, token: str) -> bool:
+    def is_own_form(self, user: Principal, token: str) -> bool:
         """Return True if a form was made for this user."""
-        return _loaded(self._forms, token) == [who.name, who.session]
+        owner = _loaded(self._forms, token)
+        return owner == [user.name, user.session]
 
-    def said(self, text: str) -> str:
+    def sign_notice(self, text: str) -> str:
         """Sign a sentence for the next page, so that no other site can set one."""
-        return str(self._notes.dumps(text))
+        return str(self._notices.dumps(text))
 
-    def heard(self, note: str | None) -> str | None:
-        """Return the sentence that the previous page signed; None if it is not
-        valid.
-        """
-        text = _loaded(self._notes, note, 60)
+    def read_notice(self, signed: str | None) -> str | None:
+        """Return the sentence that the previous page signed; None if it is forged."""
+        text = _loaded(self._notices, signed, NOTICE_SECONDS)
         return text if isinstance(text, str) else None
 
 
 def _loaded(
     serializer: URLSafeTimedSerializer, text: str | None, age: int = SESSION_SECONDS
 ) -> Any:
-    return _dated(serializer, text, age)[0]
+    value, _ = _dated(serializer, text, age)
+    return value
 
 
 def _dated(
     serializer: URLSafeTimedSerializer, text: str | None, age: int
 ) -> tuple[Any, float]:
-    """Return the signed value and its time; None if it was not signed here or is older
-    than `age`.
-    """
+    """Return a signed value and its time; None if it is forged or older than `age`."""
     try:
-        said, at = serializer.loads(text or "", max_age=age, return_timestamp=True)
+        value, at = serializer.loads(
+            text or "",
+            max_age=age,
+            return_timestamp=True,
+        )
     except BadData:
         return None, 0
-    return said, at.timestamp()
+
+    return value, at.timestamp()
 
 
 def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
@@ -392,15 +413,16 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
             proxy's.
     """
     values = [value for key, value in headers if key.lower() == name.lower()]
+    if not values:
+        return None
     if len(values) > 1:
         raise Refused(400, f"the header {name} is there more than once")
-    return values[0].strip() or None if values else None
+    (text,) = values
+    return text.strip() or None
 
 
 def cookie(name: str, value: str, seconds: int) -> str:
-    """Return a Set-Cookie value for a cookie hidden from scripts; 0 seconds delete
-    it.
-    """
+    """Return a Set-Cookie value, hidden from scripts; 0 seconds delete the cookie."""
     return f"{name}={value}; Max-Age={seconds}; Path=/; HttpOnly; Secure; SameSite=lax"
 
 
@@ -421,12 +443,16 @@ def networks(text: str) -> tuple[Network, ...]:
         SettingsError: a part is not an address or a network.
     """
     try:
-        return tuple(
-            ip_network(part.strip()) for part in text.split(",") if part.strip()
-        )
+        return tuple(map(ip_network, _parts(text)))
     except ValueError as error:
-        msg = f"REDRIVE_CONSOLE_PROXIES: {error}; write addresses or networks: 10.0.0.5,10.1.0.0/16"
+        rule = "write addresses or networks: 10.0.0.5,10.1.0.0/16"
+        msg = f"REDRIVE_CONSOLE_PROXIES: {error}; {rule}"
         raise SettingsError(msg) from None
+
+
+def _parts(text: str) -> list[str]:
+    """Return the parts of a list in a setting, without spaces around them."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def group_roles(text: str) -> dict[str, Role]:
@@ -436,11 +462,13 @@ def group_roles(text: str) -> dict[str, Role]:
         SettingsError: a part is not a group with a role.
     """
     found: dict[str, Role] = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        group, _, word = part.rpartition("=")
-        if not group or word not in ROLES:
-            rule = f"write GROUP=ROLE, a role is one of: {', '.join(ROLES)}"
+    for part in _parts(text):
+        group, _, role = part.rpartition("=")
+        if not group or role not in ROLES:
+            roles = ", ".join(ROLES)
+            rule = f"write GROUP=ROLE, a role is one of: {roles}"
             msg = f"REDRIVE_CONSOLE_GROUPS holds {part!r}; {rule}"
             raise SettingsError(msg)
-        found[group.strip()] = ROLES[word]
+        found[group.strip()] = ROLES[role]
+
     return found

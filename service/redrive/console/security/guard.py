@@ -1,11 +1,11 @@
 """Guard of every request: body size, rate, host name, and security headers.
 
-Plain ASGI, around the application: it also holds for what the framework answers by
-    itself.
+It wraps the application as plain ASGI, so it also guards the framework's own answers.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from starlette.requests import cookie_parser
@@ -16,31 +16,41 @@ from redrive.observability.metrics import Counter, Histogram
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = dict[bytes, bytes]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES = 65_536
 REQUESTS_A_MINUTE = 600
-"""Limit per session, or per address without a session. Behind an Ingress, all users
-share an address. A proxy that signs users in must limit them itself."""
+"""Limit per session, or per address without a session.
+
+Behind an Ingress, all users share an address. A proxy that signs users in must limit
+them itself.
+"""
 MAX_ADDRESSES = 10_000
 SERVER_ERROR = 500
 PROBES = ("/livez", "/readyz", "/metrics")
 
 POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
-    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self';"
+    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Forbid inline code, content from other sites, and frames."""
 
 HEADERS = (
-    ("content-security-policy", POLICY),
-    ("x-content-type-options", "nosniff"),
-    ("x-frame-options", "DENY"),
-    ("referrer-policy", "same-origin"),
-    ("cross-origin-opener-policy", "same-origin"),
-    ("cross-origin-resource-policy", "same-origin"),
-    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+    # The next user of the browser must not see the page.
+    (b"cache-control", b"no-store"),
 )
+HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
+
+TOO_LARGE = 413, f"the body is larger than {MAX_BODY_BYTES} bytes"
+TOO_OFTEN = 429, f"more than {REQUESTS_A_MINUTE} requests a minute; wait and try again"
 
 
 class Window:
@@ -53,21 +63,22 @@ class Window:
 
     def is_full(self, key: str, now: float | None = None) -> bool:
         """Count a request; return True if it exceeds the limit."""
-        now = time.monotonic() if now is None else now
+        if now is None:
+            now = time.monotonic()
         if now >= self._until or len(self._counts) > MAX_ADDRESSES:
             self._counts.clear()
             self._until = now + self._seconds
-        self._counts[key] = self._counts.get(key, 0) + 1
-        return self._counts[key] > self._most
+        count = self._counts.get(key, 0) + 1
+        self._counts[key] = count
+        return count > self._most
 
 
 class Guard:
     """The outermost ASGI layer.
 
     Args:
-        hosts: names by which it may be asked for; None = any. On this machine without a
-            sign-in another site could otherwise come in by a name of its own that leads
-            here.
+        hosts: host names that requests may use; None allows any. Without a sign-in,
+            another site could otherwise reach this machine by a name of its own.
         unlimited: function that returns True for the address of a trusted proxy.
         session: function that returns the session in a cookie, or None.
         stop: function that ends all streams.
@@ -87,11 +98,14 @@ class Guard:
         trace: Callable[[str, str, int, float], None] = lambda *_: None,
     ) -> None:
         self.stop = stop
-        self._trace = trace
-        self._app, self._hosts, self._unlimited = app, hosts, unlimited
+        self._app = app
+        self._requests = requests
+        self._sign_ins = sign_ins
+        self._hosts = hosts
+        self._unlimited = unlimited
         self._session = session
+        self._trace = trace
         self._window = Window(REQUESTS_A_MINUTE)
-        self._requests, self._sign_ins = requests, sign_ins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check and answer one request."""
@@ -99,52 +113,76 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
-        began = time.monotonic()
-
-        async def answer(event: dict[str, Any]) -> None:
-            if event["type"] == "http.response.start":
-                self._count(scope, event["status"], time.monotonic() - began)
-                event = event | {"headers": _guarded(scope, event["headers"])}
-            await send(event)
-
+        answer = partial(self._answer, scope, send, time.monotonic())
         refusal = self._refusal(scope)
         if refusal is not None:
             await _say(answer, *refusal)
             return
         body = await _body(receive)
         if body is None:
-            await _say(answer, 413, f"the body is larger than {MAX_BODY_BYTES} bytes")
-        else:
-            await self._app(scope, _again(body, receive), answer)
+            await _say(answer, *TOO_LARGE)
+            return
+        await self._app(scope, _again(body, receive), answer)
+
+    async def _answer(
+        self, scope: Scope, send: Send, began: float, event: dict[str, Any]
+    ) -> None:
+        """Send an event of the response; count it, and add headers, if it begins."""
+        if event["type"] == "http.response.start":
+            seconds = time.monotonic() - began
+            self._count(scope, event["status"], seconds)
+            headers = _guarded(scope, event["headers"])
+            event = event | {"headers": headers}
+        await send(event)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a response; one thread does this, so no count is lost."""
-        page, outcome = _page(scope), scope.get("state", {}).get("sign_in")
-        self._requests.observe((page, str(status)), [seconds])
-        if outcome and status < SERVER_ERROR:
-            self._sign_ins.add((outcome,))
+        page = _page(scope)
+        labels = page, str(status)
+        self._requests.observe(labels, [seconds])
+        sign_in = _state(scope, "sign_in")
+        if sign_in and status < SERVER_ERROR:
+            self._sign_ins.add((sign_in,))
         if page not in PROBES:
             self._trace(scope["method"], page, status, seconds)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Return status and text if the request is refused; None if it may pass."""
         headers = dict[bytes, bytes](scope["headers"])
-        host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0]
-        if self._hosts is not None and host not in self._hosts:
+        if not self._is_known_host(headers):
             return 421, "the host name is not allowed; open the demo as localhost"
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES:
-            return 413, f"the body is larger than {MAX_BODY_BYTES} bytes"
-        peer = (scope.get("client") or ("",))[0]
-        if scope["path"] in PROBES or self._unlimited(peer):
-            return None
-        cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
-        if self._window.is_full(self._session(cookies.get(COOKIE)) or peer):
-            return (
-                429,
-                f"more than {REQUESTS_A_MINUTE} requests a minute; wait and try again",
-            )
+        if _is_too_large(headers):
+            return TOO_LARGE
+        if self._is_too_often(scope, headers):
+            return TOO_OFTEN
         return None
+
+    def _is_known_host(self, headers: Headers) -> bool:
+        if self._hosts is None:
+            return True
+        host = _text(headers, b"host")
+        name, *_ = host.rsplit(":", 1)
+        return name in self._hosts
+
+    def _is_too_often(self, scope: Scope, headers: Headers) -> bool:
+        """Count the request of a session, or of an address without one."""
+        if scope["path"] in PROBES:
+            return False
+        address, *_ = scope.get("client") or ("",)
+        if self._unlimited(address):
+            return False
+        cookies = cookie_parser(_text(headers, b"cookie"))
+        session = self._session(cookies.get(COOKIE))
+        return self._window.is_full(session or address)
+
+
+def _text(headers: Headers, name: bytes) -> str:
+    return headers.get(name, b"").decode("latin-1")
+
+
+def _is_too_large(headers: Headers) -> bool:
+    length = headers.get(b"content-length", b"0")
+    return not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES
 
 
 async def _body(receive: Receive) -> bytes | None:
@@ -170,18 +208,26 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 def _guarded(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:
+    """Add the security headers that a response does not have."""
     given = {bytes(name).lower() for name, _ in headers}
-    more = [(n.encode(), v.encode()) for n, v in HEADERS if n.encode() not in given]
-    if (
-        b"cache-control" not in given
-    ):  # the next user of the browser must not see the page
-        more.append((b"cache-control", b"no-store"))
-    renewed = scope.get("state", {}).get("renewed")
-    if renewed and b"set-cookie" not in given:  # a sign-out takes precedence
-        more.append((b"set-cookie", cookie(COOKIE, renewed, IDLE_SECONDS).encode()))
+    # A page may have its own. The cookie of a sign-out takes precedence.
+    missing = [header for header in _our_headers(scope) if header[0] not in given]
+    return [*headers, *missing]
+
+
+def _our_headers(scope: Scope) -> Iterator[tuple[bytes, bytes]]:
+    yield from HEADERS
     if scope.get("scheme") == "https":
-        more.append((b"strict-transport-security", b"max-age=31536000"))
-    return [*headers, *more]
+        yield HTTPS_ONLY
+    if renewed := _state(scope, "renewed"):
+        session = cookie(COOKIE, renewed, IDLE_SECONDS)
+        yield b"set-cookie", session.encode()
+
+
+def _state(scope: Scope, name: str) -> Any:
+    """Return a value that a page stored with its request; None if it did not."""
+    state = scope.get("state", {})
+    return state.get(name)
 
 
 def _page(scope: Scope) -> str:
@@ -192,7 +238,9 @@ def _page(scope: Scope) -> str:
 
 async def _say(send: Send, status: int, text: str) -> None:
     body = f"{text}\n".encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8")]
-    headers.append((b"content-length", str(len(body)).encode()))
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,10 +1,10 @@
-"""Connections to Postgres: a login for each role, so that Postgres enforces what a role
-may do.
+"""Connections to Postgres: a login for each role, whose rights Postgres enforces.
 
 Pages and previews run in read-only transactions, so they change nothing, even if their
 login could.
 """
 
+import itertools
 import threading
 import time
 from collections import defaultdict
@@ -23,11 +23,13 @@ MOST_CONNECTIONS = 8
 PATIENCE_SECONDS = 5.0
 STATEMENT_SECONDS = "8s"
 HANGS_SECONDS, AWAY_SECONDS = 2.0, 5.0
-"""If connecting fails after HANGS_SECONDS, refuse to connect for AWAY_SECONDS. Each
-attempt holds a thread, and one cell that hangs must not use up the threads of the
-others."""
+"""If connecting fails after HANGS_SECONDS, refuse to connect for AWAY_SECONDS.
+
+Each attempt holds a thread. One cell that hangs must not use up the threads of others.
+"""
 
 Key = tuple[Role, bool]
+"""A role, and True if the connection only reads."""
 
 
 class Crowded(Exception):
@@ -41,15 +43,12 @@ class Logins:
         self._addresses = addresses
         self._away_until = 0.0
         self._idle: defaultdict[Key, list[OwnConnection]] = defaultdict(list)
-        self._room = {
-            (role, reads): threading.BoundedSemaphore(MOST_CONNECTIONS)
-            for role in addresses
-            for reads in (True, False)
-        }
+        keys = itertools.product(addresses, (True, False))
+        self._room = {key: threading.BoundedSemaphore(MOST_CONNECTIONS) for key in keys}
 
     @property
     def roles(self) -> frozenset[Role]:
-        """The roles that have a login."""
+        """Return the roles that have a login."""
         return frozenset(self._addresses)
 
     @contextmanager
@@ -72,51 +71,55 @@ class Logins:
 
     @contextmanager
     def _use(self, key: Key) -> Iterator[OwnConnection]:
-        if not self._room[key].acquire(timeout=PATIENCE_SECONDS):
+        room = self._room[key]
+        if not room.acquire(timeout=PATIENCE_SECONDS):
             raise Crowded
         try:
             conn = self._open(key)
             try:
                 yield conn
             finally:
-                if (
-                    conn.closed or not conn.is_idle
-                ):  # for example, broken during a statement
-                    conn.close()
-                else:
-                    self._idle[key].append(conn)
+                self._keep(key, conn)
         finally:
-            self._room[key].release()
+            room.release()
+
+    def _keep(self, key: Key, conn: OwnConnection) -> None:
+        """Keep a connection for the next request, unless a statement broke it."""
+        if conn.closed or not conn.is_idle:
+            conn.close()
+        else:
+            self._idle[key].append(conn)
 
     def _open(self, key: Key) -> OwnConnection:
-        """Return a connection that answers; an idle one may be dead after a restart."""
+        """Return an idle connection that answers, or a new one."""
         while self._idle[key]:
             conn = self._idle[key].pop()
             try:
                 conn.execute("select")
-            except psycopg.Error:
+            except psycopg.Error:  # for example, after a restart of the server
                 conn.close()
             else:
                 return conn
-        role, reads = key
-        settings = {"transaction_read_only": "on"} if reads else {}
-        conn = self._connect(role, settings | {"statement_timeout": STATEMENT_SECONDS})
+        conn = self._connect(*key)
         try:
             migrate.require(conn)
         except BaseException:
             conn.close()
             raise
+
         return conn
 
-    def _connect(self, role: Role, settings: Mapping[str, str]) -> OwnConnection:
+    def _connect(self, role: Role, reads: bool) -> OwnConnection:  # noqa: FBT001 # a key
+        settings = {"statement_timeout": STATEMENT_SECONDS}
+        if reads:
+            settings["transaction_read_only"] = "on"
         began = time.monotonic()
         if began < self._away_until:
             msg = "the database did not answer a moment ago"
             raise psycopg.OperationalError(msg)
+        address = self._addresses[role]
         try:
-            return self._addresses[role].connect(
-                f"redrive console {role.word}", **settings
-            )
+            return address.connect(f"redrive console {role.word}", **settings)
         except psycopg.OperationalError:
             now = time.monotonic()
             if now - began > HANGS_SECONDS:

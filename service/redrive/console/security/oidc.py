@@ -1,5 +1,4 @@
-"""Sign-in by OpenID Connect: authlib implements the protocol, and this module reads the
-claims.
+"""Sign-in by OpenID Connect: authlib speaks the protocol, this module reads claims.
 
 It uses the code flow with PKCE, state and nonce. A signed cookie keeps the state of a
 sign-in, so any replica can complete it, and no other browser can. The console loads
@@ -36,15 +35,15 @@ ALGORITHMS = (
 )
 """Signature algorithms with a private key, which only the provider has."""
 
+NO_ANSWER = (httpx2.HTTPError, ValueError, RuntimeError)
+OFFERED_ALGORITHMS = "id_token_signing_alg_values_supported"
 CODE = re.compile(r"[a-z_]{1,40}")
 FAILED = "the sign-in failed; start it again"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Client:
-    """Registration of this console at a provider, and the claims that identify a
-    user.
-    """
+    """Registration of this console at a provider, and the claims to read."""
 
     issuer: str
     client_id: str
@@ -60,11 +59,12 @@ class Provider:
 
     def __init__(self, client: Client, roles: Mapping[str, Role]) -> None:
         self.client, self._roles = client, roles
+        issuer = client.issuer.rstrip("/")
         self._app: Any = OAuth().register(  # pyright: ignore[reportUnknownMemberType] # untyped
             "oidc",
             client_id=client.client_id,
             client_secret=client.client_secret,
-            server_metadata_url=f"{client.issuer.rstrip('/')}/.well-known/openid-configuration",
+            server_metadata_url=f"{issuer}/.well-known/openid-configuration",
             client_kwargs={"scope": client.scopes, "code_challenge_method": "S256"},
         )
 
@@ -85,13 +85,13 @@ class Provider:
             Refused: the provider does not answer.
         """
         request.scope["session"] = pending
+        redirect = self.client.redirect
         try:
             await self._discover()
-            answer: Response = await self._app.authorize_redirect(
-                request, self.client.redirect
-            )
-        except (httpx2.HTTPError, ValueError, RuntimeError) as error:
+            answer: Response = await self._app.authorize_redirect(request, redirect)
+        except NO_ANSWER as error:
             raise _away(error) from None
+
         return answer
 
     async def complete(
@@ -103,72 +103,88 @@ class Provider:
             Refused: the sign-in did not begin here, or the claims are not valid.
         """
         request.scope["session"] = pending
+        try:
+            await self._discover()
+            token = await self._token(request)
+            claims = await self._claims(token)
+        except (OAuthError, JoseError) as error:
+            logger.warning("a sign-in failed", extra={"error_class": _code(error)})
+            raise Refused(403, FAILED) from None
+        except NO_ANSWER as error:
+            raise _away(error) from None
+
+        groups = claims.get(self.client.groups_claim)
+        return self._name(claims), _groups(groups)
+
+    async def _token(self, request: Request) -> Mapping[str, Any]:
+        """Exchange the code of a sign-in for its token."""
         ours = {
             "iss": {"values": [self.client.issuer]},
             "aud": {"values": [self.client.client_id]},
         }
-        try:
-            await self._discover()
-            token = await self._app.authorize_access_token(request, claims_options=ours)
-            claims = await self._claims(token)
-        except (OAuthError, JoseError) as error:
-            # Log only an error code of the standard: the address may hold anything.
-            code = (
-                error.error
-                if CODE.fullmatch(error.error or "")
-                else type(error).__name__
-            )
-            logger.warning("a sign-in failed", extra={"error_class": code})
-            raise Refused(403, FAILED) from None
-        except (httpx2.HTTPError, ValueError, RuntimeError) as error:
-            raise _away(error) from None
-        return self._name(claims), _groups(claims.get(self.client.groups_claim))
+        token: Mapping[str, Any] = await self._app.authorize_access_token(
+            request, claims_options=ours
+        )
+        return token
 
     async def _discover(self) -> None:
+        """Load the provider's metadata, and allow only the algorithms we accept."""
         found = await self._app.load_server_metadata()
         if found.get("issuer") != self.client.issuer:
             self._app.server_metadata.pop("_loaded_at", None)
-            told = "the issuer of the provider differs from REDRIVE_CONSOLE_OIDC_ISSUER"
-            raise Refused(503, f"{told}; both must be identical")
-        offered = found.get("id_token_signing_alg_values_supported") or ["RS256"]
-        found["id_token_signing_alg_values_supported"] = [
-            a for a in offered if a in ALGORITHMS
-        ]
+            fault = (
+                "the issuer of the provider differs from REDRIVE_CONSOLE_OIDC_ISSUER"
+            )
+            raise Refused(503, f"{fault}; both must be identical")
+        offered = found.get(OFFERED_ALGORITHMS) or ["RS256"]
+        found[OFFERED_ALGORITHMS] = [each for each in offered if each in ALGORITHMS]
 
     async def _claims(self, token: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the claims of the ID token, completed from the userinfo endpoint as
-        the standard says.
-        """
+        """Return the claims of the ID token, completed from the userinfo endpoint."""
         claims: Mapping[str, Any] | None = token.get("userinfo")
         if claims is None:
             raise Refused(403, FAILED)
-        wanted = {self.client.user_claim, self.client.groups_claim}
-        if wanted <= claims.keys() or not self._app.server_metadata.get(
-            "userinfo_endpoint"
-        ):
+        if self._are_complete(claims):
             return claims
         more = await self._app.userinfo(token=token)
         if more.get("sub") != claims["sub"]:
             raise Refused(403, FAILED)
         return {**more, **claims}
 
+    def _are_complete(self, claims: Mapping[str, Any]) -> bool:
+        """Return True if the claims suffice, or if the provider offers no others."""
+        if not self._app.server_metadata.get("userinfo_endpoint"):
+            return True
+        wanted = {self.client.user_claim, self.client.groups_claim}
+        return wanted <= claims.keys()
+
     def _name(self, claims: Mapping[str, Any]) -> str:
         name = claims.get(self.client.user_claim)
         if not isinstance(name, str):
-            asked = f"REDRIVE_CONSOLE_OIDC_USER_CLAIM is {self.client.user_claim}"
-            raise Refused(403, f"your provider did not send your name; {asked}")
+            setting = f"REDRIVE_CONSOLE_OIDC_USER_CLAIM is {self.client.user_claim}"
+            raise Refused(403, f"your provider did not send your name; {setting}")
         if self.client.user_claim == "email" and claims.get("email_verified") is False:
             raise Refused(403, "your provider did not verify your email")
         return name
 
 
+def _code(error: Exception) -> str:
+    """Return an error code of the standard, or the class of the error.
+
+    No other text is logged, because the address may hold anything.
+    """
+    code = getattr(error, "error", None) or ""
+    return code if CODE.fullmatch(code) else type(error).__name__
+
+
 def _groups(value: Any) -> frozenset[str]:
-    many = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return frozenset(group for group in many if isinstance(group, str))
+    if not isinstance(value, list):
+        value = [value]
+    groups = cast("list[Any]", value)
+    return frozenset(group for group in groups if isinstance(group, str))
 
 
 def _away(error: Exception) -> Refused:
-    logger.warning(
-        "the OIDC provider does not answer", extra={"error_class": type(error).__name__}
-    )
+    extra = {"error_class": type(error).__name__}
+    logger.warning("the OIDC provider does not answer", extra=extra)
     return Refused(503, "the identity provider does not answer correctly; try again")

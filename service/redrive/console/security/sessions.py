@@ -1,5 +1,7 @@
-"""Sessions that were signed out. A signed cookie stays valid by itself, so each
-database records the ended sessions, and no replica accepts a copy of the cookie.
+"""Sessions that were signed out.
+
+A signed cookie stays valid by itself. So each database records the ended sessions, and
+no replica accepts a copy of the cookie.
 """
 
 import logging
@@ -18,20 +20,21 @@ logger = logging.getLogger("redrive.console")
 
 
 def is_ended(conn: psycopg.Connection, session: str) -> bool:
-    """Return True if the session was signed out: one look-up by key. "" belongs to a
-    program.
-    """
+    """Return True if the session was signed out; False for "", which is a program."""
+    if not session:
+        return False
     query = "select from redrive.ended_sessions where session = %s"
-    return bool(session) and conn.execute(query, (session,)).rowcount > 0
+    return conn.execute(query, (session,)).rowcount > 0
 
 
 def end(session: str, databases: Iterable[Logins]) -> bool:
     """End a session in each database; return True if all of them recorded it."""
     asked = {
-        str(n): partial(_end, session, logins) for n, logins in enumerate(databases)
+        str(number): partial(_end, session, logins)
+        for number, logins in enumerate(databases)
     }
     answers = ask_all(asked, PATIENCE_SECONDS)
-    return all(answers.get(name) for name in asked)
+    return all(answers.get(number) for number in asked)
 
 
 def _end(session: str, logins: Logins) -> bool:
@@ -43,5 +46,6 @@ def _end(session: str, logins: Logins) -> bool:
             why = "too many sessions ended within a day"
     except (psycopg.Error, SchemaError, SettingsError, Crowded) as error:
         why = type(error).__name__
+
     logger.warning("a session could not be ended", extra={"why": why})
     return False

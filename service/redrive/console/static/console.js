@@ -120,7 +120,7 @@ document.addEventListener("keydown", (event) => {
 document.getElementById("show-keys")?.addEventListener("click", () => document.getElementById("keys").showModal());
 for (const button of document.querySelectorAll("#show-keys, #show-palette")) button.hidden = !document.getElementById("keys");
 
-// ---- the palette: pages, queues, a job by its id
+// ---- the palette: pages, queues, and a job by its id
 
 const palette = document.getElementById("palette");
 const input = palette?.querySelector("input");

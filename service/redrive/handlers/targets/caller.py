@@ -37,6 +37,12 @@ READ_BODY = 65_536
 
 KEEP_ALIVE_SECONDS = 5.0
 
+FIXED_HEADERS = {
+    "content-type": "application/json",
+    "user-agent": "redrive",
+    "accept-encoding": "identity",
+}
+
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 """Characters of a key that a header takes unchanged; others are percent-encoded."""
 
@@ -57,9 +63,8 @@ class TargetError(Exception):
     """An endpoint answered with a failure; `response` has its status and headers."""
 
     def __init__(self, host: str, response: Answer, body: str) -> None:
-        super().__init__(
-            f"{host} answered {response.status_code}" + (f": {body}" if body else "")
-        )
+        text = f"{host} answered {response.status_code}"
+        super().__init__(f"{text}: {body}" if body else text)
         self.response = response
 
 
@@ -68,7 +73,7 @@ class AddressRefused(PermissionError):
 
     def __init__(self, host: str, address: str) -> None:
         super().__init__(
-            f"{host} leads inwards, to {address}; if that is meant, add its network to"
+            f"{host} leads inwards, to {address}; to allow this, add its network to"
             " allowed_networks in the file of REDRIVE_TARGETS"
         )
 
@@ -88,33 +93,46 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
             msg = f"REDRIVE_TARGETS names {kind}, which has a handler already"
             raise SettingsError(msg)
         caller = _Caller(target, read.allowed_networks, slots)
-        handlers.add(
-            Handler(
-                kind=kind,
-                function=caller,
-                policy=_policy(target),
-                queue="default",
-                depends_on=tuple(target.depends_on),
-                on_death=target.on_death,
-                is_async=True,
-                takes_job=True,
-                read=lambda text: text,
-                known=caller.known,
-                limits=check_templates(target.limits),
-                sample=target.sample,
-                heal=target.heal and Heal(**target.heal.model_dump()),
-            )
-        )
+        handlers.add(_handler(kind, target, caller))
 
-    for n, wanted in enumerate(read.schedules):
+    for number, schedule in enumerate(read.schedules):
         try:
-            schedule = Schedule(
-                wanted.cron, wanted.tz, wanted.catch_up, wanted.payload, wanted.name
-            )
-            handlers.schedule(wanted.kind, schedule, queue=wanted.queue)
+            _add_schedule(handlers, schedule)
         except (InvalidJob, ValueError) as error:
-            msg = f"REDRIVE_TARGETS: schedules.{n}: {error}"
+            msg = f"REDRIVE_TARGETS: schedules.{number}: {error}"
             raise SettingsError(msg) from None
+
+
+def _handler(kind: str, target: Target, caller: "_Caller") -> Handler:
+    heal = None
+    if target.heal is not None:
+        heal = Heal(**target.heal.model_dump())
+    return Handler(
+        kind=kind,
+        function=caller,
+        policy=_policy(target),
+        queue="default",
+        depends_on=tuple(target.depends_on),
+        on_death=target.on_death,
+        is_async=True,
+        takes_job=True,
+        read=lambda text: text,
+        known=caller.known,
+        limits=check_templates(target.limits),
+        sample=target.sample,
+        heal=heal,
+    )
+
+
+def _add_schedule(handlers: Handlers, wanted: TargetSchedule) -> None:
+    schedule = Schedule(
+        wanted.cron,
+        wanted.tz,
+        wanted.catch_up,
+        wanted.payload,
+        wanted.name,
+    )
+    handlers.schedule(wanted.kind, schedule, queue=wanted.queue)
 
 
 def _policy(target: Target) -> Policy:
@@ -153,6 +171,7 @@ class _Network(httpcore.AsyncNetworkBackend):
                 return await self._backend.connect_tcp(
                     address, port, share, local_address, socket_options
                 )
+
         return await self._backend.connect_tcp(
             last, port, share, local_address, socket_options
         )
@@ -161,10 +180,15 @@ class _Network(httpcore.AsyncNetworkBackend):
         """Return the allowed addresses of a host, or raise AddressRefused."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = [str(where[0]) for *_, where in found]
-        allowed = [address for address in addresses if is_allowed(address, self._named)]
+        allowed: list[str] = []
+        address = ""
+        for *_, place in found:
+            address = str(place[0])
+            if is_allowed(address, self._named):
+                allowed.append(address)
+
         if not allowed:
-            raise AddressRefused(host, addresses[0])
+            raise AddressRefused(host, address)
         return allowed
 
 
@@ -175,23 +199,14 @@ class _Caller:
         self._target = target
         parts = urlsplit(target.url)
         self._host = parts.hostname or ""
-        key_file = target.signing_key_file
-        self._keys = read_keys(key_file) if key_file else ()
-        self._fixed = {
-            "host": parts.netloc,
-            "content-type": "application/json",
-            "user-agent": "redrive",
-            "accept-encoding": "identity",
-        }
+        self._keys: Sequence[bytes] = ()
+        if target.signing_key_file:
+            self._keys = read_keys(target.signing_key_file)
+        self._fixed = FIXED_HEADERS | {"host": parts.netloc}
         self._own = {name.lower(): value for name, value in target.headers.items()}
         self.known = _secrets(self._own, self._keys)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=_tls(target),
-            max_connections=slots,
-            max_keepalive_connections=slots,
-            keepalive_expiry=KEEP_ALIVE_SECONDS,
-            network_backend=_Network((*named, *_literal(self._host))),
-        )
+        networks = (*named, *_literal(self._host))
+        self._pool = _pool(target, networks, slots)
 
     async def __call__(self, payload: str, job: Job) -> None:
         seconds = self._target.timeout
@@ -211,13 +226,19 @@ class _Caller:
             extensions={"timeout": {"connect": self._target.timeout}},
         ) as response:
             read = await _read_some(response)
+
         if not 200 <= response.status < 300:  # noqa: PLR2004 # success in HTTP
-            headers = {
-                name.decode("latin-1").lower(): value.decode("latin-1")
-                for name, value in response.headers
-            }
-            text = "" if "content-encoding" in headers else _text(read, self.known)
-            raise TargetError(self._host, Answer(response.status, headers), text)
+            raise self._failure(response, read)
+
+    def _failure(self, response: httpcore.Response, read: bytes) -> TargetError:
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in response.headers
+        }
+        answer = Answer(response.status, headers)
+        is_readable = "content-encoding" not in headers
+        text = _text(read, self.known) if is_readable else ""
+        return TargetError(self._host, answer, text)
 
     def _headers(self, job: Job, body: bytes) -> list[tuple[bytes, bytes]]:
         key = quote(job.key, safe=PRINTABLE)
@@ -230,17 +251,34 @@ class _Caller:
         }
         if job.scheduled_for is not None:
             sent["redrive-scheduled-for"] = job.scheduled_for.isoformat()
-        trace = current_traceparent() or job.headers.get("traceparent")
-        if (
-            isinstance(trace, str) and trace.isascii() and trace.isprintable()
-        ):  # set by a producer
+        if trace := _traceparent(job):
             sent["traceparent"] = trace
         if self._keys:
-            sent |= signed(self._keys, key.replace(".", "%2E"), int(time.time()), body)
-        return [
-            (name.encode(), value.encode())
-            for name, value in (sent | self._own).items()
-        ]
+            message = key.replace(".", "%2E")
+            sent |= signed(self._keys, message, int(time.time()), body)
+        sent |= self._own
+        return [(name.encode(), value.encode()) for name, value in sent.items()]
+
+
+def _traceparent(job: Job) -> str | None:
+    """Return the trace to continue; None if a producer's header is not valid."""
+    trace = current_traceparent() or job.headers.get("traceparent")
+    if not isinstance(trace, str):
+        return None
+    return trace if trace.isascii() and trace.isprintable() else None
+
+
+def _pool(
+    target: Target, networks: Iterable[Network], slots: int
+) -> httpcore.AsyncConnectionPool:
+    """Return the connections to a target, which are opened on demand."""
+    return httpcore.AsyncConnectionPool(
+        ssl_context=_tls(target),
+        max_connections=slots,
+        max_keepalive_connections=slots,
+        keepalive_expiry=KEEP_ALIVE_SECONDS,
+        network_backend=_Network(networks),
+    )
 
 
 def _literal(host: str) -> Sequence[Network]:
@@ -266,35 +304,41 @@ async def _read_some(response: httpcore.Response) -> bytes:
 
 def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str]:
     """Return the secrets sent to an endpoint: keys and secret headers."""
-    without_scheme = {name: value.rpartition(" ")[2] for name, value in headers.items()}
-    found = secrets_of_environment(headers) | secrets_of_environment(without_scheme)
-    return found | {b64encode(key).decode().rstrip("=") for key in keys}
+    without_scheme = {name: text.split(" ")[-1] for name, text in headers.items()}
+    secrets = set(secrets_of_environment(headers))
+    secrets |= secrets_of_environment(without_scheme)
+    for key in keys:
+        text = b64encode(key).decode()
+        secrets.add(text.rstrip("="))
+
+    return frozenset(secrets)
 
 
 def _text(read: bytes, known: Collection[str]) -> str:
     """Return the part of an answer that a failure keeps."""
-    return _redacted(read.decode("utf-8", "replace"), known)[:KEPT_BODY].strip()
+    text = read.decode("utf-8", "replace")
+    redacted = _redacted(text, known)
+    return redacted[:KEPT_BODY].strip()
 
 
 def _redacted(text: str, known: Collection[str]) -> str:
     """Return a text without secrets: JSON by its keys, other text by patterns."""
     try:
-        return json.dumps(redact(json.loads(text), secrets=known), ensure_ascii=False)
+        value = redact(json.loads(text), secrets=known)
+        return json.dumps(value, ensure_ascii=False)
     except (ValueError, RecursionError):
         return scrub(text, known)  # before it is cut, so that quotes are closed
 
 
 def _tls(target: Target) -> ssl.SSLContext:
+    authority = str(target.ca_file) if target.ca_file else None
     try:
-        context = ssl.create_default_context(
-            cafile=str(target.ca_file) if target.ca_file else None
-        )
+        context = ssl.create_default_context(cafile=authority)
         if target.client_cert_file is not None:
             context.load_cert_chain(target.client_cert_file, target.client_key_file)
     except (OSError, ssl.SSLError) as error:
-        msg = (
-            f"REDRIVE_TARGETS: a key or certificate of {target.url} cannot be read:"
-            f" {error.strerror or error}"
-        )
+        fault = f"a key or certificate of {target.url} cannot be read"
+        msg = f"REDRIVE_TARGETS: {fault}: {error.strerror or error}"
         raise SettingsError(msg) from None
+
     return context

@@ -86,26 +86,28 @@ def load(path: Path) -> Targets:
         read = Targets.model_validate(_read_yaml(path))
     except ValidationError as error:
         raise _refused(path, _first_fault(error)) from None
+
     for kind, target in read.targets.items():
         if fault := _fault_of_url(target.url, read.allowed_hosts):
             raise _refused(path, f"targets.{kind}.url {fault}")
         if target.heal and kind.endswith("*"):
-            raise _refused(
-                path, f"targets.{kind}.heal: give each kind that heals its own target"
-            )
+            rule = "give each kind that heals its own target"
+            raise _refused(path, f"targets.{kind}.heal: {rule}")
+
     return read
 
 
 def _first_fault(error: ValidationError) -> str:
     """Return the first wrong field and its fault, without its value."""
-    first = error.errors(include_input=False, include_url=False)[0]
+    first, *_ = error.errors(include_input=False, include_url=False)
     where = ".".join(map(str, first["loc"])) or "the file"
     return f"{where}: {first['msg']}"
 
 
 def _read_yaml(path: Path) -> Any:
     if not all(map(find_spec, ("httpcore", "yaml"))):  # the extra `http`
-        msg = "REDRIVE_TARGETS needs the http extra; install it with: pip install 'redrive[http]'"
+        how = "pip install 'redrive[http]'"
+        msg = f"REDRIVE_TARGETS needs the http extra; install it with: {how}"
         raise SettingsError(msg)
     import yaml  # noqa: PLC0415 # as above
 
@@ -130,12 +132,14 @@ def _fault_of_url(url: str, allowed_hosts: list[str]) -> str:
         _ = parts.port
     except ValueError:  # an open bracket, or an invalid port
         return "is not a URL: its host or port cannot be read"
+
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         return "must start with http:// or https:// and name a host"
     if parts.username is not None or parts.password is not None:
         return "holds credentials; put them into a header or a signing key"
     if not url.isascii() or not url.isprintable() or " " in url:
-        return "must be ASCII without spaces; write the host as xn--..., percent-encode the path"
+        rule = "write the host as xn--..., percent-encode the path"
+        return f"must be ASCII without spaces; {rule}"
     if parts.hostname not in map(str.lower, allowed_hosts):
         return f"goes to {parts.hostname}, which is not among allowed_hosts"
     return ""

@@ -15,8 +15,8 @@ from redrive.errors import SettingsError
 PREFIX = "whsec_"
 MIN_KEY_BYTES, MAX_KEY_BYTES = 24, 64
 RULE = (
-    f"a key is {PREFIX} and the base64 of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes, one a line;"
-    f' make one with: echo "{PREFIX}$(openssl rand -base64 32)"'
+    f"a key is {PREFIX} and the base64 of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes, one"
+    f' per line; make one with: echo "{PREFIX}$(openssl rand -base64 32)"'
 )
 
 
@@ -32,6 +32,7 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
         raise _refused(path, f"it cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise _refused(path, f"it is not text; {RULE}") from None
+
     keys = tuple(_keys(path, lines))
     if not keys:
         raise _refused(path, f"it holds no key; {RULE}")
@@ -71,12 +72,14 @@ def signed(keys: Sequence[bytes], message: str, at: int, body: bytes) -> dict[st
         at: time of sending, in Unix seconds.
     """
     content = f"{message}.{at}.".encode() + body
-    signatures = [
-        "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
-        for key in keys
-    ]
+    signatures = [_signature(key, content) for key in keys]
     return {
         "webhook-id": message,
         "webhook-timestamp": str(at),
         "webhook-signature": " ".join(signatures),
     }
+
+
+def _signature(key: bytes, content: bytes) -> str:
+    digest = hmac.digest(key, content, hashlib.sha256)
+    return f"v1,{base64.b64encode(digest).decode()}"

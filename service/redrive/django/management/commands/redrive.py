@@ -12,7 +12,9 @@ from redrive.django.database import run
 class Command(BaseCommand):
     """Command that takes the arguments of `redrive`."""
 
-    help = "Run a command of Redrive on this project's database, as: manage.py redrive worker"
+    help = (
+        "Run a command of Redrive on this project's database: manage.py redrive worker"
+    )
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Pass all arguments, --help too, to Redrive, and exit with its exit code."""

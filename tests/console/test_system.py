@@ -1,4 +1,4 @@
-"""Workers, limits and schedules: shown as the command line has them, and changed like there."""
+"""Workers, limits and schedules: shown and changed as on the command line."""
 
 from html import unescape
 
@@ -11,12 +11,12 @@ from tests.factories import make_limited_worker, make_schedule, make_worker
 
 
 def limits(site: Site) -> list[tuple[object, ...]]:
-    """What is limited."""
+    """Return the limits."""
     return site.database.rows("select name, concurrency, rate from redrive.limits")
 
 
 def test_a_limit_is_set_and_removed(site: Site, olaf: TestClient):
-    """An empty page teaches; what is set there can be typed from its command."""
+    """The empty page explains limits, and a command sets the same limit."""
     make_limited_worker(site.database.conn, "emails")
     assert "There are no limits." in olaf.get("/limits").text
     form = {"concurrency": "20", "rate": "30/1m", "why": "the provider allows no more"}

@@ -1,0 +1,163 @@
+"""Pages of campaigns, and the stream that updates the progress of one."""
+
+from functools import partial
+from typing import Any
+
+import psycopg
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from markupsafe import Markup, escape
+
+from redrive.console.actions.campaigns import (
+    ENDABLE,
+    PAUSABLE,
+    RESUMABLE,
+    TERMS,
+    commands,
+    estimate,
+    found_in,
+    terms_of,
+)
+from redrive.console.pages import figures
+from redrive.console.pages.filters import PAGE
+from redrive.console.query import command
+from redrive.console.security.access import Principal, Refused
+from redrive.console.security.logins import Crowded
+from redrive.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
+from redrive.console.streams import Update
+from redrive.dead_letters import campaign as campaigns
+from redrive.errors import SchemaError
+from redrive.rules.dead_letters.campaign import GOING, State
+from redrive.rules.payloads.escape import escaped
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+
+STEPS = (
+    State.PLANNED,
+    State.WAITING,
+    State.CANARY,
+    State.RAMP,
+    State.RUNNING,
+    State.DONE,
+)
+"""States of a campaign that nothing stops, in order."""
+UNFINISHED = GOING | {State.PAUSED, State.PLANNED}
+ESTIMATE = Markup('{}<span id="command" hx-swap-oob="true"><code>{}</code></span>')
+
+
+@router.get("/campaigns")
+def list_campaigns(visit: SignedIn) -> Response:
+    """List the campaigns and their results."""
+    with visit.reading() as conn:
+        found = campaigns.find(conn, limit=PAGE)
+        planned = campaigns.find(conn, (State.PLANNED,), limit=PAGE)
+
+    # Hide empty plans, which CronJobs leave.
+    plans = [plan for plan in planned if plan["matched"]]
+    shell = command(("campaign", "ls"))
+    return visit.page(
+        "campaigns.html",
+        rows=found,
+        plans=plans,
+        shell=shell,
+    )
+
+
+@router.get("/campaigns/{campaign}")
+def show_campaign(visit: SignedIn, campaign: int) -> Response:
+    """Show a campaign: its progress, who started it and why, and its actions."""
+    with visit.reading() as conn:
+        found = found_in(conn, campaign)
+        alive = figures.alive_workers(conn)
+
+    return visit.page(
+        "campaign.html",
+        **_values(found, visit.user),
+        alive=alive,
+        is_going=not _is_over(found),
+        shell=command(("campaign", "watch", str(campaign))),
+    )
+
+
+def _values(found: dict[str, Any], user: Principal) -> dict[str, Any]:
+    """Return the values of the part of the page that is updated."""
+    state = found["state"]
+    can = {
+        "start": state == State.PLANNED,
+        "pause": state in PAUSABLE,
+        "resume": state in RESUMABLE,
+        "cancel": state in ENDABLE,
+    }
+    return {
+        "campaign": found,
+        "may_change": user.may_change,
+        "can": can,
+        "steps": STEPS,
+    }
+
+
+def _is_over(found: dict[str, Any]) -> bool:
+    return found["state"] not in UNFINISHED and not found["in_flight"]
+
+
+@router.get("/campaigns/{campaign}/events")
+def stream_progress(visit: SignedIn, campaign: int) -> Response:
+    """Stream the progress of a campaign until it ends."""
+    user, streams = visit.user, visit.console.streams
+    session = user.session or user.name
+    if not streams.has_room(session):
+        raise Refused(429, "too many pages receive live updates; close some")
+    with visit.reading() as conn:
+        found_in(conn, campaign)
+
+    read = partial(_update, visit, campaign)
+    events = streams.events(session, read)
+    headers = {"x-accel-buffering": "no"}
+    return StreamingResponse(
+        events,
+        media_type="text/event-stream",
+        headers=headers,
+    )
+
+
+def _update(begun: Visit, campaign: int) -> Update | None:
+    """Read the progress of a campaign, if the user still has access."""
+    request, here = begun.request, begun.console
+    try:
+        visit = signed_in(request, here, known(request, here))
+        with visit.reading() as conn:
+            found = found_in(conn, campaign)
+    except (NotSignedIn, Refused, Crowded, SchemaError, psycopg.Error):
+        return None
+
+    template = here.templates.get_template("progress.html")
+    values = _values(found, visit.user)
+    html = template.render(values, root=here.root)
+    return Update(html, _is_over(found))
+
+
+@router.get("/estimate/{word}")
+def estimate_redrive(visit: SignedIn, word: str) -> Response:
+    """Estimate a redrive on the terms of a form, and show its command.
+
+    The page asks while the form is filled in.
+    """
+    try:
+        part = _estimate(visit, word)
+    except Refused as error:
+        part = escape(error.text)
+    except ValueError:
+        part = Markup("")
+    return HTMLResponse(part)
+
+
+def _estimate(visit: Visit, word: str) -> Markup:
+    given = dict(visit.request.query_params)
+    matched = int(given.get("seen", "0")[:12])
+    terms = terms_of(given, 0)
+    text = estimate(matched, terms)
+
+    query = [pair for pair in visit.query if pair[0] not in TERMS]
+    lines = commands(word, query, given, matched)
+    shell = "; ".join(map(visit.console.command, lines))
+    return ESTIMATE.format(escape(text), escaped(shell))

@@ -1,0 +1,144 @@
+"""Pages of dead letters: the list, the groups, and what a group has in common."""
+
+from typing import Any, TypeVar
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from redrive.console.pages import figures
+from redrive.console.pages.filters import (
+    PAGE,
+    ListView,
+    group_choice,
+    search_seconds,
+    without_nul,
+)
+from redrive.console.query import command, dead_letter_place, parse, place_of, url
+from redrive.console.security.access import Refused
+from redrive.console.state import Here, SignedIn
+from redrive.dead_letters import explain, find, groups
+from redrive.dead_letters.filter import CATEGORIES, Filter
+from redrive.dead_letters.page import page
+from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
+
+MOST_GROUPS = 25
+LATEST = 10
+EXAMINED = 200
+"""Dead letters that the page of a group compares with other jobs."""
+NO_GROUP = "no group has this prefix, or several have it"
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+T = TypeVar("T")
+
+
+@router.get("/groups")
+def list_groups(visit: SignedIn) -> Response:
+    """List the groups of dead letters, largest first."""
+    chosen = group_choice(visit.query)
+    with visit.reading() as conn:
+        found = groups.find(conn, **chosen, limit=MOST_GROUPS)
+        names = [row["group"] for row in found]
+        hourly = figures.hourly(conn, names)
+
+    words = ["dlq", "groups"]
+    if chosen["closed"]:
+        words.append("--closed")
+    flags = {name: value for name, value in visit.query if name != "closed"}
+    return visit.page(
+        "groups.html",
+        groups=found,
+        hourly=hourly,
+        chosen=chosen,
+        categories=CATEGORIES,
+        most=MOST_GROUPS,
+        shell=command(words, None, **flags),
+    )
+
+
+@router.get("/groups/{fingerprint:path}")
+def show_group(visit: SignedIn, fingerprint: str) -> Response:
+    """Show one group: its error, its dead letters and the changes."""
+    prefix = without_nul("the group", fingerprint)
+    with visit.reading() as conn:
+        group = _one(groups.show(conn, prefix))
+        name = group["group"]
+        hourly = figures.hourly(conn, [name])
+        sample = find.show(conn, group["sample"])
+        chosen = Filter(group=name, state=("open",), limit=LATEST)
+        latest = find.find(conn, chosen)
+
+    return visit.page(
+        "group.html",
+        group=group,
+        hours=hourly.get(name, []),
+        sample=sample,
+        letters=latest,
+        shell=command(("dlq", "report", name)),
+    )
+
+
+def _one(group: T | None) -> T:
+    if group is None:
+        raise Refused(404, NO_GROUP)
+    return group
+
+
+@router.get("/explain/{fingerprint:path}")
+def explain_group(visit: SignedIn, fingerprint: str) -> Response:
+    """Explain what the dead letters of a group have in common.
+
+    The page of the group loads this as a part, and then fewer are examined.
+    """
+    is_part = bool(visit.request.headers.get("hx-request"))
+    template = "findings.html" if is_part else "explain.html"
+    most = EXAMINED if is_part else explain.OF_GROUP
+    prefix = without_nul("the group", fingerprint)
+    with visit.reading() as conn:
+        found = _one(explain.explain(conn, prefix, most=most))
+
+    return visit.page(
+        template,
+        found=found,
+        sentences=[sentence(finding) for finding in found["findings"]],
+        is_enough=_is_enough(found),
+        shell=command(("dlq", "explain", found["group"])),
+    )
+
+
+def _is_enough(found: dict[str, Any]) -> bool:
+    """Return True if enough jobs were compared to tell that nothing differs."""
+    base = max(found["compared_with"].values())
+    return found["looked_at"] >= MIN_JOBS and base >= MIN_BASE
+
+
+@router.get("/dead-letters")
+def list_dead_letters(visit: SignedIn) -> Response:
+    """List dead letters, latest first, one page at a time."""
+    path = "/dead-letters"
+    chosen = parse(Filter, visit.query, states=("open",))
+    after = dead_letter_place(visit.after)
+    most = min(chosen.limit or PAGE, PAGE)
+    with visit.reading() as conn:
+        found = page(
+            conn,
+            chosen,
+            after,
+            most=most,
+            seconds=search_seconds(after),
+        )
+
+    onward = None
+    if found.place is not None:
+        onward = url(path, chosen, after=place_of(*found.place))
+    return visit.page(
+        "dead_letters.html",
+        view=ListView(path, chosen, found.rows, onward),
+        is_open=tuple(chosen.state) == ("open",),
+        shell=command(("dlq", "ls"), chosen),
+    )
+
+
+@router.get("/dead-letters/{job}")
+def show_dead_letter(here: Here, job: int) -> Response:
+    """Redirect to the page of the job, which shows its dead letter."""
+    return RedirectResponse(f"{here.root}/jobs/{job}", 303)

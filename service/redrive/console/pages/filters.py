@@ -1,0 +1,138 @@
+"""Filters of lists: a page with its form, and the filters that are no dataclasses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redrive.console.query import (
+    Query,
+    choices_of,
+    name_of,
+    no_filter,
+    not_a_choice,
+    parse,
+    texts,
+    url,
+)
+from redrive.console.security.access import Refused
+from redrive.database import audit as log
+from redrive.database.criteria import Criteria, Criterion
+from redrive.dead_letters.filter import CATEGORIES, Filter
+
+PAGE = 50
+SECONDS, SECONDS_MORE = 0.1, 1.0
+"""How long a list searches for rare matches: the first page, and each later one."""
+GROUP_FILTERS = ("kind", "category", "new-since", "closed")
+AUDIT_TIMES = ("since", "until")
+AUDIT_TEXTS = ("actor", "login", "action")
+AUDIT_FILTERS = (*AUDIT_TIMES, *AUDIT_TEXTS)
+
+
+@dataclass(frozen=True, slots=True)
+class ListView:
+    """One page of a list, with its filter.
+
+    Attributes:
+        path: address of the list without a filter.
+        onward: address of the next page; None on the last page.
+    """
+
+    path: str
+    chosen: Criteria
+    rows: Sequence[Mapping[str, Any]]
+    onward: str | None
+
+    @property
+    def inputs(self) -> list[Mapping[str, Any]]:
+        """Return the fields of the filter's form, with the values that are set."""
+        given = self.chosen.described()
+        return [
+            _input(field, criterion, texts(given.get(field, "")))
+            for field, criterion in self.chosen.criteria().items()
+        ]
+
+    @property
+    def may_change_all(self) -> bool:
+        """Return True if a change of everything that matches may be offered."""
+        return bool(self.rows) and self.chosen.narrows()
+
+    def url(self, path: str) -> str:
+        """Return the address of another page with the same filter."""
+        return url(path, self.chosen)
+
+
+def _input(field: str, criterion: Criterion, values: list[str]) -> Mapping[str, Any]:
+    return {
+        "name": name_of(field),
+        "help": criterion.help,
+        "choices": choices_of(field, criterion),
+        "value": ",".join(values),
+        "values": values,
+    }
+
+
+def search_seconds(after: object) -> float:
+    """Return how long a page of a list may search for rare matches."""
+    return SECONDS if after is None else SECONDS_MORE
+
+
+def group_choice(query: Query) -> dict[str, Any]:
+    """Parse the filters of groups. Raises Refused for an unknown name or value."""
+    given: dict[str, list[str]] = {name: [] for name in GROUP_FILTERS}
+    for name, value in query:
+        if name not in given:
+            raise no_filter(name, GROUP_FILTERS)
+        if not value:
+            continue
+        if name == "category" and value not in CATEGORIES:
+            raise not_a_choice(name, value, CATEGORIES)
+        given[name].append(without_nul(name, value))
+
+    new_since = given["new-since"]
+    return {
+        "kind": given["kind"],
+        "category": given["category"],
+        "new_since": new_since[0] if new_since else None,
+        "closed": bool(given["closed"]),
+    }
+
+
+def audit_choice(query: Query) -> log.Choice:
+    """Parse the filters of the audit log. Raises Refused for an unknown name."""
+    times: list[tuple[str, str]] = []
+    others: dict[str, str] = {}
+    for name, value in query:
+        text = value.strip()
+        if name in AUDIT_TIMES:
+            times.append((name, text))
+        elif name not in AUDIT_TEXTS:
+            raise no_filter(name, AUDIT_FILTERS)
+        elif text:
+            others[name] = without_nul(name, text)
+
+    period = parse(Filter, times)
+    return log.Choice(period.since, period.until, **others)
+
+
+def audit_place(text: str | None) -> int | None:
+    """Parse the id of the last line shown. Raises Refused if it is not an id."""
+    lines = parse(Filter, [("id", text or "")]).ids
+    return lines[0] if lines else None
+
+
+def first_page(
+    found: Sequence[Mapping[str, Any]], size: int
+) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+    """Return the first rows, and the position of the next page if there are more."""
+    if len(found) <= size:
+        return found, None
+    rows = found[:size]
+    last = rows[-1]
+    return rows, str(last["id"])
+
+
+def without_nul(name: str, text: str) -> str:
+    """Return a text that Postgres can hold. Raises Refused if it has a NUL."""
+    if "\0" in text:
+        raise Refused(400, f"{name} must have no NUL")
+    return text

@@ -1,0 +1,66 @@
+"""Pages of jobs: the list of live jobs, and all about one job."""
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from redrive.console.pages.filters import PAGE, ListView, search_seconds
+from redrive.console.query import command, is_job_id, job_place, parse, url
+from redrive.console.security.access import Refused
+from redrive.console.state import SignedIn
+from redrive.dead_letters import find
+from redrive.dead_letters.filter import Filter
+from redrive.live_jobs.filter import JobFilter
+from redrive.live_jobs.page import page
+from redrive.live_jobs.show import show
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+
+
+@router.get("/jobs")
+def list_jobs(visit: SignedIn) -> Response:
+    """List live jobs in the order in which they run, and what each waits for."""
+    path = "/jobs"
+    chosen = parse(JobFilter, visit.query)
+    after = job_place(visit.after)
+    most = min(chosen.limit or PAGE, PAGE)
+    with visit.reading() as conn:
+        found = page(
+            conn,
+            chosen,
+            after,
+            most=most,
+            seconds=search_seconds(after),
+        )
+
+    onward = found.place and url(path, chosen, after=found.place)
+    return visit.page(
+        "jobs.html",
+        view=ListView(path, chosen, found.rows, onward),
+        shell=command(("job", "ls"), chosen),
+    )
+
+
+@router.get("/find")
+def find_job(visit: SignedIn) -> Response:
+    """Redirect to the page of a job by its id."""
+    ids = parse(Filter, visit.query).ids
+    path = f"/jobs/{ids[0]}" if ids else "/"
+    return RedirectResponse(f"{visit.console.root}{path}", 303)
+
+
+@router.get("/jobs/{job}")
+def show_job(visit: SignedIn, job: int) -> Response:
+    """Show a live, dead or ended job: why it waits, its story, its side effects."""
+    with visit.reading() as conn:
+        found = show(conn, job) if is_job_id(job) else None
+        letter = find.show(conn, job) if found else None
+
+    if found is None:
+        raise Refused(404, f"job {job} is not live, and there is no record of it")
+
+    return visit.page(
+        "job.html",
+        job=found,
+        letter=letter,
+        shell=command(("job", "show", str(job))),
+    )
