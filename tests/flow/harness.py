@@ -155,7 +155,7 @@ class Worker:
         """GET from its HTTP port: status and body; 0 while nobody does to the end."""
         try:
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}{path}", timeout=10
+                f"http://127.0.0.1:{self.port}{path}", timeout=30
             ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
