@@ -4,7 +4,7 @@ REDRIVE_TEST_POSTGRES says which:
   (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on
                     each version, others on the newest; with --older sample (`make test`, but
                     not in CI) the older one gets all that are marked, and of the rest of
-                    tests/sql every fourth
+                    tests/sql every eighth
   embedded:18       only that version (or several: embedded:16,18)
   debian            the newest that Debian's or Ubuntu's packages have installed, with JIT as most
                     builds have it: a test fails if JIT compiles a statement inside of a function
@@ -39,7 +39,7 @@ from tests.postgres import (
 
 IMAGE = os.environ.get("REDRIVE_TEST_POSTGRES_IMAGE", "postgres:18")
 SQL_TESTS = Path(__file__).parent / "sql"
-SAMPLE = 4
+SAMPLE = 8
 """Of so many tests that could run on an older server, a sample has one."""
 
 
