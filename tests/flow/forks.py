@@ -100,7 +100,11 @@ class _Server:
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
-        self._process.wait(60)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:  # something else has our end of its input
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()
 
 
