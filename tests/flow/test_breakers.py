@@ -61,7 +61,7 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(
     heard_at = time.monotonic()  # and runners have been told meanwhile
     opened_times = "select opened from redrive.breakers where name = 'mail'"
     before = database.value(opened_times)
-    wait_for(lambda: database.value(opened_times) >= before + 3)
+    wait_for(lambda: database.value(opened_times) >= before + 2)
 
     burned = database.value(
         "select count(*) from redrive.jobs where kind = 'mail.send' and attempt > 1"
