@@ -4,7 +4,7 @@ REDRIVE_TEST_POSTGRES says which:
   (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on
                     each version, others on the newest; with --older sample (`make test`, but
                     not in CI) the older one gets all that are marked, and of the rest of
-                    tests/sql every fourth
+                    tests/sql every eighth
   embedded:18       only that version (or several: embedded:16,18)
   debian            the newest that Debian's or Ubuntu's packages have installed, with JIT as most
                     builds have it: a test fails if JIT compiles a statement inside of a function
@@ -15,6 +15,7 @@ REDRIVE_TEST_POSTGRES says which:
 
 import contextlib
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -38,7 +39,7 @@ from tests.postgres import (
 
 IMAGE = os.environ.get("REDRIVE_TEST_POSTGRES_IMAGE", "postgres:18")
 SQL_TESTS = Path(__file__).parent / "sql"
-SAMPLE = 4
+SAMPLE = 8
 """Of so many tests that could run on an older server, a sample has one."""
 
 
@@ -55,6 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers, and leave time out of what fails a test: the machine may be busy."""
+    _keep_compiled()
     patient = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings.register_profile("patient", settings(), **patient)  # type: ignore[arg-type]
     settings.load_profile("patient")
@@ -63,6 +65,15 @@ def pytest_configure(config: pytest.Config) -> None:
         "every_version: runs on each Postgres version there is, not only on the newest, and is"
         " never left out: what it tests depends on the version (plans, DDL, locks, rights)",
     )
+
+
+def _keep_compiled() -> None:
+    """Keep compiled modules, also where images set PYTHONDONTWRITEBYTECODE.
+
+    Each of the many processes of the tests would compile them all again.
+    """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

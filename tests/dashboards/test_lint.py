@@ -3,7 +3,7 @@ not know.
 """
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -36,9 +36,43 @@ OF_EACH_PROCESS = {"redrive_stats_up", "ALERTS"}.union(
 )
 
 every_board = pytest.mark.parametrize("name", BOARDS)
-every_query = pytest.mark.parametrize(
-    "query", [*queries()], ids=lambda q: f"{q.board}:{q.panel}"
-)
+
+
+class Found(NamedTuple):
+    """A metric that a query asks for."""
+
+    query: Query
+    match: re.Match[str]
+
+    @property
+    def metric(self) -> str:
+        return self.match["metric"]
+
+    @property
+    def call(self) -> str:
+        return self.match["call"]
+
+    @property
+    def over(self) -> str | None:
+        return self.match["range"]
+
+    @property
+    def matchers(self) -> set[str]:
+        return {part.strip() for part in self.match["matchers"].split(", ")}
+
+    @property
+    def before(self) -> str:
+        return self.query.expression[: self.match.start("metric")]
+
+    def __repr__(self) -> str:
+        return f"{self.query.board}: {self.query.panel}: {self.match[0]}"
+
+
+SELECTORS = [
+    Found(query, match)
+    for query in queries()
+    for match in SELECTOR.finditer(query.expression)
+]
 
 
 def variables(name: str) -> dict[str, dict[str, Any]]:
@@ -46,11 +80,6 @@ def variables(name: str) -> dict[str, dict[str, Any]]:
     return {
         variable["name"]: variable for variable in BOARDS[name]["templating"]["list"]
     }
-
-
-def matchers(found: re.Match[str]) -> set[str]:
-    """What a selector asks for."""
-    return {part.strip() for part in found["matchers"].split(", ")}
 
 
 @every_board
@@ -128,67 +157,68 @@ def test_panel_rules(name: str) -> None:
             assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, title
 
 
-@every_query
-def test_every_metric_is_chosen_by_matchers(query: Query) -> None:
+def test_every_metric_is_chosen_by_matchers() -> None:
     """One that stands alone would ignore all variables, and the rules below would not see it."""
-    plain = SELECTOR.sub("", query.expression)
+    plain = {query: SELECTOR.sub("", query.expression) for query in queries()}
 
-    assert not re.search(r"\bredrive[_:]\w", plain), plain
-
-
-@every_query
-def test_target_job_and_instance_rules(query: Query) -> None:
-    selectors = [*SELECTOR.finditer(query.expression)]
-
-    assert selectors
-    for found in selectors:
-        wanted = {'job=~"$job"', 'cluster=~"$cluster"'}
-        if query.board in WITH_INSTANCE:
-            wanted.add('instance=~"$instance"')
-        if found["metric"] != "ALERTS":
-            wanted.add('namespace=~"$namespace"')
-        assert wanted <= matchers(found), found[0]
+    assert [q for q, text in plain.items() if re.search(r"\bredrive[_:]\w", text)] == []
+    assert [q for q in queries() if not SELECTOR.search(q.expression)] == []
 
 
-@every_query
-def test_target_rate_interval_rule(query: Query) -> None:
+def test_target_job_and_instance_rules() -> None:
+    def wanted(found: Found) -> set[str]:
+        names = ["job", "cluster"]
+        if found.query.board in WITH_INSTANCE:
+            names.append("instance")
+        if found.metric != "ALERTS":
+            names.append("namespace")
+        return {f'{name}=~"${name}"' for name in names}
+
+    assert [found for found in SELECTORS if not wanted(found) <= found.matchers] == []
+
+
+def test_target_rate_interval_rule() -> None:
     """Only the window of an objective or the range that is shown may stand for it, and only in
     increase().
     """
-    for found in SELECTOR.finditer(query.expression):
-        if found["range"]:
-            call = found["call"]
-            if found["metric"].endswith(":growth"):
-                assert found["range"] == GROWN[call], found[0]
-                continue
-            assert call in COUNTED, found[0]
-            if call == "increase":
-                assert found["range"] in {"5m", "1h", "$__range"}, found[0]
-            else:
-                assert found["range"] == "$__rate_interval", found[0]
+
+    def allowed(found: Found) -> set[str | None]:
+        if found.metric.endswith(":growth"):
+            return {GROWN.get(found.call)} - {None}
+        if found.call == "increase":
+            return {"5m", "1h", "$__range"}
+        return {"$__rate_interval"} if found.call in COUNTED else set()
+
+    assert [
+        found
+        for found in SELECTORS
+        if found.over is not None and found.over not in allowed(found)
+    ] == []
 
 
-@every_query
-def test_target_counter_agg_rule(query: Query) -> None:
-    for found in SELECTOR.finditer(query.expression):
-        is_counted = bool(found["range"]) and found["call"] in COUNTED
-        assert is_counted == found["metric"].endswith(
-            ("_total", "_bucket", "_sum", "_count")
-        ), found[0]
+def test_target_counter_agg_rule() -> None:
+    counters = ("_total", "_bucket", "_sum", "_count")
+
+    assert [
+        found
+        for found in SELECTORS
+        if (found.over is not None and found.call in COUNTED)
+        != found.metric.endswith(counters)
+    ] == []
 
 
-@every_query
-def test_figures_of_the_database_are_not_added_up_over_the_processes_that_export_them(
-    query: Query,
-) -> None:
-    for found in SELECTOR.finditer(query.expression):
-        if found["metric"] not in OF_EACH_PROCESS and not found["metric"].startswith(
-            "redrive:"
-        ):
-            before = query.expression[: found.start("metric")]
-            assert re.search(
-                r"\bmax(?: by \([^)]*\))? ?\((?:(?:rate|increase)\()?$", before
-            ), query.expression
+def test_figures_of_the_database_are_not_added_up_over_the_processes_that_export_them() -> (
+    None
+):
+    greatest = re.compile(r"\bmax(?: by \([^)]*\))? ?\((?:(?:rate|increase)\()?$")
+
+    assert [
+        found
+        for found in SELECTORS
+        if found.metric not in OF_EACH_PROCESS
+        and not found.metric.startswith("redrive:")
+        and not greatest.search(found.before)
+    ] == []
 
 
 @every_board

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from redrive.database.embedded import free_port
+from tests.flow.forks import Fork, can_fork, fork
 
 ROOT = Path(__file__).parents[2]
 HANDLERS = "tests.flow.handlers:jobs"
@@ -87,7 +88,11 @@ def memory_kib(pid: int, field: str = "Pss") -> int:
 
 
 class Worker:
-    """One `redrive worker`, and what is known of it. `under`: a command to run it under."""
+    """One `redrive worker`, and what is known of it.
+
+    `under` is a command to run it under. `forked` starts it from a process that has
+    imported it already, if nothing tells Python otherwise.
+    """
 
     def __init__(
         self,
@@ -96,6 +101,7 @@ class Worker:
         *arguments: str,
         handlers: str = HANDLERS,
         under: Sequence[str] = (),
+        forked: bool = False,
         **env: object,
     ) -> None:
         self.home = home
@@ -118,16 +124,12 @@ class Worker:
             "PYTHONWARNINGS": "default",
             **{name.upper(): str(value) for name, value in env.items()},
         }
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*under, sys.executable, "-m", "redrive", "worker", *arguments],
-                env=environment,
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        command = ("worker", *arguments)
+        self.process: subprocess.Popen[bytes] | Fork
+        if forked and not under and can_fork(environment):
+            self.process = fork(command, environment, self.log)
+        else:
+            self.process = _start(under, command, environment, self.log)
 
     @property
     def pid(self) -> int:
@@ -153,7 +155,7 @@ class Worker:
         """GET from its HTTP port: status and body; 0 while nobody does to the end."""
         try:
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}{path}", timeout=10
+                f"http://127.0.0.1:{self.port}{path}", timeout=30
             ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
@@ -214,6 +216,22 @@ class Worker:
         self.process.wait()
 
 
+def _start(
+    under: Sequence[str], command: Sequence[str], environment: dict[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    """Start Python and `redrive` in it."""
+    with log.open("ab") as written:
+        return subprocess.Popen(
+            [*under, sys.executable, "-m", "redrive", *command],
+            env=environment,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=written,
+            start_new_session=True,
+        )
+
+
 class Workers:
     """Starts workers on one database; all of them end with the test."""
 
@@ -225,7 +243,8 @@ class Workers:
     def __call__(
         self, *arguments: str, url: str | None = None, **options: Any
     ) -> Worker:
-        worker = Worker(url or self.url, self.home, *arguments, **options)
+        chosen = {"forked": True} | options
+        worker = Worker(url or self.url, self.home, *arguments, **chosen)
         self.started.append(worker)
         return worker
 

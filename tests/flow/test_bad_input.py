@@ -97,9 +97,7 @@ def test_headers_of_any_shape_harm_neither_the_worker_nor_other_jobs(
         HEADERS["5000 digits"],
     )
     good = [enqueue(database.conn, "work.sync") for _ in range(5)]
-    wait_for(
-        lambda: look.live(database) == 1, 30, what="a job with odd headers is stuck"
-    )
+    wait_for(lambda: look.live(database) == 1, what="a job with odd headers is stuck")
     wait_for(
         lambda: database.value(
             "select run_at > now() + interval '3 s' from redrive.jobs where id = %s",

@@ -92,7 +92,7 @@ def test_a_database_that_turns_read_only_is_waited_for(
         f"alter database {name} set default_transaction_read_only = off"
     )
     job = enqueue(database.conn, "work.sync")
-    wait_for(lambda: workers.starts(job), 30)
+    wait_for(lambda: workers.starts(job))
 
     assert worker.process.poll() is None
 

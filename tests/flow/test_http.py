@@ -58,7 +58,7 @@ class Exposed:
         self.port = int(self.process.stdout.readline())
 
     def ask(self, text: bytes) -> socket.socket:
-        found = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        found = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         found.sendall(text)
         return found
 
@@ -131,7 +131,7 @@ def test_a_worker_works_on_while_slow_clients_hold_more_than_it_may_have(
         for _ in range(50):
             address = ("127.0.0.1", worker.port)
             strangers.append(
-                crowd.enter_context(socket.create_connection(address, timeout=20))
+                crowd.enter_context(socket.create_connection(address, timeout=60))
             )
         _drip(strangers)
 
@@ -142,7 +142,7 @@ def test_a_worker_works_on_while_slow_clients_hold_more_than_it_may_have(
     is_done_while_they_drip()
     enqueue(database.conn, "work.sync")
 
-    wait_for(is_done_while_they_drip, 30, every=0.5)
+    wait_for(is_done_while_they_drip, 120, every=0.5)
     assert _descriptors(worker.pid) < DESCRIPTORS - 100, (
         "there is room for new runners and links"
     )
@@ -159,11 +159,11 @@ def test_a_connection_ends_in_time_whatever_it_does(exposed: Exposed, text: byte
     with exposed.ask(text) as asked:
         started = time.monotonic()
         with contextlib.suppress(OSError):
-            while time.monotonic() - started < 15:
+            while time.monotonic() - started < 60:
                 time.sleep(0.05)
                 asked.sendall(b"x")
 
-        assert time.monotonic() - started < 15, "it was never ended"
+        assert time.monotonic() - started < 60, "it was never ended"
 
 
 @pytest.mark.parametrize("exposed", [(60.0, 60.0)], indirect=True)
@@ -201,6 +201,6 @@ def test_figures_are_compressed_for_who_asks(exposed: Exposed):
     request = urllib.request.Request(
         f"http://127.0.0.1:{exposed.port}/metrics", headers={"Accept-Encoding": "gzip"}
     )
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.headers["Content-Encoding"] == "gzip"
         assert int(answer.headers["Content-Length"]) < 200_000

@@ -31,13 +31,13 @@ def test_running_jobs_finish_and_waiting_ones_are_given_back_at_once(
         database.conn,
         [{"kind": "work.sync", "payload": {"seconds": 1}} for _ in range(30)],
     )
-    worker = workers("--slots", "4", redrive_drain_timeout=20)
+    worker = workers("--slots", "4", redrive_drain_timeout=60)
     running(workers, 4)
     status, took = worker.stop()
     started = {e.job for e in workers.ledger()}
 
     assert status == 0
-    assert took < 20
+    assert took < 60
     assert look.counted(database)["completed"] == len(started)
     assert look.live(database) == 30 - len(started)
     assert database.rows("select distinct worker, attempt from redrive.jobs") == [
@@ -156,7 +156,7 @@ def test_a_worker_that_ended_by_force_is_rescued_and_its_job_runs_again(
     first.wait()
     (workers.home / "go").touch()
     workers(redrive_heartbeat_ttl=2).wait_ready()
-    wait_for(lambda: look.live(database) == 0, 30)
+    wait_for(lambda: look.live(database) == 0)
     starts = workers.starts(job)
 
     assert [(e.delivery, e.attempt) for e in starts] == [(1, 1), (2, 1)], (

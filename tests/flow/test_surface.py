@@ -222,7 +222,7 @@ def test_where_failures_are_encrypted_the_log_has_neither_message_nor_traceback(
 def test_an_idle_worker_costs_almost_nothing(
     database: Database, workers: Workers, record_property
 ):
-    worker = workers().wait_ready()
+    worker = workers(forked=False).wait_ready()  # a fork's memory is shared
     does_chores = (
         "select exists (select from pg_stat_activity where datname = current_database()"
         " and application_name = 'redrive worker' and query like '%take_chore%')"

@@ -34,7 +34,9 @@ def suspended(
 ) -> tuple[Worker, int]:
     """Start a worker, silence it while it runs a job, return it and its stopped runner."""
     worker = workers(
-        url=proxy.url, redrive_heartbeat_ttl=TTL, redrive_drain_timeout=3, **env
+        url=proxy.url,
+        redrive_drain_timeout=3,
+        **{"redrive_heartbeat_ttl": TTL} | env,
     )
     (start,) = wait_for(lambda: workers.starts(job))
     proxy.swallow = True
@@ -80,7 +82,8 @@ def test_c36_time_in_suspension_counts_towards_no_timeout(
 ):
     """An async handler whose timeout had passed meanwhile was cancelled and charged for it."""
     job = enqueue(database.conn, "work.async-until-file", {"file": "go"})
-    _, runner = suspended(workers, proxy, job)
+    # Suspended 3 s after its start and killed 15 s later: both far from its timeout.
+    _, runner = suspended(workers, proxy, job, redrive_heartbeat_ttl=3)
     (start,) = workers.starts(job)
     wait_for(lambda: time.monotonic() > start.at + 9)  # its timeout is 8 s
     reconnect(proxy)
