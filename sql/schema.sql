@@ -581,7 +581,7 @@ create table redrive.migrations (
     name text not null,
     applied_at timestamptz not null default clock_timestamp(),
     functions text not null default '',
-    serves int,
+    serves int not null,
     constraint migrations_pkey primary key (version)
 );
 grant select on redrive.migrations to redrive_encryptor, redrive_operator, redrive_producer,
