@@ -13,7 +13,7 @@ create table redrive.jobs (
     -- When the job is due; infinity: it is parked behind its ordering key, a limit or
     -- a batch.
     run_at           timestamptz not null default clock_timestamp(),
-    -- Not used.
+    -- No program sets it. Functions leave out jobs that have it.
     worker           int,
     -- The fence. It grows with every claim and is never reset.
     deliveries       int not null default 0,
@@ -199,6 +199,7 @@ create table redrive.workers (
     inflight    int not null default 0,
     -- A worker that is silent for longer is lost. null: the rescuing worker decides.
     ttl         interval,
+    -- No program marks jobs with jobs.worker, so this is false.
     marks_jobs  boolean not null default true,
     -- The worker finishes the jobs that it has and claims no more.
     is_closed   boolean not null default false,

@@ -164,7 +164,7 @@ begin
               and j.run_at <= due
               and j.worker is null
               and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
-              -- null: a worker of the release before, which claims whatever comes
+              -- null: the worker takes all kinds
               and (mine is null or j.kind = any (mine) or j.kind like any (prefixes)
                    or j.expires_at <= due)
               -- One of a key at a time, the older first. One that was inserted before and committed

@@ -1,6 +1,6 @@
 -- admit_envelopes: let each encrypted payload in once. What tells them apart is a random value in
 -- the job's header, `2.<second in which it was encrypted>.<...>`, which the ciphertext is bound to.
--- in:    the values; those of the release before have no second
+-- in:    the values
 -- errors: RD001 'field: rule' for one that came in before, or that is older than what is remembered
 create or replace function redrive.admit_envelopes_v1(salts text[]) returns void
 language plpgsql security definer

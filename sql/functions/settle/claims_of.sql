@@ -1,5 +1,5 @@
 -- claims_of: the claims that list these jobs of these workers, null where there is none.
--- For whoever knows the worker alone: a handler's own transaction, workers of the release before.
+-- For a handler's own transaction, which knows the worker alone.
 create or replace function redrive.claims_of_v1(workers int[], ids bigint[]) returns bigint[]
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
