@@ -1,10 +1,10 @@
 # One image for every command: worker, migrate, exporter, enqueue, dlq, purge ...
 #
-#   docker build --tag redrive:0.1.0 .
-#   docker run --rm --env REDRIVE_DATABASE_URL=postgresql://... redrive:0.1.0 queue ls
+#   docker build --tag redrive:0.2.0 .
+#   docker run --rm --env REDRIVE_DATABASE_URL=postgresql://... redrive:0.2.0 queue ls
 #
 # Your handlers, one of:
-#   an image of yours    FROM redrive:0.1.0
+#   an image of yours    FROM redrive:0.2.0
 #                        COPY --chown=0:0 billing /app/billing     (REDRIVE_HANDLERS=billing.jobs:jobs)
 #                        Needs packages?  USER 0, RUN pip install --no-cache-dir ..., USER 65532
 #   mounted              docker run --volume ./billing:/app/billing:ro ...; in the chart workers.<name>.handlersConfigMap
@@ -30,7 +30,7 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels 
     && /opt/redrive/bin/redrive --version
 
 FROM ${PYTHON_IMAGE}
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 ARG CREATED=unknown
 LABEL org.opencontainers.image.title="redrive" \

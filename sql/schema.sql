@@ -581,7 +581,7 @@ create table redrive.migrations (
     name text not null,
     applied_at timestamptz not null default clock_timestamp(),
     functions text not null default '',
-    serves int,
+    serves int not null,
     constraint migrations_pkey primary key (version)
 );
 grant select on redrive.migrations to redrive_encryptor, redrive_operator, redrive_producer,
@@ -934,14 +934,6 @@ create function redrive.audit_hash_v1(before bytea, line redrive.audit)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.beat_v1(ids int[], inflights int[])
-    returns setof int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set jit = off;
-grant execute on function redrive.beat_v1 to redrive_worker;
-
 create function redrive.beat_v2(ids int[], inflights int[], progress jsonb[])
     returns setof int
     language sql security definer
@@ -1035,18 +1027,6 @@ create function redrive.chain_audit()
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.claim_v1(me int, queues text[], priorities smallint[], lanes smallint[],
-    floors timestamptz[], want int, relaxed boolean)
-    returns table(id bigint, deliveries int, attempt int, kind text, payload text, rest text,
-        lane_no int, run_at timestamptz)
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set enable_hashjoin = off
-    set enable_mergejoin = off
-    set jit = off;
-grant execute on function redrive.claim_v1 to redrive_worker;
-
 create function redrive.claim_v2(me int, queues text[], priorities smallint[], lanes smallint[],
     floors timestamptz[], floor_ids bigint[], seen bigint[], from_start boolean, want int, patience
     int default 0)
@@ -1103,7 +1083,6 @@ create function redrive.close_campaign_v1(campaign bigint, redriven int, blocked
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.close_campaign_v1 to redrive_operator;
 
 create function redrive.complete_in_transaction_v1(worker int, id bigint, deliveries int)
     returns boolean
@@ -1111,13 +1090,6 @@ create function redrive.complete_in_transaction_v1(worker int, id bigint, delive
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.complete_in_transaction_v1 to redrive_worker;
-
-create function redrive.complete_v1(workers int[], ids bigint[], deliveries int[])
-    returns bigint[]
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.complete_v1 to redrive_worker;
 
 create function redrive.complete_v2(workers int[], claims bigint[], ids bigint[], deliveries int[],
     ended bigint[])
@@ -1360,15 +1332,6 @@ create function redrive.enqueue_scheduled_v1(declaration bigint, slot timestampt
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.enqueue_v1(kind text, payload jsonb, queue text, run_at timestamptz,
-    priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
-    interval, headers jsonb, out id bigint, out created boolean, out outcome text)
-    returns record
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.enqueue_v1 to redrive_operator, redrive_producer, redrive_worker;
-
 create function redrive.enqueue_v2(kind text, payload jsonb, queue text, run_at timestamptz,
     priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
     interval, headers jsonb, delay interval, unique_for interval, unique_by text[], on_conflict
@@ -1413,13 +1376,6 @@ create function redrive.fold_batches_v1(batch int)
     set jit = off;
 grant execute on function redrive.fold_batches_v1 to redrive_worker;
 
-create function redrive.fold_groups_v1()
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.fold_groups_v1 to redrive_operator, redrive_worker;
-
 create function redrive.fold_groups_v2(out moved int, out more boolean)
     returns record
     language plpgsql security definer
@@ -1428,13 +1384,6 @@ create function redrive.fold_groups_v2(out moved int, out more boolean)
     set lock_timeout = 100ms
     set jit = off;
 grant execute on function redrive.fold_groups_v2 to redrive_viewer, redrive_worker;
-
-create function redrive.fold_v1()
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.fold_v1 to redrive_worker;
 
 create function redrive.fold_v2(out moved int, out more boolean)
     returns record
@@ -1988,7 +1937,6 @@ create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rat
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.open_campaign_v1 to redrive_operator;
 
 create function redrive.order_keys_v1(campaign bigint)
     returns void
@@ -2003,13 +1951,6 @@ create function redrive.others_v1(ids int[])
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.others_v1 to redrive_worker;
-
-create function redrive.outcome_v1(job bigint, out outcome text, out result jsonb, out delivery int)
-    returns record
-    language sql stable security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.outcome_v1 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.outcome_v2(job bigint, was_live boolean, out outcome text, out result jsonb,
     out delivery int)
@@ -2086,13 +2027,6 @@ create function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor t
     set jit = off;
 grant execute on function redrive.plan_campaign_v1 to redrive_operator;
 
-create function redrive.purge_v1(ids bigint[], generations int[], states text[])
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.purge_v1 to redrive_operator;
-
 create function redrive.purge_v2(run bigint, ids bigint[], generations int[], states text[])
     returns int
     language plpgsql security definer
@@ -2114,26 +2048,11 @@ create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
     language sql stable;
 
-create function redrive.redrive_obstacle_v1(kind text, idempotency_key text, redrives int,
-    fingerprint text, max_redrives int)
-    returns table(cause text)
-    language sql stable;
-grant execute on function redrive.redrive_obstacle_v1 to redrive_operator;
-
 create function redrive.redrive_obstacle_v2(kind text, idempotency_key text, redrives int,
     fingerprint text, max_redrives int, quarantined boolean)
     returns table(cause text)
     language sql stable;
 grant execute on function redrive.redrive_obstacle_v2 to redrive_operator;
-
-create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, first_position int,
-    max_redrives int)
-    returns table(id bigint, blocked text)
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set jit = off;
-grant execute on function redrive.redrive_v1 to redrive_operator;
 
 create function redrive.redrive_v3(ids bigint[], campaign bigint, rate float8, first_turn
     timestamptz, max_redrives int, with_quarantined boolean)
@@ -2146,14 +2065,6 @@ create function redrive.redrive_v3(ids bigint[], campaign bigint, rate float8, f
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-
-create function redrive.reencrypt_v1(place text, ids bigint[], ns int[], olds jsonb[], news jsonb[],
-    salts text[])
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.reencrypt_v1 to redrive_encryptor;
 
 create function redrive.reencrypt_v2(run bigint, place text, ids bigint[], ns int[], olds jsonb[],
     news jsonb[], salts text[])
@@ -2172,28 +2083,6 @@ create function redrive.refuse_unseen_v1(kinds text[], keys text[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
-
-create function redrive.register_v1(worker_name text, worker_version text)
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.register_v1 to redrive_worker;
-
-create function redrive.register_v2(worker_name text, worker_version text, ttl interval)
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.register_v2 to redrive_worker;
-
-create function redrive.register_v3(worker_name text, worker_version text, ttl interval, kinds
-    text[], queues text[])
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.register_v3 to redrive_worker;
 
 create function redrive.register_v4(worker_name text, worker_version text, ttl interval, kinds
     text[], queues text[], depends_on jsonb, holds text[] default null::text[])
@@ -2272,20 +2161,6 @@ create function redrive.resume_v1(queue text, actor text, why text)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.resume_v1 to redrive_operator;
-
-create function redrive.retire_v1(me int)
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.retire_v1 to redrive_worker;
-
-create function redrive.retire_v2(me int, known bigint[])
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.retire_v2 to redrive_worker;
 
 create function redrive.retire_v3(me int, known bigint[], out released int, out is_over boolean)
     returns record
@@ -2404,15 +2279,6 @@ create function redrive.settle_lost_v1(workers int[], claims bigint[], ids bigin
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-
-create function redrive.settle_v1(workers int[], ids bigint[], deliveries int[], outcomes text[],
-    run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],
-    reasons text[])
-    returns setof bigint
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.settle_v1 to redrive_worker;
 
 create function redrive.settle_v2(workers int[], claims bigint[], ids bigint[], deliveries int[],
     outcomes text[], run_ats timestamptz[], delays float8[], refunds boolean[], losses int[],
@@ -2574,13 +2440,6 @@ create function redrive.unique_key_v1(queue text, tenant text, ordering_key text
     fields text[])
     returns text
     language sql immutable;
-
-create function redrive.unpark_v1()
-    returns int
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.unpark_v1 to redrive_worker;
 
 create function redrive.unpark_v2(keys int)
     returns int

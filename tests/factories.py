@@ -89,7 +89,9 @@ def make_worker(
     """Register a worker. Returns its id. Without a `ttl` of its own it is judged by its rescuer."""
     if ttl is not None:
         return store.register(conn, store.Registration(name, "test", ttl, ["*"], None))
-    row = conn.execute("select redrive.register_v1(%s, 'test')", (name,)).fetchone()
+    row = conn.execute(
+        "select redrive.register_v4(%s, 'test', null, null, null, null, null)", (name,)
+    ).fetchone()
     assert row
     return row[0]
 
@@ -278,8 +280,15 @@ def redrive(
 ) -> dict[int, str | None]:
     """Redrive dead letters. Returns why each was left where it is, or None."""
     rows = conn.execute(
-        "select id, blocked from redrive.redrive_v1(%s::bigint[], %s, %s, %s, %s)",
-        (list(ids), campaign or make_campaign(conn), rate, first, max_redrives),
+        "select id, blocked from redrive.redrive_v3(%s::bigint[], %s, %s,"
+        " statement_timestamp() + make_interval(secs => %s), %s, true)",
+        (
+            list(ids),
+            campaign or make_campaign(conn),
+            rate,
+            first / rate if rate else 0,
+            max_redrives,
+        ),
     )
     return dict(rows.fetchall())
 

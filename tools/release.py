@@ -1,6 +1,6 @@
 """Say whether a tag can be released, and print its section of the changelog.
 
-    python3 -m tools.release v0.1.0
+    python3 -m tools.release v0.2.0
 
 It needs only Python. Exit status 64 means that the tag is not the version, or that the
 changelog has no text about it.

@@ -10,9 +10,6 @@ payload cannot be bound to an id, which is not known before the insert. It is bo
 its kind and to a header of its job, `2.<second>.<random>.<digest>`. The digest
 identifies the job (`Whose`). The second and the random value let the database accept
 the envelope only once (admit_envelopes.sql).
-
-The previous release can still read these envelopes. It treats the header as random, and
-ignores a sealed delivery.
 """
 
 import base64
@@ -54,7 +51,7 @@ IN_CLEAR = (
 """Unencrypted parts of a failure's detail: its places, names of secret fields."""
 
 VERSION = "2."
-"""Beginning of the header if the payload is bound to its job."""
+"""Beginning of the header of an encrypted payload."""
 
 LOOSE = stat.S_IRWXO | stat.S_IWGRP
 """Forbidden mode bits of a key file.
@@ -143,7 +140,7 @@ class Keyring:
     ) -> dict[str, Any]:
         """Return an envelope of a record about one delivery.
 
-        The key `d` tells reencrypt that the record is bound to its delivery.
+        The key `d` lets reencrypt find a record that was moved to another delivery.
         """
         sealed = self.seal(_encode({**record, "delivery": delivery}), what, str(job))
         return {MARK: {**sealed[MARK], "d": delivery}}
@@ -153,8 +150,7 @@ class Keyring:
     ) -> dict[str, Any]:
         """Open a record that `seal_record` sealed. Raises Undecryptable."""
         record = _decode(self.open(envelope, what, str(job)))
-        # Records of the previous release have no delivery; they end with their key.
-        if record.pop("delivery", delivery) != delivery:
+        if record.pop("delivery", None) != delivery:
             msg = f"encrypted with key {key_of(envelope)}, but for another delivery: it was moved"
             raise Undecryptable(msg)
 
@@ -163,10 +159,7 @@ class Keyring:
     def seal_again(
         self, envelope: Mapping[str, Any], what: str, job: int, delivery: int
     ) -> dict[str, Any]:
-        """Encrypt a record again by the first key, bound to its delivery.
-
-        Raises Undecryptable.
-        """
+        """Encrypt a record again by the first key. Raises Undecryptable."""
         record = self.open_record(envelope, what, job, delivery)
         return {**envelope, **self.seal_record(record, what, job, delivery)}
 
@@ -338,18 +331,20 @@ def open_payload(
 
     salt = str(headers.get(MARK))
     payload = _required(keyring, envelope).open(envelope, "payload", whose.kind, salt)
-    # Payloads of the previous release are bound to less; they end with their key.
-    if salt.startswith(VERSION) and not _is_bound(salt, whose):
-        key = key_of(envelope)
-        msg = f"encrypted with key {key}, but for another job: it was moved"
+    if not _is_bound(salt, whose):
+        msg = (
+            f"encrypted with key {key_of(envelope)}, but for another job: it was moved"
+        )
         raise Undecryptable(msg)
 
     return payload
 
 
 def _is_bound(salt: str, whose: Whose) -> bool:
-    second, random, digest = salt.removeprefix(VERSION).split(".")  # ours: it opened
-    return digest == whose.digest(second, random)
+    version, _, rest = salt.partition(".")
+    second, _, rest = rest.partition(".")
+    random, _, digest = rest.partition(".")
+    return f"{version}." == VERSION and digest == whose.digest(second, random)
 
 
 def is_sealed(value: Any) -> bool:

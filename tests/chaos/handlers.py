@@ -3,7 +3,6 @@ else can happen.
 """
 
 import asyncio
-import inspect
 import os
 import signal
 import time
@@ -62,12 +61,7 @@ def effect(payload: dict[str, Any], job: Job) -> None:
         raise
 
 
-LIMITS: dict[str, Any] = {"limits": ["held"]}
-if "limits" not in inspect.signature(jobs.handle).parameters:  # the release before
-    LIMITS = {}
-
-
-@jobs.handle("chaos.limited", policy=Policy(**SOON), **LIMITS)
+@jobs.handle("chaos.limited", policy=Policy(**SOON), limits=["held"])
 def limited(payload: dict[str, Any], job: Job) -> None:
     sync(payload, job)
 

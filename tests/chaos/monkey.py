@@ -299,7 +299,7 @@ class Monkey:
 
     def upgrade(self, chance: float) -> None:
         if self.system.old is None:
-            self.left_out["upgrade"] = "no history of the source here"
+            self.left_out["upgrade"] = "no release before this one here"
         else:
             self._outage("upgrade", lambda: self.system.upgrade(self.stage.url))
             self._in(3, self._roll_out)
@@ -323,10 +323,7 @@ class Monkey:
         return [
             f"exit {w.process.returncode}: {w.log.read_text()[-2000:]}"
             for w in (*self.gone, *self.workers)
-            if w.process.poll() is not None
-            and w.pid not in wanted
-            # the release before begins on no schema but its own: it came while that changed
-            and not (w.process.returncode == 78 and self.system.is_old(w))
+            if w.process.poll() is not None and w.pid not in wanted
         ]
 
     def calm(self) -> None:

@@ -104,11 +104,6 @@ class Redrive:
         with psycopg.connect(url, autocommit=True) as conn:
             conn.execute(WITNESS)
             conn.execute(BACKLOG, (self.tier.backlog,))
-        if self.old is None:
-            self._set_limit(url)
-
-    def _set_limit(self, url: str) -> None:
-        with psycopg.connect(url, autocommit=True) as conn:
             conn.execute(
                 "select redrive.set_limit_v1('held', 2, null, 'monkey', 'chaos')"
             )
@@ -117,7 +112,6 @@ class Redrive:
         """Migrate while everything runs."""
         self._version = None
         self._run(url, None, "migrate")
-        self._set_limit(url)
 
     def is_old(self, worker: Worker) -> bool:
         """Whether it runs the version before the newest migration."""
@@ -259,14 +253,16 @@ class Redrive:
         raise AssertionError(msg)
 
 
-PREVIOUS = "744c9be"
-"""The last commit with the schema of the release before: what lies between never ran."""
+PREVIOUS = ""
+"""The tag of the release before; empty until there is one."""
 
 
 def previous_version(home: Path) -> Path | None:
-    """The source of $REDRIVE_CHAOS_OLD or of the release before; None where there is no history."""
+    """Return the source of $REDRIVE_CHAOS_OLD or of the release before; None if there is none."""
     try:
         old = os.environ.get("REDRIVE_CHAOS_OLD") or PREVIOUS
+        if not old:
+            return None
         source = _git("archive", old, "service", "sql", "alerts")
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -105,7 +105,7 @@ def test_settings_reach_the_worker_under_their_names(render: Render) -> None:
     assert settings(release, "Deployment", "rel-worker-mail", "REDRIVE_") == {
         "REDRIVE_DATABASE_URL_FILE": "/etc/redrive/database/url",
         "REDRIVE_HANDLERS": "app.jobs:jobs",
-        "REDRIVE_VERSION": "0.1.0",
+        "REDRIVE_VERSION": "0.2.0",
         "REDRIVE_QUEUES": "mail,bulk",
         "REDRIVE_SLOTS": "32",
         "REDRIVE_RUNNERS": "2",

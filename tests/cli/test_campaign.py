@@ -218,7 +218,9 @@ def test_it_waits_for_what_was_asked(redrive: Redrive, database: Database) -> No
         "breaker smtp is open, not closed"
     )
     database.rows("update redrive.breakers set state = 'closed'")
-    database.rows("select redrive.register_v3('w', '1.4.1', '1 min', '{*}', null)")
+    database.rows(
+        "select redrive.register_v4('w', '1.4.1', '1 min', '{*}', null, null, null)"
+    )
     drive(database.conn, int(made))
     assert redrive("campaign", "show", made, "--json").json["state"] == "canary"
 

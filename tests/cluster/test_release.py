@@ -232,7 +232,7 @@ def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(
     )
     for written, here in {
         "kubectl ": f"kubectl --namespace {release.namespace} ",
-        "redrive:0.1.0": images[0],
+        "redrive:0.2.0": images[0],
         "redrive-operator": f"{release.name}-database-operator",
     }.items():
         assert written in command

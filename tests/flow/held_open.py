@@ -44,8 +44,6 @@ SETTINGS = {"redrive_heartbeat_ttl": 12, "redrive_drain_timeout": 5}
 RECIPES: dict[str, LiteralString] = {
     # producers
     "enqueue": "select redrive.enqueue('held.plain', '{}', idempotency_key => 'held')",
-    "enqueue_v1": "select redrive.enqueue_v1('held.plain', '{}', 'default', null, 0, null, 'v1',"
-    " 'held-order', 't', null, '{}')",
     "enqueue_v2": "select redrive.enqueue_v2('held.limited', '{\"key\": \"new\"}', 'default', null,"
     " 0, null, null, null, null, null, '{}', null, null, null, null, %(batch)s)",
     "enqueue_many_v1": 'select redrive.enqueue_many_v1(\'{"kind": ["held.plain", "held.plain"],'
@@ -54,7 +52,6 @@ RECIPES: dict[str, LiteralString] = {
     " on_conflict => 'replace', delay => '2 hours')",
     "open_batch_v1": 'select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')',
     "close_batch_v1": "select redrive.close_batch_v1(%(batch)s)",
-    "outcome_v1": "select redrive.outcome_v1(%(waiting)s)",
     "outcome_v2": "select redrive.outcome_v2(%(waiting)s, true)",
     # what a handler calls, or a worker for it
     "complete_in_transaction_v1": "select redrive.complete_in_transaction_v1(%(me)s, %(mine0)s, 1)",
@@ -62,15 +59,11 @@ RECIPES: dict[str, LiteralString] = {
     "complete an ordered job": "select redrive.complete_in_transaction_v1(%(me)s, %(mine2)s, 1)",
     "complete a job of a batch": "select redrive.complete_in_transaction_v1(%(me)s, %(mine3)s, 1)",
     "first_time_v1": "select redrive.first_time_v1('held')",
-    "complete_v1": "select redrive.complete_v1(array[%(me)s], array[%(mine4)s], array[1])",
     "complete_v2": "select redrive.complete_v2(array[%(me)s], array[%(claim)s], array[%(mine4)s],"
     " array[1], null)",
     "complete_with_results_v1": "select redrive.complete_with_results_v1(array[%(me)s],"
     " array[%(claim)s], array[%(mine5)s], array[1], null, array[%(mine5)s],"
     " array['{\"value\": 1}'::jsonb], array[60::float8])",
-    "settle_v1": "select redrive.settle_v1(array[%(me)s], array[%(mine6)s], array[1],"
-    " array['retry'], array[null::timestamptz], array[60::float8], array[false], array[0],"
-    " array[%(failure)s::jsonb], array[null::text])",
     "settle_v2": "select redrive.settle_v2(array[%(me)s], array[%(claim)s], array[%(mine6)s],"
     " array[1], array['dead'], array[null::timestamptz], array[0::float8], array[false], array[0],"
     " array[%(failure)s::jsonb], array['not_retryable'], '{}')",
@@ -85,24 +78,17 @@ RECIPES: dict[str, LiteralString] = {
     "delivery_mark_v1": "select redrive.delivery_mark_v1(%(mine9)s, 1)",
     "end_left_open_v1": "select redrive.end_left_open_v1(array[%(mine9)s], array[99])",
     # workers
-    "register_v1": "select redrive.register_v1('held', '1')",
-    "register_v2": "select redrive.register_v2('held', '1', '1 hour')",
-    "register_v3": "select redrive.register_v3('held', '1', '1 hour', '{held.*}', null)",
     "register_v4": "select redrive.register_v4('held', '1', '1 hour', '{held.*}', null, null)",
     "declare_limits_v1": "select redrive.declare_limits_v1('{held.limited}',"
     ' \'{"held.limited": ["held:{key}", "new"]}\')',
     "declare_schedules_v1": "select redrive.declare_schedules_v1(%(me)s, '1', %(declared)s)",
     "say_approvals_v1": "select redrive.say_approvals_v1('{held.plain}', '{held.plain}')",
     "say_heals_v1": "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 4}}')",
-    "beat_v1": "select redrive.beat_v1(array[%(me)s], array[1])",
     "beat_v2": "select redrive.beat_v2(array[%(me)s], array[1], array['{}'::jsonb])",
-    "retire_v1": "select redrive.retire_v1(%(other)s)",
-    "retire_v2": "select redrive.retire_v2(%(other)s, '{}')",
     "retire_v3": "select redrive.retire_v3(%(other)s, '{}')",
     "run_alone_v1": "select redrive.run_alone_v1(%(me)s, %(mine9)s)",
     "cancelled_v1": "select redrive.cancelled_v1(array[%(me)s])",
     "others_v1": "select redrive.others_v1(array[%(me)s])",
-    "claim_v1": "select redrive.claim_v1(%(me)s, '{held}', '{0}', '{0}', '{epoch}', 1, true)",
     "claim_v2": "select redrive.claim_v2(%(me)s, '{held}', '{0}', '{0}', '{epoch}', '{0}', '{0}',"
     " true, 1)",
     "claimed_v1": "select redrive.claimed_v1(%(me)s, 0)",
@@ -119,9 +105,7 @@ RECIPES: dict[str, LiteralString] = {
     "end_cancellations_v1": "select redrive.end_cancellations_v1(100)",
     # chores
     "take_chore_v1": "select redrive.take_chore_v1('fold', '0 s')",
-    "fold_v1": "select redrive.fold_v1()",
     "fold_v2": "select redrive.fold_v2()",
-    "fold_groups_v1": "select redrive.fold_groups_v1()",
     "fold_groups_v2": "select redrive.fold_groups_v2()",
     "fold_batches_v1": "select redrive.fold_batches_v1(100)",
     "sample_v1": "select redrive.sample_v1()",
@@ -129,7 +113,6 @@ RECIPES: dict[str, LiteralString] = {
     "forget_v1": "select redrive.forget_v1(100)",
     "tend_history_v1": "select redrive.tend_history_v1()",
     "tend_limits_v1": "select redrive.tend_limits_v1(100)",
-    "unpark_v1": "select redrive.unpark_v1()",
     "unpark_v2": "select redrive.unpark_v2(100)",
     "due_schedules_v1": "select redrive.due_schedules_v1()",
     "fire_schedule_v1": "select redrive.fire_schedule_v1(s.name, s.declaration, s.next_at,"
@@ -176,12 +159,10 @@ RECIPES: dict[str, LiteralString] = {
     "note on a job of a campaign": "select redrive.note_v1(%(dead10)s, 'ada', 'seen')",
     "note on a job to forgive": "select redrive.note_v1(%(forgiven)s, 'ada', 'seen')",
     "mute_v1": "select redrive.mute_v1('f1', now() + interval '1 hour', 'ada', 'why')",
-    "purge_v1": "select redrive.purge_v1(array[%(dead3)s], '{0}', '{open}')",
     "purge_v2": "select redrive.purge_v2(null, array[%(dead4)s], '{0}', '{open}')",
     "edit_v1": "select redrive.edit_v1(array[%(dead5)s], (select array_agg(sha256(convert_to("
     "d.redrives || ':' || d.payload::text, 'UTF8'))) from redrive.dead_letters d"
     " where d.id = %(dead5)s), array['{\"n\": 2}'::jsonb], '{null}', '[]', '{/n}', 'ada', 'why')",
-    "redrive_v1": "select redrive.redrive_v1(array[%(dead6)s], null, null, 0, 10)",
     "import_v1": "select redrive.import_v1('sqs', jsonb_build_array(jsonb_build_object("
     "'source_id', '1', 'kind', 'held.plain', 'queue', 'held', 'payload', '{}'::jsonb, 'headers',"
     " '{}'::jsonb, 'reason', 'gave_up', 'category', 'bug', 'error_class', 'E', 'message', '',"
@@ -191,7 +172,6 @@ RECIPES: dict[str, LiteralString] = {
     "in_campaign_v1": "select redrive.in_campaign_v1(array[%(dead0)s])",
     "groups_named_v1": "select redrive.groups_named_v1('f')",
     "healing_v1": "select redrive.healing_v1(null)",
-    "redrive_obstacle_v1": "select redrive.redrive_obstacle_v1('a', 'k', 0, 'f', 5)",
     "redrive_obstacle_v2": "select redrive.redrive_obstacle_v2('a', 'k', 0, 'f', 5, false)",
     "holds_v1": "select redrive.holds_v1('{}', '{}', null)",
     "with_quarantined_v1": "select redrive.with_quarantined_v1('{}')",
@@ -203,9 +183,6 @@ RECIPES: dict[str, LiteralString] = {
     "pause_campaign_v1": "select redrive.pause_campaign_v1(%(going)s, 'ada', 'why')",
     "resume_campaign_v1": "select redrive.resume_campaign_v1(%(paused)s, 'ada', 'why')",
     "cancel_campaign_v1": "select redrive.cancel_campaign_v1(%(going)s, 'ada', 'why')",
-    "open_campaign_v1": "select redrive.open_campaign_v1('ada', 'why', '{}', null, 1)",
-    "close_campaign_v1": "select redrive.close_campaign_v1("
-    "redrive.open_campaign_v1('ada', 'why', '{}', null, 1), 0, '{}')",
     "hold_run_v1": "select redrive.hold_run_v1('purge')",
     "begin_run_v1": "select redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}')",
     "end_run_v1": "select redrive.end_run_v1(redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}'))",

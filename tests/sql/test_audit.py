@@ -8,12 +8,10 @@ import psycopg
 import pytest
 
 from tests.factories import (
-    make_campaign,
     make_dead_letter,
     make_dead_letters,
     make_job,
     make_schedule,
-    redrive,
 )
 from tests.postgres import Database, Session
 
@@ -48,18 +46,8 @@ def fault(database: Database, batch: int = 100) -> str | None:
 # Each change has its line
 
 ACTS: dict[str, tuple[LiteralString, str, int]] = {
-    "redrive without a campaign": (
-        "select redrive.redrive_v1(%s::bigint[], null, null, 0, 10)",
-        "redrive",
-        1,
-    ),
-    "close_campaign": (
-        "select redrive.close_campaign_v1({campaign}, 0, '{{}}')",
-        "end redrive",
-        0,
-    ),
     "purge without a run": (
-        "select redrive.purge_v1(%s::bigint[], '{{0}}', '{{open}}')",
+        "select redrive.purge_v2(null, %s::bigint[], '{{0}}', '{{open}}')",
         "purge",
         1,
     ),
@@ -115,11 +103,6 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         1,
     ),
     "note": ("select redrive.note_v1((%s::bigint[])[1], 'ada', 'why')", "note", 1),
-    "open_campaign": (
-        "select redrive.open_campaign_v1('ada', 'why', '{{}}', null, 3)",
-        "redrive",
-        3,
-    ),
     "cancel": (
         "select redrive.cancel_v1(array(select id from redrive.jobs), 'ada', 'why')",
         "cancel",
@@ -204,7 +187,7 @@ NO_ACTS = {
 def test_an_operator_changes_nothing_without_a_line(
     database: Database, act: str
 ) -> None:
-    """S3: purge, redrive, close_campaign and done_chore left none."""
+    """S3: purge, redrive and done_chore left none."""
     database.rows(
         "select redrive.dismiss_v1(%s, 'bo', 'why')", [make_dead_letter(database.conn)]
     )
@@ -225,12 +208,12 @@ def test_an_operator_changes_nothing_without_a_line(
     for started in (going, paused):
         operator.rows(START, started)
     operator.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", paused)
-    campaigns = {"campaign": make_campaign(operator.conn), "plan": plan, "going": going}
+    campaigns = {"plan": plan, "going": going, "paused": paused}
     if act == "edit":  # of one that no campaign is to put back
         dead = make_dead_letter(database.conn)
     before = database.value("select max(id) from redrive.audit")
     operator.rows(
-        statement.format(**campaigns, paused=paused),
+        statement.format(**campaigns),
         *([[dead]] if "%s" in statement else []),
     )  # type: ignore[arg-type]
 
@@ -288,7 +271,7 @@ def test_nobody_writes_a_line_alone(database: Database) -> None:
         "select redrive.forget_completions_v1('0', 1)",
         "select redrive.forget_effects_v1('0', 1)",
         "select redrive.hide_messages_v1()",
-        "select redrive.reencrypt_v1('jobs', '{}', '{}', '{}', '{}', '{}')",
+        "select redrive.reencrypt_v2(null, 'jobs', '{}', '{}', '{}', '{}', '{}')",
         "select redrive.count_run_v1(1, 'purge', 1, '{}')",
         "select redrive.forget_audit_v1('0', 1)",
         "select redrive.done_chore_v1('rescue', null)",
@@ -368,25 +351,6 @@ def test_a_run_is_counted_and_ended_alone(database: Database) -> None:
     assert database.value("select count(*) from redrive.audit") == 4
 
 
-def test_a_campaign_is_its_logins_own_and_ends_once(database: Database) -> None:
-    """S3: a redrive under a campaign that is over, or another's, was on nobody's record."""
-    campaign = make_campaign(database.conn)
-    dead = make_dead_letter(database.conn)
-    other = database.session()
-    other.rows("set session authorization redrive_operator")
-    with pytest.raises(
-        psycopg.Error, match="campaign: must be an open campaign that this login began"
-    ):
-        redrive(other.conn, [dead], campaign=campaign)
-    other.rows("select redrive.close_campaign_v1(%s, 0, '{}')", campaign)
-    assert database.column("select state from redrive.campaigns") == ["running"]
-    database.rows("select redrive.close_campaign_v1(%s, 0, '{}')", campaign)
-
-    with pytest.raises(psycopg.Error, match="campaign: must be an open campaign"):
-        redrive(database.conn, [dead], campaign=campaign)
-    assert database.column("select state from redrive.dead_letters") == ["open"]
-
-
 def test_a_run_that_nobody_goes_on_with_says_so(database: Database) -> None:
     database.rows("select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{}')")
     database.rows(
@@ -432,17 +396,14 @@ def test_a_mark_of_a_scheduled_run_is_on_record_once_a_day(database: Database) -
         "null",
     ],
 )
-@pytest.mark.parametrize("function", ["reencrypt_v1(", "reencrypt_v2(null, "])
 def test_only_an_envelope_takes_the_place_of_a_payload(
-    database: Database, function: LiteralString, new: str
+    database: Database, new: str
 ) -> None:
     """S3: a live payload was rewritten in clear."""
     job = make_job(database.conn, payload={"amount": 1})
     with pytest.raises(psycopg.Error, match="news: must be encrypted envelopes"):
         database.rows(
-            "select redrive."
-            + function
-            + "'jobs', %s, '{0}', '{\"{\\\"amount\\\": 1}\"}',"
+            "select redrive.reencrypt_v2(null, 'jobs', %s, '{0}', '{\"{\\\"amount\\\": 1}\"}',"
             " array[%s::jsonb], '{salt}')",
             [job],
             new,
@@ -457,7 +418,7 @@ def test_what_a_failure_says_in_the_clear_is_what_it_said(database: Database) ->
     old = '{"pod": "a"}'
     database.rows("update redrive.failures set detail = %s::text::jsonb", old)
     call: LiteralString = (
-        "select redrive.reencrypt_v1("
+        "select redrive.reencrypt_v2(null, "
         "'failures', %s, %s, array[%s::jsonb], array[%s::jsonb], '{null}')"
     )
     deliveries = database.column("select deliveries from redrive.failures")
@@ -494,7 +455,7 @@ def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(
         ("redrive_encryptor", "reencrypt", 1),
         ("redrive_encryptor", "end reencrypt", 1),
     ]
-    for statement in (PAUSE, "select redrive.purge_v1('{1}', '{0}', '{open}')"):
+    for statement in (PAUSE, "select redrive.purge_v2(null, '{1}', '{0}', '{open}')"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             login.rows(statement)
 

@@ -27,25 +27,6 @@ def test_lanes_are_gone_through_from_a_place(database: Database) -> None:
     assert database.rows(after, ["a"], "", 0, 0) == lanes[:3]
 
 
-def test_a_claim_of_the_release_before_is_told_of_each_job_once(
-    database: Database,
-) -> None:
-    """However many lanes there are, and whoever claims from the first of them."""
-    conn, worker = database.conn, make_worker(database.conn)
-    busy, free = make_job(conn, queue="a"), make_job(conn, queue="b")
-    other = database.session()
-    other.rows("begin")
-    other.rows("insert into redrive.lanes values ('a', 0, 0)")
-    other.rows("commit")
-    other.rows("begin")
-    other.rows("select from redrive.lanes for update")
-    claim_v1 = "select id from redrive.claim_v1(%s, '{a,b}', '{0,0}', '{0,0}', '{epoch,epoch}', 9, false)"
-
-    assert database.column(claim_v1, worker) == [free]
-    other.rows("commit")
-    assert database.column(claim_v1, worker) == [busy]
-
-
 def test_a_claim_says_whether_it_has_looked_at_all(database: Database) -> None:
     worker = make_worker(database.conn)
     make_jobs(database.conn, 2)

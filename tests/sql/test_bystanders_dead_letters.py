@@ -3,7 +3,6 @@
 import re
 from typing import LiteralString
 
-import psycopg
 import pytest
 
 from redrive.worker import store
@@ -38,17 +37,17 @@ ALL_OF_IT = {
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("select redrive.redrive_v1(array[%s], null, null, 0, 9)", THE_LAST),
+        ("select redrive.redrive_v3(array[%s], null, null, now(), 9, true)", THE_LAST),
         ("select redrive.dismiss_v1(array[%s], 'ada', 'x')", THE_LAST),
         ("select redrive.assign_v1(array[%s], 'ada', 'ada', 'x')", THE_LAST),
         ("select redrive.note_v1(%s, 'ada', 'x')", THE_LAST),
         ("select redrive.reopen_v1(array[%s], 'ada', 'x')", THE_LAST),
         (
-            "select redrive.purge_v1(array[%s], '{1}', '{open}')",
+            "select redrive.purge_v2(null, array[%s], '{1}', '{open}')",
             {*THE_LAST, ("edits", 1)},
         ),
         (
-            "select redrive.purge_v1(array[%s, %s], '{0, 1}', '{open, redriven}')",
+            "select redrive.purge_v2(null, array[%s, %s], '{0, 1}', '{open, redriven}')",
             ALL_OF_IT,
         ),
     ],
@@ -127,15 +126,6 @@ def test_a_note_is_of_the_newest_death_of_its_own_job(database: Database) -> Non
     assert touched(database, lambda: database.rows(note, one)) == {
         ("dead_letters", one, 0)
     }
-
-
-def test_a_kind_that_needs_two_keeps_back_no_other(database: Database) -> None:
-    one, two = (make_dead_letter(database.conn, kind) for kind in ("a", "b"))
-    database.rows("insert into redrive.approvals (kind) values ('b')")
-
-    assert redrive(database.conn, [one]) == {one: None}
-    with pytest.raises(psycopg.Error, match="approval: some of these"):
-        redrive(database.conn, [two])
 
 
 def test_a_death_repeats_the_one_before_of_its_own_job(database: Database) -> None:

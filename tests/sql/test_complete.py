@@ -19,6 +19,8 @@ from tests.factories import (
 )
 from tests.postgres import Connection, Database
 
+COMPLETE = "select redrive.complete_v2(%s, %s, %s, %s, '{}')"
+
 
 def test_a_completed_job_is_gone_and_counted(database: Database) -> None:
     make_jobs(database.conn, 3)
@@ -36,12 +38,7 @@ def test_all_settled_is_said_by_null(database: Database) -> None:
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
 
-    assert (
-        database.value(
-            "select redrive.complete_v1(%s, %s, %s)", [worker], [job.id], [1]
-        )
-        is None
-    )
+    assert database.value(COMPLETE, [worker], [job.claim], [job.id], [1]) is None
 
 
 @pytest.mark.parametrize("wrong", ["id", "token", "worker"])
@@ -56,8 +53,9 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
     claimed[wrong] += 1
 
     settled = database.value(
-        "select redrive.complete_v1(%s, %s, %s)",
+        COMPLETE,
         [claimed["worker"]],
+        [job.claim],
         [claimed["id"]],
         [claimed["token"]],
     )

@@ -88,7 +88,7 @@ def look_around(url: str) -> None:
         make_job(conn, payload={"card": [SECRET] * 40})
         conn.execute("set session authorization redrive_operator")
         assert conn.execute("select message, versions from redrive.grouped").fetchall()
-        conn.execute("select redrive.open_campaign_v1('ada', 'why', '{}', 1.5, 1)")
+        conn.execute("select redrive.set_limit_v1('a', null, 1.5, 'ada', 'why')")
         conn.execute("select * from redrive.totals").fetchall()
         conn.execute("select redrive.stats_v1('0')")
 

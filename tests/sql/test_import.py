@@ -288,11 +288,13 @@ def test_what_came_in_is_remembered_while_anything_is_left_and_as_long_as_keys(
 ):
     ids = [job for _, job in take(database, *({"source_id": str(n)} for n in range(4)))]
     back = database.rows(
-        "select * from redrive.redrive_v1(%s::bigint[], null, null, 0, 9)", ids[3:]
+        "select * from redrive.redrive_v3(%s::bigint[], null, null, now(), 9, true)",
+        ids[3:],
     )
     purged = [*ids[:2], ids[3]]
     database.rows(
-        "select redrive.purge_v1(%s::bigint[], '{0,0,0}', '{open,redriven}')", purged
+        "select redrive.purge_v2(null, %s::bigint[], '{0,0,0}', '{open,redriven}')",
+        purged,
     )
     database.rows(
         "update redrive.imports set at = at - interval '31 days' where job = any (%s)",

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, LiteralString
+from pathlib import Path
+from typing import Any, LiteralString, NoReturn
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from redrive.database.connect import OwnConnection
 from redrive.database.migrate import (
     LOCK_KEY,
     ROLES,
+    Migration,
     _ensure_schema,
     _tables,
     installed,
@@ -28,7 +30,9 @@ from redrive.database.migrate import (
 )
 from redrive.errors import SchemaError
 from tests.factories import claim_one, complete, make_job, make_worker
+from tests.flow.harness import wait_for, workers_on
 from tests.postgres import Server
+from tests.sql.upgrades import INDEX, NAMES, TABLES, TODAY, install_today, release_next
 
 pytestmark = pytest.mark.every_version
 on_one_server = pytest.mark.xdist_group("fresh_server")
@@ -48,8 +52,8 @@ FINGERPRINT = """
     order by 1, 2, 3
 """
 
-RELEASED = 8
-"""The version of the schema that came with 0.1.0, the last release."""
+RELEASED = 1
+"""The version of the schema of the last release. The first release came with the baseline."""
 
 
 @pytest.fixture
@@ -64,6 +68,11 @@ def connect(url: str, **options: Any) -> OwnConnection:
 
 def snapshot(conn: OwnConnection) -> list[tuple[Any, ...]]:
     return conn.execute(FINGERPRINT).fetchall()
+
+
+def objects(conn: OwnConnection) -> set[tuple[str, str]]:
+    """Return what is in the schema, whenever and however it came there."""
+    return {(sort, name) for sort, name, _ in snapshot(conn) if sort != "default"}
 
 
 def works(conn: OwnConnection) -> bool:
@@ -102,55 +111,164 @@ def test_a_function_whose_text_changed_is_applied_again(url: str) -> None:
     with connect(url) as conn:
         migrate(conn)
         conn.execute("update redrive.migrations set functions = 'of an older program'")
-        conn.execute("drop function redrive.claim_v1")
+        conn.execute("drop function redrive.claim_v2")
         migrate(conn)
 
         assert works(conn)
         assert conn.execute(
             "select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
-            " where proname = 'claim_v1'"
+            " where proname = 'claim_v2'"
         ).fetchall() == [(True,)]
 
 
-def test_an_older_version_can_be_brought_up(url: str) -> None:
-    """Each migration on top of the ones before it, with a job living through all of them."""
-    everything = migrations()
+def test_the_schema_of_the_release_before_is_upgraded(
+    url: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job lives through it, and the result is what the next release installs."""
+    with connect(url) as conn:
+        install_today(conn)
+        worker, job = make_worker(conn), make_job(conn)
+        waiting = make_job(conn)
+        held = claim_one(conn, worker)
+    release_next(monkeypatch)
+    with connect(url) as conn:
+        report = migrate(conn)
+        require(conn)
+
+        assert (report.before, report.after) == (TODAY[-1].version, latest())
+        assert report.applied == NAMES
+        assert migrate(conn).applied == []
+        assert complete(conn, worker, held) == {job}
+        assert claim_one(conn, worker).id == waiting
+        assert works(conn)
+        upgraded = objects(conn)
+    with server.empty() as other, connect(other) as conn:
+        migrate(conn)
+        assert objects(conn) == upgraded
+
+
+def test_workers_of_the_release_before_go_on_during_an_upgrade(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They claim, run and complete jobs before, during and after it, each job once."""
+    jobs = list[int]()
+    done = threading.Event()
+
+    def produce() -> None:
+        with connect(url) as conn:
+            while not done.is_set():
+                jobs.append(make_job(conn, "work.sync"))
+
+    with connect(url) as conn, workers_on(url, tmp_path) as workers:
+        install_today(conn)
+        worker = workers().wait_ready()
+        with ThreadPoolExecutor(1) as pool:
+            producing = pool.submit(produce)
+            try:
+                wait_for(lambda: len(workers.ledger()) > 10)
+                release_next(monkeypatch)
+                assert migrate(conn).applied == NAMES
+                before = len(workers.ledger())
+                wait_for(lambda: len(workers.ledger()) > before + 10)
+            finally:
+                done.set()
+            producing.result(60)
+        assert worker.stop()[0] == 0
+        workers.run()
+        started = [one.job for one in workers.ledger() if one.phase == "start"]
+
+        assert sorted(started) == jobs
+
+
+def test_a_rollback_of_the_programs_needs_none_of_the_schema(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """O26: the release before works with the newer schema, and its migrate changes nothing."""
+    with connect(url) as conn:
+        install_today(conn)
+        with monkeypatch.context() as patch:
+            release_next(patch)
+            assert migrate(conn).applied == NAMES
+        before = snapshot(conn)
+
+        assert migrate(conn).applied == []
+        require(conn)
+        assert snapshot(conn) == before
+        assert works(conn)
+        job = make_job(conn, "work.sync")
+    with workers_on(url, tmp_path) as workers:
+        workers.run()
+        assert [entry.job for entry in workers.starts(job)] == [job]
+    with connect(url) as conn:
+        release_next(monkeypatch)
+        assert migrate(conn).applied == [], "the upgrade is repeated"
+        require(conn)
+
+
+def test_a_rollback_to_a_release_that_is_not_served_is_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(url) as conn:
+        install_today(conn)
+        with monkeypatch.context() as patch:
+            release_next(patch, serves=TODAY[-1].version + 1)
+            migrate(conn)
+        for act in (require, migrate):
+            with pytest.raises(SchemaError, match="run a newer redrive"):
+                act(conn)
+
+
+def test_an_old_worker_restarts_in_the_middle_of_an_upgrade(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """O26: its schema is newer already, and the functions of the next release are not there yet."""
+    with connect(url) as conn:
+        install_today(conn)
+        job = make_job(conn, "work.sync")
+        with monkeypatch.context() as patch:
+            release_next(patch)
+            patch.setattr("redrive.database.migrate._finish", killed)
+            with pytest.raises(KeyboardInterrupt):
+                migrate(conn)
+        assert installed(conn) == TABLES.version
+        with workers_on(url, tmp_path) as workers:
+            workers.run()
+            assert [entry.job for entry in workers.starts(job)] == [job]
+
+        release_next(monkeypatch)
+        with pytest.raises(SchemaError, match="run: redrive migrate"):
+            require(conn)
+        assert migrate(conn).applied == [INDEX.name]
+        require(conn)
+        dropped = "select to_regprocedure('redrive.dropped_v1()')"
+        assert conn.execute(dropped).fetchone() == (None,)
+
+
+def killed(*_: object) -> NoReturn:
+    """Stand for the end of the process."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("newest", [1, 15, 51])
+def test_a_schema_of_before_the_first_release_is_refused_without_a_write(
+    url: str, newest: int
+) -> None:
+    """Its migrations had the same numbers and other contents."""
     with connect(url) as conn:
         migrate(conn)
-        complete_schema = {row[:2] for row in snapshot(conn)}
-    for version in (1, RELEASED, latest() - 1):
-        with connect(url) as conn:
-            conn.execute("drop schema redrive cascade")
-            conn.execute("set role redrive_owner")
-            conn.execute("create schema redrive")
-            conn.execute(
-                "create table redrive.migrations (version int primary key, name text not null,"
-                " applied_at timestamptz not null default clock_timestamp(),"
-                " functions text not null default '')"
-            )
-            for migration in everything[:version]:
-                conn.execute(migration.at_once)  # type: ignore[arg-type]
-                conn.execute(
-                    "insert into redrive.migrations (version, name) values (%s, %s)",
-                    (migration.version, migration.name),
-                )
-            conn.execute("insert into redrive.jobs (kind) values ('lived.before')")
-            conn.execute(
-                "insert into redrive.tallies (queue, kind, event, reason, n)"
-                " select 'default', unnest(array['', 'lived.before']), 'enqueued', '', 1"
-            )
-            conn.execute("reset role")
-            report = migrate(conn)
-            require(conn)
+        conn.execute("delete from redrive.migrations")
+        conn.execute("alter table redrive.migrations drop column serves")
+        conn.execute(
+            "insert into redrive.migrations (version, name)"
+            " select n, lpad(n::text, 4, '0') || '_jobs' from generate_series(1, %s) n",
+            (newest,),
+        )
+        before = snapshot(conn)
+        for act in (migrate, require):
+            with pytest.raises(SchemaError, match="older than the first release"):
+                act(conn)
 
-            assert (report.before, report.after) == (version, latest())
-            assert {row[:2] for row in snapshot(conn)} == complete_schema
-            worker = make_worker(conn)
-            assert claim_one(conn, worker).kind == "lived.before"
-            nameless = "select count(*) from redrive.names where kind = ''"
-            assert conn.execute(nameless).fetchall() == [(0,)], (
-                "what is left of forgotten kinds"
-            )
+        assert snapshot(conn) == before
 
 
 def test_eight_at_once_converge(url: str) -> None:
@@ -269,7 +387,8 @@ def test_a_newer_schema_is_refused_without_a_write(url: str) -> None:
     with connect(url) as conn:
         migrate(conn)
         conn.execute(
-            "insert into redrive.migrations (version, name) values (9999, 'from the future')"
+            "insert into redrive.migrations (version, name, serves)"
+            " values (9999, 'from the future', 9999)"
         )
         before = snapshot(conn)
         with pytest.raises(
@@ -285,17 +404,19 @@ def test_a_newer_schema_is_refused_without_a_write(url: str) -> None:
         )
 
 
-def test_an_older_or_missing_schema_is_named(url: str) -> None:
+def test_an_older_or_missing_schema_is_named(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with connect(url) as conn:
         with pytest.raises(
             SchemaError, match="has no redrive schema; run: redrive migrate"
         ):
             require(conn)
         migrate(conn)
-        conn.execute("delete from redrive.migrations where version = %s", (latest(),))
+        release_next(monkeypatch)
         with pytest.raises(
             SchemaError,
-            match=f"has version {latest() - 1} and this program needs {latest()}",
+            match=f"has version {TODAY[-1].version} and this program needs {latest()}",
         ):
             require(conn)
 
@@ -356,7 +477,7 @@ def test_the_roles_come_later_when_somebody_made_them(fresh_server: Server) -> N
             ).fetchone() == (len(ROLES),)
             assert conn.execute(
                 "select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
-                " where proname = 'claim_v1'"
+                " where proname = 'claim_v2'"
             ).fetchall() == [(True,)]
         with connect(url, user="plain") as conn:
             assert works(conn)
@@ -462,7 +583,9 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C12: one producer's transaction stays open all the while; another's enqueues go on."""
-    at_version(url, 7)
+    with connect(url) as conn:
+        install_today(conn)
+    release_next(monkeypatch)
     done = threading.Event()
 
     def produce() -> float:
@@ -491,7 +614,7 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
         finally:
             done.set()
 
-        assert set(applied) == {m.name for m in migrations()[7:]}
+        assert applied == NAMES
         assert (
             producing.result(60) < 2
         )  # of the three that the other's transaction was open
@@ -502,12 +625,13 @@ ORDERS = (("jobs", "completions", "audit"), ("audit", "completions", "jobs"))
 
 @pytest.mark.parametrize("order", ORDERS, ids=["jobs first", "jobs last"])
 def test_an_upgrade_goes_on_whatever_order_workers_lock_tables_in(
-    url: str, order: tuple[str, ...]
+    url: str, order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C33: an exchange held one table of a migration's and waited for the other, at each try."""
-    at_version(url, 7)
     with connect(url) as conn:
+        install_today(conn)
         conn.execute("drop trigger jobs_parked on redrive.jobs")
+    release_next(monkeypatch)
     done = threading.Event()
 
     def work() -> int:
@@ -531,7 +655,7 @@ def test_an_upgrade_goes_on_whatever_order_workers_lock_tables_in(
         finally:
             done.set()
 
-        assert set(applied) == {m.name for m in migrations()[7:]}
+        assert applied == NAMES
         assert all(one.result(60) for one in working), "without a deadlock"
 
 
@@ -541,17 +665,22 @@ STRONG: LiteralString = """
         and c.relkind in ('r', 'p') and not c.relispartition
         and l.mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
 """
-TABLES: LiteralString = (
+TABLES_THERE: LiteralString = (
     "select relname from pg_class where relnamespace = to_regnamespace('redrive')"
 )
 
 
-def test_a_migration_locks_no_table_that_it_has_not_locked_at_first(url: str) -> None:
+@pytest.mark.parametrize(
+    "known", [TODAY, [*TODAY, TABLES, INDEX]], ids=["today", "next"]
+)
+def test_a_migration_locks_no_table_that_it_has_not_locked_at_first(
+    url: str, known: list[Migration]
+) -> None:
     """C33: else it would hold one table while it waits for another."""
     with connect(url) as conn:
         _ensure_schema(conn)
-        for migration in migrations():
-            before = {name for (name,) in conn.execute(TABLES)}
+        for migration in known:
+            before = {name for (name,) in conn.execute(TABLES_THERE)}
             first = set(_tables(conn, sorted(migration.locks)))
             with conn.transaction():
                 conn.execute(migration.tables)  # type: ignore[arg-type]
@@ -587,11 +716,9 @@ def test_a_trigger_that_differs_is_made_again(url: str) -> None:
         ).fetchone() == (1,)
 
 
-@pytest.mark.parametrize(
-    ("serves", "goes_on"), [(0, True), (9998, False), (None, False)]
-)
+@pytest.mark.parametrize(("serves", "goes_on"), [(0, True), (1, True), (9998, False)])
 def test_an_old_pod_goes_on_with_a_newer_schema_that_serves_it(
-    url: str, serves: int | None, goes_on: bool
+    url: str, serves: int, goes_on: bool
 ) -> None:
     """C12: it used to end with 78 when it restarted after the migration."""
     with connect(url) as conn:
@@ -614,73 +741,3 @@ def test_a_migration_that_did_not_end_is_named(url: str) -> None:
         conn.execute("update redrive.migrations set functions = ''")
         with pytest.raises(SchemaError, match="has not ended; run: redrive migrate"):
             require(conn)
-
-
-NEW_TABLES = """
-    approvals audit_chain batch_deltas batches campaign_jobs cancellations checkpoints claims
-    contact edits ended_sessions envelopes epoch heals history history_queues imports
-    kind_limits lanes limit_keys limit_slots limit_waits limits name_limits names progress
-    purge_lock redrive_lock reencrypt_lock replacements reservoir_samples reservoirs results
-    retention running_keys runs schedule_declarations schedule_declarers schedules
-"""
-NEW_COLUMNS = {
-    "audit": "hash",
-    "campaigns": """
-        db_user active_at planned_by planned_login plan max_redrives canaries abort_share
-        not_before conditions started_at ended_at said step place fed_at succeeded dead_again
-        cancelled round_fed round_ended round_dead judged_from window_dead
-        late_before held_since
-    """,
-    "chores": "last_key place expected_at marked_by",
-    "completions": "enqueued_at",
-    "dead_letters": "holds_key batch quarantined",
-    "jobs": "refunds batch limits",
-    "migrations": "serves",
-    "tallies": "at",
-    "workers": "marks_jobs is_closed heard kinds queues progress alone depends_on holds ttl"
-    " claims_from",
-}
-NEW_CHORES = "batches campaign cancel history limits schedules unhandled"
-"""What came after version 1."""
-
-
-def at_version(url: str, version: int) -> None:
-    """A database as an older program left it: its tables, and today's functions and triggers."""
-    with connect(url) as conn:
-        migrate(conn)
-        conn.execute("drop trigger audit_chained on redrive.audit")
-        for table in NEW_TABLES.split():
-            conn.execute(
-                sql.SQL("drop table redrive.{} cascade").format(sql.Identifier(table))
-            )
-        for table, columns in NEW_COLUMNS.items():
-            drops = [
-                sql.SQL("drop column {}").format(sql.Identifier(name))
-                for name in columns.split()
-            ]
-            conn.execute(
-                sql.SQL("alter table redrive.{} {}").format(
-                    sql.Identifier(table), sql.SQL(", ").join(drops)
-                )
-            )
-        conn.execute(
-            "delete from redrive.chores where name = any (%s) or name ~ '^forget'",
-            (NEW_CHORES.split(),),
-        )
-        conn.execute(
-            "drop index if exists redrive.jobs_due_idx, redrive.jobs_retrying_idx"
-        )
-        conn.execute("drop index redrive.audit_ids_idx")
-        conn.execute(
-            "drop index if exists redrive.groups_closed_idx, redrive.campaigns_running_idx"
-        )
-        conn.execute("create index groups_last_seen_idx on redrive.groups (last_seen)")
-        conn.execute(
-            "create index jobs_ready_idx on redrive.jobs (queue, priority, lane, run_at)"
-        )
-        conn.execute("drop sequence redrive.notified")
-        conn.execute(
-            "drop index if exists redrive.campaigns_live_idx, redrive.campaigns_planned_idx"
-        )
-        conn.execute("delete from redrive.migrations where version > %s", (version,))
-        conn.execute("alter table redrive.jobs disable trigger jobs_admitted")

@@ -26,7 +26,7 @@ STATE = "select redrive.job_state_v1(run_at, failed_at, worker) from redrive.job
 DISMISS = "select redrive.dismiss_v1(%s, 'ada', 'not wanted')"
 REOPEN = "select redrive.reopen_v1(%s, 'ada', 'wanted')"
 CANCEL = "select redrive.cancel_v1(%s, 'ada', 'not wanted')"
-PURGE = "select redrive.purge_v1(%s, %s, '{open,redriven,resolved,dismissed}')"
+PURGE = "select redrive.purge_v2(null, %s, %s, '{open,redriven,resolved,dismissed}')"
 
 
 def holding_worker(

@@ -14,7 +14,7 @@ from tests.factories import (
 )
 from tests.postgres import Database
 
-PURGE = "select redrive.purge_v1(%s, %s, %s)"
+PURGE = "select redrive.purge_v2(null, %s, %s, %s)"
 
 
 def letters(database: Database) -> list[tuple[int, int]]:

@@ -701,7 +701,7 @@ def test_what_is_redriven_meanwhile_is_nobodys_to_look_after(
         meanwhile(
             database,
             job_id,
-            "redrive_v1(%s, null, null, 0, 9)",
+            "redrive_v3(%s, null, null, now(), 9, true)",
             "assign_v1(%s, 'bo', 'ada', 'x')",
         )
         == []

@@ -14,9 +14,7 @@ from tests.factories import (
 )
 from tests.postgres import Database
 
-REENCRYPT = (
-    "select redrive.reencrypt_v1(%s, %s, %s, %s::jsonb[], %s::jsonb[], %s::text[])"
-)
+REENCRYPT = "select redrive.reencrypt_v2(null, %s, %s, %s, %s::jsonb[], %s::jsonb[], %s::text[])"
 NEW = '{"$redrive": {"k": "new"}}'
 
 

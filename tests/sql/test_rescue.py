@@ -266,7 +266,9 @@ def test_a_purge_and_a_worker_that_is_back_never_wait_in_a_circle(
     forgiven = back.start(lambda: store.forgive(back.conn, [(job, 1)]))
     database.wait_until_blocked(back)
     purged = purger.start(
-        lambda: purger.value("select redrive.purge_v1(%s, '{0}', '{open}')", [job])
+        lambda: purger.value(
+            "select redrive.purge_v2(null, %s, '{0}', '{open}')", [job]
+        )
     )
     # where it does not leave out what the other has, it waits for the reader, too
     while not purged.done() and not database.column(

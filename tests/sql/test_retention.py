@@ -280,7 +280,7 @@ def test_what_a_job_left_behind_is_forgotten_and_what_others_hold_stays(
     """C18: a job that succeeds after its dead letter was purged left its failures for ever."""
     purged, kept, alive = make_dead_letters(database.conn, 3)
     redrive(database.conn, [purged, alive])
-    database.rows("select redrive.purge_v1(%s, '{0}', '{redriven}')", [purged])
+    database.rows("select redrive.purge_v2(null, %s, '{0}', '{redriven}')", [purged])
     worker = make_worker(database.conn)
     jobs = {job.id: job for job in claim(database.conn, worker)}
     complete(database.conn, worker, jobs[purged])
@@ -328,24 +328,6 @@ def test_a_redrive_that_was_killed_half_way_says_how_far_it_came(
     assert database.rows(
         "select action, n, detail from redrive.audit where actor = 'redrive'"
     ) == [("interrupt campaign", 3, {"campaign": campaign, "matched": 5})]
-
-
-def test_one_who_was_only_held_up_closes_the_campaign_as_usual(
-    database: Database,
-) -> None:
-    """As clients of the release before carry out their campaigns."""
-    ids = make_dead_letters(database.conn, 2)
-    campaign = make_campaign(database.conn, matched=2)
-    redrive(database.conn, ids, campaign=campaign)
-    database.rows(
-        "update redrive.campaigns set active_at = active_at - interval '1 hour'"
-    )
-    forget(database.conn)
-    database.rows("select redrive.close_campaign_v1(%s, 2, '{}')", campaign)
-
-    assert database.rows("select state, redriven from redrive.campaigns") == [
-        ("done", 2)
-    ]
 
 
 def test_each_chunk_is_a_sign_of_life(database: Database) -> None:

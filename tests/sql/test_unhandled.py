@@ -67,7 +67,7 @@ def test_a_kind_that_no_living_worker_handles_is_found_with_what_they_do_handle(
             True,
         ),
         (
-            "select redrive.retire_v1(id) from redrive.workers where name = 'other'",
+            "select redrive.retire_v3(id, '{}') from redrive.workers where name = 'other'",
             True,
         ),
         ("select 1", False),
@@ -94,10 +94,12 @@ def test_a_queue_without_a_worker_is_another_alerts_matter(database: Database) -
     assert unhandled(conn) == {}
 
 
-def test_a_worker_of_the_release_before_may_know_any_kind(database: Database) -> None:
+def test_a_worker_that_names_no_kinds_may_know_any_kind(database: Database) -> None:
     conn = database.session().conn
     register(conn, "mail")
-    conn.execute("select redrive.register_v2('old', '1.0', interval '30 s')")
+    conn.execute(
+        "select redrive.register_v4('any', '1', '30 s', null, null, null, null)"
+    )
     make_jobs(conn, 1, "report")
 
     assert unhandled(conn) == {}
@@ -138,7 +140,7 @@ def test_any_number_of_them_is_seen_at_one_price(database: Database) -> None:
     make_jobs(conn, 10_000, "report")
     few = pages_read(conn)
     make_jobs(conn, 190_000, "report")
-    conn.execute("select redrive.fold_v1()")
+    conn.execute("select redrive.fold_v2()")
     conn.execute("vacuum analyze redrive.jobs")
 
     many = pages_read(conn)

@@ -61,6 +61,12 @@ ROLES = (
     "redrive_encryptor",
 )
 
+UNRELEASED = (
+    "the schema redrive in this database is older than the first release and cannot be"
+    " upgraded; create a new database and run redrive migrate there; to keep jobs, first"
+    " let the old workers finish them; to discard them all and stay in this database,"
+    " run: drop schema redrive cascade"
+)
 
 DROP_FUNCTION = re.compile(r"^drop function .*?;$", re.MULTILINE | re.DOTALL)
 TRIGGER = re.compile(r"^create or replace trigger .*?;$", re.MULTILINE | re.DOTALL)
@@ -206,6 +212,7 @@ def require(conn: Connection) -> None:
         SchemaError: the schema is missing, too old or too new; the text says what to
             do.
     """
+    _refuse_unreleased(conn)
     found = installed(conn)
     if found == 0:
         msg = "the database has no redrive schema; run: redrive migrate"
@@ -225,7 +232,7 @@ def require(conn: Connection) -> None:
 
 def _serves_us(conn: Connection) -> bool:
     """Return True if a newer schema serves programs of this version."""
-    newer = "select max(coalesce(serves, version)) from redrive.migrations where version > %s"
+    newer = "select max(serves) from redrive.migrations where version > %s"
     return int(_scalar(conn, newer, latest())) <= latest()
 
 
@@ -444,7 +451,7 @@ def _ensure_schema(conn: Connection) -> None:
     conn.execute(
         "create table if not exists redrive.migrations (version int primary key,"
         " name text not null, applied_at timestamptz not null default clock_timestamp(),"
-        " functions text not null default '')"
+        " functions text not null default '', serves int not null)"
     )
 
 
@@ -465,9 +472,12 @@ def _missing(conn: Connection, wanted: list[Migration]) -> list[Migration]:
 
 
 def _record(conn: Connection, migration: Migration) -> None:
+    # `serves` is written here and not at the end of the run, so that an old program can
+    # restart in the middle.
     conn.execute(
-        "insert into redrive.migrations (version, name) values (%s, %s) on conflict do nothing",
-        (migration.version, migration.name),
+        "insert into redrive.migrations (version, name, serves) values (%s, %s, %s)"
+        " on conflict do nothing",
+        (migration.version, migration.name, migration.serves),
     )
 
 
@@ -517,12 +527,7 @@ def _drops(conn: Connection) -> list[str]:
 
 
 def _record_functions(conn: Connection, *, with_roles: bool) -> None:
-    """Record the applied functions, and the programs that the schema serves."""
-    conn.execute(
-        "update redrive.migrations m set serves = v.serves"
-        " from unnest(%s::int[], %s::int[]) as v(version, serves) where m.version = v.version",
-        ([m.version for m in migrations()], [m.serves for m in migrations()]),
-    )
+    """Record that these functions have been applied."""
     conn.execute(
         "update redrive.migrations set functions = %s where version = %s",
         (_checksum(with_roles=with_roles), latest()),
@@ -557,7 +562,24 @@ def _run(conn: Connection, text: str) -> None:
     conn.execute(cast("LiteralString", text))
 
 
+def _refuse_unreleased(conn: Connection) -> None:
+    """Refuse a schema that was made before the first release.
+
+    Its migrations had the same numbers as ours and other contents.
+
+    Raises:
+        SchemaError: it is such a schema; the text says what to do.
+    """
+    if not _is_installed(conn):
+        return
+    query = "select name from redrive.migrations where version = 1"
+    if _scalar(conn, query) in (None, migrations()[0].name):
+        return
+    raise SchemaError(UNRELEASED)
+
+
 def _refuse_unfit(conn: Connection) -> None:
+    _refuse_unreleased(conn)
     found = installed(conn)
     if found > latest() and not _serves_us(conn):
         raise SchemaError(_too_new(found))

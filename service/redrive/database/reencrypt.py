@@ -72,13 +72,10 @@ class Place:
     column: LiteralString
     read: LiteralString
     seal: Callable[[Keyring, Row], Sealed]
-    or_stale: LiteralString
+    or_stale: LiteralString = "false"
 
     def is_stale(self) -> LiteralString:
-        """Return SQL for whether a row must be sealed again.
-
-        It must if it is not sealed with `key`, or not bound to all it should be.
-        """
+        """Return SQL for whether a row must be sealed again with `key`."""
         key: LiteralString = f"{self.column} -> '$redrive' ->> 'k'"
         return f"(({key}) is distinct from %(key)s or {self.or_stale})"
 
@@ -141,9 +138,8 @@ def _seal_note(what: str) -> Callable[[Keyring, Row], Sealed]:
 _PAYLOAD: LiteralString = (
     "kind, queue, tenant, idempotency_key, ordering_key, headers, payload::text as old"
 )
-# The release before bound these to less data. If such a row is moved, it is unreadable.
-_UNBOUND: LiteralString = "left(headers ->> '$redrive', 2) <> '2.'"
-_OF_NO_DELIVERY: LiteralString = (
+# A record that was moved to another delivery is unreadable, and is reported as such.
+_OF_ANOTHER_DELIVERY: LiteralString = (
     "detail -> '$redrive' -> 'd' is distinct from to_jsonb(deliveries)"
 )
 # A payload from before an edit is bound to the same data as its dead letter's payload.
@@ -160,7 +156,6 @@ PLACES = {
         column="payload",
         read=_PAYLOAD,
         seal=_seal_payload,
-        or_stale=_UNBOUND,
     ),
     "jobs": Place(
         table="redrive.jobs",
@@ -169,7 +164,6 @@ PLACES = {
         column="payload",
         read=_PAYLOAD,
         seal=_seal_payload,
-        or_stale=_UNBOUND,
     ),
     "failures": Place(
         table="redrive.failures",
@@ -178,7 +172,7 @@ PLACES = {
         column="detail",
         read="message, detail::text as old",
         seal=_seal_failure,
-        or_stale=_OF_NO_DELIVERY,
+        or_stale=_OF_ANOTHER_DELIVERY,
     ),
     "side_effects": Place(
         table="redrive.side_effects",
@@ -187,7 +181,7 @@ PLACES = {
         column="detail",
         read="jsonb_build_object('what', what, 'detail', detail)::text as old",
         seal=_seal_side_effect,
-        or_stale=_OF_NO_DELIVERY,
+        or_stale=_OF_ANOTHER_DELIVERY,
     ),
     "history": Place(
         table="redrive.history",
@@ -196,7 +190,6 @@ PLACES = {
         column="payload",
         read=_PAYLOAD,
         seal=_seal_payload,
-        or_stale=_UNBOUND,
     ),
     "edits": Place(
         table=_EDITS,
@@ -205,7 +198,6 @@ PLACES = {
         column="payload",
         read=_PAYLOAD,
         seal=_seal_payload,
-        or_stale=_UNBOUND,
     ),
     "checkpoints": Place(
         table="redrive.checkpoints",
@@ -214,7 +206,6 @@ PLACES = {
         column="data",
         read="data::text as old",
         seal=_seal_note("checkpoint"),
-        or_stale="false",
     ),
     "progress": Place(
         table="redrive.progress",
@@ -223,7 +214,6 @@ PLACES = {
         column="detail",
         read="detail::text as old",
         seal=_seal_note("progress"),
-        or_stale="false",
     ),
     "results": Place(
         table="(select * from redrive.results where result is not null) r",
@@ -232,7 +222,6 @@ PLACES = {
         column="result",
         read="result::text as old",
         seal=_seal_note("result"),
-        or_stale="false",
     ),
 }
 

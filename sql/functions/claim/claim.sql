@@ -174,7 +174,7 @@ begin
               and j.run_at <= due
               and j.worker is null
               and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
-              -- null: a worker of the release before, which claims all kinds
+              -- null: the worker takes all kinds
               and (mine is null or j.kind = any (mine) or j.kind like any (prefixes)
                    or j.expires_at <= due)
               -- Claim one job of a key at a time, the oldest first. A job that was inserted before
@@ -307,35 +307,5 @@ begin
                c.deliveries, c.attempt, c.kind, c.payload::text, c.rest, c.run_at, c.created
         from redrive.claimed_v1(me, first - 1) c;
     end if;
-end
-$$;
-
--- As the release before called it: `relaxed` is what every claim is now.
-create or replace function redrive.claim_v1(
-    me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[], want int,
-    relaxed boolean)
-returns table (id bigint, deliveries int, attempt int, kind text, payload text, rest text,
-               lane_no int, run_at timestamptz)
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
-as $$
-#variable_conflict use_column
-declare
-    none constant bigint[] := array_fill(0, array[cardinality(queues)]);
-    made bigint[];
-    numbers int[];
-begin
-    select array_agg(c.claim), array_agg(c.lane_no) into made, numbers
-    from redrive.claim_v2(me, queues, priorities, lanes, floors, none, none,
-                          from_start => floors[1] < '2000-01-01', want => want) c
-    where c.lane_no is not null and c.claim is not null;
-    return query
-    select c.id, c.deliveries, c.attempt, c.kind, c.payload::text, c.rest, m.lane_no, c.run_at
-    from unnest(made, numbers) as m(claim, lane_no)
-    join redrive.claimed_v1(me, made[1] - 1) c on c.claim = m.claim;
 end
 $$;

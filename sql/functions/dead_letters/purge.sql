@@ -69,13 +69,3 @@ begin
     return purged;
 end
 $$;
-
--- As the release before called it: each call has a line of its own.
-create or replace function redrive.purge_v1(ids bigint[], generations int[], states text[])
-returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select redrive.purge_v2(null, ids, generations, states)
-$$;

@@ -1,5 +1,5 @@
 -- redrive: put one chunk of a campaign's open dead letters back to work.
--- redrive_v3 does not check who owns the campaign. Its callers, step_campaign and redrive_v1, do.
+-- It does not check who owns the campaign. Its caller, step_campaign, does.
 -- in:    ids; rate: jobs a second; null: all at once
 --        first_turn: when the first job is due. Each further job is due 1 / rate later, so the rate
 --        limit is a schedule and nothing has to throttle. Jobs that are due in the same tenth of a
@@ -150,38 +150,5 @@ begin
     return query
     select v.id, case when v.id = any (late) then 'succeeded' else v.cause end
     from unnest(found_ids, causes) as v(id, cause);
-end
-$$;
-
--- As operators call it who carry out their campaign themselves, like those of the release before.
--- in:    first_position: of the first id in the whole schedule, from 0
-create or replace function redrive.redrive_v1(
-    ids bigint[], campaign bigint, rate float8, first_position int, max_redrives int)
-returns table (id bigint, blocked text)
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-as $$
-#variable_conflict use_column
-begin
-    if campaign is not null
-       and not exists (select from redrive.campaigns c
-                       where c.id = redrive_v1.campaign and c.state <> 'done'
-                         and c.planned_login is null
-                         and coalesce(c.db_user, session_user) = session_user) then
-        raise exception using errcode = 'RD001',
-            message = 'campaign: must be an open campaign that this login began';
-    end if;
-    if exists (select from redrive.approvals)
-       and exists (select from redrive.dead_letters d join redrive.approvals a on a.kind = d.kind
-                   where d.id = any (ids)) then
-        raise exception using errcode = 'RD001', message =
-            'approval: some of these kinds need two people; plan a campaign that another login starts';
-    end if;
-    return query select * from redrive.redrive_v3(
-        ids, campaign, rate,
-        statement_timestamp() + coalesce(first_position / rate, 0) * interval '1 s',
-        max_redrives, true);
 end
 $$;

@@ -32,13 +32,3 @@ begin atomic
               and j.idempotency_key = redrive_obstacle_v2.idempotency_key)
             then 'conflict' end;
 end;
-
-create or replace function redrive.redrive_obstacle_v1(
-    kind text, idempotency_key text, redrives int, fingerprint text, max_redrives int)
-returns table (cause text)
-language sql stable
-rows 1
-begin atomic
-    select o.cause from redrive.redrive_obstacle_v2(
-        kind, idempotency_key, redrives, fingerprint, max_redrives, false) o;
-end;

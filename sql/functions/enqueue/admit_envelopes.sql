@@ -1,7 +1,7 @@
 -- admit_envelopes: accept each encrypted payload only once.
 -- A random value in the job's header tells encrypted payloads apart: `2.<second of
 -- encryption>.<...>`. The ciphertext is bound to it.
--- in:    the values; values of the release before have no second
+-- in:    the values
 -- errors: RD001 'field: rule' for a value that was used before, or that is older than the memory of
 --        used values
 create or replace function redrive.admit_envelopes_v1(salts text[]) returns void

@@ -114,20 +114,6 @@ begin
 end
 $$;
 
--- As the release before called it.
-create or replace function redrive.enqueue_v1(
-    kind text, payload jsonb, queue text, run_at timestamptz, priority int, max_attempts int,
-    idempotency_key text, ordering_key text, tenant text, expires_in interval, headers jsonb,
-    out id bigint, out created boolean, out outcome text)
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select * from redrive.enqueue_v2(
-        kind, payload, queue, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,
-        expires_in, headers, null, null, null, null, null)
-$$;
-
 -- The same with defaults, for SQL written by hand. Its signature is part of the interface.
 create or replace function redrive.enqueue(
     kind text, payload jsonb default '{}', queue text default 'default',

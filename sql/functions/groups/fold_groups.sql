@@ -90,12 +90,3 @@ exception
         more := false;
 end
 $$;
-
--- As the release before called it, which expects no more of it than progress.
-create or replace function redrive.fold_groups_v1() returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select f.moved from redrive.fold_groups_v2() f
-$$;

@@ -46,13 +46,3 @@ as $$
         where o.id = outcome_v2.job order by o.deliveries desc limit 1) h on true
     left join redrive.results r on r.job = outcome_v2.job
 $$;
-
--- As the release before called it: a job of which nothing is left has succeeded.
-create or replace function redrive.outcome_v1(
-    job bigint, out outcome text, out result jsonb, out delivery int)
-language sql stable security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select o.outcome, o.result, o.delivery from redrive.outcome_v2(outcome_v1.job, true) o
-$$;

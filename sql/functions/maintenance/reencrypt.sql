@@ -120,13 +120,3 @@ begin
     return changed;
 end
 $$;
-
--- As the release before called it: each call has a line of its own.
-create or replace function redrive.reencrypt_v1(
-    place text, ids bigint[], ns int[], olds jsonb[], news jsonb[], salts text[]) returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select redrive.reencrypt_v2(null, place, ids, ns, olds, news, salts)
-$$;

@@ -8,11 +8,12 @@ set jit = off
 as $$
     select e.id
     from redrive.schedule_declarations d,
-         redrive.enqueue_v1(
+         redrive.enqueue_v2(
              d.kind, d.payload, d.queue, null, 0, null, key, null, null, null,
              jsonb_build_object(
                  'schedule', d.schedule,
                  'scheduled_for',
-                 to_char(slot at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))) e
+                 to_char(slot at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')),
+             null, null, null, null, null) e
     where d.id = declaration
 $$;

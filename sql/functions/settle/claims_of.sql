@@ -1,6 +1,5 @@
 -- claims_of: return the claims of these workers that list these jobs; null where there is none.
--- A caller uses it that knows only the worker: a handler's own transaction, or a worker of the
--- release before.
+-- A handler's own transaction uses it, because it knows only the worker.
 create or replace function redrive.claims_of_v1(workers int[], ids bigint[]) returns bigint[]
 language sql stable security definer
 set search_path = pg_catalog, pg_temp

@@ -143,19 +143,3 @@ begin
     return settled;
 end
 $$;
-
--- As the release before called it: without the claims.
-create or replace function redrive.complete_v1(workers int[], ids bigint[], deliveries int[])
-returns bigint[]
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-declare
-    settled bigint[];
-begin
-    settled := redrive.complete_v2(workers, redrive.claims_of_v1(workers, ids), ids, deliveries, '{}');
-    perform redrive.end_claims_v1(workers);
-    return settled;
-end
-$$;

@@ -254,20 +254,3 @@ begin
     return query select o.id from unnest(ours) as o(id);
 end
 $$;
-
--- As the release before called it: without the claims.
-create or replace function redrive.settle_v1(
-    workers int[], ids bigint[], deliveries int[], outcomes text[], run_ats timestamptz[],
-    delays float8[], refunds boolean[], losses int[], failures jsonb[], reasons text[])
-returns setof bigint
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-begin
-    return query select redrive.settle_v2(
-        workers, redrive.claims_of_v1(workers, ids), ids, deliveries, outcomes, run_ats, delays,
-        refunds, losses, failures, reasons, '{}');
-    perform redrive.end_claims_v1(workers);
-end
-$$;

@@ -43,12 +43,3 @@ begin
     where c.name = 'fold' and (more or c.place > 0);
 end
 $$;
-
--- As the release before called it, which expects no more of it than progress.
-create or replace function redrive.fold_v1() returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select f.moved from redrive.fold_v2() f
-$$;

@@ -16,13 +16,3 @@ as $$
     where w.id = b.id and w.lost_at is null
     returning w.id
 $$;
-
--- As the release before called it.
-create or replace function redrive.beat_v1(ids int[], inflights int[]) returns setof int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-as $$
-    select redrive.beat_v2(ids, inflights, array_fill(null::jsonb, array[cardinality(ids)]))
-$$;

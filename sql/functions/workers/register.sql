@@ -21,30 +21,3 @@ as $$
             depends_on, holds, redrive.contact_now_v1(), false)
     returning id
 $$;
-
--- As the releases before called it.
-create or replace function redrive.register_v3(
-    worker_name text, worker_version text, ttl interval, kinds text[], queues text[]) returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select redrive.register_v4(worker_name, worker_version, ttl, kinds, queues, null)
-$$;
-
-create or replace function redrive.register_v2(
-    worker_name text, worker_version text, ttl interval) returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select redrive.register_v3(worker_name, worker_version, ttl, null, null)
-$$;
-
-create or replace function redrive.register_v1(worker_name text, worker_version text) returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select redrive.register_v3(worker_name, worker_version, null, null, null)
-$$;

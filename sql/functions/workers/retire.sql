@@ -75,21 +75,3 @@ begin
     is_over := not exists (select from redrive.workers w where w.id = me);
 end
 $$;
-
--- As the releases before called it.
-create or replace function redrive.retire_v2(me int, known bigint[]) returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select r.released from redrive.retire_v3(me, known) r
-$$;
-
--- As the release before called it: nothing is known.
-create or replace function redrive.retire_v1(me int) returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select redrive.retire_v2(me, '{}')
-$$;

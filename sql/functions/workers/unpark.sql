@@ -54,12 +54,3 @@ begin
     return woken;
 end
 $$;
-
--- As the release before called it.
-create or replace function redrive.unpark_v1() returns int
-language sql security definer
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $$
-    select redrive.unpark_v2(1000)
-$$;

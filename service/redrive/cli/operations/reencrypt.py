@@ -48,9 +48,9 @@ def reencrypt(
     \b
     redrive reencrypt --why 'yearly rotation'
 
-    That is what other keys encrypted, what is stored in the clear, and what the release before
-    bound to less. Safe while workers run, and safe to stop and start again. Says how many rows each
-    key still has: a key that has none can leave the keyring.
+    That is what other keys encrypted, and what is stored in the clear. Safe while workers run, and
+    safe to stop and start again. Says how many rows each key still has: a key that has none can
+    leave the keyring.
     """
     keyring = _keyring()
     settings = settings_for(database_url, actor=actor)
