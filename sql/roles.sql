@@ -21,7 +21,7 @@ grant select on redrive.migrations
 grant execute on function
     redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb,
                     interval, interval, text[], text, bigint),
-    redrive.enqueue_v2(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb,
+    redrive.enqueue_v1(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb,
                        interval, interval, text[], text, bigint),
     redrive.enqueue_many_v1(jsonb),
     redrive.open_batch_v1(jsonb, jsonb, interval), redrive.close_batch_v1(bigint)
@@ -31,23 +31,23 @@ grant insert (kind, payload, queue, run_at, priority, max_attempts, headers)
 
 grant execute on function
     redrive.first_time_v1(text),
-    redrive.register_v4(text, text, interval, text[], text[], jsonb, text[]),
+    redrive.register_v1(text, text, interval, text[], text[], jsonb, text[]),
     redrive.cancelled_v1(int[]), redrive.end_cancellations_v1(int),
-    redrive.retire_v3(int, bigint[]),
-    redrive.beat_v2(int[], int[], jsonb[]), redrive.others_v1(int[]),
+    redrive.retire_v1(int, bigint[]),
+    redrive.beat_v1(int[], int[], jsonb[]), redrive.others_v1(int[]),
     redrive.run_alone_v1(int, bigint),
     redrive.forgive_v1(bigint[], int[]),
     redrive.wake_slot_v1(text),
-    redrive.claim_v2(int, text[], smallint[], smallint[], timestamptz[], bigint[], bigint[], boolean,
+    redrive.claim_v1(int, text[], smallint[], smallint[], timestamptz[], bigint[], bigint[], boolean,
                      int, int),
     redrive.claimed_v1(int, bigint),
     redrive.lanes_v1(text[]), redrive.pending_v1(text[], text[], interval),
-    redrive.complete_v2(int[], bigint[], bigint[], int[], bigint[]),
+    redrive.complete_v1(int[], bigint[], bigint[], int[], bigint[]),
     redrive.complete_in_transaction_v1(int, bigint, int), redrive.busy_v1(bigint[]),
     redrive.end_left_open_v1(bigint[], int[]), redrive.delivery_mark_v1(bigint, int),
-    redrive.settle_v2(int[], bigint[], bigint[], int[], text[], timestamptz[], float8[], boolean[],
+    redrive.settle_v1(int[], bigint[], bigint[], int[], text[], timestamptz[], float8[], boolean[],
                       int[], jsonb[], text[], bigint[]),
-    redrive.side_effects_v2(int[], bigint[], int[], text[], jsonb[]),
+    redrive.side_effects_v1(int[], bigint[], int[], text[], jsonb[]),
     redrive.keep_checkpoints_v1(int[], bigint[], bigint[], int[], jsonb[]),
     redrive.keep_progress_v1(int[], bigint[], bigint[], int[], float8[], jsonb[]),
     redrive.complete_with_results_v1(int[], bigint[], bigint[], int[], bigint[], bigint[], jsonb[],
@@ -56,13 +56,13 @@ grant execute on function
     redrive.take_probe_v1(text, int, interval), redrive.mark_lost_v1(interval),
     redrive.advance_floors_v1(),
     redrive.rescue_v1(interval, int),
-    redrive.unpark_v2(int), redrive.take_chore_v1(text, interval),
+    redrive.unpark_v1(int), redrive.take_chore_v1(text, interval),
     redrive.fold_batches_v1(int)
 to redrive_worker;
 grant execute on function redrive.keep_samples_v1(text[], jsonb[]) to redrive_worker;
 -- The exporter calls these, too, because they must run while no worker is up. They cannot be
 -- misused.
-grant execute on function redrive.sample_v1(), redrive.fold_v2(), redrive.fold_groups_v2()
+grant execute on function redrive.sample_v1(), redrive.fold_v1(), redrive.fold_groups_v1()
 to redrive_worker, redrive_viewer;
 grant execute on function
     redrive.declare_limits_v1(text[], jsonb), redrive.tend_limits_v1(int)
@@ -115,7 +115,7 @@ grant execute on function
     redrive.heal_v1(int, float8)
 to redrive_worker;
 grant execute on function
-    redrive.redrive_obstacle_v2(text, text, int, text, int, boolean),
+    redrive.redrive_obstacle_v1(text, text, int, text, int, boolean),
     redrive.with_quarantined_v1(jsonb),
     redrive.plan_campaign_v1(jsonb, int, text), redrive.leave_out_v1(bigint, int[], text[]),
     redrive.start_campaign_v1(bigint, text, text, float8, int, float8, timestamptz, jsonb),
@@ -127,7 +127,7 @@ grant execute on function
     redrive.edit_v1(bigint[], bytea[], jsonb[], text[], jsonb, text[], text, text),
     redrive.in_campaign_v1(bigint[]), redrive.healing_v1(text[]),
     redrive.note_v1(bigint, text, text), redrive.assign_v1(bigint[], text, text, text),
-    redrive.purge_v2(bigint, bigint[], int[], text[]),
+    redrive.purge_v1(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
@@ -141,7 +141,7 @@ grant execute on function
     redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text)
 to redrive_operator;
 -- A role that may enqueue a job may also wait for its end.
-grant execute on function redrive.outcome_v2(bigint, boolean)
+grant execute on function redrive.outcome_v1(bigint, boolean)
 to redrive_producer, redrive_worker, redrive_operator;
 
 grant execute on function
@@ -161,7 +161,7 @@ grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.si
     redrive.edits
     to redrive_encryptor;
 grant execute on function
-    redrive.reencrypt_v2(bigint, text, bigint[], int[], jsonb[], jsonb[], text[]),
+    redrive.reencrypt_v1(bigint, text, bigint[], int[], jsonb[], jsonb[], text[]),
     redrive.hide_messages_v1()
 to redrive_encryptor;
 grant execute on function

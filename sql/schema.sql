@@ -934,13 +934,13 @@ create function redrive.audit_hash_v1(before bytea, line redrive.audit)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.beat_v2(ids int[], inflights int[], progress jsonb[])
+create function redrive.beat_v1(ids int[], inflights int[], progress jsonb[])
     returns setof int
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
-grant execute on function redrive.beat_v2 to redrive_worker;
+grant execute on function redrive.beat_v1 to redrive_worker;
 
 create function redrive.begin_epoch_v1()
     returns bigint
@@ -1027,7 +1027,7 @@ create function redrive.chain_audit()
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.claim_v2(me int, queues text[], priorities smallint[], lanes smallint[],
+create function redrive.claim_v1(me int, queues text[], priorities smallint[], lanes smallint[],
     floors timestamptz[], floor_ids bigint[], seen bigint[], from_start boolean, want int, patience
     int default 0)
     returns table(lane_no int, jobs int, upto timestamptz, upto_id bigint, as_of bigint, claim
@@ -1041,7 +1041,7 @@ create function redrive.claim_v2(me int, queues text[], priorities smallint[], l
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.claim_v2 to redrive_worker;
+grant execute on function redrive.claim_v1 to redrive_worker;
 
 create function redrive.claimed_v1(me int, after bigint)
     returns table(claim bigint, id bigint, deliveries int, attempt int, kind text, payload jsonb,
@@ -1091,7 +1091,7 @@ create function redrive.complete_in_transaction_v1(worker int, id bigint, delive
     set jit = off;
 grant execute on function redrive.complete_in_transaction_v1 to redrive_worker;
 
-create function redrive.complete_v2(workers int[], claims bigint[], ids bigint[], deliveries int[],
+create function redrive.complete_v1(workers int[], claims bigint[], ids bigint[], deliveries int[],
     ended bigint[])
     returns bigint[]
     language plpgsql security definer
@@ -1102,7 +1102,7 @@ create function redrive.complete_v2(workers int[], claims bigint[], ids bigint[]
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.complete_v2 to redrive_worker;
+grant execute on function redrive.complete_v1 to redrive_worker;
 
 create function redrive.complete_with_results_v1(workers int[], claims bigint[], ids bigint[],
     deliveries int[], ended bigint[], returned bigint[], results jsonb[], keeps float8[])
@@ -1283,7 +1283,7 @@ create function redrive.end_session_v1(session text)
     set jit = off;
 grant execute on function redrive.end_session_v1 to redrive_operator, redrive_viewer;
 
-create function redrive.end_waiting_v2(ids bigint[], waits boolean)
+create function redrive.end_waiting_v1(ids bigint[], waits boolean)
     returns bigint[]
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -1332,7 +1332,7 @@ create function redrive.enqueue_scheduled_v1(declaration bigint, slot timestampt
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.enqueue_v2(kind text, payload jsonb, queue text, run_at timestamptz,
+create function redrive.enqueue_v1(kind text, payload jsonb, queue text, run_at timestamptz,
     priority int, max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in
     interval, headers jsonb, delay interval, unique_for interval, unique_by text[], on_conflict
     text, batch bigint, out id bigint, out created boolean, out outcome text)
@@ -1342,7 +1342,7 @@ create function redrive.enqueue_v2(kind text, payload jsonb, queue text, run_at 
     set enable_seqscan = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.enqueue_v2 to redrive_operator, redrive_producer, redrive_worker;
+grant execute on function redrive.enqueue_v1 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.expect_chore_v1(chore text, every interval)
     returns void
@@ -1376,22 +1376,22 @@ create function redrive.fold_batches_v1(batch int)
     set jit = off;
 grant execute on function redrive.fold_batches_v1 to redrive_worker;
 
-create function redrive.fold_groups_v2(out moved int, out more boolean)
+create function redrive.fold_groups_v1(out moved int, out more boolean)
     returns record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set lock_timeout = 100ms
     set jit = off;
-grant execute on function redrive.fold_groups_v2 to redrive_viewer, redrive_worker;
+grant execute on function redrive.fold_groups_v1 to redrive_viewer, redrive_worker;
 
-create function redrive.fold_v2(out moved int, out more boolean)
+create function redrive.fold_v1(out moved int, out more boolean)
     returns record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
-grant execute on function redrive.fold_v2 to redrive_viewer, redrive_worker;
+grant execute on function redrive.fold_v1 to redrive_viewer, redrive_worker;
 
 create function redrive.force_breaker_v1(name text, state text, actor text, why text)
     returns boolean
@@ -1595,7 +1595,7 @@ create function redrive.hold_run_v1(name text)
     set jit = off;
 grant execute on function redrive.hold_run_v1 to redrive_encryptor, redrive_operator;
 
-create function redrive.hold_waiting_v2(ids bigint[], waits boolean)
+create function redrive.hold_waiting_v1(ids bigint[], waits boolean)
     returns bigint[]
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -1952,14 +1952,14 @@ create function redrive.others_v1(ids int[])
     set jit = off;
 grant execute on function redrive.others_v1 to redrive_worker;
 
-create function redrive.outcome_v2(job bigint, was_live boolean, out outcome text, out result jsonb,
+create function redrive.outcome_v1(job bigint, was_live boolean, out outcome text, out result jsonb,
     out delivery int)
     returns record
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
-grant execute on function redrive.outcome_v2 to redrive_operator, redrive_producer, redrive_worker;
+grant execute on function redrive.outcome_v1 to redrive_operator, redrive_producer, redrive_worker;
 
 create function redrive.park_behind_key()
     returns trigger
@@ -2027,7 +2027,7 @@ create function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor t
     set jit = off;
 grant execute on function redrive.plan_campaign_v1 to redrive_operator;
 
-create function redrive.purge_v2(run bigint, ids bigint[], generations int[], states text[])
+create function redrive.purge_v1(run bigint, ids bigint[], generations int[], states text[])
     returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -2035,7 +2035,7 @@ create function redrive.purge_v2(run bigint, ids bigint[], generations int[], st
     set enable_hashjoin = off
     set enable_mergejoin = off
     set jit = off;
-grant execute on function redrive.purge_v2 to redrive_operator;
+grant execute on function redrive.purge_v1 to redrive_operator;
 
 create function redrive.put_limit_v1(name text, concurrency int, rate float8)
     returns void
@@ -2048,13 +2048,13 @@ create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
     language sql stable;
 
-create function redrive.redrive_obstacle_v2(kind text, idempotency_key text, redrives int,
+create function redrive.redrive_obstacle_v1(kind text, idempotency_key text, redrives int,
     fingerprint text, max_redrives int, quarantined boolean)
     returns table(cause text)
     language sql stable;
-grant execute on function redrive.redrive_obstacle_v2 to redrive_operator;
+grant execute on function redrive.redrive_obstacle_v1 to redrive_operator;
 
-create function redrive.redrive_v3(ids bigint[], campaign bigint, rate float8, first_turn
+create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, first_turn
     timestamptz, max_redrives int, with_quarantined boolean)
     returns table(id bigint, blocked text)
     language plpgsql security definer
@@ -2066,7 +2066,7 @@ create function redrive.redrive_v3(ids bigint[], campaign bigint, rate float8, f
     set plan_cache_mode = force_generic_plan
     set jit = off;
 
-create function redrive.reencrypt_v2(run bigint, place text, ids bigint[], ns int[], olds jsonb[],
+create function redrive.reencrypt_v1(run bigint, place text, ids bigint[], ns int[], olds jsonb[],
     news jsonb[], salts text[])
     returns int
     language plpgsql security definer
@@ -2075,7 +2075,7 @@ create function redrive.reencrypt_v2(run bigint, place text, ids bigint[], ns in
     set enable_hashjoin = off
     set enable_mergejoin = off
     set jit = off;
-grant execute on function redrive.reencrypt_v2 to redrive_encryptor;
+grant execute on function redrive.reencrypt_v1 to redrive_encryptor;
 
 create function redrive.refuse_unseen_v1(kinds text[], keys text[])
     returns void
@@ -2084,13 +2084,13 @@ create function redrive.refuse_unseen_v1(kinds text[], keys text[])
     set enable_seqscan = off
     set jit = off;
 
-create function redrive.register_v4(worker_name text, worker_version text, ttl interval, kinds
+create function redrive.register_v1(worker_name text, worker_version text, ttl interval, kinds
     text[], queues text[], depends_on jsonb, holds text[] default null::text[])
     returns int
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.register_v4 to redrive_worker;
+grant execute on function redrive.register_v1 to redrive_worker;
 
 create function redrive.reopen_v1(ids bigint[], actor text, why text)
     returns setof bigint
@@ -2162,7 +2162,7 @@ create function redrive.resume_v1(queue text, actor text, why text)
     set jit = off;
 grant execute on function redrive.resume_v1 to redrive_operator;
 
-create function redrive.retire_v3(me int, known bigint[], out released int, out is_over boolean)
+create function redrive.retire_v1(me int, known bigint[], out released int, out is_over boolean)
     returns record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -2170,7 +2170,7 @@ create function redrive.retire_v3(me int, known bigint[], out released int, out 
     set enable_hashjoin = off
     set enable_mergejoin = off
     set jit = off;
-grant execute on function redrive.retire_v3 to redrive_worker;
+grant execute on function redrive.retire_v1 to redrive_worker;
 
 create function redrive.reveal_v1(job bigint, actor text, why text)
     returns table(id bigint, kind text, queue text, tenant text, idempotency_key text, ordering_key
@@ -2280,7 +2280,7 @@ create function redrive.settle_lost_v1(workers int[], claims bigint[], ids bigin
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.settle_v2(workers int[], claims bigint[], ids bigint[], deliveries int[],
+create function redrive.settle_v1(workers int[], claims bigint[], ids bigint[], deliveries int[],
     outcomes text[], run_ats timestamptz[], delays float8[], refunds boolean[], losses int[],
     failures jsonb[], reasons text[], ended bigint[])
     returns setof bigint
@@ -2292,7 +2292,7 @@ create function redrive.settle_v2(workers int[], claims bigint[], ids bigint[], 
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.settle_v2 to redrive_worker;
+grant execute on function redrive.settle_v1 to redrive_worker;
 
 create function redrive.shown_v1(before jsonb)
     returns jsonb
@@ -2301,7 +2301,7 @@ create function redrive.shown_v1(before jsonb)
     set enable_nestloop = off
     set jit = off;
 
-create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries int[], whats text[],
+create function redrive.side_effects_v1(workers int[], ids bigint[], deliveries int[], whats text[],
     details jsonb[])
     returns setof bigint
     language plpgsql security definer
@@ -2311,7 +2311,7 @@ create function redrive.side_effects_v2(workers int[], ids bigint[], deliveries 
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.side_effects_v2 to redrive_worker;
+grant execute on function redrive.side_effects_v1 to redrive_worker;
 
 create function redrive.standing_v1(patience interval)
     returns table(queue text, seconds float8, workers int)
@@ -2441,7 +2441,7 @@ create function redrive.unique_key_v1(queue text, tenant text, ordering_key text
     returns text
     language sql immutable;
 
-create function redrive.unpark_v2(keys int)
+create function redrive.unpark_v1(keys int)
     returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -2451,7 +2451,7 @@ create function redrive.unpark_v2(keys int)
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.unpark_v2 to redrive_worker;
+grant execute on function redrive.unpark_v1 to redrive_worker;
 
 create function redrive.verify_audit_v1(after bigint, batch int, out place bigint, out lines int,
     out more boolean, out fault text)

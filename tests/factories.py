@@ -90,7 +90,7 @@ def make_worker(
     if ttl is not None:
         return store.register(conn, store.Registration(name, "test", ttl, ["*"], None))
     row = conn.execute(
-        "select redrive.register_v4(%s, 'test', null, null, null, null, null)", (name,)
+        "select redrive.register_v1(%s, 'test', null, null, null, null, null)", (name,)
     ).fetchone()
     assert row
     return row[0]
@@ -280,7 +280,7 @@ def redrive(
 ) -> dict[int, str | None]:
     """Redrive dead letters. Returns why each was left where it is, or None."""
     rows = conn.execute(
-        "select id, blocked from redrive.redrive_v3(%s::bigint[], %s, %s,"
+        "select id, blocked from redrive.redrive_v1(%s::bigint[], %s, %s,"
         " statement_timestamp() + make_interval(secs => %s), %s, true)",
         (
             list(ids),
@@ -331,6 +331,6 @@ def depths(conn: Connection) -> dict[str, Depth]:
 
 def outcome(conn: Connection, job: int, *, was_live: bool = True) -> str | None:
     """What became of a job that was seen live, None when there was none."""
-    query = "select outcome from redrive.outcome_v2(%s, %s)"
+    query = "select outcome from redrive.outcome_v1(%s, %s)"
     row = conn.execute(query, (job, was_live)).fetchone()
     return row[0] if row else None

@@ -42,7 +42,7 @@ PLACEHOLDERS: dict[FieldType, LiteralString] = {
     "object": "cast(cast(%s as text) as jsonb)",
 }
 ENQUEUE = (
-    "select id, created, outcome from redrive.enqueue_v2("
+    "select id, created, outcome from redrive.enqueue_v1("
     + ", ".join([PLACEHOLDERS[field.type] for field in PARAMETERS.values()])
     + ")"
 )

@@ -15,7 +15,7 @@ from redrive.encryption import configured, open_noted
 from redrive.signals import Seconds, seconds
 
 OUTCOME = (
-    "select outcome, cast(result as text), delivery from redrive.outcome_v2(%s, %s)"
+    "select outcome, cast(result as text), delivery from redrive.outcome_v1(%s, %s)"
 )
 LIVE = "live"
 UNKNOWN = "unknown"

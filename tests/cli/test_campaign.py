@@ -219,7 +219,7 @@ def test_it_waits_for_what_was_asked(redrive: Redrive, database: Database) -> No
     )
     database.rows("update redrive.breakers set state = 'closed'")
     database.rows(
-        "select redrive.register_v4('w', '1.4.1', '1 min', '{*}', null, null, null)"
+        "select redrive.register_v1('w', '1.4.1', '1 min', '{*}', null, null, null)"
     )
     drive(database.conn, int(made))
     assert redrive("campaign", "show", made, "--json").json["state"] == "canary"

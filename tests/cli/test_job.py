@@ -481,7 +481,7 @@ def test_c29_a_dead_letter_that_was_purged_is_no_success(
     if how == "dismissed":
         database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [job])
     assert redrive("job", "wait", str(job)).code == 1
-    database.rows("select redrive.purge_v2(null, %s, '{0}', '{open,dismissed}')", [job])
+    database.rows("select redrive.purge_v1(null, %s, '{0}', '{open,dismissed}')", [job])
 
     waited = redrive("job", "wait", str(job))
     assert (waited.code, waited.out) == (3, "unknown\n")

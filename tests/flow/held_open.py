@@ -44,7 +44,7 @@ SETTINGS = {"redrive_heartbeat_ttl": 12, "redrive_drain_timeout": 5}
 RECIPES: dict[str, LiteralString] = {
     # producers
     "enqueue": "select redrive.enqueue('held.plain', '{}', idempotency_key => 'held')",
-    "enqueue_v2": "select redrive.enqueue_v2('held.limited', '{\"key\": \"new\"}', 'default', null,"
+    "enqueue_v1": "select redrive.enqueue_v1('held.limited', '{\"key\": \"new\"}', 'default', null,"
     " 0, null, null, null, null, null, '{}', null, null, null, null, %(batch)s)",
     "enqueue_many_v1": 'select redrive.enqueue_many_v1(\'{"kind": ["held.plain", "held.plain"],'
     ' "ordering_key": ["held-order", "held-order"]}\')',
@@ -52,22 +52,22 @@ RECIPES: dict[str, LiteralString] = {
     " on_conflict => 'replace', delay => '2 hours')",
     "open_batch_v1": 'select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')',
     "close_batch_v1": "select redrive.close_batch_v1(%(batch)s)",
-    "outcome_v2": "select redrive.outcome_v2(%(waiting)s, true)",
+    "outcome_v1": "select redrive.outcome_v1(%(waiting)s, true)",
     # what a handler calls, or a worker for it
     "complete_in_transaction_v1": "select redrive.complete_in_transaction_v1(%(me)s, %(mine0)s, 1)",
     "complete a limited job": "select redrive.complete_in_transaction_v1(%(me)s, %(mine1)s, 1)",
     "complete an ordered job": "select redrive.complete_in_transaction_v1(%(me)s, %(mine2)s, 1)",
     "complete a job of a batch": "select redrive.complete_in_transaction_v1(%(me)s, %(mine3)s, 1)",
     "first_time_v1": "select redrive.first_time_v1('held')",
-    "complete_v2": "select redrive.complete_v2(array[%(me)s], array[%(claim)s], array[%(mine4)s],"
+    "complete_v1": "select redrive.complete_v1(array[%(me)s], array[%(claim)s], array[%(mine4)s],"
     " array[1], null)",
     "complete_with_results_v1": "select redrive.complete_with_results_v1(array[%(me)s],"
     " array[%(claim)s], array[%(mine5)s], array[1], null, array[%(mine5)s],"
     " array['{\"value\": 1}'::jsonb], array[60::float8])",
-    "settle_v2": "select redrive.settle_v2(array[%(me)s], array[%(claim)s], array[%(mine6)s],"
+    "settle_v1": "select redrive.settle_v1(array[%(me)s], array[%(claim)s], array[%(mine6)s],"
     " array[1], array['dead'], array[null::timestamptz], array[0::float8], array[false], array[0],"
     " array[%(failure)s::jsonb], array['not_retryable'], '{}')",
-    "side_effects_v2": "select redrive.side_effects_v2(array[%(me)s], array[%(mine7)s], array[1],"
+    "side_effects_v1": "select redrive.side_effects_v1(array[%(me)s], array[%(mine7)s], array[1],"
     " array['charged'], array['{}'::jsonb])",
     "keep_checkpoints_v1": "select redrive.keep_checkpoints_v1(array[%(me)s], array[%(claim)s],"
     " array[%(mine8)s], array[1], array['{}'::jsonb])",
@@ -78,18 +78,18 @@ RECIPES: dict[str, LiteralString] = {
     "delivery_mark_v1": "select redrive.delivery_mark_v1(%(mine9)s, 1)",
     "end_left_open_v1": "select redrive.end_left_open_v1(array[%(mine9)s], array[99])",
     # workers
-    "register_v4": "select redrive.register_v4('held', '1', '1 hour', '{held.*}', null, null)",
+    "register_v1": "select redrive.register_v1('held', '1', '1 hour', '{held.*}', null, null)",
     "declare_limits_v1": "select redrive.declare_limits_v1('{held.limited}',"
     ' \'{"held.limited": ["held:{key}", "new"]}\')',
     "declare_schedules_v1": "select redrive.declare_schedules_v1(%(me)s, '1', %(declared)s)",
     "say_approvals_v1": "select redrive.say_approvals_v1('{held.plain}', '{held.plain}')",
     "say_heals_v1": "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 4}}')",
-    "beat_v2": "select redrive.beat_v2(array[%(me)s], array[1], array['{}'::jsonb])",
-    "retire_v3": "select redrive.retire_v3(%(other)s, '{}')",
+    "beat_v1": "select redrive.beat_v1(array[%(me)s], array[1], array['{}'::jsonb])",
+    "retire_v1": "select redrive.retire_v1(%(other)s, '{}')",
     "run_alone_v1": "select redrive.run_alone_v1(%(me)s, %(mine9)s)",
     "cancelled_v1": "select redrive.cancelled_v1(array[%(me)s])",
     "others_v1": "select redrive.others_v1(array[%(me)s])",
-    "claim_v2": "select redrive.claim_v2(%(me)s, '{held}', '{0}', '{0}', '{epoch}', '{0}', '{0}',"
+    "claim_v1": "select redrive.claim_v1(%(me)s, '{held}', '{0}', '{0}', '{epoch}', '{0}', '{0}',"
     " true, 1)",
     "claimed_v1": "select redrive.claimed_v1(%(me)s, 0)",
     "lanes_v1": "select redrive.lanes_v1(null)",
@@ -105,15 +105,15 @@ RECIPES: dict[str, LiteralString] = {
     "end_cancellations_v1": "select redrive.end_cancellations_v1(100)",
     # chores
     "take_chore_v1": "select redrive.take_chore_v1('fold', '0 s')",
-    "fold_v2": "select redrive.fold_v2()",
-    "fold_groups_v2": "select redrive.fold_groups_v2()",
+    "fold_v1": "select redrive.fold_v1()",
+    "fold_groups_v1": "select redrive.fold_groups_v1()",
     "fold_batches_v1": "select redrive.fold_batches_v1(100)",
     "sample_v1": "select redrive.sample_v1()",
     "stats_v1": "select redrive.stats_v1('0 s')",
     "forget_v1": "select redrive.forget_v1(100)",
     "tend_history_v1": "select redrive.tend_history_v1()",
     "tend_limits_v1": "select redrive.tend_limits_v1(100)",
-    "unpark_v2": "select redrive.unpark_v2(100)",
+    "unpark_v1": "select redrive.unpark_v1(100)",
     "due_schedules_v1": "select redrive.due_schedules_v1()",
     "fire_schedule_v1": "select redrive.fire_schedule_v1(s.name, s.declaration, s.next_at,"
     " array[s.next_at], now() + interval '1 day')"
@@ -159,7 +159,7 @@ RECIPES: dict[str, LiteralString] = {
     "note on a job of a campaign": "select redrive.note_v1(%(dead10)s, 'ada', 'seen')",
     "note on a job to forgive": "select redrive.note_v1(%(forgiven)s, 'ada', 'seen')",
     "mute_v1": "select redrive.mute_v1('f1', now() + interval '1 hour', 'ada', 'why')",
-    "purge_v2": "select redrive.purge_v2(null, array[%(dead4)s], '{0}', '{open}')",
+    "purge_v1": "select redrive.purge_v1(null, array[%(dead4)s], '{0}', '{open}')",
     "edit_v1": "select redrive.edit_v1(array[%(dead5)s], (select array_agg(sha256(convert_to("
     "d.redrives || ':' || d.payload::text, 'UTF8'))) from redrive.dead_letters d"
     " where d.id = %(dead5)s), array['{\"n\": 2}'::jsonb], '{null}', '[]', '{/n}', 'ada', 'why')",
@@ -172,7 +172,7 @@ RECIPES: dict[str, LiteralString] = {
     "in_campaign_v1": "select redrive.in_campaign_v1(array[%(dead0)s])",
     "groups_named_v1": "select redrive.groups_named_v1('f')",
     "healing_v1": "select redrive.healing_v1(null)",
-    "redrive_obstacle_v2": "select redrive.redrive_obstacle_v2('a', 'k', 0, 'f', 5, false)",
+    "redrive_obstacle_v1": "select redrive.redrive_obstacle_v1('a', 'k', 0, 'f', 5, false)",
     "holds_v1": "select redrive.holds_v1('{}', '{}', null)",
     "with_quarantined_v1": "select redrive.with_quarantined_v1('{}')",
     # operators, on campaigns and runs
@@ -256,9 +256,9 @@ def granted(session: Session) -> set[str]:
 def make_objects(database: Database) -> dict[str, Any]:
     """Make what recipes name: jobs, dead letters, campaigns and so on; return their ids."""
     conn, value = database.conn, database.value
-    me = value("select redrive.register_v4('me', '1', '1 day', '{*}', null, null)")
+    me = value("select redrive.register_v1('me', '1', '1 day', '{*}', null, null)")
     other = value(
-        "select redrive.register_v4('other', '1', '1 day', '{*}', null, null)"
+        "select redrive.register_v1('other', '1', '1 day', '{*}', null, null)"
     )
     batch = value('select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')')
     database.rows("select redrive.set_history_v1('default', 7, 'ada', 'why')")
@@ -359,7 +359,7 @@ def make_work(database: Database, me: int) -> dict[str, Any]:
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [dismissed])
     assert redrive(conn, [redriven]) == {redriven: None}
     lost = database.value(
-        "select redrive.register_v4('lost', '1', '1 day', '{*}', null, null)"
+        "select redrive.register_v1('lost', '1', '1 day', '{*}', null, null)"
     )
     ordinary = make_job(conn, "held.plain", queue="work")
     assert len(claim(conn, lost, lanes=[lane_of(conn, "work")])) == len(

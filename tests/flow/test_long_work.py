@@ -189,7 +189,7 @@ def test_c29_who_waits_from_before_its_end_knows_that_a_job_has_succeeded(
         psycopg.connect(database.url, autocommit=True) as conn,
     ):
         waiting = pool.submit(wait, conn, job, 60)
-        looked = "select count(*) from pg_stat_activity where query like '%redrive.outcome_v2%'"
+        looked = "select count(*) from pg_stat_activity where query like '%redrive.outcome_v1%'"
         wait_for(lambda: database.value(looked) > 1)
         workers.run(**LONG)
 

@@ -360,7 +360,7 @@ class Histories(RuleBasedStateMachine):
             st.lists(st.sampled_from(ids), min_size=1, max_size=4, unique=True)
         )
         rows = self.conn.execute(
-            "select id, blocked from redrive.redrive_v3(%s::bigint[], %s, null, now(), %s, true)",
+            "select id, blocked from redrive.redrive_v1(%s::bigint[], %s, null, now(), %s, true)",
             (chosen, self.campaign, MAX_REDRIVES),
         ).fetchall()
         assert sorted(job for job, _ in rows) == sorted(chosen)
@@ -403,7 +403,7 @@ class Histories(RuleBasedStateMachine):
         )
         known = self.jobs[job]
         purged = self.database.value(
-            "select redrive.purge_v2(null, array[%s]::bigint[], array[%s]::int[], array['open'])",
+            "select redrive.purge_v1(null, array[%s]::bigint[], array[%s]::int[], array['open'])",
             job,
             known.redrives,
         )

@@ -85,7 +85,7 @@ def test_dead_letters_of_others_are_grouped_explained_and_redriven(
 ):
     come = ("dlq", "import", "-", *SOURCE, "--yes", "--json", "--why", "we move")
     came = redrive(*come, stdin=lines(MOVED))
-    database.rows("select redrive.fold_groups_v2()")
+    database.rows("select redrive.fold_groups_v1()")
     gold, bank = redrive("dlq", "groups", "--json").lines
     said = redrive("dlq", "explain", gold["group"], "--json").json
     (workers.home / "targets.yaml").write_text(

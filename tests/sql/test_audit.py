@@ -47,7 +47,7 @@ def fault(database: Database, batch: int = 100) -> str | None:
 
 ACTS: dict[str, tuple[LiteralString, str, int]] = {
     "purge without a run": (
-        "select redrive.purge_v2(null, %s::bigint[], '{{0}}', '{{open}}')",
+        "select redrive.purge_v1(null, %s::bigint[], '{{0}}', '{{open}}')",
         "purge",
         1,
     ),
@@ -271,7 +271,7 @@ def test_nobody_writes_a_line_alone(database: Database) -> None:
         "select redrive.forget_completions_v1('0', 1)",
         "select redrive.forget_effects_v1('0', 1)",
         "select redrive.hide_messages_v1()",
-        "select redrive.reencrypt_v2(null, 'jobs', '{}', '{}', '{}', '{}', '{}')",
+        "select redrive.reencrypt_v1(null, 'jobs', '{}', '{}', '{}', '{}', '{}')",
         "select redrive.count_run_v1(1, 'purge', 1, '{}')",
         "select redrive.forget_audit_v1('0', 1)",
         "select redrive.done_chore_v1('rescue', null)",
@@ -297,7 +297,7 @@ def test_a_run_is_two_lines_however_many_steps_it_takes(database: Database) -> N
         "select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{\"a\": 1}')"
     )
     for one in ids[:3]:
-        database.rows("select redrive.purge_v2(%s, %s, '{0}', '{open}')", run, [one])
+        database.rows("select redrive.purge_v1(%s, %s, '{0}', '{open}')", run, [one])
     database.rows("select redrive.end_run_v1(%s)", run)
 
     assert database.rows(
@@ -314,7 +314,7 @@ def test_a_run_is_its_logins_own_and_ends_once(database: Database) -> None:
     (one,) = make_dead_letters(database.conn, 1)
     other = database.session()
     other.rows("set session authorization redrive_operator")
-    step = "select redrive.purge_v2(%s, %s, '{0}', '{open}')"
+    step = "select redrive.purge_v1(%s, %s, '{0}', '{open}')"
     with pytest.raises(
         psycopg.Error, match="run: must be a purge that this login began"
     ):
@@ -336,7 +336,7 @@ def test_a_run_is_counted_and_ended_alone(database: Database) -> None:
     one, other, sealing = (
         database.value(begin, action) for action in ("purge", "purge", "reencrypt")
     )
-    step: LiteralString = "select redrive.purge_v2(%s, %s, '{0}', '{open}')"
+    step: LiteralString = "select redrive.purge_v1(%s, %s, '{0}', '{open}')"
     with pytest.raises(
         psycopg.Error, match="run: must be a purge that this login began"
     ):
@@ -403,7 +403,7 @@ def test_only_an_envelope_takes_the_place_of_a_payload(
     job = make_job(database.conn, payload={"amount": 1})
     with pytest.raises(psycopg.Error, match="news: must be encrypted envelopes"):
         database.rows(
-            "select redrive.reencrypt_v2(null, 'jobs', %s, '{0}', '{\"{\\\"amount\\\": 1}\"}',"
+            "select redrive.reencrypt_v1(null, 'jobs', %s, '{0}', '{\"{\\\"amount\\\": 1}\"}',"
             " array[%s::jsonb], '{salt}')",
             [job],
             new,
@@ -418,7 +418,7 @@ def test_what_a_failure_says_in_the_clear_is_what_it_said(database: Database) ->
     old = '{"pod": "a"}'
     database.rows("update redrive.failures set detail = %s::text::jsonb", old)
     call: LiteralString = (
-        "select redrive.reencrypt_v2(null, "
+        "select redrive.reencrypt_v1(null, "
         "'failures', %s, %s, array[%s::jsonb], array[%s::jsonb], '{null}')"
     )
     deliveries = database.column("select deliveries from redrive.failures")
@@ -442,7 +442,7 @@ def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(
     job = make_job(database.conn, payload={})
     login = database.session()
     login.rows("set session authorization redrive_encryptor")
-    reencrypt = "select redrive.reencrypt_v2(%s, 'jobs', %s, '{0}', '{\"{}\"}', array[%s::jsonb], '{s}')"
+    reencrypt = "select redrive.reencrypt_v1(%s, 'jobs', %s, '{0}', '{\"{}\"}', array[%s::jsonb], '{s}')"
     run = login.value(
         "select redrive.begin_run_v1('reencrypt', 'ada', 'rotation', 1, '{}')"
     )
@@ -455,7 +455,7 @@ def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(
         ("redrive_encryptor", "reencrypt", 1),
         ("redrive_encryptor", "end reencrypt", 1),
     ]
-    for statement in (PAUSE, "select redrive.purge_v2(null, '{1}', '{0}', '{open}')"):
+    for statement in (PAUSE, "select redrive.purge_v1(null, '{1}', '{0}', '{open}')"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             login.rows(statement)
 

@@ -186,7 +186,7 @@ def test_a_dead_letter_that_is_purged_holds_nothing_any_more(
         batch.database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [second.id])
         assert batch.callbacks() == []
     batch.database.rows(
-        "select redrive.purge_v2(null, %s, '{0}', '{open,dismissed}')", [second.id]
+        "select redrive.purge_v1(null, %s, '{0}', '{open,dismissed}')", [second.id]
     )
 
     assert batch.callbacks() == []
@@ -202,7 +202,7 @@ def test_the_record_of_a_redrive_may_be_purged(batch: Batch) -> None:
     redrive(batch.conn, [first.id])
     complete(batch.conn, batch.worker, second, *batch.claimed())
     batch.database.rows(
-        "select redrive.purge_v2(null, %s, '{0}', '{resolved}')", [first.id]
+        "select redrive.purge_v1(null, %s, '{0}', '{resolved}')", [first.id]
     )
 
     counts = Counts(total=2, succeeded=2)

@@ -131,7 +131,7 @@ def test_autovacuum_gives_way_to_a_migration() -> None:
         (f"UPDATE  only orders SET card = '{SECRET}'", "update orders"),
         (f"delete from orders where card = '{SECRET}'", "delete from orders"),
         (f"select redrive.enqueue('{SECRET}')", "select redrive.enqueue"),
-        (f"select * from redrive.claim_v2('{SECRET}')", "select redrive.claim_v2"),
+        (f"select * from redrive.claim_v1('{SECRET}')", "select redrive.claim_v1"),
         (f"select {SECRET} from orders", "select"),
         (f"alter role app password '{SECRET}'", "alter"),
         (f"set app.token = '{SECRET}'", "set"),

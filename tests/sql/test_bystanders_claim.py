@@ -31,7 +31,7 @@ def test_a_claim_says_whether_it_has_looked_at_all(database: Database) -> None:
     worker = make_worker(database.conn)
     make_jobs(database.conn, 2)
     query = (
-        "select count(*) from redrive.claim_v2("
+        "select count(*) from redrive.claim_v1("
         "%s, '{default}', '{0}', '{0}', '{epoch}', '{0}', '{0}', true, %s)"
         " where lane_no is null and jobs = 0"
     )

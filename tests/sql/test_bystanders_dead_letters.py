@@ -37,17 +37,17 @@ ALL_OF_IT = {
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("select redrive.redrive_v3(array[%s], null, null, now(), 9, true)", THE_LAST),
+        ("select redrive.redrive_v1(array[%s], null, null, now(), 9, true)", THE_LAST),
         ("select redrive.dismiss_v1(array[%s], 'ada', 'x')", THE_LAST),
         ("select redrive.assign_v1(array[%s], 'ada', 'ada', 'x')", THE_LAST),
         ("select redrive.note_v1(%s, 'ada', 'x')", THE_LAST),
         ("select redrive.reopen_v1(array[%s], 'ada', 'x')", THE_LAST),
         (
-            "select redrive.purge_v2(null, array[%s], '{1}', '{open}')",
+            "select redrive.purge_v1(null, array[%s], '{1}', '{open}')",
             {*THE_LAST, ("edits", 1)},
         ),
         (
-            "select redrive.purge_v2(null, array[%s, %s], '{0, 1}', '{open, redriven}')",
+            "select redrive.purge_v1(null, array[%s, %s], '{0, 1}', '{open, redriven}')",
             ALL_OF_IT,
         ),
     ],

@@ -9,7 +9,7 @@ from tests.postgres import Database
 from tests.sql.bystanders import changed, touched
 from tests.sql.test_bystanders_limits import hasty, holding
 
-FOLD = "select moved from redrive.fold_groups_v2()"
+FOLD = "select moved from redrive.fold_groups_v1()"
 HEAL = "select redrive.heal_v1(5, 0.1)"
 MUTE = "select redrive.mute_v1('one', now() + interval '1 h', 'ada', 'x')"
 

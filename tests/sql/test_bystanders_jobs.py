@@ -148,7 +148,7 @@ def test_what_waits_is_held_in_its_own_lane_alone(database: Database) -> None:
     make_job(database.conn, queue="other")
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     other.rows("begin")
-    assert other.value("select redrive.hold_waiting_v2(array[%s], true)", job) == [job]
+    assert other.value("select redrive.hold_waiting_v1(array[%s], true)", job) == [job]
 
     with pytest.raises(psycopg.errors.LockNotAvailable):
         hasty.rows("select from redrive.jobs where id = %s for update", job)

@@ -339,7 +339,7 @@ def test_what_was_read_is_sealed_anew_alone_and_nobody_is_waited_for(
     )
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     other.rows("begin")
-    seal: LiteralString = "select redrive.reencrypt_v2(null, %s, %s, %s, %s::jsonb[], %s::jsonb[], array[null, null])"
+    seal: LiteralString = "select redrive.reencrypt_v1(null, %s, %s, %s, %s::jsonb[], %s::jsonb[], array[null, null])"
     for place, (key, n, old) in SEALED.items():
         held, one, _ = live if place == "jobs" else ids
         other.rows(f"select from redrive.{place} where {key} = %s for update", held)

@@ -22,7 +22,7 @@ from tests.postgres import Database
 from tests.sql.bystanders import LETTERS, NOTES, make_past, touched
 
 SETTLE = (
-    "select redrive.settle_v2(%s::int[], %s, %s, %s, array[%s], '{null}', '{0}', '{f}', '{0}',"
+    "select redrive.settle_v1(%s::int[], %s, %s, %s, array[%s], '{null}', '{0}', '{f}', '{0}',"
     " array[null::jsonb], '{null}', %s)"
 )
 
@@ -65,7 +65,7 @@ def test_a_redriven_job_is_settled_once(database: Database) -> None:
     job = claim_one(conn, worker)
 
     assert database.column(
-        "select redrive.settle_v2(array[%s], array[%s], array[%s], array[%s], '{dead}', '{null}',"
+        "select redrive.settle_v1(array[%s], array[%s], array[%s], array[%s], '{dead}', '{null}',"
         " '{0}', '{f}', '{0}', array[%s::jsonb], '{x}', '{}')",
         *(worker, job.claim, job.id, job.deliveries, failure()),
     ) == [job.id]
@@ -148,7 +148,7 @@ def test_nobody_ends_the_claim_of_another_worker(
     mine = [[workers[0]], ended[:1], [jobs[0].id], [1]]
     if settled_by == "complete":
         database.rows(
-            "select redrive.complete_v2(%s::int[], %s, %s, %s, %s)", *mine, ended
+            "select redrive.complete_v1(%s::int[], %s, %s, %s, %s)", *mine, ended
         )
     else:
         database.rows(SETTLE, *mine, "retry", ended)

@@ -135,7 +135,7 @@ def test_a_fold_goes_on_at_its_own_place_and_one_folds_at_a_time(
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     other.rows("begin")
     other.rows("select from redrive.chores where name = 'fold' for update")
-    fold: LiteralString = "select moved, more from redrive.fold_v2()"
+    fold: LiteralString = "select moved, more from redrive.fold_v1()"
     assert hasty.row(fold) == (0, False)
     other.rows("rollback")
     hasty.rows(fold)

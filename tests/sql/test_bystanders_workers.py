@@ -37,7 +37,7 @@ def test_a_worker_comes_and_goes_alone(database: Database, how: str) -> None:
         database,
         {
             "beats": lambda: database.rows(
-                "select redrive.beat_v2(%s, '{3}', '{null}')", [workers[0]]
+                "select redrive.beat_v1(%s, '{3}', '{null}')", [workers[0]]
             ),
             "retires": lambda: store.retire(conn, workers[0]),
             "is lost": lambda: store.rescue(conn, 60, 3),

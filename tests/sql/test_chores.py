@@ -146,7 +146,7 @@ def test_folding_goes_on_by_steps_of_one_size_and_changes_no_total_on_the_way(
         )
         before = reader.rows(TOTALS)
         while True:
-            moved, more = database.row("select moved, more from redrive.fold_v2()")
+            moved, more = database.row("select moved, more from redrive.fold_v1()")
             steps.append((n, moved))
             assert reader.rows(TOTALS) == before
             if not more:
@@ -168,11 +168,11 @@ def test_folding_goes_on_where_the_last_step_ended_whoever_took_it(
         "insert into redrive.deltas (queue, kind, event, n)"
         " select 'q', 'invoice.charge', 'enqueued', 1 from generate_series(1, 30000)"
     )
-    first, more = database.row("select moved, more from redrive.fold_v2()")
+    first, more = database.row("select moved, more from redrive.fold_v1()")
     assert more
     assert database.value("select count(*) from redrive.deltas") == 30_000 - first
 
-    (second, _) = database.session().row("select moved, more from redrive.fold_v2()")
+    (second, _) = database.session().row("select moved, more from redrive.fold_v1()")
     assert 0 < second <= 30_000 - first
     assert totals(database.conn) == {"enqueued": 30_000}
 

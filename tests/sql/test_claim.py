@@ -1,4 +1,4 @@
-"""claim_v2 and the lanes it is given."""
+"""claim_v1 and the lanes it is given."""
 
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -201,7 +201,7 @@ def test_a_few_small_jobs_come_with_their_claim_and_others_are_read_later(
         for _ in range(count):
             make_job(database.conn, payload={"n": token_hex(size)})
         rows = database.column(
-            "select id from redrive.claim_v2(%s, '{default}', '{0}', '{0}', '{-infinity}', '{0}',"
+            "select id from redrive.claim_v1(%s, '{default}', '{0}', '{0}', '{-infinity}', '{0}',"
             " '{0}', true, 100) where id is not null",
             worker,
         )

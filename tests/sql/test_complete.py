@@ -19,7 +19,7 @@ from tests.factories import (
 )
 from tests.postgres import Connection, Database
 
-COMPLETE = "select redrive.complete_v2(%s, %s, %s, %s, '{}')"
+COMPLETE = "select redrive.complete_v1(%s, %s, %s, %s, '{}')"
 
 
 def test_a_completed_job_is_gone_and_counted(database: Database) -> None:

@@ -23,7 +23,7 @@ from tests.postgres import Connection, Database, Session
 
 PATCH = [{"op": "replace", "path": "/n", "value": 2}]
 SEALED = {"$redrive": {"k": "k1", "n": "AA==", "c": "AA=="}}
-PURGE = "select redrive.purge_v2(null, %s, %s, %s)"
+PURGE = "select redrive.purge_v1(null, %s, %s, %s)"
 
 
 def seen(conn: Connection, job: int) -> bytes:
@@ -349,7 +349,7 @@ def test_reencrypt_takes_what_it_was_and_leaves_no_values_beside_it(
 ) -> None:
     dead = make_dead_letter(database.conn, payload={"n": 1})
     edit(database.conn, dead, patch=[{"op": "test", "path": "/n", "value": 1}, *PATCH])
-    reencrypt = "select redrive.reencrypt_v2(null, 'edits', %s, '{1}', %s::jsonb[], %s::jsonb[], '{salt}')"
+    reencrypt = "select redrive.reencrypt_v1(null, 'edits', %s, '{1}', %s::jsonb[], %s::jsonb[], '{salt}')"
     new = [json.dumps(SEALED)]
 
     assert database.value(reencrypt, [dead], ['{"n": 3}'], new) == 0, (

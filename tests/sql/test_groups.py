@@ -66,28 +66,28 @@ def test_groups_count_what_dies_is_redriven_dismissed_and_purged(database: Datab
     dismiss(database.conn, second[:1], why="no", actor="ada")
     assert _counts(database) == _truth(database) == {"f1": (2, 4), "f2": (2, 3)}
 
-    folded = database.value("select moved from redrive.fold_groups_v2()")
+    folded = database.value("select moved from redrive.fold_groups_v1()")
     assert folded >= 2
     assert _counts(database) == _truth(database)
-    assert database.value("select moved from redrive.fold_groups_v2()") == 0
+    assert database.value("select moved from redrive.fold_groups_v1()") == 0
 
     database.conn.execute(
-        "select redrive.purge_v2(null, %s, %s, '{open}')", (second[1:], [0, 0])
+        "select redrive.purge_v1(null, %s, %s, '{open}')", (second[1:], [0, 0])
     )
     assert _counts(database) == {
         "f1": (2, 4),
         "f2": (0, 3),
     }  # what has died stays counted
-    database.conn.execute("select redrive.fold_groups_v2()")
+    database.conn.execute("select redrive.fold_groups_v1()")
     assert _counts(database) == {"f1": (2, 4), "f2": (0, 3)}
 
 
 def test_a_group_knows_its_versions_and_its_latest_sample(database: Database):
     _die(database, 1, "f1", "1.0")
-    database.conn.execute("select redrive.fold_groups_v2()")
+    database.conn.execute("select redrive.fold_groups_v1()")
     (latest,) = _die(database, 1, "f1", "1.1")
     _die(database, 1, "f2", "1.1")
-    database.conn.execute("select redrive.fold_groups_v2()")
+    database.conn.execute("select redrive.fold_groups_v1()")
 
     versions, sample = database.row(
         "select versions, sample from redrive.grouped where fingerprint = 'f1'"
@@ -121,7 +121,7 @@ def test_groups_are_folded_by_steps_in_any_order_of_time(database: Database):
     )
     before = database.rows(look)
     steps = 0
-    while database.row("select moved, more from redrive.fold_groups_v2()")[1]:
+    while database.row("select moved, more from redrive.fold_groups_v1()")[1]:
         steps += 1
         assert database.rows(look) == before
 
@@ -138,7 +138,7 @@ def test_a_group_that_is_not_folded_yet_can_be_muted(database: Database):
 
     assert groups.mute(database.conn, "f1", until, actor="ada", why="known")
     assert _counts(database) == _truth(database) == {"f1": (2, 2)}
-    database.conn.execute("select redrive.fold_groups_v2()")
+    database.conn.execute("select redrive.fold_groups_v1()")
     assert _counts(database) == {"f1": (2, 2)}
     assert plan(database.conn, Filter(), actor=None).blocked == {"muted": 2}
 
@@ -167,12 +167,12 @@ def test_a_group_is_kept_until_its_last_dead_letter_goes(database: Database):
     (job,) = _die(database, 1, "f1")
     _die(database, 1, "g1")
     dismiss(database.conn, [job], why="no", actor="ada")
-    database.conn.execute("select redrive.fold_groups_v2()")
+    database.conn.execute("select redrive.fold_groups_v1()")
     forget: LiteralString = "select redrive.forget_groups_v1('0', 9)"
     assert database.value(forget) == 0
     assert ids(database.conn, Filter(state=("dismissed",), group="f")) == [job]
     database.rows("delete from redrive.dead_letters where id = %s", job)
-    database.conn.execute("select redrive.fold_groups_v2()")
+    database.conn.execute("select redrive.fold_groups_v1()")
 
     assert database.value(forget) == 1
 
@@ -181,7 +181,7 @@ def test_a_group_is_kept_until_its_last_dead_letter_goes(database: Database):
 def test_groups_are_cheap_among_many_dead_letters(database: Database):
     make_dead_letters(database.conn, 2_000)
     _die(database, 1, "f9")
-    database.conn.execute("select redrive.fold_groups_v2()")
+    database.conn.execute("select redrive.fold_groups_v1()")
     plan = json.dumps(
         database.value(
             "explain (analyze, buffers, format json) select * from redrive.grouped"

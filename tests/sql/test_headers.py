@@ -30,7 +30,7 @@ INLINED = {
     "limits_of_v1",
     "next_at_v1",
     "recent_losses_v1",
-    "redrive_obstacle_v2",
+    "redrive_obstacle_v1",
     "tokens_v1",
     "unique_fault_v1",
     "unique_key_v1",

@@ -337,7 +337,7 @@ def test_its_payloads_are_sealed_anew_like_others(database: Database) -> None:
     finish(conn)
     new = '{"$redrive": {"k": "new"}}'
     seal = (
-        "select redrive.reencrypt_v2(null, 'history', %s, '{1}', array['{\"n\": 1}'::jsonb],"
+        "select redrive.reencrypt_v1(null, 'history', %s, '{1}', array['{\"n\": 1}'::jsonb],"
         " array[%s::jsonb], '{salt}')"
     )
 

@@ -334,7 +334,7 @@ def test_without_its_guards_the_same_claim_reads_the_whole_table(
     """So that the tests above can fail: this is what they would see."""
     with server.database() as database:
         for guard in ("enable_seqscan", "enable_bitmapscan", "plan_cache_mode"):
-            database.rows(f"alter function redrive.claim_v2 reset {guard}")  # type: ignore[arg-type]
+            database.rows(f"alter function redrive.claim_v1 reset {guard}")  # type: ignore[arg-type]
         worker, session = make_worker(database.conn), database.session()
         session.rows("set enable_indexscan = off")
         session.rows("set enable_bitmapscan = off")

@@ -138,7 +138,7 @@ def test_they_raise_the_depth_and_are_no_growth(database: Database):
     """An import must not page: the alerts look at what was added."""
     make_dead_letter(database.conn, queue="mail")
     take(database, *({"source_id": str(n)} for n in range(30)))
-    database.rows("select redrive.fold_v2()")
+    database.rows("select redrive.fold_v1()")
     database.rows("select redrive.sample_v1()")
     database.rows(
         "insert into redrive.samples (minute, queue, dead)"
@@ -184,7 +184,7 @@ def test_a_group_begins_with_the_first_death_and_ends_with_the_last(database: Da
     take(database, *({"source_id": d, "died_at": f"{d}T12:00Z"} for d in days))
     seen: LiteralString = "select total, open, first_seen::date::text, last_seen::date::text from redrive.grouped"
     unfolded = database.row(seen)
-    database.rows("select redrive.fold_groups_v2()")
+    database.rows("select redrive.fold_groups_v1()")
 
     assert database.row(seen) == unfolded == (3, 3, "2026-03-02", "2026-03-09")
 
@@ -288,12 +288,12 @@ def test_what_came_in_is_remembered_while_anything_is_left_and_as_long_as_keys(
 ):
     ids = [job for _, job in take(database, *({"source_id": str(n)} for n in range(4)))]
     back = database.rows(
-        "select * from redrive.redrive_v3(%s::bigint[], null, null, now(), 9, true)",
+        "select * from redrive.redrive_v1(%s::bigint[], null, null, now(), 9, true)",
         ids[3:],
     )
     purged = [*ids[:2], ids[3]]
     database.rows(
-        "select redrive.purge_v2(null, %s::bigint[], '{0,0,0}', '{open,redriven}')",
+        "select redrive.purge_v1(null, %s::bigint[], '{0,0,0}', '{open,redriven}')",
         purged,
     )
     database.rows(

@@ -315,7 +315,7 @@ def test_a_claim_that_came_first_is_seen(database: Database) -> None:
     found: dict[int, str] = {}
     with claimer.conn.transaction():
         claimer.conn.execute(
-            "select * from redrive.claim_v2(%s, '{default}', '{0}', '{0}', '{-infinity}', '{0}',"
+            "select * from redrive.claim_v1(%s, '{default}', '{0}', '{0}', '{-infinity}', '{0}',"
             " '{0}', true, 10)",
             (worker,),
         )

@@ -709,7 +709,7 @@ def test_a_hundred_thousand_behind_one_key_cost_others_nothing(
     worker = make_limited_worker(conn, "c:{c}")
     set_limit(conn, "c:*", 1)
     cost = (
-        "explain (analyze, buffers, format json) select * from redrive.claim_v2(%s,"
+        "explain (analyze, buffers, format json) select * from redrive.claim_v1(%s,"
         " '{default}', '{0}', '{0}', '{1970-01-01}', '{0}', '{0}', true, 10)"
     )
 
@@ -944,7 +944,7 @@ def test_a_claim_that_takes_slots_waits_for_the_disk_and_no_other_does(
         session = database.session()
         session.rows("begin")
         assert session.rows(
-            "select 1 from redrive.claim_v2(%s, '{default}', '{0}', '{0}', '{1970-01-01}', '{0}',"
+            "select 1 from redrive.claim_v1(%s, '{default}', '{0}', '{0}', '{1970-01-01}', '{0}',"
             " '{0}', true, 1) where claim is not null and lane_no is not null",
             worker,
         )

@@ -29,7 +29,7 @@ def test_the_end_of_a_redriven_job_costs_the_same_in_a_batch_of_any_size(
 ) -> None:
     """By the plan of an empty table, and by that of a full one."""
     session, worker = database.session(), make_worker(database.conn)
-    prepare(session, "complete_v2" if outcome == "complete" else "settle_v2")
+    prepare(session, "complete_v1" if outcome == "complete" else "settle_v1")
     looks_at(session, worker, [], outcome)
     costs: list[float] = []
     for count in (50, 500):
@@ -48,7 +48,7 @@ def test_a_redrive_costs_the_same_in_a_chunk_of_any_size(database: Database) -> 
     campaign = database.value(
         "select redrive.open_campaign_v1('ada', 'a test', '{}', null, 0)"
     )
-    prepare(session, "redrive_v3")
+    prepare(session, "redrive_v1")
     costs: list[float] = []
     for count in (50, 500):
         ids = make_dead_letters(database.conn, count)
@@ -75,10 +75,10 @@ def prepare(session: Session, function: str) -> None:
         "",
         statement,
     )
-    if function == "redrive_v3":
+    if function == "redrive_v1":
         for n, name in enumerate(names[: len(types)], 1):
             statement = re.sub(
-                rf"redrive_v3\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement
+                rf"redrive_v1\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement
             )
     else:
         for n, name in enumerate(names[: len(types)], 1):

@@ -84,7 +84,7 @@ def test_an_open_snapshot_blocks_nothing(database: Database) -> None:
     complete(other.conn, worker, *claim(other.conn, worker))
     assert redrive(other.conn, ids[:1]) == {ids[0]: None}
     assert (
-        other.value("select redrive.purge_v2(null, %s, '{0}', '{open}')", ids[1:]) == 1
+        other.value("select redrive.purge_v1(null, %s, '{0}', '{open}')", ids[1:]) == 1
     )
 
 
@@ -315,7 +315,7 @@ def operate(session: Session, turn: Callable[[], bool], dice: random.Random) -> 
                 "select id, redrives from redrive.dead_letters order by random() limit 10"
             )
             session.rows(
-                "select redrive.purge_v2(null, %s, %s, '{open,resolved,dismissed}')",
+                "select redrive.purge_v1(null, %s, %s, '{open,resolved,dismissed}')",
                 [job_id for job_id, _ in chosen],
                 [generation for _, generation in chosen],
             )
@@ -326,7 +326,7 @@ def keep_house(session: Session, turn: Callable[[], bool], _: random.Random) -> 
         store.rescue(session.conn, 60 if uptime_is_over(session, 60) else 0.1, 3)
         store.unpark(session.conn)
         store.fold(session.conn)
-        session.rows("select redrive.fold_groups_v2()")
+        session.rows("select redrive.fold_groups_v1()")
         session.rows("select redrive.depths_v1()")
 
 

@@ -99,7 +99,7 @@ def test_nothing_of_it_outlives_its_job(database: Database, how: str) -> None:
         bury(conn, worker, job)
         assert left(database) == 2, "kept with the dead letter"
         conn.execute(
-            "select redrive.purge_v2(null, array[%s::bigint], '{0}', '{open}')",
+            "select redrive.purge_v1(null, array[%s::bigint], '{0}', '{open}')",
             (job.id,),
         )
 

@@ -111,13 +111,13 @@ def test_a_function_whose_text_changed_is_applied_again(url: str) -> None:
     with connect(url) as conn:
         migrate(conn)
         conn.execute("update redrive.migrations set functions = 'of an older program'")
-        conn.execute("drop function redrive.claim_v2")
+        conn.execute("drop function redrive.claim_v1")
         migrate(conn)
 
         assert works(conn)
         assert conn.execute(
             "select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
-            " where proname = 'claim_v2'"
+            " where proname = 'claim_v1'"
         ).fetchall() == [(True,)]
 
 
@@ -477,7 +477,7 @@ def test_the_roles_come_later_when_somebody_made_them(fresh_server: Server) -> N
             ).fetchone() == (len(ROLES),)
             assert conn.execute(
                 "select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
-                " where proname = 'claim_v2'"
+                " where proname = 'claim_v1'"
             ).fetchall() == [(True,)]
         with connect(url, user="plain") as conn:
             assert works(conn)

@@ -138,7 +138,7 @@ def test_what_nobody_uses_any_more_makes_room(database: Database) -> None:
     limit(database, queues=2)
     make_job(database.conn, "k", queue="kept")
     make_job(database.conn, "k", queue="gone", priority=3)
-    database.rows("select redrive.fold_v2()")
+    database.rows("select redrive.fold_v1()")
     database.rows("delete from redrive.jobs where queue = 'gone'")
     forget = "select redrive.forget_names_v1('1 hour', 100)"
     database.rows(forget)

@@ -26,7 +26,7 @@ STATE = "select redrive.job_state_v1(run_at, failed_at, worker) from redrive.job
 DISMISS = "select redrive.dismiss_v1(%s, 'ada', 'not wanted')"
 REOPEN = "select redrive.reopen_v1(%s, 'ada', 'wanted')"
 CANCEL = "select redrive.cancel_v1(%s, 'ada', 'not wanted')"
-PURGE = "select redrive.purge_v2(null, %s, %s, '{open,redriven,resolved,dismissed}')"
+PURGE = "select redrive.purge_v1(null, %s, %s, '{open,redriven,resolved,dismissed}')"
 
 
 def holding_worker(
@@ -328,7 +328,7 @@ READ: LiteralString = """
     select sum(coalesce(idx_tup_fetch, 0) + seq_tup_read)::bigint
     from pg_stat_user_tables where relname = 'dead_letters'"""
 CLAIM: LiteralString = """
-    select redrive.claim_v2(%s, '{default}', '{0}', '{0}', '{epoch}', '{0}', '{0}', true, 10)"""
+    select redrive.claim_v1(%s, '{default}', '{0}', '{0}', '{epoch}', '{0}', '{0}', true, 10)"""
 
 
 def test_a_claim_looks_at_the_dead_letter_that_holds_a_key_alone(

@@ -14,7 +14,7 @@ from tests.factories import (
 )
 from tests.postgres import Database
 
-PURGE = "select redrive.purge_v2(null, %s, %s, %s)"
+PURGE = "select redrive.purge_v1(null, %s, %s, %s)"
 
 
 def letters(database: Database) -> list[tuple[int, int]]:
@@ -112,7 +112,7 @@ def test_a_dead_letter_that_is_being_redriven_is_not_purged(database: Database) 
     operator.rows("begin")
     redrive(operator.conn, ids[:1], campaign=campaign)
 
-    step = "select redrive.purge_v2(%s, %s, %s, %s)"
+    step = "select redrive.purge_v1(%s, %s, %s, %s)"
     assert purger.value(step, run, ids, [0] * 3, ["open"]) == 2
     operator.rows("commit")
     assert letters(database) == [(ids[0], 0)]

@@ -294,7 +294,7 @@ def test_what_stands_in_the_way_is_found_within_the_statement_that_asks(
     """A call for each dead letter would cost more than all else of a redrive."""
     explained = database.column(
         "explain select o.cause from redrive.dead_letters d cross join lateral"
-        " redrive.redrive_obstacle_v2("
+        " redrive.redrive_obstacle_v1("
         "d.kind, d.idempotency_key, d.redrives, d.fingerprint, 5, d.quarantined) o"
     )
 
@@ -701,7 +701,7 @@ def test_what_is_redriven_meanwhile_is_nobodys_to_look_after(
         meanwhile(
             database,
             job_id,
-            "redrive_v3(%s, null, null, now(), 9, true)",
+            "redrive_v1(%s, null, null, now(), 9, true)",
             "assign_v1(%s, 'bo', 'ada', 'x')",
         )
         == []

@@ -14,7 +14,7 @@ from tests.factories import (
 )
 from tests.postgres import Database
 
-REENCRYPT = "select redrive.reencrypt_v2(null, %s, %s, %s, %s::jsonb[], %s::jsonb[], %s::text[])"
+REENCRYPT = "select redrive.reencrypt_v1(null, %s, %s, %s, %s::jsonb[], %s::jsonb[], %s::text[])"
 NEW = '{"$redrive": {"k": "new"}}'
 
 
@@ -48,7 +48,7 @@ def test_each_table_has_its_own_key(database: Database) -> None:
     job = claim_one(database.conn, worker)
     for what in ("charged", "told"):
         database.rows(
-            "select redrive.side_effects_v2(%s, %s, %s, %s, '{\"{}\"}')",
+            "select redrive.side_effects_v1(%s, %s, %s, %s, '{\"{}\"}')",
             [worker],
             [job.id],
             [job.deliveries],

@@ -267,7 +267,7 @@ def test_a_purge_and_a_worker_that_is_back_never_wait_in_a_circle(
     database.wait_until_blocked(back)
     purged = purger.start(
         lambda: purger.value(
-            "select redrive.purge_v2(null, %s, '{0}', '{open}')", [job]
+            "select redrive.purge_v1(null, %s, '{0}', '{open}')", [job]
         )
     )
     # where it does not leave out what the other has, it waits for the reader, too

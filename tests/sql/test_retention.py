@@ -280,7 +280,7 @@ def test_what_a_job_left_behind_is_forgotten_and_what_others_hold_stays(
     """C18: a job that succeeds after its dead letter was purged left its failures for ever."""
     purged, kept, alive = make_dead_letters(database.conn, 3)
     redrive(database.conn, [purged, alive])
-    database.rows("select redrive.purge_v2(null, %s, '{0}', '{redriven}')", [purged])
+    database.rows("select redrive.purge_v1(null, %s, '{0}', '{redriven}')", [purged])
     worker = make_worker(database.conn)
     jobs = {job.id: job for job in claim(database.conn, worker)}
     complete(database.conn, worker, jobs[purged])

@@ -145,13 +145,13 @@ PRODUCER_MAY_NOT = (
     "insert into redrive.jobs (id, kind) values (1, 'a') on conflict (id) do update set kind = 'b'",
     "do $$ begin lock table redrive.jobs; end $$",
     "copy redrive.jobs to stdout",
-    "select redrive.register_v4('me', '', null, null, null, null, null)",
-    "select redrive.claim_v2(1, '{default}', '{0}', '{0}', '{epoch}', '{0}', '{0}', true, 1, 0)",
-    "select redrive.complete_v2('{1}', '{1}', '{1}', '{1}', '{}')",
-    "select redrive.redrive_v3('{1}', 1, null, now(), 10, true)",
-    "select redrive.purge_v2(null, '{1}', '{0}', '{open}')",
+    "select redrive.register_v1('me', '', null, null, null, null, null)",
+    "select redrive.claim_v1(1, '{default}', '{0}', '{0}', '{epoch}', '{0}', '{0}', true, 1, 0)",
+    "select redrive.complete_v1('{1}', '{1}', '{1}', '{1}', '{}')",
+    "select redrive.redrive_v1('{1}', 1, null, now(), 10, true)",
+    "select redrive.purge_v1(null, '{1}', '{0}', '{open}')",
     "select redrive.assign_v1('{1}', 'me', 'me', 'why')",
-    "select redrive.redrive_obstacle_v2('a', 'k', 0, 'f', 5, false)",
+    "select redrive.redrive_obstacle_v1('a', 'k', 0, 'f', 5, false)",
     "select redrive.pause_v1('default', 'me', 'why')",
     "select redrive.set_lanes_v1('default', 16, 'me', 'why')",
     "select redrive.rescue_v1('0', 1)",
@@ -329,20 +329,20 @@ def test_a_definer_function_calls_nothing_of_its_caller(
     make_dead_letter(attacker.conn)
     for statement in (
         "select redrive.depths_v1()",
-        "select redrive.fold_v2()",
-        "select redrive.unpark_v2(1000)",
+        "select redrive.fold_v1()",
+        "select redrive.unpark_v1(1000)",
         "select redrive.rescue_v1('1 s', 3)",
         "select redrive.take_chore_v1('fold', '1 s')",
         "select redrive.pause_v1('default', 'a', 'b'), redrive.resume_v1('default', 'a', 'b')",
         "select redrive.stats_v1('1 s')",
         (
-            "select redrive.redrive_v3("
+            "select redrive.redrive_v1("
             "'{2}', redrive.open_campaign_v1('a', 'b', '{}', null, 1), null, null, 10, true)"
         ),
         "select redrive.dismiss_v1('{2}', 'a', 'b'), redrive.note_v1(2, 'a', 'b')",
         "select redrive.assign_v1('{2}', 'o', 'a', 'b')",
         "select redrive.set_lanes_v1('default', 2, 'a', 'b')",
-        "select redrive.purge_v2(null, '{2}', '{0}', '{redriven}')",
+        "select redrive.purge_v1(null, '{2}', '{0}', '{redriven}')",
         "select redrive.forget_completions_v1('1 day', 10)",
         'select redrive.enqueue_many_v1(\'[{"kind": "a"}]\')',
     ):

@@ -1,4 +1,4 @@
-"""side_effects_v2: what handlers report while their jobs run."""
+"""side_effects_v1: what handlers report while their jobs run."""
 
 from redrive.worker import store
 from redrive.worker.protocol import SideEffect

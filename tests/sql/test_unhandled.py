@@ -67,7 +67,7 @@ def test_a_kind_that_no_living_worker_handles_is_found_with_what_they_do_handle(
             True,
         ),
         (
-            "select redrive.retire_v3(id, '{}') from redrive.workers where name = 'other'",
+            "select redrive.retire_v1(id, '{}') from redrive.workers where name = 'other'",
             True,
         ),
         ("select 1", False),
@@ -98,7 +98,7 @@ def test_a_worker_that_names_no_kinds_may_know_any_kind(database: Database) -> N
     conn = database.session().conn
     register(conn, "mail")
     conn.execute(
-        "select redrive.register_v4('any', '1', '30 s', null, null, null, null)"
+        "select redrive.register_v1('any', '1', '30 s', null, null, null, null)"
     )
     make_jobs(conn, 1, "report")
 
@@ -140,7 +140,7 @@ def test_any_number_of_them_is_seen_at_one_price(database: Database) -> None:
     make_jobs(conn, 10_000, "report")
     few = pages_read(conn)
     make_jobs(conn, 190_000, "report")
-    conn.execute("select redrive.fold_v2()")
+    conn.execute("select redrive.fold_v1()")
     conn.execute("vacuum analyze redrive.jobs")
 
     many = pages_read(conn)

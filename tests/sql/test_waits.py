@@ -248,7 +248,7 @@ def test_c25_a_breaker_that_an_operator_holds_is_reported_as_it_stands(
 
 def test_c25_a_group_that_is_being_muted_is_folded_later(database: Database) -> None:
     """The figures of all other groups waited for it."""
-    fold: LiteralString = "select moved from redrive.fold_groups_v2()"
+    fold: LiteralString = "select moved from redrive.fold_groups_v1()"
     make_dead_letters(database.conn, 2)
     database.rows(fold)
     (group,) = database.column("select fingerprint from redrive.groups")

@@ -99,8 +99,8 @@ def build(conn: Connection) -> None:
         store.keep_samples(
             conn, [Sampled(cause.kind, json.dumps(well)) for well in facts]
         )
-    conn.execute("select redrive.fold_v2()")
-    conn.execute("select redrive.fold_groups_v2()")
+    conn.execute("select redrive.fold_v1()")
+    conn.execute("select redrive.fold_groups_v1()")
     _date_groups(conn)
     _campaigns(conn, worker)
     _hold_up(conn)

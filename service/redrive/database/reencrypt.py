@@ -336,7 +336,7 @@ def _rewrite(
     jobs, ns, olds, news, salts = map(list, zip(*changes, strict=True))
     with conn.cursor(row_factory=scalar_row) as cursor:
         changed = cursor.execute(
-            "select redrive.reencrypt_v2("
+            "select redrive.reencrypt_v1("
             "%s, %s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
             (run, name, jobs, ns, olds, news, salts),
         ).fetchone()

@@ -88,7 +88,7 @@ def _delete(
     ids, redrives = map(list, zip(*chunk, strict=True))
     with conn.cursor(row_factory=scalar_row) as cursor:
         deleted = cursor.execute(
-            "select redrive.purge_v2(%s, %s::bigint[], %s::int[], %s::text[])",
+            "select redrive.purge_v1(%s, %s::bigint[], %s::int[], %s::text[])",
             (run, ids, redrives, states),
         ).fetchone()
     return int(deleted or 0)

@@ -32,7 +32,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _CLAIM = (
     "select lane_no, jobs, upto, upto_id, as_of, claim,"
-    " id, deliveries, attempt, kind, payload, rest, run_at, created from redrive.claim_v2("
+    " id, deliveries, attempt, kind, payload, rest, run_at, created from redrive.claim_v1("
     "%s, %s::text[], %s::smallint[], %s::smallint[], %s::timestamptz[], %s::bigint[],"
     " %s::bigint[], %s, %s, %s)"
 )
@@ -40,13 +40,13 @@ _CLAIMED = (
     "select claim, id, deliveries, attempt, kind, payload::text, rest, run_at, created"
     " from redrive.claimed_v1(%s, %s)"
 )
-_COMPLETE = "select redrive.complete_v2(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
+_COMPLETE = "select redrive.complete_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
 _COMPLETE_WITH_RESULTS = (
     "select redrive.complete_with_results_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[],"
     " %s::bigint[], %s::bigint[], %s::jsonb[], %s::float8[])"
 )
 _SETTLE = (
-    "select redrive.settle_v2("
+    "select redrive.settle_v1("
     "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[],"
     " %s::boolean[], %s::int[], %s::jsonb[], %s::text[], %s::bigint[])"
 )
@@ -90,7 +90,7 @@ START = Place(EPOCH, 0, 0)
 
 
 class LaneArrays(NamedTuple):
-    """Lanes, and where each one's scan starts, as claim_v2 takes them."""
+    """Lanes, and where each one's scan starts, as claim_v1 takes them."""
 
     queues: Texts
     priorities: Smallints

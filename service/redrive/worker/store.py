@@ -35,11 +35,11 @@ _KEEP_PROGRESS = (
     "select redrive.keep_progress_v1("
     "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::float8[], %s::jsonb[])"
 )
-_SIDE_EFFECTS = "select redrive.side_effects_v2(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])"
+_SIDE_EFFECTS = "select redrive.side_effects_v1(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])"
 _LANES = "select queue, priority, lane, due_in from redrive.lanes_v1(%s::text[])"
 _FOLD_STEPS: tuple[LiteralString, ...] = (
-    "select moved, more from redrive.fold_v2()",
-    "select moved, more from redrive.fold_groups_v2()",
+    "select moved, more from redrive.fold_v1()",
+    "select moved, more from redrive.fold_groups_v1()",
 )
 _BREAKERS = (
     "select name, state, open_for, failing from redrive.breakers_v1("
@@ -248,7 +248,7 @@ def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
 def register(conn: Connection, worker: Registration) -> int:
     """Return a new identity for this worker."""
     sql = (
-        "select redrive.register_v4("
+        "select redrive.register_v1("
         "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb, %s::text[])"
     )
     kinds, queues = (
@@ -281,7 +281,7 @@ def beat(
     """
     said = progress or {}
     found = conn.execute(
-        "select redrive.beat_v2(%s::int[], %s::int[], %s::jsonb[])",
+        "select redrive.beat_v1(%s::int[], %s::int[], %s::jsonb[])",
         (
             list(inflight),
             list(inflight.values()),
@@ -346,7 +346,7 @@ def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> Retired:
 
     An identity that holds nothing any more is forgotten.
     """
-    statement = "select released, is_over from redrive.retire_v3(%s, %s::bigint[])"
+    statement = "select released, is_over from redrive.retire_v1(%s, %s::bigint[])"
     with conn.cursor(row_factory=class_row(Retired)) as cursor:
         (retired,) = cursor.execute(statement, (worker, list(known)))
     return retired
@@ -463,7 +463,7 @@ def unpark(conn: Connection) -> int:
 
     Returns how many.
     """
-    return _value(conn, "select redrive.unpark_v2(%s)", KEYS_AT_A_TIME) or 0
+    return _value(conn, "select redrive.unpark_v1(%s)", KEYS_AT_A_TIME) or 0
 
 
 def tend_limits(conn: Connection) -> int:

@@ -10,7 +10,7 @@ set jit = off
 as $$
     insert into redrive.results (job, deliveries, outcome, keep_until)
     select e.id, 0, 'cancelled', clock_timestamp() + t.keep
-    from unnest(redrive.end_waiting_v2(array_remove(callbacks, null), false)) as e(id)
+    from unnest(redrive.end_waiting_v1(array_remove(callbacks, null), false)) as e(id)
     join redrive.retention t on t.what = 'keys'
     on conflict do nothing
 $$;

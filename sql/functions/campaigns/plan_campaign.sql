@@ -48,7 +48,7 @@ begin
                d.ordering_key is not null as keyed,
                (row_number() over (order by d.died_at, d.id))::int as n
         from redrive.dead_letters d
-        cross join lateral redrive.redrive_obstacle_v2(
+        cross join lateral redrive.redrive_obstacle_v1(
             d.kind, d.idempotency_key, d.redrives, d.fingerprint, plan_campaign_v1.max_redrives,
             d.quarantined and not with_quarantined) o
         where d.state = 'open'

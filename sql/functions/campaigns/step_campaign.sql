@@ -92,7 +92,7 @@ begin
         used_up := first_turn + coalesce(feed / c.rate, 0) * interval '1 s';
         with verdict as materialized (
             select r.id, r.blocked
-            from redrive.redrive_v3(
+            from redrive.redrive_v1(
                 coalesce(ids, '{}'), c.id, c.rate, first_turn, c.max_redrives,
                 redrive.with_quarantined_v1(c.filter)) r),
         marked as (

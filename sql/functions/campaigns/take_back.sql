@@ -18,7 +18,7 @@ declare
     queues text[];         -- of the jobs that have an ordering key
     keys text[];
 begin
-    waiting := redrive.hold_waiting_v2(take_back_v1.ids, true);
+    waiting := redrive.hold_waiting_v1(take_back_v1.ids, true);
     with pick as materialized (
         select d.id, d.redrives from redrive.dead_letters d
         join redrive.jobs j on j.id = d.id and j.redrives = d.redrives + 1

@@ -20,7 +20,7 @@
 -- The commit does not wait for the disk. If a crash loses a claim, its jobs are claimed again, and
 -- the workers that had the jobs no longer own a claim. The epoch makes sure that the id of the lost
 -- claim is not used again, and that no place is trusted that depends on it.
-create or replace function redrive.claim_v2(
+create or replace function redrive.claim_v1(
     me int, queues text[], priorities smallint[], lanes smallint[], floors timestamptz[],
     floor_ids bigint[], seen bigint[], from_start boolean, want int, patience int default 0)
 returns table (lane_no int, jobs int, upto timestamptz, upto_id bigint, as_of bigint, claim bigint,
@@ -294,7 +294,7 @@ begin
         return query
         select case when c.lane_no > 0 then busy end, c.jobs, c.upto, c.upto_id, c.as_of, c.claim,
                c.id, c.deliveries, c.attempt, c.kind, c.payload, c.rest, c.run_at, c.created
-        from redrive.claim_v2(
+        from redrive.claim_v1(
             me, queues[busy:busy], priorities[busy:busy], lanes[busy:busy], floors[busy:busy],
             floor_ids[busy:busy], seen[busy:busy], from_start, want) c
         where c.lane_no > 0 or c.id > 0;

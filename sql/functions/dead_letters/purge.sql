@@ -6,7 +6,7 @@
 -- out:   how many were deleted
 -- errors: RD001 'run: rule'
 -- locks: skip locked: a dead letter that a redrive holds now stays
-create or replace function redrive.purge_v2(
+create or replace function redrive.purge_v1(
     run bigint, ids bigint[], generations int[], states text[])
 returns int
 language plpgsql security definer

@@ -14,7 +14,7 @@
 --        loop would read the whole chunk for each of its rows. If it was planned while dead letters
 --        were few, it would even read all dead letters for each row
 -- Insert first, and mark only the inserted ones: on a conflict the dead letter stays where it is.
-create or replace function redrive.redrive_v3(
+create or replace function redrive.redrive_v1(
     ids bigint[], campaign bigint, rate float8, first_turn timestamptz, max_redrives int,
     with_quarantined boolean)
 returns table (id bigint, blocked text)
@@ -42,7 +42,7 @@ begin
         select d.*, a.nth, a.turn, o.cause as obstacle
         from redrive.dead_letters d
         join asked a on d.id = a.id
-        cross join lateral redrive.redrive_obstacle_v2(
+        cross join lateral redrive.redrive_obstacle_v1(
             d.kind, d.idempotency_key, d.redrives, d.fingerprint, max_redrives,
             d.quarantined and not with_quarantined) o
         -- `is not distinct from` keeps indexes on state out of the plan
@@ -80,7 +80,7 @@ begin
         update redrive.dead_letters d
         set state = case when v.cause is null then 'redriven' else d.state end,
             settled_at = case when v.cause is null then clock_timestamp() end,
-            campaign = case when v.cause is null then redrive_v3.campaign else d.campaign end,
+            campaign = case when v.cause is null then redrive_v1.campaign else d.campaign end,
             blocked = v.cause
         from verdict v where d.id = any (ids) and d.id = v.id and d.redrives = v.redrives),
     counted as (
@@ -135,7 +135,7 @@ begin
     set active_at = clock_timestamp(),
         redriven = c.redriven + coalesce(cardinality(array_positions(causes, null)), 0)
                    - coalesce(cardinality(late), 0)
-    where c.id = redrive_v3.campaign;
+    where c.id = redrive_v1.campaign;
     if not found and campaign is not null then
         raise exception using errcode = 'RD001',
             message = 'campaign: it was deleted meanwhile; make a new plan';

@@ -7,7 +7,7 @@
 --        with the rights of its caller and without a volatile function (hence statement_timestamp).
 --        Its names are bound when it is created, so no search_path can change them. It is one CASE,
 --        because a value that is named twice is looked up twice
-create or replace function redrive.redrive_obstacle_v2(
+create or replace function redrive.redrive_obstacle_v1(
     kind text, idempotency_key text, redrives int, fingerprint text, max_redrives int,
     quarantined boolean)
 returns table (cause text)
@@ -17,18 +17,18 @@ begin atomic
     select case
         when idempotency_key is not null and exists (
             select from redrive.completions c
-            where c.kind = redrive_obstacle_v2.kind and c.key = idempotency_key)
+            where c.kind = redrive_obstacle_v1.kind and c.key = idempotency_key)
             then 'succeeded'
         when redrives >= max_redrives then 'max_redrives'
         when exists (
             select from redrive.groups g
-            where g.fingerprint = redrive_obstacle_v2.fingerprint
+            where g.fingerprint = redrive_obstacle_v1.fingerprint
               and g.muted_until > statement_timestamp())
             then 'muted'
         when quarantined then 'quarantined'
         when idempotency_key is not null and exists (
             select from redrive.jobs j
-            where j.kind = redrive_obstacle_v2.kind
-              and j.idempotency_key = redrive_obstacle_v2.idempotency_key)
+            where j.kind = redrive_obstacle_v1.kind
+              and j.idempotency_key = redrive_obstacle_v1.idempotency_key)
             then 'conflict' end;
 end;

@@ -6,7 +6,7 @@
 --        and 'live', 'succeeded' or 'replaced'
 -- errors: RD001 'field: rule' for anything that a job cannot hold; 40001 if the transaction's
 --        snapshot is older than a change to the key
-create or replace function redrive.enqueue_v2(
+create or replace function redrive.enqueue_v1(
     kind text, payload jsonb, queue text, run_at timestamptz, priority int, max_attempts int,
     idempotency_key text, ordering_key text, tenant text, expires_in interval, headers jsonb,
     delay interval, unique_for interval, unique_by text[], on_conflict text, batch bigint,
@@ -58,7 +58,7 @@ begin
     if tenant is not null then
         -- lane 0 holds jobs without a tenant, and jobs from before the queue had lanes
         select 1 + abs(hashtext(tenant)::bigint) % q.lanes into tenant_lane from redrive.queues q
-        where q.queue = enqueue_v2.queue and q.lanes > 1;
+        where q.queue = enqueue_v1.queue and q.lanes > 1;
         tenant_lane := coalesce(tenant_lane, 0);
     end if;
     loop
@@ -78,11 +78,11 @@ begin
             -- that held it, so this statement sees what that job's completion wrote.
             if window_start is not null then
                 delete from redrive.completions c
-                where c.kind = enqueue_v2.kind and c.key = idempotency_key
+                where c.kind = enqueue_v1.kind and c.key = idempotency_key
                   and c.enqueued_at <= window_start;
             end if;
             select c.job into id from redrive.completions c
-            where c.kind = enqueue_v2.kind and c.key = idempotency_key;
+            where c.kind = enqueue_v1.kind and c.key = idempotency_key;
             if not found then
                 perform redrive.refuse_unseen_v1(array[kind], array[idempotency_key]);
                 id := added; created := true; outcome := 'enqueued';
@@ -96,7 +96,7 @@ begin
             return;
         end if;
         select j.id, false, 'live' into id, created, outcome from redrive.jobs j
-        where j.kind = enqueue_v2.kind and j.idempotency_key = enqueue_v2.idempotency_key;
+        where j.kind = enqueue_v1.kind and j.idempotency_key = enqueue_v1.idempotency_key;
         if found then
             if on_conflict = 'replace' then
                 outcome := 'replaced';
@@ -127,7 +127,7 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-    select id from redrive.enqueue_v2(
+    select id from redrive.enqueue_v1(
         kind, payload, queue, run_at, priority, max_attempts, idempotency_key, ordering_key, tenant,
         expires_in, headers, delay, unique_for, unique_by, on_conflict, batch)
 $$;

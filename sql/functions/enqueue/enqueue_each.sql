@@ -16,7 +16,7 @@ begin
     loop
         n := job.n - 1;
         select e.id, e.created into id, created
-        from redrive.enqueue_v2(
+        from redrive.enqueue_v1(
             job.kind, coalesce(job.payload, '{}'), coalesce(job.queue, 'default'), job.run_at,
             coalesce(job.priority, 0), job.max_attempts, job.idempotency_key, job.ordering_key,
             job.tenant, make_interval(secs => job.expires_in), coalesce(job.headers, '{}'),

@@ -31,7 +31,7 @@ begin
     end if;
     -- Under REPEATABLE READ a claim that was made meanwhile is invisible. Its worker loses the job
     -- by the changed `deliveries`, and the job runs again with the new payload.
-    waiting := redrive.hold_waiting_v2(ids, true);
+    waiting := redrive.hold_waiting_v1(ids, true);
     select coalesce(array_agg(j.id), '{}') into waiting
     from redrive.jobs j where j.id = any (waiting) and j.idempotency_key is not null;
     update redrive.jobs j

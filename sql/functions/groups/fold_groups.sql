@@ -6,7 +6,7 @@
 --        muting a group, its deltas stay until a later step. If mute is inserting the group's row,
 --        this waits for 100 ms
 -- plan:  a range of ctids
-create or replace function redrive.fold_groups_v2(out moved int, out more boolean)
+create or replace function redrive.fold_groups_v1(out moved int, out more boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off

@@ -31,7 +31,7 @@ begin
     on conflict (job) do update set redrives = excluded.redrives, actor = excluded.actor,
                                     why = excluded.why
         where cancellations.redrives <> excluded.redrives;
-    done := redrive.end_waiting_v2(cancel_v1.ids, true);
+    done := redrive.end_waiting_v1(cancel_v1.ids, true);
     delete from redrive.cancellations c where c.job = any (done);
     select coalesce(array_agg(c.job order by c.job), '{}') into asked
     from redrive.cancellations c where c.job = any (cancel_v1.ids);

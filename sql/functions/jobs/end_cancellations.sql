@@ -34,7 +34,7 @@ begin
         return 0;
     end if;
     -- The job may have died and been redriven; nobody asked to cancel that generation.
-    ended := redrive.end_waiting_v2(array(
+    ended := redrive.end_waiting_v1(array(
         select c.job from redrive.cancellations c
         join redrive.jobs j on j.id = c.job and j.redrives = c.redrives
         where c.job = any (picked) and j.id = any (picked)), false);

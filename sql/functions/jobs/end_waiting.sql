@@ -4,7 +4,7 @@
 -- out:   the ids that were ended
 -- locks: as hold_waiting
 -- plan:  jobs_pkey, claims_lane_idx
-create or replace function redrive.end_waiting_v2(ids bigint[], waits boolean) returns bigint[]
+create or replace function redrive.end_waiting_v1(ids bigint[], waits boolean) returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -22,7 +22,7 @@ declare
     keys text[];
     noted bigint[];        -- the jobs that may have left a checkpoint
 begin
-    waiting := redrive.hold_waiting_v2(end_waiting_v2.ids, end_waiting_v2.waits);
+    waiting := redrive.hold_waiting_v1(end_waiting_v1.ids, end_waiting_v1.waits);
     if exists (select from redrive.history_queues) then
         perform redrive.keep_history_v1('cancelled', null, waiting, null, clock_timestamp());
     end if;

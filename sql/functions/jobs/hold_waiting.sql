@@ -8,7 +8,7 @@
 -- A claim writes no job. The mark of a lane tells it that another session holds jobs there. Then
 -- the claim locks the jobs that it takes, skip locked. All other jobs of the lane are claimed as
 -- usual.
-create or replace function redrive.hold_waiting_v2(ids bigint[], waits boolean) returns bigint[]
+create or replace function redrive.hold_waiting_v1(ids bigint[], waits boolean) returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -25,12 +25,12 @@ declare
 begin
     perform pg_advisory_xact_lock_shared(l.mark)
     from (select distinct redrive.lane_mark_v1(j.queue, j.priority, j.lane) as mark
-          from redrive.jobs j where j.id = any (hold_waiting_v2.ids) order by 1) l;
+          from redrive.jobs j where j.id = any (hold_waiting_v1.ids) order by 1) l;
     -- Do not lock the row of a claimed job: the session that settles it may want jobs that we hold.
     if waits then
         held := array(
             select j.id from redrive.jobs j
-            where j.id = any (hold_waiting_v2.ids) and j.worker is null
+            where j.id = any (hold_waiting_v1.ids) and j.worker is null
               and not exists (
                   select from redrive.claims k
                   where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
@@ -39,7 +39,7 @@ begin
     else
         held := array(
             select j.id from redrive.jobs j
-            where j.id = any (hold_waiting_v2.ids) and j.worker is null
+            where j.id = any (hold_waiting_v1.ids) and j.worker is null
               and not exists (
                   select from redrive.claims k
                   where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane

@@ -8,7 +8,7 @@
 --        is kept
 -- plan:  jobs_pkey, dead_letters_pkey, results_pkey, audit_ids_idx, the index on id of each day of
 --        the history
-create or replace function redrive.outcome_v2(
+create or replace function redrive.outcome_v1(
     job bigint, was_live boolean, out outcome text, out result jsonb, out delivery int)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -16,33 +16,33 @@ set enable_seqscan = off
 set jit = off
 as $$
     select case
-        when exists (select from redrive.jobs j where j.id = outcome_v2.job) then 'live'
+        when exists (select from redrive.jobs j where j.id = outcome_v1.job) then 'live'
         when d.state = 'open' then 'dead'
         when d.state = 'dismissed' then 'dismissed'
         when r.outcome is not null then r.outcome
         when d.outcome = 'cancelled'
              or exists (select from redrive.cancellations c
-                        where c.job = outcome_v2.job and c.is_heeded)
+                        where c.job = outcome_v1.job and c.is_heeded)
              or exists (select from redrive.audit a
-                        where a.detail -> 'ids' @> to_jsonb(outcome_v2.job)
+                        where a.detail -> 'ids' @> to_jsonb(outcome_v1.job)
                           and (a.action = 'end cancel' or a.action = 'cancel'
-                               and not a.detail -> 'asked' @> to_jsonb(outcome_v2.job)))
+                               and not a.detail -> 'asked' @> to_jsonb(outcome_v1.job)))
             then 'cancelled'
         when d.outcome = 'succeeded' then 'succeeded'
         -- the job died again, and that dead letter was purged
         when d.outcome = 'dead_again' then 'unknown'
         when h.state is not null
             then case h.state when 'completed' then 'succeeded' else h.state end
-        when outcome_v2.job between 1 and coalesce(pg_sequence_last_value(
+        when outcome_v1.job between 1 and coalesce(pg_sequence_last_value(
                  pg_get_serial_sequence('redrive.jobs', 'id')::regclass), 0)
             then case when was_live then 'succeeded' else 'unknown' end end,
         r.result, r.deliveries
     from (select) one
     left join lateral (
         select o.state, o.outcome from redrive.dead_letters o
-        where o.id = outcome_v2.job order by o.redrives desc limit 1) d on true
+        where o.id = outcome_v1.job order by o.redrives desc limit 1) d on true
     left join lateral (
         select o.state from redrive.history o
-        where o.id = outcome_v2.job order by o.deliveries desc limit 1) h on true
-    left join redrive.results r on r.job = outcome_v2.job
+        where o.id = outcome_v1.job order by o.deliveries desc limit 1) h on true
+    left join redrive.results r on r.job = outcome_v1.job
 $$;

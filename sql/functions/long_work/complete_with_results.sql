@@ -12,7 +12,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    settled bigint[] := redrive.complete_v2(workers, claims, ids, deliveries, ended);
+    settled bigint[] := redrive.complete_v1(workers, claims, ids, deliveries, ended);
 begin
     -- A worker that no longer owns a job must not store its result.
     insert into redrive.results as r (job, deliveries, outcome, result, keep_until)

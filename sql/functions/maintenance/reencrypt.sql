@@ -12,7 +12,7 @@
 -- errors: RD001 'run: rule', 'news: rule': nobody can change what a job should do this way
 -- locks: skip locked, so it waits for nothing: a row that a claim or a settlement has locked is
 --        left for the next run
-create or replace function redrive.reencrypt_v2(
+create or replace function redrive.reencrypt_v1(
     run bigint, place text, ids bigint[], ns int[], olds jsonb[], news jsonb[], salts text[])
 returns int
 language plpgsql security definer

@@ -8,7 +8,7 @@ set jit = off
 as $$
     select e.id
     from redrive.schedule_declarations d,
-         redrive.enqueue_v2(
+         redrive.enqueue_v1(
              d.kind, d.payload, d.queue, null, 0, null, key, null, null, null,
              jsonb_build_object(
                  'schedule', d.schedule,

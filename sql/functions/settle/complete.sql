@@ -13,7 +13,7 @@
 -- deliveries, and this statement checks them again after a wait.
 -- A job finds its place in the arrays by a binary search. With a join to the batch, a plan made
 -- while the table was empty would read all jobs for each job of the batch.
-create or replace function redrive.complete_v2(
+create or replace function redrive.complete_v1(
     workers int[], claims bigint[], ids bigint[], deliveries int[], ended bigint[])
 returns bigint[]
 language plpgsql security definer
@@ -51,11 +51,11 @@ begin
     gone as (
         delete from redrive.jobs j
         where j.id = any (ids)
-          and ((j.deliveries = complete_v2.deliveries[width_bucket(j.id, ids)] - 1
+          and ((j.deliveries = complete_v1.deliveries[width_bucket(j.id, ids)] - 1
                 and (select k.is_claimed from checked k)[width_bucket(j.id, ids)])
                -- as a worker of the release before had claimed it
                or (j.worker = workers[width_bucket(j.id, ids)]
-                   and j.deliveries = complete_v2.deliveries[width_bucket(j.id, ids)]))
+                   and j.deliveries = complete_v1.deliveries[width_bucket(j.id, ids)]))
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
                   j.noted, j.created_at, j.batch, j.limits is not null as is_limited),
 

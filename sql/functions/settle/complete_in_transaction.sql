@@ -9,7 +9,7 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     select pg_advisory_xact_lock_shared(redrive.delivery_mark_v1(id, deliveries));
-    select redrive.complete_v2(
+    select redrive.complete_v1(
         array[worker], redrive.claims_of_v1(array[worker], array[id]), array[id],
         array[deliveries], null) is null
 $$;

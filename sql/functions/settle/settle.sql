@@ -12,7 +12,7 @@
 -- locks: job rows, ascending, then their claims; the next jobs of their ordering keys, skip locked;
 --        and what wake locks
 -- plan:  jobs_pkey, claims_pkey
-create or replace function redrive.settle_v2(
+create or replace function redrive.settle_v1(
     workers int[], claims bigint[], ids bigint[], deliveries int[], outcomes text[],
     run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],
     reasons text[], ended bigint[])
@@ -49,18 +49,18 @@ begin
     deleted as (
         delete from redrive.jobs j
         where j.id = any (ids) and outcomes[width_bucket(j.id, ids)] in ('dead', 'cancel')
-          and ((j.deliveries = settle_v2.deliveries[width_bucket(j.id, ids)] - 1
+          and ((j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)] - 1
                 and (select k.is_claimed from checked k)[width_bucket(j.id, ids)])
                or (j.worker = workers[width_bucket(j.id, ids)]
-                   and j.deliveries = settle_v2.deliveries[width_bucket(j.id, ids)]))
+                   and j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)]))
         returning j.*, width_bucket(j.id, ids) as place),
     gone as (
         select d.*, workers[place] as held_by, claims[place] as claim,
-               settle_v2.deliveries[place] as delivered,
+               settle_v1.deliveries[place] as delivered,
                -- one more than in the row, unless the release before had written it
-               d.attempt + settle_v2.deliveries[place] - d.deliveries as tried,
+               d.attempt + settle_v1.deliveries[place] - d.deliveries as tried,
                outcomes[place] as outcome, failures[place] as failure, reasons[place] as reason,
-               settle_v2.refunds[place] as refund, settle_v2.losses[place] as lost,
+               settle_v1.refunds[place] as refund, settle_v1.losses[place] as lost,
                case when outcomes[place] = 'dead' and d.ordering_key is not null
                     then nullif(redrive.holds_key_v1(d.kind), false) end as holds_key
         from deleted d),
@@ -70,11 +70,11 @@ begin
         update redrive.jobs j
         set (worker, deliveries, run_at, attempt, losses, refunds, failed_at, streak, fingerprint,
              headers) = (
-            select null::int, settle_v2.deliveries[v.place],
+            select null::int, settle_v1.deliveries[v.place],
                    greatest(clock_timestamp(), coalesce(
                        run_ats[v.place],
                        clock_timestamp() + delays[v.place] * interval '1 second')),
-                   j.attempt + settle_v2.deliveries[v.place] - j.deliveries - v.refund::int,
+                   j.attempt + settle_v1.deliveries[v.place] - j.deliveries - v.refund::int,
                    -- a job whose end was reported has not killed its process
                    case when v.lost = 0
                              and (v.outcome = 'retry' or reasons[v.place] = 'snoozed') then 0
@@ -91,20 +91,20 @@ begin
                         then j.headers || jsonb_build_object(
                             'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
                         else j.headers end
-            from (select p.place, outcomes[p.place] as outcome, settle_v2.refunds[p.place] as refund,
-                         settle_v2.losses[p.place] as lost, failures[p.place] as failure
+            from (select p.place, outcomes[p.place] as outcome, settle_v1.refunds[p.place] as refund,
+                         settle_v1.losses[p.place] as lost, failures[p.place] as failure
                   from (select width_bucket(j.id, ids) as place) p) v)
         where j.id = any (ids)
           and outcomes[width_bucket(j.id, ids)] in ('retry', 'release', 'rescue')
-          and ((j.deliveries = settle_v2.deliveries[width_bucket(j.id, ids)] - 1
+          and ((j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)] - 1
                 and (select k.is_claimed from checked k)[width_bucket(j.id, ids)])
                or (j.worker = workers[width_bucket(j.id, ids)]
-                   and j.deliveries = settle_v2.deliveries[width_bucket(j.id, ids)]))
+                   and j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)]))
         returning j.id, j.deliveries, j.attempt, j.queue, j.kind, j.ordering_key,
                   width_bucket(j.id, ids) as place),
     back as (
         select r.id, claims[place] as claim, r.deliveries,
-               r.attempt + settle_v2.refunds[place]::int as attempt, r.queue, r.kind, r.ordering_key,
+               r.attempt + settle_v1.refunds[place]::int as attempt, r.queue, r.kind, r.ordering_key,
                workers[place] as held_by, outcomes[place] as outcome, failures[place] as failure,
                reasons[place] as reason
         from returned r),

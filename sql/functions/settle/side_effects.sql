@@ -3,7 +3,7 @@
 -- out:   the jobs to send again
 -- locks: job rows skip locked. A handler may hold its own job in a transaction that stays open for
 --        any time. A worker that waited for it would settle and claim nothing meanwhile
-create or replace function redrive.side_effects_v2(
+create or replace function redrive.side_effects_v1(
     workers int[], ids bigint[], deliveries int[], whats text[], details jsonb[]) returns setof bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -5,7 +5,7 @@
 -- locks: the chore's row, skip locked: while one worker folds, the others have nothing to do
 -- plan:  a range of ctids; the sum of both tables is exact in each snapshot, because one statement
 --        takes from one and adds to the other
-create or replace function redrive.fold_v2(out moved int, out more boolean)
+create or replace function redrive.fold_v1(out moved int, out more boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off

@@ -55,7 +55,7 @@ begin
         campaign := redrive.open_campaign_v1(
             'redrive', 'its worker is back, so the job did not kill it',
             jsonb_build_object('ids', dead), null, cardinality(dead));
-        perform redrive.redrive_v3(dead, campaign, null, null, 2147483647, false);
+        perform redrive.redrive_v1(dead, campaign, null, null, 2147483647, false);
         perform redrive.close_campaign_v1(campaign, cardinality(dead), '{}');
     end if;
     return query select unnest(forgiven);

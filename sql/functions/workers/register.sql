@@ -7,7 +7,7 @@
 --        queues: what it serves; null: all
 --        depends_on: {kind: [breaker ...]}, for kinds that have any; null: none
 --        holds: the kinds whose dead letters hold their ordering key; null: none
-create or replace function redrive.register_v4(
+create or replace function redrive.register_v1(
     worker_name text, worker_version text, ttl interval, kinds text[], queues text[],
     depends_on jsonb, holds text[] default null) returns int
 language sql security definer

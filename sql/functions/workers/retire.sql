@@ -10,7 +10,7 @@
 --        and the jobs, ascending. Each skip locked: a handler may hold its job in an open
 --        transaction
 -- plan:  claims_worker_idx, jobs_pkey
-create or replace function redrive.retire_v3(
+create or replace function redrive.retire_v1(
     me int, known bigint[], out released int, out is_over boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -19,7 +19,7 @@ begin
     begin
         return query
         select o.id, o.outcome
-        from redrive.settle_v2(
+        from redrive.settle_v1(
             workers, claims, ids, deliveries, outcomes, array_fill(null::timestamptz, array[n]),
             array_fill(0::float8, array[n]), refunds, losses, failures, reasons, '{}') s(id)
         join unnest(ids, outcomes) o(id, outcome) on o.id = s.id;
@@ -31,7 +31,7 @@ begin
         begin
             return query
             select s.id, outcomes[i]
-            from redrive.settle_v2(
+            from redrive.settle_v1(
                 workers[i:i], claims[i:i], ids[i:i], deliveries[i:i], outcomes[i:i],
                 array[null::timestamptz], array[0::float8], refunds[i:i], losses[i:i],
                 failures[i:i], reasons[i:i], '{}') s(id);
@@ -40,7 +40,7 @@ begin
                 null;  -- the next rescue tries it again
             when others then
                 begin
-                    perform redrive.settle_v2(
+                    perform redrive.settle_v1(
                         workers[i:i], claims[i:i], ids[i:i], deliveries[i:i], array['release'],
                         array[null::timestamptz], array[60::float8], array[true], array[0],
                         array[null::jsonb], array['unstorable'], '{}');

@@ -4,7 +4,7 @@
 -- out:   jobs woken
 -- locks: those jobs, skip locked: a locked one delays no other key
 -- plan:  jobs_ordering_idx, a descent for each key
-create or replace function redrive.unpark_v2(keys int) returns int
+create or replace function redrive.unpark_v1(keys int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
