@@ -485,7 +485,7 @@ def test_at_a_terminal_a_bad_edit_is_shown_and_opened_again(
     terminal.wait_for(r"Open it again\?")
     terminal.type("y")
     terminal.wait_for(r"\x1b\[32m\+  \"currency\": \"EUR\"")
-    terminal.wait_for(r"Edit 1 payload\? Type '1' to go on")
+    terminal.wait_for(r"Edit 1 payload\? Type '1' to continue")
     terminal.type("1")
     terminal.wait_for(r"Why")
     terminal.type("a typo")

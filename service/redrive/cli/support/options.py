@@ -20,6 +20,14 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 
+class InOrder(click.Group):
+    """Group that lists its commands in the order of their definition."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
+        """Return the names of the commands."""
+        return list(self.commands)
+
+
 class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
     """Duration such as 30d, 12h, 5m or 10s; the value is seconds as a float."""
 
@@ -52,10 +60,10 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         from redrive.rules.scheduling.schedules import longest_gap  # noqa: PLC0415 # it brings cronsim
 
         seconds = value if isinstance(value, int | float) else seconds_of(text)
+        if seconds is not None:
+            return float(seconds)
         try:
-            return (
-                longest_gap(text).total_seconds() if seconds is None else float(seconds)
-            )
+            return longest_gap(text).total_seconds()
         except ValueError as error:
             hint = "write 1d, 15m, '17 3 * * *', @weekly, or never"
             self.fail(f"{error}; {hint}", param, ctx)
@@ -106,14 +114,14 @@ def database_option(command: Command) -> Command:
         click.option(
             "--database-url",
             metavar="URL",
-            help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]",
+            help="URL of the Postgres database. [env: REDRIVE_DATABASE_URL, ..._FILE]",
         ),
         click.option(
             "--cell",
             metavar="NAME",
             expose_value=False,
             callback=_keep_cell,
-            help="Which of REDRIVE_DATABASES. [env: REDRIVE_CELL]",
+            help="Use this cell of REDRIVE_DATABASES. [env: REDRIVE_CELL]",
         ),
     ]
     return with_options(options, command)
@@ -127,12 +135,12 @@ pager_option: Decorator = click.option(
     is_flag=True,
     expose_value=False,
     callback=keep_pager,
-    help="Print a long list at once. [env of the pager: PAGER]",
+    help="Print a long list without a pager. The variable PAGER names the pager.",
 )
 actor_option: Decorator = click.option(
     "--actor",
     metavar="NAME",
-    help="Who acts. [env: REDRIVE_ACTOR; default: you, on this machine]",
+    help="Your name in the audit log. [env: REDRIVE_ACTOR; default: USER@HOST]",
 )
 
 
@@ -198,7 +206,9 @@ def _variables() -> Iterator[str]:
 def require_why(why: str | None) -> str:
     """Return the reason, or raise a usage error: every change needs one."""
     if why is None or not why.strip():
-        raise click.UsageError("--why is missing: say why, the audit log keeps it")
+        raise click.UsageError(
+            "--why is missing; give the reason, which the audit log keeps"
+        )
     return why.strip()
 
 
@@ -223,12 +233,12 @@ def acting_options(command: Command) -> Command:
 
 
 def _yes(prefix: str | None = None) -> Decorator:
-    return option(prefix, "--yes", is_flag=True, help="Do not ask.")
+    return option(prefix, "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
     """Add --why; `wanted` says when it is required."""
-    text = f"Why; the audit log keeps it. [{wanted}]"
+    text = f"Reason, for the audit log. [{wanted}]"
     return option(prefix, "--why", metavar="TEXT", help=text, **more)
 
 
@@ -268,7 +278,7 @@ class Change:
         if is_watched():
             raise click.Abort
         raise click.UsageError(
-            f"{what}? Nothing was changed: without a terminal it takes --yes"
+            f"{what}? Nothing was changed; without a terminal, add --yes"
         )
 
 
@@ -298,16 +308,17 @@ class Run:
             return None
         if self.yes:
             return require_why(self.why)
-        return (
-            require_why(self.why or click.prompt("Why"))
-            if confirm(question, word)
-            else None
-        )
+        if not confirm(question, word):
+            return None
+        return require_why(self.why or click.prompt("Why"))
+
+    def unchanged(self) -> str:
+        """Return the text for a run that only showed what it would do."""
+        hint = "" if self.dry_run else "; add --yes to do it"
+        return f"nothing was changed{hint}"
 
 
-def run_options(
-    prefix: str | None = None, *, why: str | None = None
-) -> Callable[[Command], Command]:
+def run_options(prefix: str | None = None, *, why: str | None = None) -> Decorator:
     """Add the options of a run; the command gets it as `run`.
 
     Args:
@@ -315,40 +326,43 @@ def run_options(
             variables, and the run is never scheduled.
         why: default of --why.
     """
+    options = _run_options(prefix, why)
+    return lambda command: with_options(options, _gets_run(command))
+
+
+def _run_options(prefix: str | None, why: str | None) -> list[Decorator]:
+    wanted = f"default: {why}" if why else "required to act"
     every = option(
         prefix,
         "--every",
         type=Every(),
         metavar="SCHEDULE",
-        help="How often this is scheduled, as 1d or a cron expression; an alert tells when the"
-        " runs stop.",
+        help="How often this is scheduled: 1d, or a cron expression. An alert fires if"
+        " the runs stop.",
     )
-    options = [
-        why_option(
-            f"default: {why}" if why else "required to act", prefix, default=why
-        ),
+    return [
+        why_option(wanted, prefix, default=why),
         actor_option,
         *([every] if prefix else ()),
-        option(prefix, "--dry-run", is_flag=True, help="Only show."),
+        option(prefix, "--dry-run", is_flag=True, help="Only show what would change."),
         _yes(prefix),
         database_option,
     ]
 
-    def add(command: Command) -> Command:
-        @functools.wraps(command)
-        def start(
-            *,
-            why: str | None,
-            actor: str | None,
-            dry_run: bool,
-            yes: bool,
-            database_url: str | None,
-            every: float | None = None,
-            **others: Any,
-        ) -> object:
-            settings = settings_for(database_url, actor=actor)
-            return command(run=Run(settings, why, every, dry_run, yes), **others)
 
-        return with_options(options, start)
+def _gets_run(command: Command) -> Command:
+    @functools.wraps(command)
+    def start(
+        *,
+        why: str | None,
+        actor: str | None,
+        dry_run: bool,
+        yes: bool,
+        database_url: str | None,
+        every: float | None = None,
+        **others: Any,
+    ) -> object:
+        settings = settings_for(database_url, actor=actor)
+        return command(run=Run(settings, why, every, dry_run, yes), **others)
 
-    return add
+    return start
