@@ -222,7 +222,7 @@ def test_what_is_reserved_cannot_be_written(database: Database, run: Run) -> Non
     [
         (("1", "--patch", "{}"), "patch: must be a list of operations"),
         (("1", "--patch", '[{"op": "set"}]'), "patch[0].op: must be one of add"),
-        (("--patch", TO_EUR), "name ids or a filter"),
+        (("--patch", TO_EUR), "give ids or a filter"),
         (("--group", "f1"), "give --patch; without it one is edited"),
         (("1", "2"), "give --patch; without it one is edited"),
         (("1", "--json"), "give --patch; without it one is edited"),

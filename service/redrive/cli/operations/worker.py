@@ -129,7 +129,7 @@ def _start(
 ) -> _Start:
     if settings.handlers is None and settings.targets is None:
         msg = (
-            "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+            "REDRIVE_HANDLERS is not set; it must be module:attribute, such as app.jobs:jobs"
             " (or set REDRIVE_TARGETS)"
         )
         raise SettingsError(msg)
