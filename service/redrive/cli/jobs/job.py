@@ -102,7 +102,7 @@ class _Seconds(Duration):
 
 @click.group(cls=InOrder)
 def job() -> None:
-    """Jobs: list and show them, see why one waits, cancel it, run it now."""
+    """Jobs: list, show, explain, cancel, run now."""
 
 
 @job.command("ls")
