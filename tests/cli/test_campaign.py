@@ -348,7 +348,7 @@ def test_quarantine_is_shown_left_out_and_left_when_told(
     assert redrive("dlq", "ls", "--json").json["quarantined"] is True
     assert "1 (1 quarantined)" in redrive("dlq", "groups").out
     assert (
-        "quarantined: it died of the same as before"
+        "quarantined: it died of the same failure as before"
         in redrive("dlq", "show", str(job)).out
     )
     assert (

@@ -172,7 +172,7 @@ def test_the_handlers_model_checks_what_comes_out(database: Database, run: Run) 
         "--patch",
         '[{"op": "add", "path": "/n", "value": 1}]',
     )
-    assert "checked by no handler: work.sync; see --handlers" in unchecked.out
+    assert "no handler checked work.sync; see --handlers" in unchecked.out
 
 
 def test_what_the_handlers_hook_refuses_is_not_stored(
@@ -223,9 +223,9 @@ def test_what_is_reserved_cannot_be_written(database: Database, run: Run) -> Non
         (("1", "--patch", "{}"), "patch: must be a list of operations"),
         (("1", "--patch", '[{"op": "set"}]'), "patch[0].op: must be one of add"),
         (("--patch", TO_EUR), "give ids or a filter"),
-        (("--group", "f1"), "give --patch; without it one is edited"),
-        (("1", "2"), "give --patch; without it one is edited"),
-        (("1", "--json"), "give --patch; without it one is edited"),
+        (("--group", "f1"), "give --patch, or give one id without --json"),
+        (("1", "2"), "give --patch, or give one id without --json"),
+        (("1", "--json"), "give --patch, or give one id without --json"),
         (("1", "--patch", TO_EUR, "--state", "dismissed"), "only open dead letters"),
         (("1", "--patch", TO_EUR, "--category", "typo"), "'typo' is not one of"),
         (
@@ -287,7 +287,7 @@ def test_show_and_story_tell_it_and_the_original_is_shown(
     assert 'original payload  {"currency": "EURO"' in told
     assert "edited by ada, " in told
     assert ": /currency\n  a typo" in told
-    assert "what changes is secret, and not shown" in hidden.out
+    assert "the change is secret and not shown" in hidden.out
 
     redrive(database.conn, [job])
     for live in (True, False):
