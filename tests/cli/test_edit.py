@@ -201,7 +201,7 @@ def test_the_campaign_that_is_to_put_it_back_is_named(
     done = run("dlq", "edit", str(job), "--patch", TO_EUR, "--why", "x", "--yes")
 
     assert done.code == 1
-    named = f"job {job}: campaign 1 is to put it back; pause that first: redrive campaign pause 1"
+    named = f"job {job}: campaign 1 will redrive it; pause the campaign first: redrive campaign pause 1"
     assert named in done.out
     counts = run("dlq", "edit", str(job), "--patch", TO_EUR, "--json").json
     assert counts == COUNTS | {"matched": 1, "refused": {"in_campaign": 1}}

@@ -157,7 +157,7 @@ def test_show_of_a_job_that_the_audit_log_alone_knows_leaves_no_gaps(
 
     assert shown.splitlines()[:2] == [
         f"job {job}  cancelled",
-        "it lives no longer; the last that is on record: cancel",
+        "it is gone; its last entry in the audit log: cancel",
     ]
     assert "not wanted" in shown
     assert "payload" not in shown

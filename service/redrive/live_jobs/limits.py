@@ -34,8 +34,9 @@ def unused(conn: Connection, name: str) -> str | None:
     known = names(conn)
     if any(counts_under(name, one) for one in known):
         return None
-    meanable = {of_all(one) for one in known} | {one for one in known if "{" not in one}
-    hint = meant(name, sorted(meanable))
+    of_all_keys = {of_all(one) for one in known}
+    plain = {one for one in known if "{" not in one}
+    hint = meant(name, sorted(of_all_keys | plain))
     return f"no handler has jobs that count under {name!r} yet{hint}"
 
 
@@ -52,10 +53,7 @@ def put(  # noqa: PLR0913 # a limit, and who sets it
 
     Returns whether the limit exists now, or existed before its removal.
     """
+    statement: LiteralString = "select redrive.set_limit_v1(%s, %s, %s, %s, %s)"
+    asked = (name, concurrency, rate, actor, why)
     with conn.cursor(row_factory=scalar_row) as cursor:
-        asked = (name, concurrency, rate, actor, why)
-        return bool(
-            cursor.execute(
-                "select redrive.set_limit_v1(%s, %s, %s, %s, %s)", asked
-            ).fetchone()
-        )
+        return bool(cursor.execute(statement, asked).fetchone())

@@ -91,7 +91,13 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
         columns = [c for c in COLUMNS if c != "state" or chosen.state != ("open",)]
         right = ("id", "attempts")
         empty = "no dead letters"
-        listing(found, columns, as_json=as_json, right=right, empty=empty)
+        listing(
+            found,
+            columns,
+            as_json=as_json,
+            right=right,
+            empty=empty,
+        )
         if not found:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 
@@ -131,7 +137,13 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
     if not (jobs or chosen.narrows()):
         raise click.UsageError("give ids or a filter")
     with database(run.settings) as conn:
-        why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
+        why, matched = _agreed(
+            conn,
+            jobs,
+            chosen,
+            run,
+            as_json=as_json,
+        )
         dismissed = _dismiss(conn, matched, why, run) if why else []
     if as_json:
         emit({"matched": len(matched), "dismissed": dismissed})
@@ -151,7 +163,12 @@ def _dismiss(
     actor = run.settings.who()
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
-        dismissed += triage.dismiss(conn, chunk, why=why, actor=actor)
+        dismissed += triage.dismiss(
+            conn,
+            chunk,
+            why=why,
+            actor=actor,
+        )
     return dismissed
 
 
@@ -189,7 +206,12 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
     change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
     actor = change.settings.who()
     with database(change.settings) as conn:
-        reopened = triage.reopen(conn, jobs, why=change.why, actor=actor)
+        reopened = triage.reopen(
+            conn,
+            jobs,
+            why=change.why,
+            actor=actor,
+        )
     if as_json:
         emit({"reopened": reopened})
     else:
@@ -217,7 +239,13 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> 
     change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {name}")
     actor = change.settings.who()
     with database(change.settings) as conn:
-        assigned = triage.assign(conn, jobs, owner, why=change.why, actor=actor)
+        assigned = triage.assign(
+            conn,
+            jobs,
+            owner,
+            why=change.why,
+            actor=actor,
+        )
     if as_json:
         emit({"assigned": assigned, "owner": owner or None})
     else:
@@ -250,7 +278,12 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
         raise click.UsageError("the note is empty")
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
-        is_noted = triage.note(conn, job, text, actor=settings.who())
+        is_noted = triage.note(
+            conn,
+            job,
+            text,
+            actor=settings.who(),
+        )
     if not is_noted:
         return not_found(f"job {job} has no dead letter")
     click.echo("noted")

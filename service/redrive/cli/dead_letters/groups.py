@@ -74,7 +74,13 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
     right = ("open", "total")
     empty = "no open dead letters"
     with paged():
-        listing(rows, columns, as_json=as_json, right=right, empty=empty)
+        listing(
+            rows,
+            columns,
+            as_json=as_json,
+            right=right,
+            empty=empty,
+        )
     return code
 
 
@@ -139,7 +145,13 @@ def mute(group: str, length: float, off: bool, change: Change) -> int:
             return missing(group)
         change.agree(_question(found["open"], group, until))
         name, actor = found["group"], change.settings.who()
-        if not groups.mute(conn, name, until, actor=actor, why=change.why):
+        if not groups.mute(
+            conn,
+            name,
+            until,
+            actor=actor,
+            why=change.why,
+        ):
             return missing(group)
     click.echo(f"{group} is {_muted(until)}")
     return Exit.DONE

@@ -29,4 +29,10 @@ def heal(database_url: str | None, as_json: bool) -> None:
         for group in found:
             group["why"] = worded(group["why"], group["version"])
     empty = "no group of bugs or invalid payloads is open"
-    listing(found, COLUMNS, as_json=as_json, right=("open",), empty=empty)
+    listing(
+        found,
+        COLUMNS,
+        as_json=as_json,
+        right=("open",),
+        empty=empty,
+    )

@@ -63,7 +63,13 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -
             counts = Imported(seen.matched, 0, seen.known)
             why = _agreed(file, seen, run, as_json=as_json)
         if why is not None:
-            counts = _take(conn, _chunks(file, source), source, run, why)
+            counts = _take(
+                conn,
+                _chunks(file, source),
+                source,
+                run,
+                why,
+            )
     if as_json:
         emit(counts._asdict())
     elif why is None:
@@ -138,7 +144,13 @@ def _take(
     with progress("imported", None) as advance:
         try:
             for chunk in chunks:
-                imported += take(conn, source, chunk, why=why, actor=actor)
+                imported += take(
+                    conn,
+                    source,
+                    chunk,
+                    why=why,
+                    actor=actor,
+                )
                 matched += len(chunk)
                 advance(len(chunk))
         except Exception:  # a bad line further on, or the database

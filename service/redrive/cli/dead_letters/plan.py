@@ -147,7 +147,12 @@ def _leave_out(
     if handlers is None or plan.plan is None:
         return Unfit()
     with progress("read", plan.matched) as advance:
-        return leave_out(conn, plan.plan, handlers, progress=advance)
+        return leave_out(
+            conn,
+            plan.plan,
+            handlers,
+            progress=advance,
+        )
 
 
 def _try(
@@ -164,7 +169,14 @@ def _try(
 
     target = settings.handlers or ""
     with progress("tried", min(count, plan.matched)) as advance:
-        return try_some(conn, plan, handlers, target, count, progress=advance)
+        return try_some(
+            conn,
+            plan,
+            handlers,
+            target,
+            count,
+            progress=advance,
+        )
 
 
 def _show(checked: _Checked, *, as_json: bool) -> None:

@@ -178,7 +178,14 @@ def _redrive(
         why = run.consent(question, str(planned.matched))
         if why is None:
             return None
-        found = _carry_out(conn, planned, chosen, run, terms, why)
+        found = _carry_out(
+            conn,
+            planned,
+            chosen,
+            run,
+            terms,
+            why,
+        )
     if run.every is not None:
         mark_done(conn, "redrive", run.every)
     return found
@@ -198,7 +205,13 @@ def _carry_out(
     # single dead letters need not wait for a scheduled run
     lock = nullcontext() if chosen.ids else only_one(run.settings, "redrive")
     with lock, progress("redriven", planned.matched) as advance:
-        campaigns.start(conn, number, terms, actor=run.settings.who(), why=why)
+        campaigns.start(
+            conn,
+            number,
+            terms,
+            actor=run.settings.who(),
+            why=why,
+        )
         if terms.canaries:
             first = counted(terms.canaries, "canary", "canaries")
             click.echo(f"campaign {number}: waits until workers run {first}", err=True)
@@ -216,7 +229,12 @@ def _report(planned: Plan, found: dict[str, Any] | None) -> Redriven:
     if not found:
         return Redriven(planned.matched, blocked=planned.blocked)
     done, stayed = found["redriven"], found["blocked"]
-    return Redriven(planned.matched, done, stayed, found["campaign"])
+    return Redriven(
+        planned.matched,
+        done,
+        stayed,
+        found["campaign"],
+    )
 
 
 def _show_outcome(

@@ -72,7 +72,12 @@ def show(which: str, original: bool, database_url: str | None, as_json: bool) ->
     settings = settings_for(database_url)
     if is_group:
         return _show_group(settings, which, as_json=as_json)
-    return _show_letter(settings, int(which), original=original, as_json=as_json)
+    return _show_letter(
+        settings,
+        int(which),
+        original=original,
+        as_json=as_json,
+    )
 
 
 def _show_group(settings: "Settings", which: str, *, as_json: bool) -> int:

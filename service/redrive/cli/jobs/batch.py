@@ -69,7 +69,13 @@ def list_batches(
     empty = "every batch is over"
     with _cursor(database_url) as cursor:
         rows = cursor.execute(query, (show_all, limit))
-        listing(rows, COLUMNS, as_json=as_json, right=right, empty=empty)
+        listing(
+            rows,
+            COLUMNS,
+            as_json=as_json,
+            right=right,
+            empty=empty,
+        )
 
 
 @contextmanager

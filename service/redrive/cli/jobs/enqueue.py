@@ -122,12 +122,23 @@ def enqueue(
     settings = settings_for(database_url)
     given = {name: value for name, value in options.items() if value is not None}
     if kind == "-":
-        _enqueue_lines(settings, sys.stdin.buffer, given, as_json=as_json)
+        _enqueue_lines(
+            settings,
+            sys.stdin.buffer,
+            given,
+            as_json=as_json,
+        )
         return
     content: Any = {} if payload is None else _read_payload("payload", payload)
     declared = _declared_options(settings)(kind)
     chosen = cast("JobOptions", {**declared, **given})
-    _enqueue_one(settings, kind, content, chosen, as_json=as_json)
+    _enqueue_one(
+        settings,
+        kind,
+        content,
+        chosen,
+        as_json=as_json,
+    )
 
 
 def _declared_options(settings: Settings) -> Callable[[str], Mapping[str, Any]]:

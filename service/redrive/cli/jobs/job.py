@@ -141,7 +141,13 @@ def list_jobs(
 def _print_jobs(jobs: Iterable[dict[str, Any]], *, as_json: bool = False) -> None:
     rows = map(listed if as_json else _for_people, jobs)
     right = ("id", "attempt")
-    listing(rows, COLUMNS, as_json=as_json, right=right, empty="no live job")
+    listing(
+        rows,
+        COLUMNS,
+        as_json=as_json,
+        right=right,
+        empty="no live job",
+    )
 
 
 def _found(
@@ -283,7 +289,13 @@ def _changed(
         agreed = matched if why else []
         actor = run.settings.who()
         with progress(verb, n) as advance:
-            counts = change(conn, agreed, why=why or "", actor=actor, progress=advance)
+            counts = change(
+                conn,
+                agreed,
+                why=why or "",
+                actor=actor,
+                progress=advance,
+            )
     if as_json:
         emit({"matched": n} | counts)
     elif why:
@@ -331,7 +343,12 @@ def reveal_payload(which: int, change: Change) -> int:
     """
     change.agree(f"Show the payload of job {which} with its secrets")
     with database(change.settings) as conn:
-        found = reveal(conn, which, actor=change.settings.who(), why=change.why)
+        found = reveal(
+            conn,
+            which,
+            actor=change.settings.who(),
+            why=change.why,
+        )
     if found is None:
         return not_found(f"nothing is kept of job {which}")
     emit(found["payload"])

@@ -67,7 +67,13 @@ def simulate(
         seen, changes = simulation.simulate(conn, found, since)
     frequent = changes.most_common()
     rows = [{"count": count, **asdict(change)} for change, count in frequent]
-    listing(rows, COLUMNS, as_json=as_json, right=("count",), empty="")
+    listing(
+        rows,
+        COLUMNS,
+        as_json=as_json,
+        right=("count",),
+        empty="",
+    )
     if not as_json:
         click.echo(_summary(seen, changes.total()))
 

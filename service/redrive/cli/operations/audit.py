@@ -59,7 +59,13 @@ def _choice_options(command: Command) -> Command:
         action: str | None,
         **others: Any,
     ) -> object:
-        chosen = log.Choice(since, until, actor, login, action)
+        chosen = log.Choice(
+            since,
+            until,
+            actor,
+            login,
+            action,
+        )
         return command(chosen=chosen, **others)
 
     return with_options(_OPTIONS, choose)
@@ -91,7 +97,13 @@ def list_lines(
     with database(settings_for(database_url)) as conn:
         found = log.newest(conn, chosen, limit)
     with paged():
-        listing(found, COLUMNS, as_json=as_json, right=("id", "n"), empty="no line")
+        listing(
+            found,
+            COLUMNS,
+            as_json=as_json,
+            right=("id", "n"),
+            empty="no line",
+        )
 
 
 @audit.command()

@@ -99,7 +99,13 @@ def _application(
     links = Links.read(settings.console_trace_url, settings.console_logs_url)
     logins = _logins(cells, addresses)
     handlers = load(settings.handlers) if settings.handlers else None
-    return application(access, logins, handlers, links=links, tracing=tracing)
+    return application(
+        access,
+        logins,
+        handlers,
+        links=links,
+        tracing=tracing,
+    )
 
 
 Addresses = Mapping[Any, Address]
@@ -158,7 +164,12 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     key = _secret(
         "REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32
     )
-    methods = access.Access(tokens=tokens, proxy=proxy, provider=provider, key=key)
+    methods = access.Access(
+        tokens=tokens,
+        proxy=proxy,
+        provider=provider,
+        key=key,
+    )
     return methods, addresses
 
 

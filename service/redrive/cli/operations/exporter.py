@@ -99,7 +99,12 @@ def _serve(
         faults = [trouble_of(link.failures, link.fault) for link in links]
         return {"database": faults[0] if all(faults) else None}
 
-    return serve(port, exposition.registry, live=lambda: {"process": None}, ready=ready)
+    return serve(
+        port,
+        exposition.registry,
+        live=lambda: {"process": None},
+        ready=ready,
+    )
 
 
 def _tend(stats: DatabaseStats, stop: threading.Event) -> None:

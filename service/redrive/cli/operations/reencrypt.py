@@ -98,7 +98,13 @@ def _rotate(
         ) as run,
         progress("encrypted", stale) as advance,
     ):
-        return rotation.reencrypt(conn, keyring, run=run, rate=rate, progress=advance)
+        return rotation.reencrypt(
+            conn,
+            keyring,
+            run=run,
+            rate=rate,
+            progress=advance,
+        )
 
 
 def _summary(keyring: Keyring, report: rotation.Report) -> str:

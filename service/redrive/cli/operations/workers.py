@@ -50,7 +50,13 @@ def list_workers(database_url: str | None, as_json: bool) -> int:
     columns = ("cell", *COLUMNS) if len(cells) > 1 else COLUMNS
     right = ("slots", "inflight")
     with paged():
-        listing(shown, columns, as_json=as_json, right=right, empty="no worker")
+        listing(
+            shown,
+            columns,
+            as_json=as_json,
+            right=right,
+            empty="no worker",
+        )
     return code
 
 

@@ -76,7 +76,12 @@ def filter_options(
     criteria = of.criteria()
     repeatable = {f.name for f in fields(of) if f.default == ()}  # type: ignore[arg-type] # each is a dataclass
     options = [
-        _option(name, criterion, prefix, multiple=name in repeatable)
+        _option(
+            name,
+            criterion,
+            prefix,
+            multiple=name in repeatable,
+        )
         for name, criterion in criteria.items()
     ]
 

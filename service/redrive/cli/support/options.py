@@ -183,7 +183,12 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
     options = {
         param.name: param.opts[0] for param in context.command.params if param.name
     }
-    settings = load(options, database_url=database_url, cell=cell, **flags)
+    settings = load(
+        options,
+        database_url=database_url,
+        cell=cell,
+        **flags,
+    )
     if database_url is None:
         return settings
     if cell is not None:
@@ -239,7 +244,13 @@ def _yes(prefix: str | None = None) -> Decorator:
 def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
     """Add --why; `wanted` says when it is required."""
     text = f"Reason, for the audit log. [{wanted}]"
-    return option(prefix, "--why", metavar="TEXT", help=text, **more)
+    return option(
+        prefix,
+        "--why",
+        metavar="TEXT",
+        help=text,
+        **more,
+    )
 
 
 def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
@@ -248,7 +259,12 @@ def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
     Jobs and CronJobs set these variables. `name` and `more` are click's.
     """
     variable = flag.removeprefix("--").replace("-", "_").upper()
-    return click.option(flag, *name, envvar=prefix and f"{prefix}_{variable}", **more)
+    return click.option(
+        flag,
+        *name,
+        envvar=prefix and f"{prefix}_{variable}",
+        **more,
+    )
 
 
 def with_options(options: Sequence[Decorator], command: Command) -> Command:

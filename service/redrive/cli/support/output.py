@@ -152,7 +152,12 @@ def _draw(
     for column in columns:
         title = column.replace("_", " ")
         side = "right" if column in right else "left"
-        drawn.add_column(title, justify=side, overflow="ellipsis", no_wrap=True)
+        drawn.add_column(
+            title,
+            justify=side,
+            overflow="ellipsis",
+            no_wrap=True,
+        )
     for row in cells:
         drawn.add_row(*map(Text, row))
     return drawn
