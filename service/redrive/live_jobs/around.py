@@ -1,6 +1,6 @@
 """Surroundings of jobs: pauses, breakers, workers, and the jobs ahead of one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 
@@ -86,17 +86,15 @@ class Surroundings:
             pauses = cursor.execute(_PAUSES).fetchall()
             breakers = cursor.execute(_BREAKERS).fetchall()
             workers = cursor.execute(_WORKERS).fetchall()
-        now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
         self._names = {row["id"]: row["name"] for row in workers}
         self._progress = {row["id"]: _progress(row) for row in workers}
-        alive = [row for row in workers if row["is_alive"]]
-        others = [row for row in workers if not row["is_alive"]]
+        now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
         self.around = Around(
             now.astimezone(UTC),
             {row["queue"]: _pause(row) for row in pauses},
             {row["name"]: Breaker(**row) for row in breakers},
-            list(map(_worker, alive)),
-            list(map(_worker, others)),
+            _workers(workers, is_alive=True),
+            _workers(workers, is_alive=False),
             seen,
         )
 
@@ -200,6 +198,10 @@ class Surroundings:
             _AHEAD, {**row, "most": MOST_AHEAD}
         ).fetchone() or (0,)
         return ahead
+
+
+def _workers(rows: Iterable[Row], *, is_alive: bool) -> list[Worker]:
+    return [_worker(row) for row in rows if row["is_alive"] == is_alive]
 
 
 def _worker(row: Row) -> Worker:

@@ -110,9 +110,16 @@ def _in_editor(
 ) -> tuple[Patch, Preview]:
     """Open a payload in an editor; return the edit as a patch and a preview of it."""
     letter = next(edits.find(conn, chosen), None)
-    if not isinstance(letter, Letter) or letter.campaign:
-        found = [] if letter is None else [letter]
-        return [], edits.preview(found, [], checked_by)
+    if letter is None:
+        return [], Preview()
+    patch: Patch = []
+    if isinstance(letter, Letter) and not letter.campaign:
+        patch = _patch_from_editor(letter, checked_by)
+    return patch, edits.preview([letter], patch, checked_by)
+
+
+def _patch_from_editor(letter: Letter, checked_by: Handlers) -> Patch:
+    """Open an editor until the edit is right, or the user gives up."""
     handler = checked_by.get(letter.whose.kind)
     secret = handler.secret if handler else ()
     (shown,) = letter.redacted([letter.payload], secret)
@@ -125,8 +132,8 @@ def _in_editor(
         except (InvalidJob, NotApplicable) as error:
             if not _again(error):
                 raise
-            continue
-        return patch, edits.preview([letter], patch, checked_by)
+        else:
+            return patch
 
 
 def _again(error: Exception) -> bool:

@@ -202,27 +202,24 @@ def _carry_out(
     """Start the campaign and wait until every dead letter is processed."""
     number = planned.plan
     assert number is not None  # noqa: S101 # it was planned to be started
+    actor = run.settings.who()
     # single dead letters need not wait for a scheduled run
     lock = nullcontext() if chosen.ids else only_one(run.settings, "redrive")
     with lock, progress("redriven", planned.matched) as advance:
-        campaigns.start(
-            conn,
-            number,
-            terms,
-            actor=run.settings.who(),
-            why=why,
-        )
+        campaigns.start(conn, number, terms, actor=actor, why=why)
         if terms.canaries:
             first = counted(terms.canaries, "canary", "canaries")
             click.echo(f"campaign {number}: waits until workers run {first}", err=True)
         found = campaigns.feed(conn, number, progress=advance)
     if found["waiting"] and found["state"] in GOING:
-        click.echo(
-            f"campaign {number} waits for workers, which will drive it;"
-            f" to watch it: redrive campaign watch {number}",
-            err=True,
-        )
+        click.echo(_WAITS.format(number), err=True)
     return found
+
+
+_WAITS = (
+    "campaign {0} waits for workers, which will drive it;"
+    " to watch it: redrive campaign watch {0}"
+)
 
 
 def _report(planned: Plan, found: dict[str, Any] | None) -> Redriven:

@@ -282,27 +282,27 @@ def _changed(
     _check_narrows(chosen)
     with database(run.settings) as conn:
         matched = ids(conn, chosen)
+        n = len(matched)
         if not as_json:
             _preview(conn, matched)
-        n = len(matched)
         why = run.consent(f"{verb} {counted(n, 'job')}?", str(n)) if matched else None
-        agreed = matched if why else []
-        actor = run.settings.who()
         with progress(verb, n) as advance:
             counts = change(
                 conn,
-                agreed,
+                matched if why else [],
                 why=why or "",
-                actor=actor,
+                actor=run.settings.who(),
                 progress=advance,
             )
     if as_json:
         emit({"matched": n} | counts)
-    elif why:
-        click.echo(", ".join(f"{count} {name}" for name, count in counts.items()))
     elif matched:
-        click.echo(run.unchanged())
+        click.echo(_counts(counts) if why else run.unchanged())
     return _name_missed(chosen, matched)
+
+
+def _counts(counts: Counts) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def _name_missed(chosen: JobFilter, matched: Sequence[int]) -> Exit:

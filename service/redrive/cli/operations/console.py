@@ -152,15 +152,11 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     groups = access.group_roles(settings.console_groups or "")
     proxy = _proxy(settings, groups)
     provider = _provider(settings, groups)
-    if not (tokens or proxy or provider):
-        raise SettingsError(WAYS_IN)
-    if (proxy or provider) and not groups:
-        raise SettingsError(NO_GROUPS)
+    _require_way_in(tokens, proxy or provider, groups)
     assigned = {*groups.values()}
     if tokens:
         assigned |= {token.role for token in tokens.read().values()}
-    with_login = {role for logins in addresses for role in logins}
-    _require(assigned, settings, with_login)
+    _require(assigned, settings, addresses)
     key = _secret(
         "REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32
     )
@@ -173,18 +169,27 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     return methods, addresses
 
 
+def _require_way_in(tokens: Any, users: Any, groups: Mapping[str, Any]) -> None:
+    """Check that users can sign in, and that those of groups get a role."""
+    if not (tokens or users):
+        raise SettingsError(WAYS_IN)
+    if users and not groups:
+        raise SettingsError(NO_GROUPS)
+
+
 def _require(
-    assigned: Collection[Any], settings: Settings, with_login: Collection[Any]
+    assigned: Collection[Any], settings: Settings, addresses: Sequence[Addresses]
 ) -> None:
     """Check that each assigned role has a login in some database.
 
     Raises SettingsError.
     """
-    for role in sorted(set(assigned) - set(with_login)):
+    with_login = {role for logins in addresses for role in logins}
+    for role in sorted(set(assigned) - with_login):
         fault = f"REDRIVE_CONSOLE_{role.name}_URL is not set"
         if settings.databases:
             fault = f"no cell of REDRIVE_DATABASES has console.{role.word}"
-        msg = f"somebody is an {role.word} of the console, and {fault}"
+        msg = f"somebody is an {role.word} of the console, but {fault}"
         raise SettingsError(msg)
 
 

@@ -128,7 +128,7 @@ def database_option(command: Command) -> Command:
 
 
 json_option: Decorator = click.option(
-    "--json", "as_json", is_flag=True, help="For machines: one JSON object per line."
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line."
 )
 pager_option: Decorator = click.option(
     "--no-pager",
