@@ -318,15 +318,19 @@ def drive_all(conn: Connection) -> int:
     end = time.monotonic() + STEPS_SECONDS
     trouble = heal(conn, end)
     errors = [] if trouble is None else [trouble]
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        going = cursor.execute("select redrive.live_campaigns_v1()").fetchall()
-    steps = 0
+    going = _live(conn)
+    count = 0
     while going and time.monotonic() < end:
-        taken = {campaign: _try_step(conn, campaign, errors) for campaign in going}
-        steps += sum(step is not None for step in taken.values())
-        going = [campaign for campaign, step in taken.items() if _has_more(step)]
+        steps = {campaign: _try_step(conn, campaign, errors) for campaign in going}
+        count += sum(step is not None for step in steps.values())
+        going = [campaign for campaign, step in steps.items() if _has_more(step)]
     _raise_first(errors)
-    return steps
+    return count
+
+
+def _live(conn: Connection) -> list[int]:
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute("select redrive.live_campaigns_v1()").fetchall()
 
 
 def _try_step(

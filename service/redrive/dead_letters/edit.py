@@ -255,7 +255,10 @@ def _look(seen: Preview, letter: Letter, patch: Patch, handlers: Handlers) -> No
     handler = handlers.get(letter.whose.kind)
     if handler is None:
         seen.unchecked.add(letter.whose.kind)
-    after = rules.decode(text)
+    _add(seen, letter, rules.decode(text), handler)
+
+
+def _add(seen: Preview, letter: Letter, after: Any, handler: Handler | None) -> None:
     if rules.is_same(letter.payload, after):
         seen.counts["unchanged"] += 1
         return
@@ -291,14 +294,22 @@ def edit(  # noqa: PLR0913 # what an edit needs
     how = (rules.encoded(recorded), rules.paths(patch), actor, why)
     causes: Counter[str | None] = Counter()
     for chunk in seen.chunks():
-        found = list(find(conn, Filter(ids=list(chunk))))
-        same = [letter for letter in found if _is_same(letter, chunk)]
-        causes["not_open"] += len(chunk) - len(found)
-        causes["changed"] += len(found) - len(same)
+        same = _unchanged(conn, chunk, causes)
         rows = [_row(letter, edited(letter, patch, handlers)) for letter in same]
         causes.update(_write(conn, rows, how))
         progress(len(chunk))
     return +causes
+
+
+def _unchanged(
+    conn: Connection, chunk: Mapping[int, bytes], causes: Counter[str | None]
+) -> list[Letter]:
+    """Return the dead letters that are as they were previewed; count the others."""
+    found = list(find(conn, Filter(ids=list(chunk))))
+    same = [letter for letter in found if _is_same(letter, chunk)]
+    causes["not_open"] += len(chunk) - len(found)
+    causes["changed"] += len(found) - len(same)
+    return same
 
 
 def _is_same(letter: Letter | int, digests: Mapping[int, bytes]) -> TypeGuard[Letter]:
