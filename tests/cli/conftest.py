@@ -50,7 +50,11 @@ def redrive(started: Forks, database: Database) -> Redrive:
             for name, value in os.environ.items()
             if not name.startswith("REDRIVE_")
         }
-        own = {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ACTOR": "tester"}
+        own = {
+            "REDRIVE_DATABASE_URL": database.url,
+            "REDRIVE_ACTOR": "tester",
+            "COLUMNS": "80",  # whatever the terminal of the tests has
+        }
         return Ran(*started.run(arguments, inherited | own | environment, stdin))
 
     return run

@@ -83,7 +83,7 @@ def test_lists_are_of_all_cells_and_one_that_is_gone_hides_no_other(
 
     shown = at("queue", "ls", beside={"sa": GONE}, COLUMNS="160")
     assert shown.out.split()[:2] == ["cell", "queue"]
-    assert shown.err.startswith("redrive: cell sa: the database is out of reach: ")
+    assert shown.err.startswith("redrive: cell sa: the database cannot be reached: ")
     assert "p4ss" not in shown.err
     assert at("dlq", "groups", COLUMNS="160").out.split()[:2] == ["cell", "open"]
     assert at("worker", "ls", COLUMNS="160").out.split()[:2] == ["cell", "name"]

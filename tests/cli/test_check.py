@@ -56,7 +56,7 @@ def test_o24_a_lost_worker_that_holds_a_job_is_reported_at_once(
 
     assert alive[0]
     assert not lost[0]
-    assert lost[1].startswith("1 worker lost with jobs in hand, and nobody")
+    assert lost[1].startswith("1 worker lost, and no worker has rescued")
 
 
 def test_o24_jobs_without_a_live_worker_are_a_finding(
@@ -97,7 +97,7 @@ def test_progress_names_the_queue_that_stands_still(
     ok, text = found(redrive, "progress")
 
     assert fresh
-    assert before == (True, "no due job is left waiting beside a free slot")
+    assert before == (True, "no due job waits beside a free slot")
     assert not ok
     assert text.startswith(
         "queue mail: jobs are due, 1 live worker with free slots, and nothing"

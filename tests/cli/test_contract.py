@@ -233,7 +233,7 @@ def test_a_dead_letter_is_assigned_with_a_why(
         "redrive: job 999 has no open dead letter\n",
     )
     assert redrive("dlq", "ls", "--json").json["owner"] == "bo"
-    assert "bo looks after it" in redrive("dlq", "show", job).out
+    assert "owner bo" in redrive("dlq", "show", job).out
     assert "bo" in redrive("dlq", "ls").out
     assert redrive(*assign, "", "--why", "x", "--yes").out == "1 assigned to nobody\n"
     assert redrive("dlq", "ls", "--json").json["owner"] is None

@@ -172,7 +172,7 @@ def test_the_handlers_model_checks_what_comes_out(database: Database, run: Run) 
         "--patch",
         '[{"op": "add", "path": "/n", "value": 1}]',
     )
-    assert "checked by no handler: work.sync; see --handlers" in unchecked.out
+    assert "no handler checked work.sync; see --handlers" in unchecked.out
 
 
 def test_what_the_handlers_hook_refuses_is_not_stored(
@@ -201,7 +201,7 @@ def test_the_campaign_that_is_to_put_it_back_is_named(
     done = run("dlq", "edit", str(job), "--patch", TO_EUR, "--why", "x", "--yes")
 
     assert done.code == 1
-    named = f"job {job}: campaign 1 is to put it back; pause that first: redrive campaign pause 1"
+    named = f"job {job}: campaign 1 will redrive it; pause the campaign first: redrive campaign pause 1"
     assert named in done.out
     counts = run("dlq", "edit", str(job), "--patch", TO_EUR, "--json").json
     assert counts == COUNTS | {"matched": 1, "refused": {"in_campaign": 1}}
@@ -222,10 +222,10 @@ def test_what_is_reserved_cannot_be_written(database: Database, run: Run) -> Non
     [
         (("1", "--patch", "{}"), "patch: must be a list of operations"),
         (("1", "--patch", '[{"op": "set"}]'), "patch[0].op: must be one of add"),
-        (("--patch", TO_EUR), "name ids or a filter"),
-        (("--group", "f1"), "give --patch; without it one is edited"),
-        (("1", "2"), "give --patch; without it one is edited"),
-        (("1", "--json"), "give --patch; without it one is edited"),
+        (("--patch", TO_EUR), "give ids or a filter"),
+        (("--group", "f1"), "give --patch, or give one id without --json"),
+        (("1", "2"), "give --patch, or give one id without --json"),
+        (("1", "--json"), "give --patch, or give one id without --json"),
         (("1", "--patch", TO_EUR, "--state", "dismissed"), "only open dead letters"),
         (("1", "--patch", TO_EUR, "--category", "typo"), "'typo' is not one of"),
         (
@@ -287,7 +287,7 @@ def test_show_and_story_tell_it_and_the_original_is_shown(
     assert 'original payload  {"currency": "EURO"' in told
     assert "edited by ada, " in told
     assert ": /currency\n  a typo" in told
-    assert "what changes is secret, and not shown" in hidden.out
+    assert "the change is secret and not shown" in hidden.out
 
     redrive(database.conn, [job])
     for live in (True, False):
@@ -485,7 +485,7 @@ def test_at_a_terminal_a_bad_edit_is_shown_and_opened_again(
     terminal.wait_for(r"Open it again\?")
     terminal.type("y")
     terminal.wait_for(r"\x1b\[32m\+  \"currency\": \"EUR\"")
-    terminal.wait_for(r"Edit 1 payload\? Type '1' to go on")
+    terminal.wait_for(r"Edit 1 payload\? Type '1' to continue")
     terminal.type("1")
     terminal.wait_for(r"Why")
     terminal.type("a typo")

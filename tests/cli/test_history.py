@@ -48,6 +48,6 @@ def test_what_has_ended_is_not_changed(redrive: Redrive) -> None:
     refused = redrive("job", "cancel", "--state", "completed", "--why", "x")
 
     assert refused.code == 64
-    assert "those have ended" in refused.err
+    assert "these jobs have ended" in refused.err
     nothing = redrive("queue", "set", "mail", "--why", "x")
     assert "--no-paused or --history" in nothing.err

@@ -157,7 +157,7 @@ def test_show_of_a_job_that_the_audit_log_alone_knows_leaves_no_gaps(
 
     assert shown.splitlines()[:2] == [
         f"job {job}  cancelled",
-        "it lives no longer; the last that is on record: cancel",
+        "it is gone; its last entry in the audit log: cancel",
     ]
     assert "not wanted" in shown
     assert "payload" not in shown
@@ -173,7 +173,7 @@ def test_ls_goes_on_where_a_page_ended(redrive: Redrive, database: Database) -> 
 
     assert [line["id"] for line in first.lines + second.lines] == jobs
     assert second.err == ""
-    assert (bad.code, "is no place" in bad.err) == (64, True)
+    assert (bad.code, "is not a place" in bad.err) == (64, True)
 
 
 def why(database: Database, job: int) -> tuple[str, str]:
@@ -581,7 +581,7 @@ def test_a_payload_is_revealed_to_who_says_why(
     done = redrive("job", "reveal", str(job), "--why", "the bank asks", "--yes")
     none = redrive("job", "reveal", "999999", "--why", "the bank asks", "--yes")
 
-    assert (unsure.code, "takes --yes" in unsure.err) == (64, True)
+    assert (unsure.code, "add --yes" in unsure.err) == (64, True)
     assert json.loads(done.out) == {"password": "hunter2"}
     assert (none.code, none.err) == (2, "redrive: nothing is kept of job 999999\n")
     assert database.column("select why from redrive.audit where action = 'reveal'") == [

@@ -115,7 +115,7 @@ def test_commands(
             monkeypatch.setattr("sys.stdin", stdin)
             code = main(words)
         said = capsys.readouterr()
-        would_ask = code == 64 and "without a terminal it takes --yes" in said.err
+        would_ask = code == 64 and "without a terminal, add --yes" in said.err
         typed = " ".join(words)
         known = {
             end for on, start, end in ENDS if page == on and typed.startswith(start)

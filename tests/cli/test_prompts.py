@@ -88,7 +88,7 @@ def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(
 ):
     terminal = Terminal(database.url, "dlq", "redrive", "--kind", "invoice.charge")
     terminal.wait_for(r"3 open dead letters in 1 group")
-    terminal.wait_for(r"Type '3' to go on")
+    terminal.wait_for(r"Type '3' to continue")
     terminal.type("3")
     terminal.wait_for(r"Why")
     terminal.type("the fix is out")
@@ -109,7 +109,7 @@ def test_anything_but_the_word_changes_nothing(
     terminal = Terminal(
         database.url, "dlq", "redrive", "--kind", "invoice.charge", "--why", "x"
     )
-    terminal.wait_for(r"Type '3' to go on")
+    terminal.wait_for(r"Type '3' to continue")
     terminal.type(answer)
     code = terminal.end()
 
@@ -123,7 +123,7 @@ def test_ctrl_c_at_the_question_changes_nothing(database: Database, letters: lis
     terminal = Terminal(
         database.url, "dlq", "redrive", "--kind", "invoice.charge", "--why", "x"
     )
-    terminal.wait_for(r"Type '3' to go on")
+    terminal.wait_for(r"Type '3' to continue")
     os.write(terminal._fd, b"\x04")
     code = terminal.end()
 
@@ -137,7 +137,7 @@ def test_a_purge_asks_too(database: Database, letters: list[int]):
         "select redrive.dismiss_v1(array[%s]::bigint[], 'ada', 'x')", letters[0]
     )
     terminal = Terminal(database.url, "purge", "--older-than", "0d")
-    terminal.wait_for(r"Type '1' to go on")
+    terminal.wait_for(r"Type '1' to continue")
     terminal.type("1")
     code = terminal.end()
 
@@ -202,7 +202,7 @@ def test_dead_letters_of_others_come_in_after_the_answer(
         '{"kind": "a", "payload": {"n": 1}}\n{"kind": "a", "payload": {"n": 2}}\n'
     )
     terminal = Terminal(database.url, "dlq", "import", str(file), "--source", "sqs")
-    terminal.wait_for(r"Import 2 dead letters\? Type '2' to go on: ")
+    terminal.wait_for(r"Import 2 dead letters\? Type '2' to continue: ")
 
     assert database.value("select count(*) from redrive.dead_letters") == 0
     terminal.type("2")

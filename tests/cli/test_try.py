@@ -130,10 +130,10 @@ def test_it_is_said_what_it_means(redrive: Redrive, database: Database) -> None:
     make_dead_letter(database.conn, "bug", {"currency": "XAU", "token": ""})
     said = redrive(*PLAN, "--try", "5").out
 
-    counts = "0 returned, 1 failed, 1 came as far as an outgoing call, 0 timed out"
-    assert f"tried where nothing can leave: {counts}" in said
+    counts = "0 returned, 1 failed, 1 reached an outgoing call, 0 timed out"
+    assert f"tried in isolation: {counts}" in said
     assert "1 failed when tried: ValueError: no such currency: XAU" in said
-    assert "what comes after an outgoing call nobody knows" in said
+    assert "a trial ends at an outgoing call" in said
 
 
 def test_of_each_group_the_oldest_then_the_newest(
@@ -184,7 +184,7 @@ def test_without_handlers_nothing_is_tried(
 ) -> None:
     make_dead_letter(database.conn, "bug")
     refused = redrive("campaign", "plan", "--try", "3")
-    assert (refused.code, "say --handlers MODULE:ATTRIBUTE, too" in refused.err) == (
+    assert (refused.code, "--try needs --handlers MODULE:ATTRIBUTE" in refused.err) == (
         64,
         True,
     )

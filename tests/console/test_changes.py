@@ -133,7 +133,7 @@ def test_two_who_redrive_the_same_at_once_start_one_campaign(
         answer.json()["error"] for answer in answers if answer.status_code == 409
     )
     assert re.fullmatch(
-        r"campaign \d of (olaf|anna) takes the same dead letters.*", other
+        r"campaign \d of (olaf|anna) redrives the same dead letters.*", other
     )
     assert again.status_code == 409
     started = site.database.column(

@@ -64,7 +64,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "REDRIVE_CONSOLE_OPERATOR_URL is not set" in refused(
         console_viewer_url=url, console_tokens=tokens
     )
-    nobody = "nobody of the proxy or the provider has a role"
+    nobody = "no user of the proxy or the provider has a role"
     assert nobody in refused(console_viewer_url=url, console_proxies="10.0.0.1")
     short = refused(console_viewer_url=url, console_key="a-short-one")
     assert "text of 32 to" in short
@@ -93,8 +93,8 @@ def test_what_a_provider_needs_is_named(tmp_path: Path):
         console_oidc_issuer="http://a.b"
     )
     assert "must begin with https://" in wanting(console_oidc_issuer="https://[")
-    assert "must hold openid" in wanting(console_oidc_scopes="email")
-    assert "nobody of the proxy or the provider" in wanting(console_groups="")
+    assert "must contain openid" in wanting(console_oidc_scopes="email")
+    assert "no user of the proxy or the provider" in wanting(console_groups="")
     missing = tmp_path / "secret"
     assert f"SECRET_FILE is {missing}" in wanting(
         console_oidc_client_secret_file=missing

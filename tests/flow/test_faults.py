@@ -204,7 +204,9 @@ def test_a_worker_started_before_its_database_waits_for_it(
     with proxy_for(database.url) as proxy:
         proxy.refuse = True
         worker = workers(url=proxy.url)
-        wait_for(lambda: any("out of reach" in e["event"] for e in worker.events()))
+        wait_for(
+            lambda: any("cannot be reached" in e["event"] for e in worker.events())
+        )
         proxy.refuse = False
         wait_for(lambda: workers.starts(job))
 

@@ -97,7 +97,7 @@ def test_a_draining_worker_is_not_ready_but_alive(database: Database, workers: W
     worker.signal(signal.SIGTERM)
     wait_for(lambda: worker.get("/readyz")[0] == 503)
 
-    assert "draining: it is stopping" in worker.get("/readyz")[1]
+    assert "draining: the worker is stopping" in worker.get("/readyz")[1]
     assert worker.get("/livez")[0] == 200
     (workers.home / "go").touch()
     assert worker.wait() == 0

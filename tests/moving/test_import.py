@@ -39,7 +39,7 @@ def test_it_shows_first_what_would_come_in(redrive: Redrive, database: Database)
 
     assert (shown.code, shown.err) == (0, "")
     said = shown.out.splitlines()
-    assert said[0] == "5 dead letters of 2 kinds in 3 groups, 1 came in before"
+    assert said[0] == "5 dead letters of 2 kinds in 3 groups, 1 imported before"
     assert said[-1] == "nothing was changed; add --yes to do it"
     assert "3" in said[4]
     assert "no customer 0" in said[4]
@@ -96,7 +96,7 @@ def test_what_has_no_id_comes_once_all_the_same(redrive: Redrive, database: Data
     again = redrive(*IMPORT, *YES, stdin=letters + "\n" + lines({"payload": {"a": 3}}))
 
     assert first.out == "3 imported\n"
-    assert again.out == "1 imported, 3 came in before\n"
+    assert again.out == "1 imported, 3 imported before\n"
     assert count(database) == 4
     assert not redrive("dlq", "show", "1", "--json").json["headers"].keys() - {"source"}
 

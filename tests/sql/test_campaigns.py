@@ -361,6 +361,28 @@ def test_a_step_that_rolls_back_changes_nothing(database: Database) -> None:
     assert database.value("select count(*) from redrive.jobs") == 4
 
 
+def test_an_error_stops_no_other_campaign_and_none_is_lost(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second error replaced the first."""
+    make_dead_letters(database.conn, 1)
+    made = [started(database.conn) for _ in range(3)]
+    tried: list[int] = []
+
+    def fail(_: Connection, campaign: int) -> None:
+        tried.append(campaign)
+        if campaign != made[1]:
+            msg = f"fault of {campaign}"
+            raise psycopg.DataError(msg)
+
+    monkeypatch.setattr(campaigns, "drive", fail)
+    with pytest.raises(psycopg.DataError, match=f"fault of {made[0]}") as error:
+        campaigns.drive_all(database.conn)
+
+    assert tried == made
+    assert error.value.__notes__ == [f"and after it: fault of {made[2]}"]
+
+
 def test_a_driver_that_is_killed_at_any_step_loses_and_doubles_nothing(
     database: Database,
 ) -> None:

@@ -53,29 +53,34 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 # as above
         if cmd_name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        module = importlib.import_module(COMMANDS[cmd_name])
+        return getattr(module, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and (meant := nearest(args[0], COMMANDS)):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        name = args[0]
+        if name not in COMMANDS:
+            suggestion = nearest(name, COMMANDS)
+            if suggestion:
+                ctx.fail(f"No such command {name!r}. Did you mean {suggestion!r}?")
         return super().resolve_command(ctx, args)
+
+
+_CODES = "; ".join(f"{code:d} {code.meaning}" for code in Exit)
 
 
 @click.group(
     cls=_Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: "
-    + "; ".join(f"{code:d} {code.meaning}" for code in Exit)
-    + ".",
+    epilog=f"Exit codes: {_CODES}.",
 )
 @click.version_option(package_name="redrive", prog_name="redrive")
 def cli() -> None:
-    """Run background jobs from Postgres, and get the failed ones back to work safely.
+    """Run background jobs from Postgres, and redrive the failed ones safely.
 
     \b
-    The database is REDRIVE_DATABASE_URL, or --database-url of each command.
+    REDRIVE_DATABASE_URL, or --database-url of each command, names the database.
     A first look:        redrive queue ls
     Why a job waits:     redrive job ls;  redrive job show ID
     What died, and why:  redrive dlq ls;  redrive dlq show ID
@@ -88,32 +93,39 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     signal.signal(signal.SIGTERM, _stop)
+    typed = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        result = cli.main(
-            args=None if arguments is None else list(arguments),
-            prog_name="redrive",
-            standalone_mode=False,
-            color=False
-            if os.environ.get("NO_COLOR")
-            else None,  # None: only on a terminal
-        )
+        return _run(typed)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
         return Exit.USAGE
     except click.ClickException as error:
-        where_it_goes(error, sys.argv[1:] if arguments is None else arguments).show()
+        where_it_goes(error, typed).show()
         return Exit.USAGE
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
         return Exit.DONE
     except (click.Abort, KeyboardInterrupt, RedriveError, psycopg.Error) as error:
-        code, text = explain(error)
-        shown = (
-            escaped_lines(text) if isinstance(error, CannotImport) else escaped(text)
-        )
-        click.echo(f"redrive: {shown}", err=True)
-        return code
+        return _report(error)
+
+
+def _run(arguments: list[str]) -> int:
+    is_colourless = bool(os.environ.get("NO_COLOR"))
+    result = cli.main(
+        args=arguments,
+        prog_name="redrive",
+        standalone_mode=False,
+        color=False if is_colourless else None,  # None: only on a terminal
+    )
     return result if isinstance(result, int) else Exit.DONE
+
+
+def _report(error: BaseException) -> Exit:
+    code, text = explain(error)
+    escape = escaped_lines if isinstance(error, CannotImport) else escaped
+    click.echo(f"redrive: {escape(text)}", err=True)
+    return code
 
 
 def _stop(_number: int, _frame: object) -> None:

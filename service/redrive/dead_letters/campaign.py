@@ -95,13 +95,18 @@ def plan(
         with_quarantined: include quarantined dead letters. One that is named by its id
             is always included.
     """
-    selects = {
-        name: value for name, value in chosen.described().items() if name != "state"
-    }
+    selects = chosen.described()
+    selects.pop("state", None)
     if with_quarantined:
         selects["include_quarantined"] = True
     statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
-    found = _value(conn, statement, Jsonb(selects), max_redrives, actor)
+    found = _value(
+        conn,
+        statement,
+        Jsonb(selects),
+        max_redrives,
+        actor,
+    )
     reveal(conn, found["groups"])
     return Plan(**found)
 
@@ -113,20 +118,25 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
     of death takes several times as long. If there are more than `most`, only the oldest
     are examined.
     """
-    found = plan(
-        conn, replace(chosen, limit=min(chosen.limit or most + 1, most + 1)), actor=None
-    )
-    if found.matched <= most:
-        return found, found.matched
+    limit = min(chosen.limit or most + 1, most + 1)
+    found = plan(conn, replace(chosen, limit=limit), actor=None)
+    examined = found.matched
+    if examined <= most:
+        return found, examined
+    kinds = _kinds(conn, chosen)
+    matched = sum(kinds.values())
+    return replace(found, matched=matched, kinds=sorted(kinds)), examined
+
+
+def _kinds(conn: Connection, chosen: Filter) -> dict[str, int]:
+    """Return the number of matching dead letters of each kind."""
     conditions, parameters = groups.where(conn, chosen)
     rows = conn.execute(
-        f"select d.kind, count(*) from redrive.dead_letters d where {conditions} group by d.kind",
+        "select d.kind, count(*) from redrive.dead_letters d"
+        f" where {conditions} group by d.kind",
         parameters,
     )
-    kinds = dict(rows.fetchall())
-    return replace(
-        found, matched=sum(kinds.values()), kinds=sorted(kinds)
-    ), found.matched
+    return dict(rows.fetchall())
 
 
 def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:
@@ -169,6 +179,11 @@ _SAME: LiteralString = """
     order by o.id limit 1"""
 
 
+_LOCK_STARTS: LiteralString = (
+    "select pg_advisory_xact_lock(hashtextextended('redrive.start_campaign', 0))"
+)
+
+
 def start_alone(
     conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str
 ) -> None:
@@ -182,13 +197,19 @@ def start_alone(
         Busy: another campaign has them; the text names it.
     """
     with conn.transaction():
-        conn.execute(
-            "select pg_advisory_xact_lock(hashtextextended('redrive.start_campaign', 0))"
-        )
-        for other, whose in conn.execute(_SAME, (plan_id,)):
-            msg = f"campaign {other} of {whose} takes the same dead letters: see what it does"
+        conn.execute(_LOCK_STARTS)
+        same = conn.execute(_SAME, (plan_id,)).fetchone()
+        if same is not None:
+            other, starter = same
+            msg = f"campaign {other} of {starter} redrives the same dead letters; look at it first"
             raise Busy(msg)
-        start(conn, plan_id, terms, actor=actor, why=why)
+        start(
+            conn,
+            plan_id,
+            terms,
+            actor=actor,
+            why=why,
+        )
 
 
 def drive(conn: Connection, campaign: int) -> Step | None:
@@ -205,13 +226,18 @@ def drive(conn: Connection, campaign: int) -> Step | None:
     if step.feed == 0 and step.stands_as(seen):
         return step
     try:
-        is_taken = _take(conn, campaign, seen.step, step.at_most(STEP_SIZE, seen.rate))
+        bounded = step.at_most(STEP_SIZE, seen.rate)
+        is_taken = _take(conn, campaign, seen.step, bounded)
     except psycopg.Error as error:
         if error.sqlstate != REFUSED:
             raise
-        # one of them may no longer be enqueued, because a rule was tightened since it
-        # died
-        step = Step(State.ABORTED, 0, seen.fed_at, error.diag.message_primary)
+        # A dead letter may no longer be enqueued, if a rule was tightened since it died.
+        step = Step(
+            State.ABORTED,
+            0,
+            seen.fed_at,
+            error.diag.message_primary,
+        )
         is_taken = _take(conn, campaign, seen.step, step)
     return step if is_taken else None
 
@@ -240,12 +266,11 @@ def heal(conn: Connection, end: float) -> psycopg.Error | None:
     one; it stops no campaign.
     """
     statement: LiteralString = "select redrive.heal_v1(%s, %s::float8)"
+    is_healing = True
     try:
-        while (
-            _value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE)
-            and time.monotonic() < end
-        ):
-            pass
+        while is_healing:
+            found = _value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE)
+            is_healing = found and time.monotonic() < end
     except psycopg.Error as error:
         return error
     return None
@@ -268,24 +293,54 @@ def drive_all(conn: Connection) -> bool:
     """Take the next steps of all campaigns, for about a second.
 
     Returns whether a campaign releases jobs: its next step is due soon.
+
+    Raises:
+        psycopg.Error: the first error, with the others as notes. An error stops no
+            other campaign.
     """
     end, is_releasing = time.monotonic() + STEPS_SECONDS, False
     trouble = heal(conn, end)
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        going = cursor.execute("select redrive.live_campaigns_v1()").fetchall()
+    errors = [] if trouble is None else [trouble]
+    going = _live(conn)
     while going and time.monotonic() < end:
-        for campaign in list(going):
-            step = None
-            try:
-                step = drive(conn, campaign)
-            except psycopg.Error as error:  # an error stops no other campaign
-                trouble = error
-            is_releasing |= step is not None and step.state in rules.RELEASING
-            if step is None or step.feed <= STEP_SIZE:
-                going.remove(campaign)
-    if trouble is not None:
-        raise trouble
+        steps = {campaign: _try_step(conn, campaign, errors) for campaign in going}
+        is_releasing |= any(map(_is_releasing, steps.values()))
+        going = [campaign for campaign, step in steps.items() if _has_more(step)]
+    _raise_first(errors)
     return is_releasing
+
+
+def _live(conn: Connection) -> list[int]:
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute("select redrive.live_campaigns_v1()").fetchall()
+
+
+def _try_step(
+    conn: Connection, campaign: int, errors: list[psycopg.Error]
+) -> Step | None:
+    try:
+        return drive(conn, campaign)
+    except psycopg.Error as error:
+        errors.append(error)
+        return None
+
+
+def _has_more(step: Step | None) -> bool:
+    """Return True if a driver should take the next step at once."""
+    return step is not None and step.feed > STEP_SIZE
+
+
+def _is_releasing(step: Step | None) -> bool:
+    return step is not None and step.state in rules.RELEASING
+
+
+def _raise_first(errors: list[psycopg.Error]) -> None:
+    if not errors:
+        return
+    first, *others = errors
+    for error in others:
+        first.add_note(f"and after it: {error}")
+    raise first
 
 
 _SHOWN: LiteralString = """
@@ -308,10 +363,8 @@ def find(
     )
     wanted = list(states)
     with conn.cursor(row_factory=dict_row) as cursor:
-        return [
-            _shown(row)
-            for row in cursor.execute(query, (wanted, wanted, limit)).fetchall()
-        ]
+        rows = cursor.execute(query, (wanted, wanted, limit)).fetchall()
+    return [_shown(row) for row in rows]
 
 
 def show(conn: Connection, campaign: int) -> dict[str, Any] | None:
@@ -342,17 +395,20 @@ def feed(
     Args:
         progress: called with the number of dead letters processed since the last call.
     """
-    found, turned = _known(conn, campaign), 0
+    found = _known(conn, campaign)
+    processed = 0
     moved_at = time.monotonic()
     while _is_going(found) and time.monotonic() < moved_at + PATIENCE_SECONDS:
         step = drive(conn, campaign)
         if step is None or not step.feed:
             time.sleep(FEED_SECONDS)
-        before, found = found, _known(conn, campaign)
+        before = found
+        found = _known(conn, campaign)
         if found != before:
             moved_at = time.monotonic()
-        progress(found["matched"] - found["waiting"] - turned)
-        turned = found["matched"] - found["waiting"]
+        now = found["matched"] - found["waiting"]
+        progress(now - processed)
+        processed = now
     return found
 
 
@@ -394,18 +450,21 @@ def watch(
     """
     while (found := show(conn, campaign)) is not None:
         yield found
-        if found["state"] not in GOING and (not found["in_flight"]):
-            return
-        if found["state"] in {State.PAUSED, State.PLANNED}:
+        if _stands(found):
             return
         try:
             step = drive(conn, campaign)
-        except (
-            psycopg.errors.InsufficientPrivilege
-        ):  # a login that may only read does not drive
+        except psycopg.errors.InsufficientPrivilege:  # a login that may only read
             step = None
-        if step is None or step.feed <= STEP_SIZE:
+        if not _has_more(step):
             time.sleep(every)
+
+
+def _stands(found: dict[str, Any]) -> bool:
+    """Return True if nothing of the campaign moves any more."""
+    if found["state"] in {State.PAUSED, State.PLANNED}:
+        return True
+    return found["state"] not in GOING and not found["in_flight"]
 
 
 def _value(conn: Connection, statement: LiteralString, *parameters: object) -> Any:

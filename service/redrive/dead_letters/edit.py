@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeGuard
 
 import msgspec
 import psycopg
@@ -119,11 +119,17 @@ class Preview:
         """Yield the editable dead letters in chunks, each id with its digest."""
         for start in range(0, len(self.ids), CHUNK):
             chunk = self.ids[start : start + CHUNK]
-            places = range(start * DIGEST, (start + len(chunk)) * DIGEST, DIGEST)
-            yield {
-                job: bytes(self.digests[place : place + DIGEST])
-                for job, place in zip(chunk, places, strict=True)
-            }
+            yield {job: self._digest(start + n) for n, job in enumerate(chunk)}
+
+    def _digest(self, n: int) -> bytes:
+        place = n * DIGEST
+        return bytes(self.digests[place : place + DIGEST])
+
+    def leave(self, cause: str, job: int, fault: str) -> None:
+        """Count a dead letter that cannot be edited."""
+        self.counts[cause] += 1
+        if len(self.faults) < SAMPLE:
+            self.faults[job] = fault
 
 
 def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
@@ -133,45 +139,55 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
     around them, so later deaths are left out.
     """
     conditions, parameters = groups.where(conn, chosen)
-    left, last = chosen.limit or sys.maxsize, 0
     query: LiteralString = (
         f"{_READ} and {conditions} and d.id > %s order by d.id limit %s"
     )
+    left = chosen.limit or sys.maxsize
+    last = 0
     with conn.cursor(row_factory=dict_row) as cursor:
         while left > 0:
-            want = min(CHUNK, left)
-            page = cursor.execute(query, (*parameters, last, want)).fetchall()
-            going = _campaigns(conn, [row["id"] for row in page])
-            yield from (_opened(row, going.get(row["id"])) for row in page)
-            if len(page) < want:
+            wanted = min(CHUNK, left)
+            page = cursor.execute(query, (*parameters, last, wanted)).fetchall()
+            yield from _letters(conn, page)
+            if len(page) < wanted:
                 return
-            left, last = left - want, page[-1]["id"]
+            left -= wanted
+            last = page[-1]["id"]
+
+
+def _letters(conn: Connection, page: list[dict[str, Any]]) -> Iterator[Letter | int]:
+    campaigns = _campaigns(conn, [row["id"] for row in page])
+    for row in page:
+        yield _opened(row, campaigns.get(row["id"]))
 
 
 def _campaigns(conn: Connection, ids: list[int]) -> dict[int, int]:
-    return dict(
-        conn.execute("select id, campaign from redrive.in_campaign_v1(%s)", (ids,))
-    )
+    """Return the running campaign of each dead letter that has one."""
+    rows = conn.execute("select id, campaign from redrive.in_campaign_v1(%s)", (ids,))
+    return dict(rows)
 
 
 def _opened(row: Row, campaign: int | None) -> Letter | int:
     """Return a row as a dead letter, or its id if its payload cannot be opened."""
-    text, whose = row["payload"], Whose.of(row)
-    seen = hashlib.sha256(f"{row['redrives']}:{text}".encode()).digest()
-    if text.startswith(SEALED):
+    stored = row["payload"]
+    headers = row["headers"]
+    whose = Whose.of(row)
+    text = stored
+    if stored.startswith(SEALED):
         try:
-            text = open_payload(configured(), text, whose, row["headers"])
+            text = open_payload(configured(), stored, whose, headers)
         except Undecryptable:
             return row["id"]
+    seen = f"{row['redrives']}:{stored}"
     return Letter(
-        row["id"],
-        seen,
-        whose,
-        row["headers"].get("version", 1),
-        rules.decode(text),
-        row["headers"],
-        frozenset(row["secret_fields"]),
-        campaign,
+        id=row["id"],
+        digest=hashlib.sha256(seen.encode()).digest(),
+        whose=whose,
+        version=headers.get("version", 1),
+        payload=rules.decode(text),
+        headers=headers,
+        secret_fields=frozenset(row["secret_fields"]),
+        campaign=campaign,
     )
 
 
@@ -189,14 +205,15 @@ def edited(letter: Letter, patch: Patch, handlers: Handlers) -> str:
     text = rules.encode(made)
     if MARK in made:
         path = f"payload.{MARK}"
-        raise InvalidJob(path, "this name is reserved for what is encrypted")
+        raise InvalidJob(path, "this name is reserved for encrypted payloads")
     handler = handlers.get(letter.whose.kind)
-    if handler:
-        check_payload(handler, text, letter.version)
-        if cause := refusal(handler, text, letter.version):
-            raise InvalidJob(
-                rules.PAYLOAD, f"the handler of {handler.kind!r} refuses it: {cause}"
-            )
+    if handler is None:
+        return text
+    check_payload(handler, text, letter.version)
+    cause = refusal(handler, text, letter.version)
+    if cause:
+        rule = f"the handler of {handler.kind!r} refuses it: {cause}"
+        raise InvalidJob(rules.PAYLOAD, rule)
     return text
 
 
@@ -206,55 +223,55 @@ def preview(
     """Preview a patch of these dead letters; changes nothing."""
     seen = Preview()
     for letter in letters:
-        seen.found.append(letter if isinstance(letter, int) else letter.id)
         if isinstance(letter, int):
-            _count(
-                seen,
-                "unreadable",
-                letter,
-                "its payload is encrypted with a key not known here",
-            )
+            seen.found.append(letter)
+            seen.leave("unreadable", letter, UNREADABLE)
             continue
-        if which := letter.campaign:
-            fix = f"pause that first: redrive campaign pause {which}"
-            _count(
-                seen,
-                "in_campaign",
-                letter.id,
-                f"campaign {which} is to put it back; {fix}",
-            )
+        seen.found.append(letter.id)
+        if letter.campaign:
+            fault = _IN_CAMPAIGN.format(letter.campaign)
+            seen.leave("in_campaign", letter.id, fault)
             continue
-        try:
-            text = edited(letter, patch, handlers)
-        except NotApplicable as error:
-            _count(seen, "not_applicable", letter.id, str(error))
-        except InvalidJob as error:
-            _count(seen, "invalid", letter.id, str(error))
-        else:
-            handler = handlers.get(letter.whose.kind)
-            _look(seen, letter, rules.decode(text), handler)
-            if not handler:
-                seen.unchecked.add(letter.whose.kind)
+        _look(seen, letter, patch, handlers)
     return seen
 
 
-def _count(seen: Preview, what: str, job: int, why: str) -> None:
-    seen.counts[what] += 1
-    if len(seen.faults) < SAMPLE:
-        seen.faults[job] = why
+UNREADABLE = "its payload is encrypted with a key that this process lacks"
+_IN_CAMPAIGN = (
+    "campaign {0} will redrive it; pause the campaign first: redrive campaign pause {0}"
+)
 
 
-def _look(seen: Preview, letter: Letter, after: Any, handler: Handler | None) -> None:
+def _look(seen: Preview, letter: Letter, patch: Patch, handlers: Handlers) -> None:
+    """Add the edit of a dead letter to the preview, or the reason for none."""
+    try:
+        text = edited(letter, patch, handlers)
+    except NotApplicable as error:
+        seen.leave("not_applicable", letter.id, str(error))
+        return
+    except InvalidJob as error:
+        seen.leave("invalid", letter.id, str(error))
+        return
+    handler = handlers.get(letter.whose.kind)
+    if handler is None:
+        seen.unchecked.add(letter.whose.kind)
+    _add(seen, letter, rules.decode(text), handler)
+
+
+def _add(seen: Preview, letter: Letter, after: Any, handler: Handler | None) -> None:
     if rules.is_same(letter.payload, after):
         seen.counts["unchanged"] += 1
         return
     seen.ids.append(letter.id)
     seen.digests += letter.digest
     if len(seen.samples) < SAMPLE:
-        old, new = letter.redacted(
-            [letter.payload, after], handler.secret if handler else ()
-        )
-        seen.samples.append(Sample(letter.id, rules.diff(old, new, f"job {letter.id}")))
+        seen.samples.append(_sample(letter, after, handler))
+
+
+def _sample(letter: Letter, after: Any, handler: Handler | None) -> Sample:
+    secret = handler.secret if handler else ()
+    old, new = letter.redacted([letter.payload, after], secret)
+    return Sample(letter.id, rules.diff(old, new, f"job {letter.id}"))
 
 
 def edit(  # noqa: PLR0913 # what an edit needs
@@ -273,18 +290,35 @@ def edit(  # noqa: PLR0913 # what an edit needs
         Counts by cause: changed or not_open kept one as it was, None means that it was
         edited.
     """
-    said = patch if configured() is None else rules.without_values(patch)
-    how = (rules.encoded(said), rules.paths(patch), actor, why)
+    recorded = patch if configured() is None else rules.without_values(patch)
+    how = (rules.encoded(recorded), rules.paths(patch), actor, why)
     causes: Counter[str | None] = Counter()
     for chunk in seen.chunks():
-        found = list(find(conn, Filter(ids=list(chunk))))
-        same = [x for x in found if isinstance(x, Letter) and x.digest == chunk[x.id]]
-        causes["not_open"] += len(chunk) - len(found)
-        causes["changed"] += len(found) - len(same)
-        rows = [(x.id, x.digest, *_sealed(x, edited(x, patch, handlers))) for x in same]
+        same = _unchanged(conn, chunk, causes)
+        rows = [_row(letter, edited(letter, patch, handlers)) for letter in same]
         causes.update(_write(conn, rows, how))
         progress(len(chunk))
     return +causes
+
+
+def _unchanged(
+    conn: Connection, chunk: Mapping[int, bytes], causes: Counter[str | None]
+) -> list[Letter]:
+    """Return the dead letters that are as they were previewed; count the others."""
+    found = list(find(conn, Filter(ids=list(chunk))))
+    same = [letter for letter in found if _is_same(letter, chunk)]
+    causes["not_open"] += len(chunk) - len(found)
+    causes["changed"] += len(found) - len(same)
+    return same
+
+
+def _is_same(letter: Letter | int, digests: Mapping[int, bytes]) -> TypeGuard[Letter]:
+    """Return True if a dead letter is as it was previewed."""
+    return isinstance(letter, Letter) and letter.digest == digests[letter.id]
+
+
+def _row(letter: Letter, text: str) -> tuple[int, bytes, str, str | None]:
+    return letter.id, letter.digest, *_sealed(letter, text)
 
 
 def _sealed(letter: Letter, text: str) -> tuple[str, str | None]:

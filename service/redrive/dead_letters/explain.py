@@ -25,6 +25,10 @@ OTHER_GROUPS, OF_EACH = 20, 100
 MIN_DAYS = 3
 """Number of days on which an hour of the day must recur to tell something."""
 
+
+PLACE = ("queue", "environment", "version", "node", "pod")
+"""Columns that tell where a dead letter failed."""
+
 _LETTER: LiteralString = """
     select d.id, d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers,
            case when pg_column_size(d.payload) <= %(most)s then d.payload end as payload,
@@ -101,18 +105,29 @@ def explain(
     letters = _letters(conn, _OF_GROUP, asked)
     by_hour = len(_days(letters)) >= MIN_DAYS
     jobs = [_observed(letter, texts, by_hour=by_hour) for letter in letters]
-    bases = [
-        Base("succeeded", _succeeded(conn, group["kind"], by_hour=by_hour)),
-        Base("dead", _others(conn, asked, of_kind=True, by_hour=by_hour)),
-        Base("other_kinds", _others(conn, asked, of_kind=False, by_hour=by_hour)),
-    ]
+    bases = _bases(conn, asked, by_hour=by_hour)
+    findings = rules.explain(jobs, bases)
     return {
         "group": group["group"],
         "open": group["open"],
-        "findings": [rules.shown(one, texts) for one in rules.explain(jobs, bases)],
+        "findings": [rules.shown(finding, texts) for finding in findings],
         "looked_at": len(jobs),
         "compared_with": {base.name: len(base.jobs) for base in bases},
     }
+
+
+def _bases(
+    conn: psycopg.Connection[Any], asked: Mapping[str, Any], *, by_hour: bool
+) -> list[Base]:
+    """Return what the group is compared with."""
+    succeeded = _succeeded(conn, asked["kind"], by_hour=by_hour)
+    of_kind = _others(conn, asked, of_kind=True, by_hour=by_hour)
+    of_others = _others(conn, asked, of_kind=False, by_hour=by_hour)
+    return [
+        Base("succeeded", succeeded),
+        Base("dead", of_kind),
+        Base("other_kinds", of_others),
+    ]
 
 
 def _limits(most: int) -> dict[str, int]:
@@ -120,15 +135,17 @@ def _limits(most: int) -> dict[str, int]:
 
     Half are the newest, the others come from all parts of the group's time.
     """
+    half = most // 2
+    groups_in_proportion = OTHER_GROUPS * most // OF_GROUP
+    each_in_proportion = OF_EACH * most // OF_GROUP
     return {
         "most": MAX_PAYLOAD,
         "slices": SLICES,
-        "newest": most // 2,
-        "each": most // 2 // SLICES,
-        "groups": max(OTHER_GROUPS // 2, OTHER_GROUPS * most // OF_GROUP),
-        "of_each": max(
-            rules.MIN_BASE, OF_EACH * most // OF_GROUP
-        ),  # perhaps only one other exists
+        "newest": half,
+        "each": half // SLICES,
+        "groups": max(OTHER_GROUPS // 2, groups_in_proportion),
+        # perhaps only one other group exists
+        "of_each": max(rules.MIN_BASE, each_in_proportion),
     }
 
 
@@ -162,22 +179,21 @@ def _observed(
     Encrypted data is read if its key is here.
     """
     declared = letter["secret_fields"] or ()
-    payload, headers = shown_payload(letter), letter["headers"]
-    content = facts_of(
+    payload = shown_payload(letter)
+    headers = letter["headers"]
+    secrets = secret_values([payload, headers], declared)
+    facts = facts_of(
         None if is_sealed(payload) else payload,
         headers,
         letter["tenant"],
         declared=declared,
-        secrets=secret_values([payload, headers], declared),
+        secrets=secrets,
         texts=texts,
     )
-    place = {
-        name: letter[name]
-        for name in ("queue", "environment", "version", "node", "pod")
-        if letter[name]
-    }
-    hour = {"hour": letter["died_at"].hour} if by_hour else {}
-    return Observed({**content, **place, **hour}, letter["at"])
+    facts |= {name: letter[name] for name in PLACE if letter[name]}
+    if by_hour:
+        facts["hour"] = letter["died_at"].hour
+    return Observed(facts, letter["at"])
 
 
 def _succeeded(
@@ -185,7 +201,7 @@ def _succeeded(
 ) -> Sequence[Observed]:
     with conn.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SUCCEEDED, {"kind": kind}).fetchall()
-    return [
-        Observed(row["facts"] | ({"hour": row["hour"]} if by_hour else {}), row["at"])
-        for row in rows
-    ]
+    if by_hour:
+        for row in rows:
+            row["facts"]["hour"] = row["hour"]
+    return [Observed(row["facts"], row["at"]) for row in rows]

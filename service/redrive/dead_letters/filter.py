@@ -37,7 +37,7 @@ class Filter(Criteria):
     ] = ()
     reason: Annotated[
         Sequence[str],
-        Criterion("d.reason = any (%s::text[])", "Why it died.", REASONS),
+        Criterion("d.reason = any (%s::text[])", "Reason of the death.", REASONS),
     ] = ()
     category: Annotated[
         Sequence[str],
@@ -55,11 +55,11 @@ class Filter(Criteria):
         str | None,
         Criterion(
             "d.fingerprint = any (%s::text[])",
-            "Group: the beginning of its name is enough.",
+            "Group, or the beginning of its name.",
         ),
     ] = None
     state: Annotated[
-        Sequence[str], Criterion("d.state = any (%s::text[])", "Its state.", STATES)
+        Sequence[str], Criterion("d.state = any (%s::text[])", "State.", STATES)
     ] = ()
     tenant: Annotated[
         Sequence[str], Criterion("d.tenant = any (%s::text[])", "Tenant.")
@@ -81,7 +81,7 @@ class Filter(Criteria):
         Sequence[str],
         Criterion(
             "redrive.holds_v1(d.payload, d.headers, %s::text[])",
-            "Holds this: payload.currency=XAU, or headers.source=import.",
+            "Value in the job: payload.currency=XAU, headers.source=import.",
         ),
     ] = ()
     since: Annotated[

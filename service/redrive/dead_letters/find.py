@@ -58,7 +58,7 @@ Place = tuple[datetime, int]
 def find(
     conn: psycopg.Connection[Any], chosen: Filter, after: Place | None = None
 ) -> list[dict[str, Any]]:
-    """Yield dead letters, the latest first, with the fields of `dlq ls --json`.
+    """Return dead letters, the latest first, with the fields of `dlq ls --json`.
 
     Args:
         after: place of the last dead letter already seen; None = from the beginning.
@@ -69,14 +69,16 @@ def find(
         parameters += after
     # The index on the time of death begins with the state. So the latest of each state
     # are read, then the latest of these.
+    query: LiteralString = (
+        "select o.* from unnest(%s::text[]) as s(state) cross join lateral ("
+        f"select {LISTED} from redrive.dead_letters d where d.state = s.state and {conditions}"
+        " order by d.died_at desc, d.id desc limit %s) o"
+        " order by o.died_at desc, o.id desc limit %s"
+    )
+    states = list(chosen.state or STATES)
+    asked = (states, *parameters, chosen.limit, chosen.limit)
     with conn.cursor(row_factory=dict_row) as cursor:
-        found = cursor.execute(
-            f"select o.* from unnest(%s::text[]) as s(state) cross join lateral ("
-            f"select {LISTED} from redrive.dead_letters d where d.state = s.state and {conditions}"
-            " order by d.died_at desc, d.id desc limit %s) o"
-            " order by o.died_at desc, o.id desc limit %s",
-            (list(chosen.state or STATES), *parameters, chosen.limit, chosen.limit),
-        ).fetchall()
+        found = cursor.execute(query, asked).fetchall()
     reveal(conn, found)
     return found
 
@@ -107,7 +109,8 @@ def show(
         generations = cursor.execute(_GENERATIONS, (job,)).fetchall()
         if not generations:
             return None
-        failures, side_effects = failures_of(cursor, job), side_effects_of(cursor, job)
+        failures = failures_of(cursor, job)
+        side_effects = side_effects_of(cursor, job)
         edits = cursor.execute(_EDITS, (job,)).fetchall()
     latest = generations[0]
     reveal(conn, [latest])
@@ -116,12 +119,14 @@ def show(
         "payload": payloads[0 if original else -1],
         "headers": headers,
         "failures": failures,
-        "lineage": [
-            {name: death[name] for name in LINEAGE} for death in reversed(generations)
-        ],
+        "lineage": [_fields(death, LINEAGE) for death in reversed(generations)],
         "side_effects": side_effects,
         "edits": list(map(_edit, edits, pairwise(payloads))),
     }
+
+
+def _fields(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: row[name] for name in names}
 
 
 def failures_of(
@@ -142,9 +147,9 @@ def side_effects_of(
 
 def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:
     """Describe an edit and its changes."""
-    return {name: edit[name] for name in EDITED} | {
-        "diff": diff(*payloads, f"edit {edit['n']}")
-    }
+    before, after = payloads
+    changes = diff(before, after, f"edit {edit['n']}")
+    return _fields(edit, EDITED) | {"diff": changes}
 
 
 def declared_secret(failures: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -161,12 +166,11 @@ def _redacted(
     """Return the payload before each edit and now, and the headers, without secrets."""
     payloads = [shown_payload(latest | _before(edit)) for edit in edits]
     payloads.append(shown_payload(latest))
+    headers = latest["headers"]
     declared = declared_secret(failures)
-    secrets = secret_values([*payloads, latest["headers"]], declared)
-    *seen, headers = (
-        redact(one, declared, secrets) for one in (*payloads, latest["headers"])
-    )
-    return seen, headers
+    secrets = secret_values([*payloads, headers], declared)
+    shown = [redact(payload, declared, secrets) for payload in payloads]
+    return shown, redact(headers, declared, secrets)
 
 
 def _before(edit: dict[str, Any]) -> dict[str, Any]:

@@ -54,17 +54,21 @@ class Preview:
 
     def add(self, conn: Connection, source: str, chunk: Sequence[Imported]) -> None:
         """Add a chunk to the preview."""
-        self.matched += len(chunk)
         ids = [letter.source_id for letter in chunk]
         with conn.cursor(row_factory=scalar_row) as cursor:
             known = set(cursor.execute(_KNOWN, (source, ids)))
+        self.matched += len(chunk)
         self.known += sum(source_id in known for source_id in ids)
         for letter in chunk:
-            kind, failure = letter.job["kind"], letter.failure
-            group = Group(failure.fingerprint, kind, failure.error_class)
-            self.kinds[kind] += 1
-            self.groups[group] += 1
-            self.messages.setdefault(group, failure.message)
+            self._count(letter)
+
+    def _count(self, letter: Imported) -> None:
+        kind = letter.job["kind"]
+        failure = letter.failure
+        group = Group(failure.fingerprint, kind, failure.error_class)
+        self.kinds[kind] += 1
+        self.groups[group] += 1
+        self.messages.setdefault(group, failure.message)
 
 
 class Reader:
@@ -86,46 +90,51 @@ class Reader:
         letter = rules.read(fields, self._source)
         if letter.source_id is not None:
             return letter
-        keyring = configured()
-        told = msgspec.json.encode(fields, order="sorted")
-        digest = keyring.digest(fields) if keyring else hashlib.sha256(told).hexdigest()
+        digest = _digest(fields)
         self._alike[digest] += 1
         return replace(letter, source_id=f"{digest}-{self._alike[digest]}")
+
+
+def _digest(fields: Mapping[str, Any]) -> str:
+    """Return a digest of the fields; if there are keys, a secret one."""
+    keyring = configured()
+    if keyring is not None:
+        return keyring.digest(fields)
+    text = msgspec.json.encode(fields, order="sorted")
+    return hashlib.sha256(text).hexdigest()
 
 
 def take(
     conn: Connection, source: str, chunk: Sequence[Imported], *, why: str, actor: str
 ) -> int:
     """Import all of a chunk or none of it; return how many are new."""
+    rows = msgspec.json.encode([_row(letter) for letter in chunk]).decode()
     with conn.transaction():
-        told = msgspec.json.encode([_told(letter) for letter in chunk]).decode()
-        new = conn.execute(_IMPORT, (source, told, actor, why)).fetchall()
-        conn.execute(
-            "select redrive.import_failures_v1(%s::bigint[], %s::jsonb[])",
-            (
-                [id_ for _, id_ in new],
-                [Jsonb(_record(chunk[int(n) - 1], id_)) for n, id_ in new],
-            ),
-        )
+        new = conn.execute(_IMPORT, (source, rows, actor, why)).fetchall()
+        ids = [job for _, job in new]
+        records = [Jsonb(_record(chunk[int(n) - 1], job)) for n, job in new]
+        conn.execute(_IMPORT_FAILURES, (ids, records))
     return len(new)
 
 
-def _told(letter: Imported) -> dict[str, Any]:
+_IMPORT_FAILURES: LiteralString = (
+    "select redrive.import_failures_v1(%s::bigint[], %s::jsonb[])"
+)
+
+
+def _row(letter: Imported) -> dict[str, Any]:
     """Return a dead letter as import_v1 takes it, encrypted if there are keys."""
-    job, failure, keyring = letter.job, letter.failure, configured()
-    payload, headers = msgspec.Raw(job["payload"]), msgspec.Raw(job["headers"])
-    if keyring is not None:
-        payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
-        headers = msgspec.json.decode(headers) | salt
+    job = letter.job
+    failure = letter.failure
+    columns = ("kind", "queue", "tenant", "idempotency_key")
     return {
-        **{name: job[name] for name in ("kind", "queue", "tenant", "idempotency_key")},
-        "payload": payload,
-        "headers": headers,
+        **{name: job[name] for name in columns},
+        **_sealed(job),
         "source_id": letter.source_id,
         "reason": letter.reason,
         "category": failure.category,
         "error_class": failure.error_class,
-        "message": failure.message if keyring is None else HIDDEN,
+        "message": failure.message if configured() is None else HIDDEN,
         "fingerprint": failure.fingerprint,
         "attempts": letter.attempts,
         "died_at": letter.died_at,
@@ -133,9 +142,21 @@ def _told(letter: Imported) -> dict[str, Any]:
     }
 
 
+def _sealed(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the payload and the headers as they are stored."""
+    payload = job["payload"]
+    headers = msgspec.Raw(job["headers"])
+    keyring = configured()
+    if keyring is None:
+        return {"payload": msgspec.Raw(payload), "headers": headers}
+    envelope, salt = keyring.seal_payload(payload.encode(), Whose.of(job))
+    return {"payload": envelope, "headers": msgspec.json.decode(headers) | salt}
+
+
 def _record(letter: Imported, job: int) -> dict[str, Any]:
     """Return its cause of death as import_failures_v1 takes it."""
-    record, keyring = letter.failure.record(), configured()
+    record = letter.failure.record()
+    keyring = configured()
     if keyring is not None:
         record = keyring.seal_failure(record, job, letter.attempts)
     return {"message": record["message"], "detail": record["detail"]}

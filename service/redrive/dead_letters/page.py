@@ -48,24 +48,35 @@ def page(
     """
     if chosen.ids:
         rows = find(conn, replace(chosen, limit=most + 1), after)
-        return Page(rows[:most], _place(rows[most - 1]) if len(rows) > most else None)
-    lists, rows, place = _lists(conn, chosen), list[dict[str, Any]](), after
+        return _cut(rows, most, None)
+    lists = _lists(conn, chosen)
+    rows: list[dict[str, Any]] = []
+    place = after
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
-        found, edge = _looked(conn, chosen, lists, place, (looks, most + 1 - len(rows)))
+        wanted = most + 1 - len(rows)
+        found, edge = _looked(
+            conn,
+            chosen,
+            lists,
+            place,
+            (looks, wanted),
+        )
         rows += found
         # No id is below 1, so every dead letter of that very instant has been read.
         place = None if edge is None else (edge, 1)
         if place is None or len(rows) >= most:
             break
-    if len(rows) > most:
-        rows = rows[:most]
-        place = _place(rows[-1])
-    reveal(conn, rows)
-    return Page(rows, place)
+    shown = _cut(rows, most, place)
+    reveal(conn, shown.rows)
+    return shown
 
 
-def _place(row: dict[str, Any]) -> Place:
-    return row["died_at"], row["id"]
+def _cut(rows: list[dict[str, Any]], most: int, place: Place | None) -> Page:
+    """Return a page of at most `most` rows; without a cut it ends at `place`."""
+    if len(rows) <= most:
+        return Page(rows, place)
+    last = rows[most - 1]
+    return Page(rows[:most], (last["died_at"], last["id"]))
 
 
 def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
@@ -94,35 +105,26 @@ def _looked(
     Args:
         bounds: how many are read, and how many are wanted.
     """
-    (of_list, values), (looks, most) = lists, bounds
+    of_list, values = lists
+    looks, most = bounds
     # Only one bound on each side: of two, the index scan may start at the wider one.
     conditions, parameters = replace(chosen, group=None, since=None, until=None).where()
-    at, job = min(
-        filter(None, (after, chosen.until and (chosen.until, 0))), default=_END
-    )
-    since, each = chosen.since or "-infinity", max(1, looks // len(values))
+    since = chosen.since or "-infinity"
+    begin = (values, *_upper_bound(chosen, after), since)
+    each = max(1, looks // len(values))
+    asked = (*begin, each, *begin, *parameters, most, most)
     with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
         cursor.execute(_GUARDS)
-        asked = (
-            values,
-            at,
-            job,
-            since,
-            each,
-            values,
-            at,
-            job,
-            since,
-            *parameters,
-            most,
-            most,
-        )
         rows = cursor.execute(_statement(of_list, conditions), asked).fetchall()
-    edge = rows[0]["edge"]  # there is at least one row, which may hold only the edge
-    found = [
-        {name: value for name, value in row.items() if name != "edge"} for row in rows
-    ]
-    return [row for row in found if row["id"] is not None], edge
+    edges = [row.pop("edge") for row in rows]
+    found = [row for row in rows if row["id"] is not None]
+    return found, edges[0]  # there is at least one row, which may hold only the edge
+
+
+def _upper_bound(chosen: Filter, after: Place | None) -> tuple[Any, int]:
+    """Return the place before which the batch begins."""
+    until = chosen.until and (chosen.until, 0)
+    return min(filter(None, (after, until)), default=_END)
 
 
 def _statement(of_list: LiteralString, conditions: LiteralString) -> LiteralString:

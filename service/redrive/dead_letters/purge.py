@@ -36,13 +36,14 @@ def purgeable(
     """
     conditions, parameters = groups.where(conn, chosen)
     states: LiteralString = "true" if chosen.state else _HAS_ENDED
+    query: LiteralString = (
+        f"select d.id, d.redrives from redrive.dead_letters d where {conditions} and {states}"
+        " and coalesce(d.settled_at, d.died_at) <= clock_timestamp() - %s * interval '1 second'"
+        " order by d.died_at, d.id limit %s"
+    )
+    asked = (*parameters, older_than, chosen.limit)
     with conn.cursor(row_factory=class_row(Purgeable)) as cursor:
-        return cursor.execute(
-            f"select d.id, d.redrives from redrive.dead_letters d where {conditions} and {states}"
-            " and coalesce(d.settled_at, d.died_at) <= clock_timestamp() - %s * interval '1 second'"
-            " order by d.died_at, d.id limit %s",
-            (*parameters, older_than, chosen.limit),
-        ).fetchall()
+        return cursor.execute(query, asked).fetchall()
 
 
 def purge(  # noqa: PLR0913 # what a purge needs
@@ -64,15 +65,21 @@ def purge(  # noqa: PLR0913 # what a purge needs
         Number of deleted dead letters. If one changed its state since the selection, it
         stays.
     """
+    if not selected:
+        return 0
     states = list(chosen.state or ENDED)
     detail = {"filter": chosen.described(), "states": states}
+    n = len(selected)
     purged = 0
-    if not selected:
-        return purged
     with audited(
-        conn, "purge", actor=actor, why=why, n=len(selected), detail=detail
+        conn,
+        "purge",
+        actor=actor,
+        why=why,
+        n=n,
+        detail=detail,
     ) as run:
-        for start in range(0, len(selected), CHUNK):
+        for start in range(0, n, CHUNK):
             chunk = selected[start : start + CHUNK]
             purged += _delete(conn, run, chunk, states)
             progress(len(chunk))

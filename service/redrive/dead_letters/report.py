@@ -5,7 +5,9 @@ tag or mention of theirs becomes active where the report is shown.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Any, LiteralString
 
 import msgspec
@@ -60,28 +62,46 @@ def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
         hours = cursor.execute(_HOURS, group).fetchall()
         jobs = cursor.execute(_JOBS, group).fetchall()
         actions = cursor.execute(_ACTIONS, group).fetchall()
-    sections = [_HEAD.format_map(_in_code(group))]
+    sections = (
+        _head(group),
+        _hours(hours),
+        _common(explain(conn, group["group"])),
+        _sample(show(conn, group["sample"])),
+        _jobs(jobs),
+        _actions(actions),
+        _redrive(group),
+    )
+    return "\n\n".join(chain.from_iterable(sections)) + "\n"
+
+
+def _head(group: dict[str, Any]) -> Iterator[str]:
+    yield _HEAD.format_map(_in_code(group))
     if group["versions"]:
-        sections.append("Versions: " + ", ".join(_versions(group["versions"])))
-    sections += [
-        "## By hour",
-        "| hour | dead letters |\n|---|---:|\n"
-        + _lines("| {hour:%Y-%m-%d %H:00} | {count} |", hours),
-        *_common(explain(conn, group["group"])),
-        *_sample(show(conn, group["sample"])),
-        f"## Jobs (the latest {len(jobs)})",
-        "| id | died | reason | state |\n|---|---|---|---|\n"
-        + _lines("| {id} | {died_at:%Y-%m-%d %H:%M:%S} | {reason} | {state} |", jobs),
-        "## What was done",
-        _lines(
-            "- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}",
-            map(_in_code, actions),
-        )
-        or "Nothing yet.",
-        "## Back to work",
-        f"    redrive dlq redrive --group {group['group']} --rate 10 --why '...'",
-    ]
-    return "\n\n".join(sections) + "\n"
+        yield "Versions: " + ", ".join(_versions(group["versions"]))
+
+
+def _hours(hours: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    yield "## By hour"
+    rows = _lines("| {hour:%Y-%m-%d %H:00} | {count} |", hours)
+    yield "| hour | dead letters |\n|---|---:|\n" + rows
+
+
+def _jobs(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"## Jobs (the latest {len(jobs)})"
+    template = "| {id} | {died_at:%Y-%m-%d %H:%M:%S} | {reason} | {state} |"
+    rows = _lines(template, jobs)
+    yield "| id | died | reason | state |\n|---|---|---|---|\n" + rows
+
+
+def _actions(actions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    yield "## What was done"
+    template = "- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}"
+    yield _lines(template, map(_in_code, actions)) or "Nothing yet."
+
+
+def _redrive(group: dict[str, Any]) -> Iterator[str]:
+    yield "## Back to work"
+    yield f"    redrive dlq redrive --group {group['group']} --rate 10 --why '...'"
 
 
 def _lines(template: str, rows: Iterable[Mapping[str, Any]]) -> str:
@@ -90,7 +110,7 @@ def _lines(template: str, rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _versions(versions: Mapping[str, str]) -> Iterator[str]:
     """Yield each version with the time of its first failure, oldest first."""
-    for version, since in sorted(versions.items(), key=lambda item: item[1]):
+    for version, since in sorted(versions.items(), key=itemgetter(1)):
         yield f"{_code(version)} since {since[:16]}"
 
 
@@ -105,12 +125,14 @@ def _sample(letter: dict[str, Any] | None) -> Iterator[str]:
     if letter is None:
         return
     yield f"## A sample: job {letter['id']}"
-    payload = msgspec.json.format(msgspec.json.encode(letter["payload"])).decode()
+    encoded = msgspec.json.encode(letter["payload"])
+    payload = msgspec.json.format(encoded).decode()
     yield _fenced(payload, "json")
-    for failure in letter["failures"]:
+    failures = letter["failures"]
+    for failure in failures:
         yield _FAILURE.format_map(_in_code(failure))
-    if letter["failures"]:
-        stack = letter["failures"][-1]["detail"].get("stack", ())
+    if failures:
+        stack = failures[-1]["detail"].get("stack", ())
         yield _fenced(_lines("{file}:{line} in {function}", stack))
 
 

@@ -100,28 +100,33 @@ def _recorded(
 
 
 def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
+    kind, error_class, category = row["kind"], row["error_class"], row["category"]
     then = row["reason"] or str(Outcome.RETRY)
-    if (
-        row["detail"].get("phase") == "payload"
-    ):  # always a death, whatever the policy says
-        category = row["category"]
-        return Change(row["kind"], row["error_class"], category, category, then, then)
+    if row["detail"].get("phase") == "payload":  # always a death, whatever the policy
+        return Change(
+            kind,
+            error_class,
+            category,
+            category,
+            then,
+            then,
+        )
     failure = _failure(row, policy)
     claimed = Claimed(
-        row["kind"],
+        kind,
         row["attempt"],
         row["max_attempts"],
         streak=row["streak"],
         fingerprint=row["fingerprint"],
     )
-    now = _now(decide(claimed, failure, policy, MIDDLE), then)
+    ending = decide(claimed, failure, policy, MIDDLE)
     return Change(
-        row["kind"],
-        row["error_class"],
-        row["category"],
+        kind,
+        error_class,
+        category,
         str(failure.category),
         then,
-        now,
+        _now(ending, then),
     )
 
 

@@ -46,7 +46,14 @@ def assign(
     Returns the ids that were open.
     """
     change = "select redrive.assign_v1(%s::bigint[], %s, %s, %s)"
-    return _changed(conn, change, ids, owner, actor, why)
+    return _changed(
+        conn,
+        change,
+        ids,
+        owner,
+        actor,
+        why,
+    )
 
 
 def _changed(

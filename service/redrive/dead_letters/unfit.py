@@ -3,7 +3,7 @@
 Causes contain no value of any payload, because every viewer of a campaign sees them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
@@ -59,20 +59,29 @@ def leave_out(
     Each page is a transaction of its own, and its result stays. If the check stops
     half-way, the plan holds less, and nothing that was found unfit.
     """
-    found, last = Unfit(), 0
+    found = Unfit()
+    last = 0
     with conn.cursor(row_factory=dict_row) as cursor:
         while page := cursor.execute(_READ, (campaign, last, PAGE)).fetchall():
             causes: dict[int, str] = {}
             for row in page:
                 _look(row, handlers, found, causes)
-            if causes:
-                conn.execute(
-                    "select redrive.leave_out_v1(%s, %s, %s)",
-                    (campaign, list(causes), list(causes.values())),
-                )
+            _leave_out(conn, campaign, causes)
             last = page[-1]["n"]
             progress(len(page))
     return found
+
+
+def _leave_out(
+    conn: psycopg.Connection[Any], campaign: int, causes: Mapping[int, str]
+) -> None:
+    if not causes:
+        return
+    numbers = list(causes)
+    conn.execute(
+        "select redrive.leave_out_v1(%s, %s, %s)",
+        (campaign, numbers, list(causes.values())),
+    )
 
 
 def _look(row: Row, handlers: Handlers, found: Unfit, causes: dict[int, str]) -> None:
@@ -81,18 +90,33 @@ def _look(row: Row, handlers: Handlers, found: Unfit, causes: dict[int, str]) ->
     if handler is None:
         _count(found.unchecked, f"no handler for {row['kind']}")
         return
-    text = row["payload"]
-    if text.startswith(SEALED):
-        try:
-            text = open_payload(
-                configured(), text, Whose.of(row), row["headers"]
-            ).decode()
-        except Undecryptable as error:
-            _count(found.unchecked, str(error))
-            return
-    cause = fault(handler, text, row["headers"].get("version", 1))
+    try:
+        text = _opened(row)
+    except Undecryptable as error:
+        _count(found.unchecked, str(error))
+        return
+    version = row["headers"].get("version", 1)
+    cause = fault(handler, text, version)
     if cause is not None:
         causes[row["n"]] = _count(found.invalid, cause)
+
+
+def _opened(row: Row) -> str:
+    """Return a payload's JSON, decrypted.
+
+    Raises:
+        Undecryptable: its key is not here.
+    """
+    text = row["payload"]
+    if not text.startswith(SEALED):
+        return text
+    payload = open_payload(
+        configured(),
+        text,
+        Whose.of(row),
+        row["headers"],
+    )
+    return payload.decode()
 
 
 def _count(causes: dict[str, int], cause: str) -> str:
@@ -115,11 +139,8 @@ def fault(handler: Handler, text: str, version: Any) -> str | None:
 
 def refusal(handler: Handler, text: str, version: Any) -> str | None:
     """Return why `validate` refuses a readable payload; None if it does not refuse."""
-    if (
-        handler.validate is None
-        or not isinstance(version, int)
-        or version > handler.version
-    ):
+    is_readable = isinstance(version, int) and version <= handler.version
+    if handler.validate is None or not is_readable:
         return None
     try:
         handler.validate(handler.payload(text, version))
@@ -135,12 +156,17 @@ def _cause(error: Exception, where: str) -> str:
         return f"{where}: {type(error).__name__}"
     listed: Any = errors(include_input=False, include_url=False, include_context=False)
     first = next(iter(listed))
-    path = "".join(
-        "[]" if isinstance(part, int) else f".{part}" for part in first["loc"]
-    )
-    return f"{path.removeprefix('.') or where}: {first['type'].replace('_', ' ')}"
+    what = first["type"].replace("_", " ")
+    return f"{_path(first['loc']) or where}: {what}"
+
+
+def _path(location: Sequence[str | int]) -> str:
+    """Return the path of a field without the places in lists."""
+    parts = ("[]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(parts).removeprefix(".")
 
 
 def _bounded(cause: str, handler: Handler, text: str) -> str:
     """Scrub and shorten a cause, because a path may contain a key of the payload."""
-    return scrub(cause, secret_values(decode_object(text), handler.secret))[:MAX_CAUSE]
+    secrets = secret_values(decode_object(text), handler.secret)
+    return scrub(cause, secrets)[:MAX_CAUSE]

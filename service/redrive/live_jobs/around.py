@@ -1,6 +1,6 @@
 """Surroundings of jobs: pauses, breakers, workers, and the jobs ahead of one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 
@@ -73,6 +73,10 @@ SILENT: Mapping[str, Any] = {"slots": 0, "asked": None, "running": {}}
 """Defaults for a worker that reports nothing about its jobs."""
 
 
+def _pause(row: Row) -> Pause:
+    return Pause(row["paused_by"], row["paused_why"], row["paused_at"])
+
+
 class Surroundings:
     """State of the system at one moment, read once for all jobs of a list."""
 
@@ -82,18 +86,15 @@ class Surroundings:
             pauses = cursor.execute(_PAUSES).fetchall()
             breakers = cursor.execute(_BREAKERS).fetchall()
             workers = cursor.execute(_WORKERS).fetchall()
-        now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
         self._names = {row["id"]: row["name"] for row in workers}
         self._progress = {row["id"]: _progress(row) for row in workers}
+        now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
         self.around = Around(
             now.astimezone(UTC),
-            {
-                r["queue"]: Pause(r["paused_by"], r["paused_why"], r["paused_at"])
-                for r in pauses
-            },
+            {row["queue"]: _pause(row) for row in pauses},
             {row["name"]: Breaker(**row) for row in breakers},
-            [_worker(row) for row in workers if row["is_alive"]],
-            [_worker(row) for row in workers if not row["is_alive"]],
+            _workers(workers, is_alive=True),
+            _workers(workers, is_alive=False),
             seen,
         )
 
@@ -107,26 +108,32 @@ class Surroundings:
         This includes the jobs before it. For one of many, the due jobs ahead of it are
         not counted, because a list does not show that number.
         """
-        running = self._progress.get(row["held_by"], SILENT)["running"]
-        is_due = row["state"] == "ready"
-        failure = row["last_failure"]
         before = self._before(row)
         hold = None if before is None else self._hold(row, before)
+        head = None if before is None or hold else self._head(row, before)
+        is_due = row["state"] == "ready"
+        is_parked = row["run_at"] is None
+        failure = row["last_failure"]
         return Waiting(
             row["kind"],
             row["queue"],
             row["state"],
             row["run_at"],
             was_given_back=row["deliveries"] > row["attempt"],
-            head=None if before is None or hold else self._head(row, before),
+            head=head,
             hold=hold,
-            line=self._line(row) if row["run_at"] is None else None,
+            line=self._line(row) if is_parked else None,
             ahead=self._ahead(row) if is_due and not is_one_of_many else None,
             worker=self.name(row["held_by"]),
-            seconds=running.get(str(row["id"])),
-            batch=self._batch(row) if row["run_at"] is None else None,
+            seconds=self._seconds(row),
+            batch=self._batch(row) if is_parked else None,
             failed=failure and "{error_class}: {message}".format_map(failure),
         )
+
+    def _seconds(self, row: Row) -> float | None:
+        """Return how long a job has been running, if its worker reports it."""
+        progress = self._progress.get(row["held_by"], SILENT)
+        return progress["running"].get(str(row["id"]))
 
     def _before(self, row: Row) -> list[int] | None:
         """Return the older live jobs of its ordering key, or None.
@@ -135,8 +142,11 @@ class Surroundings:
         """
         if row["ordering_key"] is None or row["state"] == "running":
             return None
-        asked = {**row, "most": MOST_AHEAD}
-        return [job for (job,) in self._conn.execute(_BEFORE, asked)]
+        return self._ids(_BEFORE, row)
+
+    def _ids(self, query: LiteralString, row: Row) -> list[int]:
+        found = self._conn.execute(query, {**row, "most": MOST_AHEAD})
+        return [job for (job,) in found]
 
     def _hold(self, row: Row, before: Sequence[int]) -> Hold | None:
         """Return the oldest dead letter that holds its ordering key.
@@ -150,12 +160,23 @@ class Surroundings:
 
     def _head(self, row: Row, before: Sequence[int]) -> Head | None:
         """Return the job that its ordering key waits for, unless it is this job."""
-        asked = {**row, "most": MOST_AHEAD}
-        ids = before or [job for (job,) in self._conn.execute(_ACTIVE, asked)]
-        found = self._conn.execute(_HEAD, {"ids": ids}).fetchone() if ids else None
-        if found is None or (not before and found[1] != "running"):
+        ids = before or self._ids(_ACTIVE, row)
+        if not ids:
             return None
-        return Head(row["ordering_key"], max(2, len(before) + 1), *found)
+        found = self._conn.execute(_HEAD, {"ids": ids}).fetchone()
+        if found is None:
+            return None
+        job, state, run_at = found
+        if not before and state != "running":
+            return None
+        place = max(2, len(before) + 1)
+        return Head(
+            row["ordering_key"],
+            place,
+            job,
+            state,
+            run_at,
+        )
 
     def _batch(self, row: Row) -> int | None:
         """Return the batch whose callback this parked job is.
@@ -179,18 +200,24 @@ class Surroundings:
         return ahead
 
 
+def _workers(rows: Iterable[Row], *, is_alive: bool) -> list[Worker]:
+    return [_worker(row) for row in rows if row["is_alive"] == is_alive]
+
+
 def _worker(row: Row) -> Worker:
     progress = _progress(row)
-    asked = progress["asked"]
+    seen_at = row["seen_at"]
+    seconds = progress["asked"]
+    asked_at = None if seconds is None else seen_at - timedelta(seconds=seconds)
     return Worker(
         row["name"],
         row["kinds"],
         row["queues"],
         row["depends_on"] or {},
-        None if asked is None else row["seen_at"] - timedelta(seconds=asked),
+        asked_at,
         progress["slots"],
         len(progress["running"]),
-        row["seen_at"],
+        seen_at,
     )
 
 

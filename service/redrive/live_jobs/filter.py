@@ -39,14 +39,14 @@ class JobFilter(Criteria):
         Sequence[str], Criterion("j.queue = any (%s::text[])", "Queue.")
     ] = ()
     state: Annotated[
-        Sequence[str], Criterion("w.state = any (%s::text[])", "Its state.", STATES)
+        Sequence[str], Criterion("w.state = any (%s::text[])", "State.", STATES)
     ] = ()
     reason: Annotated[
         Sequence[str],
         Criterion(
             "exists (select from redrive.dead_letters d where d.id = j.id"
             " and d.redrives = j.redrives - 1 and d.reason = any (%s::text[]))",
-            "Why it died, if it was redriven.",
+            "Reason of its last death, if it was redriven.",
             REASONS,
         ),
     ] = ()
@@ -66,7 +66,7 @@ class JobFilter(Criteria):
         str | None,
         Criterion(
             "starts_with(j.fingerprint, %s)",
-            "Group: the beginning of its name is enough.",
+            "Group, or the beginning of its name.",
         ),
     ] = None
     tenant: Annotated[

@@ -83,8 +83,11 @@ def find(
     left = chosen.limit
     around = Surroundings(conn)
     for page in _pages(conn, chosen, after):
-        yield from all_described(conn, page[:left], around)
-        left = None if left is None else left - len(page[:left])
+        shown = page[:left]
+        yield from all_described(conn, shown, around)
+        if left is None:
+            continue
+        left -= len(shown)
         if left == 0:
             return
 
@@ -110,18 +113,23 @@ def _pages(
     conn: Connection, chosen: JobFilter, after: str | None
 ) -> Iterator[list[dict[str, Any]]]:
     if chosen.ids:
-        for start in range(0, len(chosen.ids), IDS_AT_A_TIME):
-            yield _named(conn, chosen, chosen.ids[start : start + IDS_AT_A_TIME])
+        yield from _named_pages(conn, chosen)
         return
-    looks, place = min(MOST_LOOKS, max(FIRST_LOOKS, chosen.limit or 0)), after
+    looks = min(MOST_LOOKS, max(FIRST_LOOKS, chosen.limit or 0))
+    place = after
     while True:
         page = walk(conn, chosen, place, looks)
-        if not page or page[-1]["id"] is not None:
-            yield page
-            return
-        place = page.pop()["place"]
+        is_last = not page or page[-1]["id"] is not None
+        place = None if is_last else page.pop()["place"]
         yield page
+        if is_last:
+            return
         looks = min(MOST_LOOKS, looks * 4)  # matches are rare
+
+
+def _named_pages(conn: Connection, chosen: JobFilter) -> Iterator[list[dict[str, Any]]]:
+    for start in range(0, len(chosen.ids), IDS_AT_A_TIME):
+        yield _named(conn, chosen, chosen.ids[start : start + IDS_AT_A_TIME])
 
 
 def walk(
@@ -131,21 +139,35 @@ def walk(
 
     If there may be more, the last row has no id.
     """
-    where, parameters = chosen.where()
     source: LiteralString = "redrive.walk_jobs_v1(%s::text[], %s::text[], %s, %s) w"
-    asked = (list(chosen.queue) or None, list(chosen.state) or None, after, looks)
-    return _rows(
-        conn, _SELECTED + source + _FOUND + where + _KEPT, (*asked, *parameters)
+    queues = list(chosen.queue) or None
+    states = list(chosen.state) or None
+    return _selected(
+        conn,
+        chosen,
+        source,
+        (queues, states, after, looks),
     )
+
+
+def _selected(
+    conn: Connection, chosen: JobFilter, source: LiteralString, asked: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """Return the matching jobs of a source; `asked` are the parameters of the source."""
+    where, parameters = chosen.where()
+    query = _SELECTED + source + _FOUND + where + _KEPT
+    return _rows(conn, query, (*asked, *parameters))
 
 
 def _named(
     conn: Connection, chosen: JobFilter, named: Sequence[int]
 ) -> list[dict[str, Any]]:
-    where, parameters = chosen.where()
     source: LiteralString = "redrive.live_jobs_v1(%s::bigint[]) w"
-    return _rows(
-        conn, _SELECTED + source + _FOUND + where + _KEPT, (list(named), *parameters)
+    return _selected(
+        conn,
+        chosen,
+        source,
+        (list(named),),
     )
 
 
@@ -161,18 +183,23 @@ def described(
     row: dict[str, Any], around: Surroundings, *, is_one_of_many: bool = False
 ) -> dict[str, Any]:
     """Return a row with its derived fields, some of them from its surroundings."""
+    row["last_failure"] = _last_failure(row)
+    row["worker"] = around.name(row["held_by"])
+    waiting = around.waiting(row, is_one_of_many=is_one_of_many)
+    answer = why(waiting, around.around)
+    is_waiting = answer.code not in {Code.RUNNING, Code.DUE}
+    row["why"] = answer
+    row["waiting_for"] = str(answer.code) if is_waiting else None
+    return row
+
+
+def _last_failure(row: dict[str, Any]) -> dict[str, Any] | None:
+    if row["error_class"] is None:
+        return None
     failure = {name: row[name] for name in (*FAILURE, "detail")}
     failure["deliveries"] = row["failed_delivery"]
-    is_failed = row["error_class"] is not None
-    shown = shown_failure(row["id"], failure) if is_failed else None
-    row["last_failure"] = shown and {name: shown[name] for name in FAILURE}
-    row["worker"] = around.name(row["held_by"])
-    answer = why(around.waiting(row, is_one_of_many=is_one_of_many), around.around)
-    row["why"] = answer
-    row["waiting_for"] = (
-        None if answer.code in {Code.RUNNING, Code.DUE} else str(answer.code)
-    )
-    return row
+    shown = shown_failure(row["id"], failure)
+    return {name: shown[name] for name in FAILURE}
 
 
 def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -181,10 +208,15 @@ def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, dict[str, An
 
 
 def _progress(row: Mapping[str, Any]) -> dict[str, Any]:
-    said = shown_noted(row["detail"], "progress", row["job"], row["deliveries"])
+    noted = shown_noted(
+        row["detail"],
+        "progress",
+        row["job"],
+        row["deliveries"],
+    )
     return {
         "share": round(row["share"], 6),  # six digits, as in the column
-        "text": said.get("text", f"[{said.get(MARK)}]"),
+        "text": noted.get("text", f"[{noted.get(MARK)}]"),
         "at": row["at"],
         "delivery": row["deliveries"],
     }

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any, LiteralString
 
 import psycopg
@@ -68,16 +69,23 @@ def find_ended(
     Args:
         after: `place` of the last job already seen; None = from the newest.
     """
-    failed = chosen.reason, chosen.category, chosen.error_class, chosen.group
-    if not set(chosen.state) & ENDED or any(failed):
-        return  # the history of a job has no failures
+    if set(chosen.state) & ENDED and not _needs_failures(chosen):
+        found = _matching(conn, chosen, after)
+        yield from map(_listed, islice(found, chosen.limit))
+
+
+def _needs_failures(chosen: JobFilter) -> bool:
+    """Return True for a filter on failures, which the history of a job does not have."""
+    return any((chosen.reason, chosen.category, chosen.error_class, chosen.group))
+
+
+def _matching(
+    conn: Connection, chosen: JobFilter, after: str | None
+) -> Iterator[dict[str, Any]]:
     last = int(after.removeprefix(PLACE)) if after else 2**63 - 1
-    left = chosen.limit
-    while left is None or left > 0:
+    while True:
         rows = _page(conn, chosen, last)
-        for row in [row for row in rows if row["matches"]][:left]:
-            yield _listed(row)
-            left = None if left is None else left - 1
+        yield from (row for row in rows if row["matches"])
         if len(rows) < LOOKS:
             return
         last = rows[-1]["id"]
@@ -85,18 +93,28 @@ def find_ended(
 
 def _page(conn: Connection, chosen: JobFilter, last: int) -> list[dict[str, Any]]:
     """Return the next jobs that an index finds, and whether each matches."""
-    named, parameters = _Named(
-        chosen.ids, chosen.tenant, chosen.ordering_key, chosen.key
-    ).where()
-    kept, others = _Kept(
-        chosen.kind, chosen.queue, chosen.state, chosen.since, chosen.until
-    ).where()
+    by_index = _Named(
+        ids=chosen.ids,
+        tenant=chosen.tenant,
+        ordering_key=chosen.ordering_key,
+        key=chosen.key,
+    )
+    by_row = _Kept(
+        kind=chosen.kind,
+        queue=chosen.queue,
+        state=chosen.state,
+        since=chosen.since,
+        until=chosen.until,
+    )
+    named, parameters = by_index.where()
+    kept, others = by_row.where()
     query = "select h.*, (" + kept + ") as matches from (select " + _COLUMNS
     query += " from redrive.history h where " + named + _NEWEST
+    asked = [*others, *parameters, last, LOOKS]
     with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
         # An index has the requested order. On a new day the statistics know no rows.
         cursor.execute("select set_config('enable_seqscan', 'off', true)")
-        return cursor.execute(query, [*others, *parameters, last, LOOKS]).fetchall()
+        return cursor.execute(query, asked).fetchall()
 
 
 def _listed(row: dict[str, Any]) -> dict[str, Any]:

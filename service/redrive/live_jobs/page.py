@@ -1,7 +1,6 @@
 """A page of jobs at a bounded cost: live jobs first, then ended ones."""
 
 from dataclasses import replace
-from itertools import islice
 from typing import Any, LiteralString, NamedTuple
 
 from redrive.database.looks import widening
@@ -44,22 +43,27 @@ def page(
     conn: Connection, chosen: JobFilter, after: str | None, *, most: int, seconds: float
 ) -> Page:
     """Return at most `most` matching jobs, found in about `seconds` seconds."""
-    live = replace(
-        chosen, state=tuple(state for state in chosen.state if state in LIVE)
-    )
+    states = tuple(state for state in chosen.state if state in LIVE)
+    live = replace(chosen, state=states)
     is_past_live = after is not None and after.startswith(PLACE)
-    if is_past_live or (chosen.state and not live.state):
+    if is_past_live or (chosen.state and not states):
         return _ended(conn, chosen, after, most)
     if chosen.ids:
-        return Page(list(find(conn, replace(live, limit=most))), None)
-    if after is None and (named := _keyed(conn, live, most)):
-        found = Page(list(find(conn, replace(live, ids=named))), None)
-    else:
-        found = _live(conn, live, after, most, seconds)
-    if found.place is None and len(found.rows) < most:
-        more = _ended(conn, chosen, None, most - len(found.rows))
-        return Page(found.rows + more.rows, more.place)
-    return found
+        return _named(conn, live, most)
+    found = _live(conn, live, after, most, seconds)
+    if found.place is not None or len(found.rows) >= most:
+        return found
+    more = _ended(
+        conn,
+        chosen,
+        None,
+        most - len(found.rows),
+    )
+    return Page(found.rows + more.rows, more.place)
+
+
+def _named(conn: Connection, live: JobFilter, most: int | None = None) -> Page:
+    return Page(list(find(conn, replace(live, limit=most or live.limit))), None)
 
 
 def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
@@ -69,21 +73,43 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
         keys, statement = chosen.key, _BY_KEY
     if not keys:
         return []
+    limit = most + 1
     with conn.transaction():
         conn.execute(GUARDS)
-        ids = [i for (i,) in conn.execute(statement, (list(keys), most + 1, most + 1))]
-    return ids if len(ids) <= most else []
+        found = conn.execute(statement, (list(keys), limit, limit)).fetchall()
+    return [job for (job,) in found] if len(found) <= most else []
 
 
 def _live(
     conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
 ) -> Page:
-    if chosen.kind and not chosen.queue:  # only queues that had such jobs
-        queues = [queue for (queue,) in conn.execute(_QUEUES, (list(chosen.kind),))]
+    named = _keyed(conn, chosen, most) if after is None else []
+    if named:
+        return _named(conn, replace(chosen, ids=named))
+    if chosen.kind and not chosen.queue:
+        queues = _queues_of(conn, chosen)
         if not queues:
             return Page([], None)
         chosen = replace(chosen, queue=queues)
-    found, place = list[dict[str, Any]](), after
+    found, place = _walked(conn, chosen, after, most, seconds)
+    if len(found) > most:
+        place = found[most - 1]["place"]
+    shown = all_described(conn, found[:most], Surroundings(conn))
+    return Page(list(shown), place)
+
+
+def _queues_of(conn: Connection, chosen: JobFilter) -> list[str]:
+    """Return the queues that have had jobs of the kinds."""
+    found = conn.execute(_QUEUES, (list(chosen.kind),))
+    return [queue for (queue,) in found]
+
+
+def _walked(
+    conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return matching jobs, and the place where the walk ended; None = at the end."""
+    found: list[dict[str, Any]] = []
+    place = after
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
         rows = walk(conn, chosen, place, looks)
         is_last = not rows or rows[-1]["id"] is not None
@@ -91,13 +117,12 @@ def _live(
         found += rows
         if is_last or len(found) >= most:
             break
-    if len(found) > most:
-        place = found[most - 1]["place"]
-    return Page(list(all_described(conn, found[:most], Surroundings(conn))), place)
+    return found, place
 
 
 def _ended(conn: Connection, chosen: JobFilter, after: str | None, most: int) -> Page:
-    rows = list(
-        islice(find_ended(conn, replace(chosen, limit=most + 1), after), most + 1)
-    )
-    return Page(rows[:most], rows[most - 1]["place"] if len(rows) > most else None)
+    wanted = replace(chosen, limit=most + 1)
+    rows = list(find_ended(conn, wanted, after))
+    if len(rows) <= most:
+        return Page(rows, None)
+    return Page(rows[:most], rows[most - 1]["place"])

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
+from operator import itemgetter
 from typing import Any, LiteralString
 
 import psycopg
@@ -16,6 +18,8 @@ from redrive.rules.attempts.waiting import Code, Why
 from redrive.rules.payloads.redact import redact, secret_values
 
 Row = Mapping[str, Any]
+Step = dict[str, Any]
+"""Event of a job's life: at, what, by, why."""
 
 _PAYLOAD: LiteralString = """
     select id, kind, queue, payload, headers, tenant, idempotency_key, ordering_key
@@ -60,11 +64,19 @@ def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
     if found is None:
         return None
     found = {"schedule": None} | found
-    story = [*_story(found, deaths, failures, effects, lines), *_end(found)]
+    story = (
+        _beginning(found),
+        _failures(failures),
+        _side_effects(effects),
+        _deaths(deaths, failures),
+        _acts(lines),
+        _end(found),
+    )
+    steps = sorted(chain.from_iterable(story), key=itemgetter("at"))
     return found | {
         "failures": failures,
         "side_effects": effects,
-        "story": sorted(story, key=lambda step: step["at"]),
+        "story": steps,
         **_notes(conn, job, failures),
     }
 
@@ -83,11 +95,18 @@ def _notes(
 
 def _checkpoint(job: int, row: Row, failures: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the checkpoint that the next attempt starts from, without secrets."""
-    when = {"at": row["at"], "delivery": row["deliveries"]}
-    said = shown_noted(row["data"], "checkpoint", job, row["deliveries"])
+    noted = shown_noted(
+        row["data"],
+        "checkpoint",
+        job,
+        row["deliveries"],
+    )
+    declared = dead_letters.declared_secret(failures)
     return {
-        "data": redact(said.get("data", said), dead_letters.declared_secret(failures))
-    } | when
+        "data": redact(noted.get("data", noted), declared),
+        "at": row["at"],
+        "delivery": row["deliveries"],
+    }
 
 
 def _live(
@@ -99,11 +118,13 @@ def _live(
         row = cursor.execute(_PAYLOAD, (job,)).fetchone()
     if live is None or row is None:
         return None
-    declared = dead_letters.declared_secret(failures)
     payload = shown_payload(row)
-    secrets = secret_values([payload, row["headers"]], declared)
+    headers = row["headers"]
+    declared = dead_letters.declared_secret(failures)
+    secrets = secret_values([payload, headers], declared)
+    shown = redact(headers, declared, secrets)
     return listed(live) | {
-        "schedule": _schedule_of(redact(row["headers"], declared, secrets)),
+        "schedule": _schedule_of(shown),
         "payload": redact(payload, declared, secrets),
         "why": _answer(live["why"]),
     }
@@ -126,7 +147,7 @@ def _kept(row: Row) -> dict[str, Any]:
     secrets = secret_values([payload, row["headers"]])
     return listed(row) | {
         "payload": redact(payload, (), secrets),
-        "why": _answer(Why(Code.ENDED, f"it has ended: {row['state']}")),
+        "why": _ended_because(f"it has ended: {row['state']}"),
         "ended_at": row["ended_at"],
     }
 
@@ -134,75 +155,99 @@ def _kept(row: Row) -> dict[str, Any]:
 def _ended(letter: Row, death: Row) -> dict[str, Any]:
     """Return a job that died, and its outcome since."""
     state = _STATES.get((death["state"], death["outcome"]), "completed")
+    text = f"it has ended: {state}"
     if state == "dead":
-        text = f"it died: {letter['reason']}; redrive dlq redrive {letter['id']} puts it back"
-    else:
-        text = f"it has ended: {state}"
+        command = f"redrive dlq redrive {letter['id']}"
+        text = f"it died: {letter['reason']}; to redrive it: {command}"
+    same = {name: letter[name] for name in _SAME_FIELDS}
+    failure = {name: letter[name] for name in ("error_class", "message", "category")}
     return dict.fromkeys(LISTED) | {
-        **{
-            name: letter[name]
-            for name in ("id", "kind", "queue", "deliveries", "created_at")
-        },
+        **same,
         "state": state,
         "attempt": letter["attempts"],
         "key": letter["idempotency_key"],
-        "ordering_key": letter["ordering_key"],
-        "tenant": letter["tenant"],
-        "last_failure": {
-            "error_class": letter["error_class"],
-            "message": letter["message"],
-            "category": letter["category"],
-            "at": letter["died_at"],
-        },
+        "last_failure": failure | {"at": letter["died_at"]},
         "schedule": _schedule_of(letter["headers"]),
         "payload": letter["payload"],
-        "why": _answer(Why(Code.ENDED, text)),
+        "why": _ended_because(text),
     }
+
+
+_SAME_FIELDS = (
+    "id",
+    "kind",
+    "queue",
+    "deliveries",
+    "created_at",
+    "ordering_key",
+    "tenant",
+)
+"""Fields of a dead letter that have the same name in the list of jobs."""
 
 
 def _gone(job: int, line: Row) -> dict[str, Any]:
     """Return a job that only the audit log knows."""
-    state = "cancelled" if line["action"] in {"cancel", "end cancel"} else "gone"
-    text = f"it lives no longer; the last that is on record: {line['action']}"
+    action = line["action"]
+    is_cancelled = action in {"cancel", "end cancel"}
     return dict.fromkeys(LISTED) | {
         "id": job,
-        "state": state,
+        "state": "cancelled" if is_cancelled else "gone",
         "payload": None,
-        "why": _answer(Why(Code.ENDED, text)),
+        "why": _ended_because(f"it is gone; its last entry in the audit log: {action}"),
     }
 
 
-def _story(
-    job: Row,
-    deaths: list[dict[str, Any]],
-    failures: list[dict[str, Any]],
-    effects: list[dict[str, Any]],
-    lines: list[dict[str, Any]],
-) -> Iterator[dict[str, Any]]:
-    """Yield the events of a job's life, in any order."""
+def _beginning(job: Row) -> Iterator[Step]:
     if job["created_at"] is not None:
         yield _step(job["created_at"], _enqueued(job["schedule"]))
+
+
+def _failures(failures: list[dict[str, Any]]) -> Iterator[Step]:
     for failure in failures:
         what = "attempt {attempt} failed: {error_class}: {message}".format_map(failure)
         yield _step(failure["at"], what, failure["worker"])
+
+
+def _side_effects(effects: list[dict[str, Any]]) -> Iterator[Step]:
     for effect in effects:
         yield _step(effect["at"], f"side effect: {effect['what']}")
+
+
+def _deaths(deaths: Sequence[Row], failures: list[dict[str, Any]]) -> Iterator[Step]:
+    """Yield each death, and the redrive after it."""
+    failed_at = {failure["deliveries"]: failure["at"] for failure in failures}
     for death in deaths:
+        died_at = death["died_at"]
         # The same statement wrote its last failure, whose clock may have been read
         # later.
-        last = (f["at"] for f in failures if f["deliveries"] == death["deliveries"])
-        yield _step(max((death["died_at"], *last)), f"died: {death['reason']}")
-        if (
-            death["state"] in {"redriven", "resolved"}
-            and death["settled_at"] is not None
-        ):
-            campaign = f" by campaign {death['campaign']}" if death["campaign"] else ""
+        last = failed_at.get(death["deliveries"], died_at)
+        yield _step(max(died_at, last), f"died: {death['reason']}")
+        settled_at = death["settled_at"]
+        is_redriven = death["state"] in {"redriven", "resolved"}
+        if is_redriven and settled_at is not None:
             yield _step(
-                death["settled_at"], f"redriven{campaign}", death["actor"], death["why"]
+                settled_at,
+                _redriven(death),
+                death["actor"],
+                death["why"],
             )
+
+
+def _redriven(death: Row) -> str:
+    campaign = death["campaign"]
+    return f"redriven by campaign {campaign}" if campaign else "redriven"
+
+
+def _acts(lines: Sequence[Row]) -> Iterator[Step]:
+    """Yield the acts in the audit log that no dead letter records."""
     for line in lines:
         if line["action"] != _BY_CAMPAIGN:
-            yield _step(line["at"], _act(line), line["actor"], line["why"])
+            yield _step(
+                line["at"],
+                _act(line),
+                line["actor"],
+                line["why"],
+            )
 
 
 def _act(line: Row) -> str:
@@ -216,7 +261,8 @@ def _schedule_of(headers: Mapping[str, Any]) -> dict[str, str] | None:
 
     None means that a producer enqueued it.
     """
-    name, slot = headers.get("schedule"), headers.get("scheduled_for")
+    name = headers.get("schedule")
+    slot = headers.get("scheduled_for")
     # A producer may use headers with these names.
     if isinstance(name, str) and isinstance(slot, str):
         return {"name": name, "scheduled_for": slot}
@@ -229,7 +275,7 @@ def _enqueued(schedule: Mapping[str, str] | None) -> str:
     return "enqueued by schedule {name} for {scheduled_for}".format_map(schedule)
 
 
-def _end(job: Row) -> Iterator[dict[str, Any]]:
+def _end(job: Row) -> Iterator[Step]:
     """Yield the end of a job that the history has kept."""
     if "ended_at" in job:
         yield _step(job["ended_at"], job["state"], job["worker"])
@@ -237,9 +283,13 @@ def _end(job: Row) -> Iterator[dict[str, Any]]:
 
 def _step(
     at: datetime, what: str, by: str | None = None, why: str | None = None
-) -> dict[str, Any]:
+) -> Step:
     return {"at": at, "what": what, "by": by, "why": why}
 
 
 def _answer(why: Why) -> dict[str, str]:
     return {"code": str(why.code), "text": why.text}
+
+
+def _ended_because(text: str) -> dict[str, str]:
+    return _answer(Why(Code.ENDED, text))

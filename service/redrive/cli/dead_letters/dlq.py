@@ -45,13 +45,26 @@ from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
 
+COLUMNS = (
+    "id",
+    "kind",
+    "queue",
+    "state",
+    "reason",
+    "error_class",
+    "message",
+    "attempts",
+    "died_at",
+    "group",
+    "owner",
+)
 NAME_LENGTH = 255
 NOTE_LENGTH = 2000
 
 
 @click.group(cls=InOrder)
 def dlq() -> None:
-    """Dead letters: look, put back to work, dismiss."""
+    """Dead letters: list, explain, edit, redrive, dismiss."""
 
 
 @dlq.command("ls")
@@ -66,35 +79,30 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
     redrive dlq ls --kind invoice.charge --since 2h
     redrive dlq ls --state any --limit 1000
 
-    Open ones, unless --state says otherwise.
+    The list has open dead letters, unless you give --state.
     """
     with database(settings_for(database_url)) as conn, paged():
         found = find(conn, chosen)
         if not as_json:
             for letter in found:
-                if letter["quarantined"]:
-                    letter["message"] = f"quarantined, {letter['message']}"
+                _mark_quarantined(letter)
+        columns = [c for c in COLUMNS if c != "state" or chosen.state != ("open",)]
+        right = ("id", "attempts")
+        empty = "no dead letters"
         listing(
             found,
-            (
-                "id",
-                "kind",
-                "queue",
-                *(() if chosen.state == ("open",) else ("state",)),
-                "reason",
-                "error_class",
-                "message",
-                "attempts",
-                "died_at",
-                "group",
-                "owner",
-            ),
+            columns,
             as_json=as_json,
-            right=("id", "attempts"),
-            empty="no dead letters",
+            right=right,
+            empty=empty,
         )
         if not found:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
+
+
+def _mark_quarantined(letter: dict[str, Any]) -> None:
+    if letter["quarantined"]:
+        letter["message"] = f"quarantined, {letter['message']}"
 
 
 for _command in (
@@ -120,12 +128,12 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
     redrive dlq dismiss 19 --why 'the order was withdrawn'
     redrive dlq dismiss --group 3f9a --until 30d --why 'too late to matter'
 
-    Those that are named alone are dismissed at once. With filters it shows first how many match;
-    then asks, unless --yes. Without a terminal and without --yes it only shows. `redrive dlq
-    reopen` takes it back.
+    If you give only ids, they are dismissed at once. With filters, the command shows how many match
+    and asks, unless you give --yes. Without a terminal and without --yes it only shows the number.
+    To open them again: redrive dlq reopen.
     """
     if not (jobs or chosen.narrows()):
-        raise click.UsageError("name ids or a filter")
+        raise click.UsageError("give ids or a filter")
     with database(run.settings) as conn:
         why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
         actor = run.settings.who()
@@ -135,9 +143,7 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
     elif why or not matched:
         click.echo(f"{len(dismissed)} dismissed")
     else:
-        click.echo(
-            "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
-        )
+        click.echo(run.unchanged())
     named = (*jobs, *chosen.ids)
     return _name_missed(named, dismissed if why else matched) if named else Exit.DONE
 
@@ -153,15 +159,14 @@ def _agreed(
     """Return the reason for the dismissal after confirmation, and the dead letters."""
     if not chosen.narrows():
         return None if run.dry_run else require_why(run.why), jobs
-    matched = [
-        row["id"] for row in find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))
-    ]
+    found = find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))
+    matched = [row["id"] for row in found]
     count = counted(len(matched), "open dead letter")
     if not as_json:
         click.echo(count)
-    return (
-        run.consent(f"Dismiss {count}?", str(len(matched))) if matched else None
-    ), matched
+    if not matched:
+        return None, matched
+    return run.consent(f"Dismiss {count}?", str(len(matched))), matched
 
 
 @dlq.command()
@@ -169,15 +174,19 @@ def _agreed(
 @acting_options
 @json_option
 def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
-    """Open dead letters again that were dismissed.
+    """Reopen dismissed dead letters.
 
     \b
     redrive dlq reopen 19 --why 'the customer wants it after all'
     """
     change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
+    actor = change.settings.who()
     with database(change.settings) as conn:
         reopened = triage.reopen(
-            conn, jobs, why=change.why, actor=change.settings.who()
+            conn,
+            jobs,
+            why=change.why,
+            actor=actor,
         )
     if as_json:
         emit({"reopened": reopened})
@@ -189,12 +198,12 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
 @dlq.command()
 @click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
 @click.option(
-    "--owner", metavar="NAME", required=True, help="Who looks after them; '' = nobody."
+    "--owner", metavar="NAME", required=True, help="Name of the owner; '' = nobody."
 )
 @acting_options
 @json_option
 def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> int:
-    """Say who looks after dead letters.
+    """Set the owner of dead letters.
 
     \b
     redrive dlq assign 17 18 --owner ada --why 'she knows the bank'
@@ -202,12 +211,17 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> 
     owner = owner.strip()
     if len(owner) > NAME_LENGTH:
         raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
-    change.agree(
-        f"Assign {counted(len(jobs), 'dead letter')} to {printable(owner) or 'nobody'}"
-    )
+    name = printable(owner) or "nobody"
+    change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {name}")
+    actor = change.settings.who()
     with database(change.settings) as conn:
-        actor = change.settings.who()
-        assigned = triage.assign(conn, jobs, owner, why=change.why, actor=actor)
+        assigned = triage.assign(
+            conn,
+            jobs,
+            owner,
+            why=change.why,
+            actor=actor,
+        )
     if as_json:
         emit({"assigned": assigned, "owner": owner or None})
     else:
@@ -230,17 +244,24 @@ def _name_missed(
 @actor_option
 @database_option
 def note(job: int, text: str, actor: str | None, database_url: str | None) -> int:
-    """Write down what you found out, for whoever looks next.
+    """Add a note to a dead letter.
 
     \b
     redrive dlq note 17 'the bank confirms an outage from 14:00 to 14:20'
     """
-    if not text.strip():
+    text = text.strip()[:NOTE_LENGTH]
+    if not text:
         raise click.UsageError("the note is empty")
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
-        if not triage.note(conn, job, text.strip()[:NOTE_LENGTH], actor=settings.who()):
-            return not_found(f"job {job} has no dead letter")
+        is_noted = triage.note(
+            conn,
+            job,
+            text,
+            actor=settings.who(),
+        )
+    if not is_noted:
+        return not_found(f"job {job} has no dead letter")
     click.echo("noted")
     return Exit.DONE
 

@@ -1,6 +1,6 @@
 """redrive dlq edit: correct payloads, by a patch or in an editor."""
 
-import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, run_options
 from redrive.cli.support.output import counted, emit, not_found
-from redrive.cli.support.terminal import progress
+from redrive.cli.support.terminal import is_watched, progress
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters.edit import Letter, Preview, Sample
 from redrive.dead_letters.filter import Filter
@@ -31,13 +31,18 @@ Causes = Mapping[str | None, int]
 """Counts by cause that kept a payload as it was; None = it was edited."""
 
 
+KEPT = ("not_applicable", "invalid", "unchanged")
+"""Causes that a preview counts, besides those of a refused edit."""
+
+
 @click.command("edit")
 @click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
-@click.option("--patch", metavar="JSON", help="What to change: JSON Patch (RFC 6902).")
+@click.option("--patch", metavar="JSON", help="The change, as JSON Patch (RFC 6902).")
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
-    help="Let these handlers check the payloads: model and validate. [env: REDRIVE_HANDLERS]",
+    help="Check the payloads with these handlers: model and validate."
+    " [env: REDRIVE_HANDLERS]",
 )
 @filter_options(states=("open",))
 @run_options()
@@ -57,16 +62,14 @@ def edit(
     redrive dlq edit --group 3f9a --why 'the importer wrote EURO' \\
         --patch '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
 
-    Shows first what would change; then asks, unless --yes. Without a terminal and without --yes it
-    only shows. What each payload was is kept: redrive dlq show ID --original. Where the patch does
-    not apply, as when a `test` in it fails, the payload stays as it is.
+    The command shows the changes and asks, unless you give --yes. Without a terminal and without
+    --yes it only shows them. The payloads from before are kept: redrive dlq show ID --original. If
+    the patch does not apply, for example because a `test` in it fails, the payload stays as it is.
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     _refuse(chosen, in_editor=patch is None, as_json=as_json)
     wanted = None if patch is None else rules.read_patch(patch)
-    target = handlers or run.settings.handlers
-    named = "--handlers" if handlers else "REDRIVE_HANDLERS"
-    checked_by = Handlers() if target is None else registry.load(target, named)
+    checked_by = _handlers(handlers, run)
     with database(run.settings) as conn:
         if wanted is None:
             wanted, seen = _in_editor(conn, chosen, checked_by)
@@ -78,19 +81,27 @@ def edit(
     if as_json:
         emit(_report(seen, causes))
     else:
-        _tell(seen, causes, run)
+        _show_outcome(seen, causes, run)
     return _exit(seen, causes, chosen)
+
+
+def _handlers(given: str | None, run: Run) -> Handlers:
+    """Return the handlers that check the payloads; none if no registry is named."""
+    if given:
+        return registry.load(given, "--handlers")
+    target = run.settings.handlers
+    return Handlers() if target is None else registry.load(target, "REDRIVE_HANDLERS")
 
 
 def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
     """Refuse combinations of options that make no sense."""
     if not chosen.narrows():
-        raise click.UsageError("name ids or a filter")
+        raise click.UsageError("give ids or a filter")
     if tuple(chosen.state) != ("open",):
         raise click.UsageError("--state: only open dead letters can be edited")
     if in_editor and (len(chosen.ids) != 1 or as_json):
         raise click.UsageError(
-            "give --patch; without it one is edited, by its id, in an editor"
+            "give --patch, or give one id without --json to use an editor"
         )
 
 
@@ -99,10 +110,19 @@ def _in_editor(
 ) -> tuple[Patch, Preview]:
     """Open a payload in an editor; return the edit as a patch and a preview of it."""
     letter = next(edits.find(conn, chosen), None)
-    if not isinstance(letter, Letter) or letter.campaign:
-        return [], edits.preview([] if letter is None else [letter], [], checked_by)
+    if letter is None:
+        return [], Preview()
+    patch: Patch = []
+    if isinstance(letter, Letter) and not letter.campaign:
+        patch = _patch_from_editor(letter, checked_by)
+    return patch, edits.preview([letter], patch, checked_by)
+
+
+def _patch_from_editor(letter: Letter, checked_by: Handlers) -> Patch:
+    """Open an editor until the edit is right, or the user gives up."""
     handler = checked_by.get(letter.whose.kind)
-    (shown,) = letter.redacted([letter.payload], handler.secret if handler else ())
+    secret = handler.secret if handler else ()
+    (shown,) = letter.redacted([letter.payload], secret)
     text = rules.indented(shown)
     while True:
         text = click.edit(text, extension=".json", require_save=False) or ""
@@ -113,12 +133,12 @@ def _in_editor(
             if not _again(error):
                 raise
         else:
-            return patch, edits.preview([letter], patch, checked_by)
+            return patch
 
 
 def _again(error: Exception) -> bool:
     """Ask whether to correct the edit."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not is_watched():
         return False
     click.echo(f"redrive: {escaped(str(error))}", err=True)
     return click.confirm("Open it again?", default=True)
@@ -166,7 +186,7 @@ def _show(seen: Preview, patch: Patch) -> None:
 
 def _coloured(sample: Sample) -> Iterator[str]:
     if not sample.diff:
-        yield f"job {sample.id}: what changes is secret, and not shown"
+        yield f"job {sample.id}: the change is secret and not shown"
     for line in sample.diff:
         yield click.style(escaped(line), fg=COLOURS.get(line[0]))
 
@@ -179,30 +199,32 @@ def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
     for job, fault in seen.faults.items():
         yield f"  job {job}: {fault}"
     if seen.ids and seen.unchecked:
-        yield f"checked by no handler: {', '.join(sorted(seen.unchecked))}; see --handlers"
+        kinds = ", ".join(sorted(seen.unchecked))
+        yield f"no handler checked {kinds}; see --handlers"
 
 
 def _report(seen: Preview, causes: Causes | None) -> dict[str, Any]:
-    refused = {cause: n for cause, n in (causes or {}).items() if cause}
-    for cause in {"unreadable", "in_campaign"} & seen.counts.keys():
-        refused[cause] = refused.get(cause, 0) + seen.counts[cause]
-    kept = ("not_applicable", "invalid", "unchanged")
+    counts = Counter(causes or {})
+    edited = counts.pop(None, 0)
+    for cause in ("unreadable", "in_campaign"):
+        counts[cause] += seen.counts[cause]
     return {
         "matched": seen.matched,
-        "edited": (causes or {}).get(None, 0),
-        **{cause: seen.counts[cause] for cause in kept},
-        "refused": refused,
+        "edited": edited,
+        **{cause: seen.counts[cause] for cause in KEPT},
+        "refused": dict(+counts),
     }
 
 
-def _tell(seen: Preview, causes: Causes | None, run: Run) -> None:
+def _show_outcome(seen: Preview, causes: Causes | None, run: Run) -> None:
     """Print the result."""
     if causes is not None:
         stayed = "".join(f", {n} {cause}" for cause, n in causes.items() if cause)
         click.echo(f"{causes.get(None, 0)} edited{stayed}")
+    elif seen.ids:
+        click.echo(run.unchanged())
     elif seen.matched:
-        hint = "" if run.dry_run or not seen.ids else "; add --yes to do it"
-        click.echo("nothing was changed" + hint)
+        click.echo("nothing was changed")
 
 
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:

@@ -19,14 +19,15 @@ from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
 @database_option
 @json_option
 def explain(group: str, database_url: str | None, as_json: bool) -> int:
-    """Say what a group's dead letters have in common.
+    """Show what a group's dead letters have in common.
 
     \b
     redrive dlq explain 3f9a
 
-    Which values of payload and headers, which version, node or hour set them apart from jobs of
-    the kind that succeeded, or else from other dead letters: the clearest first, and nothing that
-    may well be chance. Secrets are redacted.
+    The command compares the dead letters with jobs of the kind that succeeded, or else with other
+    dead letters. It lists the values of payload and headers, the versions, nodes and hours that set
+    the group apart, the clearest first. It leaves out differences that may be chance. Secrets are
+    redacted.
     """
     with database(settings_for(database_url)) as conn:
         found = explaining.explain(conn, group)
@@ -35,24 +36,29 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
     if as_json:
         emit(found)
     else:
-        click.echo("\n".join(_told(found)))
+        click.echo("\n".join(_lines(found)))
     return Exit.DONE
 
 
-def _told(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the findings in words, or the reason for none, then the numbers
-    examined.
-    """
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the findings, or the reason for none, then the numbers examined."""
+    for finding in found["findings"]:
+        yield printable(sentence(finding))
+    reason = _no_findings(found)
+    if reason is not None:
+        yield reason
     others = found["compared_with"]
-    yield from (printable(sentence(one)) for one in found["findings"])
-    if found["looked_at"] < MIN_JOBS:
-        yield f"too few to compare: at least {MIN_JOBS} dead letters are needed"
-    elif not any(count >= MIN_BASE for count in others.values()):
-        yield f"nothing to compare with: at least {MIN_BASE} jobs are needed, succeeded or dead"
-    elif not found["findings"]:
-        yield "nothing stands out"
     yield (
         f"looked at {counted(found['looked_at'], 'dead letter')} of the group,"
         f" {others['succeeded']} of the kind that succeeded, {others['dead']} other dead letters"
         f" of the kind, {others['other_kinds']} of other kinds"
     )
+
+
+def _no_findings(found: dict[str, Any]) -> str | None:
+    """Return why nothing or little was found; None if something was."""
+    if found["looked_at"] < MIN_JOBS:
+        return f"too few to compare: at least {MIN_JOBS} dead letters are needed"
+    if max(found["compared_with"].values()) < MIN_BASE:
+        return f"nothing to compare with: at least {MIN_BASE} jobs are needed, succeeded or dead"
+    return None if found["findings"] else "nothing stands out"

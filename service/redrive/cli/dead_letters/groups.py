@@ -52,7 +52,7 @@ COLUMNS = (
     help="First seen after the first failure of this image version.",
 )
 @click.option(
-    "--closed", is_flag=True, help="Also groups with no open dead letter left."
+    "--closed", is_flag=True, help="Include groups with no open dead letter left."
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
 @database_option
@@ -66,23 +66,31 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
     """
     cells = settings_of_cells(database_url)
     answers, code = ask_each(cells, lambda settings: _find(settings, options))
-    found = [cell | group for cell, its in answers for group in its]
+    found = [cell | group for cell, groups in answers for group in groups]
     found.sort(key=itemgetter("open"), reverse=True)
     found = found[: options["limit"]]
-    if not as_json:
-        for group in found:
-            group["group"] += " (muted)" if group["muted_until"] else ""
-            if group["quarantined"]:
-                group["open"] = f"{group['open']} ({group['quarantined']} quarantined)"
+    rows = found if as_json else map(_for_people, found)
+    columns = ("cell", *COLUMNS) if len(cells) > 1 else COLUMNS
+    right = ("open", "total")
+    empty = "no open dead letters"
     with paged():
         listing(
-            found,
-            (*(["cell"] * (len(cells) > 1)), *COLUMNS),
+            rows,
+            columns,
             as_json=as_json,
-            right=("open", "total"),
-            empty="no open dead letters",
+            right=right,
+            empty=empty,
         )
     return code
+
+
+def _for_people(group: dict[str, Any]) -> dict[str, Any]:
+    shown = dict(group)
+    if group["muted_until"]:
+        shown["group"] += " (muted)"
+    if group["quarantined"]:
+        shown["open"] = f"{group['open']} ({group['quarantined']} quarantined)"
+    return shown
 
 
 def _find(settings: "Settings", options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -135,18 +143,27 @@ def mute(group: str, length: float, off: bool, change: Change) -> int:
         found = groups.show(conn, group)
         if found is None:
             return missing(group)
-        what = f"{found['open']} open dead letters of {printable(group)}"
-        change.agree(
-            f"Mute {what} until {printable(until)}" if until else f"Unmute {what}"
-        )
-        actor = change.settings.who()
-        if not groups.mute(conn, found["group"], until, actor=actor, why=change.why):
+        change.agree(_question(found["open"], group, until))
+        name, actor = found["group"], change.settings.who()
+        if not groups.mute(
+            conn,
+            name,
+            until,
+            actor=actor,
+            why=change.why,
+        ):
             return missing(group)
-    click.echo(
-        f"{group} is "
-        + (f"muted until {printable(until)}" if until else "no longer muted")
-    )
+    click.echo(f"{group} is {_muted(until)}")
     return Exit.DONE
+
+
+def _question(count: int, group: str, until: datetime | None) -> str:
+    what = f"{count} open dead letters of {printable(group)}"
+    return f"Mute {what} until {printable(until)}" if until else f"Unmute {what}"
+
+
+def _muted(until: datetime | None) -> str:
+    return f"muted until {printable(until)}" if until else "no longer muted"
 
 
 def missing(group: str) -> Exit:

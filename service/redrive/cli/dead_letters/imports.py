@@ -14,10 +14,18 @@ from redrive.cli.support.output import counted, emit, table
 from redrive.cli.support.terminal import progress
 from redrive.dead_letters.imports import CHUNK, Preview, Reader, take
 from redrive.errors import InvalidJob
-from redrive.rules.dead_letters.imported import Imported
+from redrive.rules.dead_letters.imported import Imported as Letter
 from redrive.rules.payloads.limits import check_text
 
 GROUPS_SHOWN = 10
+
+
+class Imported(NamedTuple):
+    """Numbers of dead letters: all, new, and those that were imported before."""
+
+    matched: int = 0
+    imported: int = 0
+    skipped: int = 0
 
 
 @click.command("import")
@@ -26,54 +34,52 @@ GROUPS_SHOWN = 10
     "--source",
     metavar="NAME",
     required=True,
-    help="Where they come from; from there none comes twice.",
+    help="Name of the other system. None of its dead letters is imported twice.",
 )
 @run_options()
 @json_option
 def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -> None:
-    """Take in dead letters of another system, as JSON lines.
+    """Import dead letters of another system, as JSON lines.
 
     \b
     redrive dlq import dead.jsonl --source orders-dlq --why 'sort them out here'
     sidekiq-dead | redrive dlq import - --source sidekiq --yes --why 'we move'
 
-    A line has "kind" and "payload", and what is known of queue, tenant, headers, idempotency_key,
-    source_id, reason, category, error_class, message, stack, attempts, created_at, died_at. They
-    are grouped, redacted and kept as those that died here, and count as imported, which no alert
-    takes for an incident. Those that came from the source before are left out. Lines are imported
-    in chunks of 500, each as a whole or not at all; the error names the bad line. Shows first what
-    would come; then asks, unless --yes. Without a terminal and without --yes it only shows. Where
-    lines come from other systems: docs/moving.
+    A line has "kind" and "payload", and may have queue, tenant, headers, idempotency_key,
+    source_id, reason, category, error_class, message, stack, attempts, created_at and died_at.
+    Imported dead letters are grouped, redacted and kept as all others, but no alert counts them.
+    Dead letters that were imported from the source before are left out. Lines are imported in
+    chunks of 500. A chunk is imported as a whole or not at all, and an error names the bad line.
+
+    The command shows the dead letters and asks, unless you give --yes. Without a terminal and
+    without --yes it only shows them. docs/moving says how to get lines from other systems.
     """
     check_text("--source", source)
     with database(run.settings) as conn:
         if run.yes and not run.dry_run:
-            why, came = require_why(run.why), Came()
+            why, counts = require_why(run.why), Imported()
         else:
             seen = _look(conn, _chunks(file, source), source)
-            why, came = (
-                _agreed(file, seen, run, as_json=as_json),
-                Came(seen.matched, 0, seen.known),
-            )
+            counts = Imported(seen.matched, 0, seen.known)
+            why = _agreed(file, seen, run, as_json=as_json)
         if why is not None:
-            came = _take(conn, _chunks(file, source), source, run, why)
+            counts = _take(
+                conn,
+                _chunks(file, source),
+                source,
+                run,
+                why,
+            )
     if as_json:
-        emit(came._asdict())
+        emit(counts._asdict())
     elif why is None:
-        click.echo(
-            "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
-        )
+        click.echo(run.unchanged())
     else:
-        known = f", {came.skipped} came in before" if came.skipped else ""
-        click.echo(f"{came.imported} imported{known}")
+        click.echo(f"{counts.imported} imported{_known(counts.skipped)}")
 
 
-class Came(NamedTuple):
-    """Numbers of dead letters: all, new, and those that were imported before."""
-
-    matched: int = 0
-    imported: int = 0
-    skipped: int = 0
+def _known(count: int) -> str:
+    return f", {count} imported before" if count else ""
 
 
 def _agreed(file: IO[bytes], seen: Preview, run: Run, *, as_json: bool) -> str | None:
@@ -91,33 +97,31 @@ def _agreed(file: IO[bytes], seen: Preview, run: Run, *, as_json: bool) -> str |
     return why
 
 
-def _chunks(file: IO[bytes], source: str) -> Iterator[list[Imported]]:
+def _chunks(file: IO[bytes], source: str) -> Iterator[list[Letter]]:
     """Yield the dead letters of the lines.
 
     Raises:
         InvalidJob: a line is wrong. The text names the line, the field and its rule.
     """
-    reader = Reader(source)
-
-    def letters() -> Iterator[Imported]:
-        for number, text in enumerate(file, 1):
-            if not text.strip():
-                continue
-            fields = read_object(
-                f"line {number}", text, "must be an object with at least a kind"
-            )
-            try:
-                yield reader.read(fields)
-            except InvalidJob as error:
-                raise InvalidJob(f"line {number}.{error.path}", error.rule) from None
-
-    rest = letters()
-    while chunk := list(islice(rest, CHUNK)):
+    letters = _letters(file, Reader(source))
+    while chunk := list(islice(letters, CHUNK)):
         yield chunk
 
 
+def _letters(file: IO[bytes], reader: Reader) -> Iterator[Letter]:
+    for number, text in enumerate(file, 1):
+        if not text.strip():
+            continue
+        line = f"line {number}"
+        fields = read_object(line, text, "must be an object with at least a kind")
+        try:
+            yield reader.read(fields)
+        except InvalidJob as error:
+            raise InvalidJob(f"{line}.{error.path}", error.rule) from None
+
+
 def _look(
-    conn: psycopg.Connection[Any], chunks: Iterable[Sequence[Imported]], source: str
+    conn: psycopg.Connection[Any], chunks: Iterable[Sequence[Letter]], source: str
 ) -> Preview:
     seen = Preview()
     with progress("looked at", None) as advance:
@@ -129,36 +133,43 @@ def _look(
 
 def _take(
     conn: psycopg.Connection[Any],
-    chunks: Iterable[Sequence[Imported]],
+    chunks: Iterable[Sequence[Letter]],
     source: str,
     run: Run,
     why: str,
-) -> Came:
+) -> Imported:
     """Import the dead letters."""
     imported = matched = 0
+    actor = run.settings.who()
     with progress("imported", None) as advance:
         try:
             for chunk in chunks:
-                imported += take(conn, source, chunk, why=why, actor=run.settings.who())
+                imported += take(
+                    conn,
+                    source,
+                    chunk,
+                    why=why,
+                    actor=actor,
+                )
                 matched += len(chunk)
                 advance(len(chunk))
         except Exception:  # a bad line further on, or the database
             click.echo(f"{imported} imported before this chunk", err=True)
             raise
-    return Came(matched, imported, matched - imported)
+    return Imported(matched, imported, matched - imported)
 
 
 def _show(seen: Preview) -> None:
     """Print the number of dead letters and their groups."""
-    known = f", {seen.known} came in before" if seen.known else ""
+    letters = counted(seen.matched, "dead letter")
     kinds = counted(len(seen.kinds), "kind")
     groups = counted(len(seen.groups), "group")
-    click.echo(f"{counted(seen.matched, 'dead letter')} of {kinds} in {groups}{known}")
+    click.echo(f"{letters} of {kinds} in {groups}{_known(seen.known)}")
+    if not seen.matched:
+        return
     rows = (
         (count, group.fingerprint, group.kind, group.error_class, seen.messages[group])
         for group, count in seen.groups.most_common(GROUPS_SHOWN)
     )
-    if seen.matched:
-        table(
-            ("count", "group", "kind", "error_class", "message"), rows, right=("count",)
-        )
+    columns = ("count", "group", "kind", "error_class", "message")
+    table(columns, rows, right=("count",))

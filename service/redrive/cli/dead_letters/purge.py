@@ -34,7 +34,7 @@ class Purged(NamedTuple):
     type=Duration(),
     default="30d",
     show_default=True,
-    help="Ended (open ones: died) longer ago than this.",
+    help="Ended (if open: died) longer ago than this.",
 )
 @run_options(ENV, why="retention")
 @json_option
@@ -45,11 +45,11 @@ def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
     redrive purge --older-than 30d --dry-run
     redrive purge --kind invoice.charge --state open --older-than 90d --why 'before the migration'
 
-    Their history goes, too. Resolved, dismissed and redriven ones; open ones only with --state
-    open. What else is past its retention goes as well: workers do that by and by. Shows the count
-    first; then asks, unless --yes. Without a terminal and without --yes it only counts. Every
-    option is also an environment variable, for CronJobs: REDRIVE_PURGE_OLDER_THAN, ...,
-    REDRIVE_PURGE_YES=true.
+    The command deletes resolved, dismissed and redriven dead letters, with their history. It
+    deletes open ones only with --state open. It also deletes all other data past its retention,
+    which workers do gradually. It shows the number and asks, unless you give --yes. Without a
+    terminal and without --yes it only shows the number. Every option is also an environment
+    variable, for CronJobs: REDRIVE_PURGE_OLDER_THAN, ..., REDRIVE_PURGE_YES=true.
     """
     with database(run.settings) as conn:
         selected = purgeable(conn, chosen, older_than)
@@ -70,12 +70,13 @@ def _purge(
     selected: Sequence[Purgeable],
 ) -> Purged | None:
     """Delete the selection after confirmation. Returns None if the user declined."""
-    why = run.consent("Delete them for good?", str(len(selected)))
+    n = len(selected)
+    why = run.consent("Delete them for good?", str(n))
     if why is None:
         return None
+    actor = run.settings.who()
     with only_one(run.settings, "purge"):
-        with progress("purged", len(selected)) as advance:
-            actor = run.settings.who()
+        with progress("purged", n) as advance:
             letters = delete(
                 conn, chosen, selected, why=why, actor=actor, progress=advance
             )
@@ -84,11 +85,8 @@ def _purge(
 
 
 def _show_outcome(purged: Purged | None, run: Run) -> None:
-    if purged:
-        click.echo(
-            f"{purged.letters} purged, {purged.others} other rows past their retention"
-        )
-    else:
-        click.echo(
-            "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
-        )
+    if purged is None:
+        click.echo(run.unchanged())
+        return
+    others = f"{purged.others} other rows past their retention"
+    click.echo(f"{purged.letters} purged, {others}")

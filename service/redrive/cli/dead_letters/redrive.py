@@ -1,20 +1,25 @@
 """redrive dlq redrive: plan and start a campaign in one command."""
 
-import math
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import click
 import psycopg
 
+from redrive.cli.dead_letters.plan import (
+    MAX_REDRIVES_HELP,
+    QUARANTINED_HELP,
+    RATE_HELP,
+    exit_of,
+    show_plan,
+)
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
-    Command,
     Run,
     json_option,
     option,
@@ -22,7 +27,7 @@ from redrive.cli.support.options import (
     run_options,
     with_options,
 )
-from redrive.cli.support.output import counted, emit, listing, not_found, printable
+from redrive.cli.support.output import counted, emit, printable
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
@@ -32,58 +37,55 @@ from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
 from redrive.rules.dead_letters.terms import Terms, usual_canaries
 
 ENV = "REDRIVE_REDRIVE"
-GROUPS_SHOWN = 10
-GROUP_COLUMNS = ("count", "group", "kind", "error_class", "message")
 
 
-def _what_options(command: Command) -> Command:
-    """Add the further options for the selection and the speed."""
-    options = [
-        option(
-            ENV,
-            "--all",
-            "everything",
-            is_flag=True,
-            help="Every open dead letter, when no filter is given.",
-        ),
-        option(
-            ENV,
-            "--rate",
-            type=click.FloatRange(0, min_open=True),
-            metavar="PER_SECOND",
-            help="At most so many jobs a second.",
-        ),
-        option(
-            ENV,
-            "--canaries",
-            type=click.IntRange(0),
-            metavar="N",
-            help=f"So many go first. [default: {CANARIES} of more than {FEW}, none of ids]",
-        ),
-        option(
-            ENV,
-            "--max-redrives",
-            type=click.IntRange(1),
-            default=MAX_REDRIVES,
-            metavar="N",
-            show_default=True,
-            help="Leave out what was redriven this often already.",
-        ),
-        option(
-            ENV,
-            "--include-quarantined",
-            "with_quarantined",
-            is_flag=True,
-            help="Also what died once more of the same.",
-        ),
-    ]
-    return with_options(options, command)
+_what_options = (
+    option(
+        ENV,
+        "--all",
+        "everything",
+        is_flag=True,
+        help="Redrive every open dead letter, if no filter is given.",
+    ),
+    option(
+        ENV,
+        "--rate",
+        type=click.FloatRange(0, min_open=True),
+        metavar="PER_SECOND",
+        help=RATE_HELP,
+    ),
+    option(
+        ENV,
+        "--canaries",
+        type=click.IntRange(0),
+        metavar="N",
+        help=f"Run this many first. [default: {CANARIES} of more than {FEW} dead"
+        " letters; none of ids]",
+    ),
+    option(
+        ENV,
+        "--max-redrives",
+        type=click.IntRange(1),
+        default=MAX_REDRIVES,
+        metavar="N",
+        show_default=True,
+        help=MAX_REDRIVES_HELP,
+    ),
+    option(
+        ENV,
+        "--include-quarantined",
+        "with_quarantined",
+        is_flag=True,
+        help=QUARANTINED_HELP,
+    ),
+)
+"""Further options for the selection and the speed."""
 
 
 @click.command("redrive")
 @click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
 @filter_options(ENV, states=("open",))
-@_what_options
+@partial(with_options, _what_options)
 @run_options(ENV)
 @json_option
 def redrive_dead_letters(
@@ -97,35 +99,33 @@ def redrive_dead_letters(
     run: Run,
     as_json: bool,
 ) -> int:
-    """Put dead letters back to work, by id or by filters.
+    """Redrive dead letters, by id or by filters.
 
     \b
     redrive dlq redrive 17 18 --why 'customer fixed the address'
     redrive dlq redrive --kind invoice.charge --since 2h --rate 5 --why 'provider is back'
 
-    A campaign, planned and started in one: it shows first what it would do; then asks, unless
-    --yes. Without a terminal and without --yes it only shows. It ends when all have had their turn;
-    stopped before that, or where no worker runs the first ones, workers carry the campaign on
-    (`redrive campaign`). What has succeeded since, was redriven too often, or died once more of the
-    same (unless it is named by its id), stays where it is and says so. Exit code 1: it aborted, for
-    too many died again. Every option is also an environment variable, for Jobs and CronJobs:
-    REDRIVE_REDRIVE_KIND, ..., REDRIVE_REDRIVE_YES=true.
+    The command plans and starts a campaign. It shows the plan and asks, unless you give --yes.
+    Without a terminal and without --yes it only shows the plan. It ends when every dead letter is
+    processed. If you stop it, or if no worker runs the first jobs, workers drive the campaign later
+    (`redrive campaign`).
+
+    Some dead letters stay, and the command says why: their job has succeeded since, they were
+    redriven too often, or they are quarantined. A quarantined one is redriven if you give its id.
+
+    Exit code 1: the campaign aborted, because too many died again. Every option is also an
+    environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
+    REDRIVE_REDRIVE_YES=true.
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
-    if is_vague and run.yes:
-        raise click.UsageError(
-            "name ids or a filter; for every open dead letter, say --all"
-        )
-    if run.yes and not run.dry_run:
-        require_why(run.why)
+    _check(run, is_vague=is_vague)
     may_act = not (is_vague or run.dry_run) and (run.yes or is_watched())
     with database(run.settings) as conn:
-        actor = run.settings.who() if may_act else None
         planned = plan(
             conn,
             chosen,
-            actor=actor,
+            actor=run.settings.who() if may_act else None,
             max_redrives=max_redrives,
             with_quarantined=with_quarantined,
         )
@@ -136,17 +136,29 @@ def redrive_dead_letters(
         usual = usual_canaries(planned.matched, are_named=bool(chosen.ids))
         terms = Terms(rate, usual if canaries is None else canaries)
         found = _redrive(conn, planned, chosen, run, terms) if may_act else None
-    _show_outcome(planned, found, run, is_vague=is_vague, as_json=as_json)
+    if as_json:
+        emit(asdict(_report(planned, found)))
+    else:
+        _show_outcome(planned, found, run, is_vague=is_vague)
     return _exit(planned, chosen, found)
 
 
+def _check(run: Run, *, is_vague: bool) -> None:
+    """Refuse to act without a selection or without a reason."""
+    if is_vague and run.yes:
+        raise click.UsageError(
+            "give ids or a filter, or --all for every open dead letter"
+        )
+    if run.yes and not run.dry_run:
+        require_why(run.why)
+
+
 def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
-    """Name the requested dead letters that are missing; return the exit code."""
-    for missed in planned.missing:
-        not_found(f"job {missed} has no open dead letter, or it does not match")
-    if found and found["state"] == State.ABORTED:
-        return Exit.FAILED
-    return Exit.NOTHING_MATCHED if chosen.ids and not planned.matched else Exit.DONE
+    code = exit_of(planned, chosen)
+    if found is None or found["state"] != State.ABORTED:
+        return code
+    click.echo(f"redrive: campaign aborted: {printable(found['said'])}", err=True)
+    return Exit.FAILED
 
 
 def _redrive(
@@ -162,7 +174,14 @@ def _redrive(
         why = run.consent(question, str(planned.matched))
         if why is None:
             return None
-        found = _carry_out(conn, planned, chosen, run, terms, why)
+        found = _carry_out(
+            conn,
+            planned,
+            chosen,
+            run,
+            terms,
+            why,
+        )
     if run.every is not None:
         mark_done(conn, "redrive", run.every)
     return found
@@ -177,79 +196,50 @@ def _carry_out(
     why: str,
 ) -> dict[str, Any]:
     """Start the campaign and wait until every dead letter is processed."""
-    assert planned.plan is not None  # noqa: S101 # it was planned to be started
+    number = planned.plan
+    assert number is not None  # noqa: S101 # it was planned to be started
+    actor = run.settings.who()
     # single dead letters need not wait for a scheduled run
     lock = nullcontext() if chosen.ids else only_one(run.settings, "redrive")
     with lock, progress("redriven", planned.matched) as advance:
-        campaigns.start(conn, planned.plan, terms, actor=run.settings.who(), why=why)
+        campaigns.start(conn, number, terms, actor=actor, why=why)
         if terms.canaries:
-            first = (
-                f"{terms.canaries} go first" if terms.canaries > 1 else "one goes first"
-            )
-            click.echo(
-                f"campaign {planned.plan}: {first}, and workers have to run them",
-                err=True,
-            )
-        found = campaigns.feed(conn, planned.plan, progress=advance)
+            first = counted(terms.canaries, "canary", "canaries")
+            click.echo(f"campaign {number}: waits until workers run {first}", err=True)
+        found = campaigns.feed(conn, number, progress=advance)
     if found["waiting"] and found["state"] in GOING:
-        goes_on = f"campaign {planned.plan} waits for workers, and goes on when they are there"
-        click.echo(f"{goes_on}: redrive campaign watch {planned.plan}", err=True)
+        click.echo(_WAITS.format(number), err=True)
     return found
 
 
-def show_plan(planned: Plan, rate: float | None) -> None:
-    """Print the content of a plan."""
-    if not planned.matched:
-        click.echo("nothing matched")
-        return
-    letters, groups = planned.matched, planned.group_count
-    click.echo(f"{counted(letters, 'open dead letter')} in {counted(groups, 'group')}")
-    listing(
-        planned.groups[:GROUPS_SHOWN], GROUP_COLUMNS, as_json=False, right=("count",)
+_WAITS = (
+    "campaign {0} waits for workers, which will drive it;"
+    " to watch it: redrive campaign watch {0}"
+)
+
+
+def _report(planned: Plan, found: dict[str, Any] | None) -> Redriven:
+    if not found:
+        return Redriven(planned.matched, blocked=planned.blocked)
+    done, stayed = found["redriven"], found["blocked"]
+    return Redriven(
+        planned.matched,
+        done,
+        stayed,
+        found["campaign"],
     )
-    for remark in _remarks(planned, rate):
-        click.echo(remark)
-
-
-def _remarks(planned: Plan, rate: float | None) -> Iterator[str]:
-    """Yield warnings about the dead letters before they are redriven."""
-    yield "for example: " + ", ".join(map(str, planned.sample))
-    for cause, count in sorted(planned.blocked.items()):
-        hint = (
-            "; look at them, or --include-quarantined" if cause == "quarantined" else ""
-        )
-        yield f"{count} will stay: {cause}{hint}"
-    if planned.acted:
-        yield f"{planned.acted} have side effects on record; see dlq show"
-    if rate:
-        yield f"at {rate:g} per second this takes {math.ceil(planned.matched / rate)} s"
 
 
 def _show_outcome(
-    planned: Plan,
-    found: dict[str, Any] | None,
-    run: Run,
-    *,
-    is_vague: bool,
-    as_json: bool,
+    planned: Plan, found: dict[str, Any] | None, run: Run, *, is_vague: bool
 ) -> None:
-    report = Redriven(planned.matched, blocked=planned.blocked)
     if found:
-        done, stayed = found["redriven"], found["blocked"]
-        report = Redriven(planned.matched, done, stayed, found["campaign"])
-    if as_json:
-        emit(asdict(report))
-    elif found:
-        causes = "".join(
-            f", {n} {cause}" for cause, n in sorted(report.blocked.items())
+        causes = sorted(found["blocked"].items())
+        stayed = "".join(f", {n} {cause}" for cause, n in causes)
+        click.echo(
+            f"{found['redriven']} redriven{stayed}, campaign {found['campaign']}"
         )
-        click.echo(f"{report.redriven} redriven{causes}, campaign {report.campaign}")
+    elif planned.matched and is_vague and not run.dry_run:
+        click.echo("nothing was changed; give ids or a filter, or --all")
     elif planned.matched:
-        hint = (
-            "; name ids or a filter, or say --all"
-            if is_vague
-            else "; add --yes to do it"
-        )
-        click.echo("nothing was changed" + ("" if run.dry_run else hint))
-    if found and found["state"] == State.ABORTED:
-        click.echo(f"redrive: campaign aborted: {printable(found['said'])}", err=True)
+        click.echo(run.unchanged())

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +21,9 @@ from redrive.cli.support.output import (
     printable_fields,
 )
 from redrive.dead_letters import find, groups
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 FINGERPRINT_LENGTH = 16
 FRAMES = 3
@@ -51,7 +55,7 @@ _GROUP = """\
 @click.command()
 @click.argument("which", metavar="ID|GROUP")
 @click.option(
-    "--original", is_flag=True, help="With its payload from before all edits."
+    "--original", is_flag=True, help="Show the payload from before all edits."
 )
 @database_option
 @json_option
@@ -65,52 +69,80 @@ def show(which: str, original: bool, database_url: str | None, as_json: bool) ->
     Secrets in payloads are redacted.
     """
     is_group = len(which) == FINGERPRINT_LENGTH or not which.isdigit()
-    with database(settings_for(database_url)) as conn:
-        found = (
-            groups.show(conn, which)
-            if is_group
-            else find.show(conn, int(which), original=original)
-        )
+    settings = settings_for(database_url)
+    if is_group:
+        return _show_group(settings, which, as_json=as_json)
+    return _show_letter(
+        settings,
+        int(which),
+        original=original,
+        as_json=as_json,
+    )
+
+
+def _show_group(settings: "Settings", which: str, *, as_json: bool) -> int:
+    with database(settings) as conn:
+        found = groups.show(conn, which)
     if found is None:
-        return (
-            missing(which) if is_group else not_found(f"job {which} has no dead letter")
-        )
+        return missing(which)
     if as_json:
         emit(found)
-    elif is_group:
-        click.echo("\n".join(_group(found)))
     else:
-        click.echo(
-            "\n\n".join(_letter(found, "original payload" if original else "payload"))
-        )
+        click.echo("\n".join(_group(found)))
+    return Exit.DONE
+
+
+def _show_letter(
+    settings: "Settings", job: int, *, original: bool, as_json: bool
+) -> int:
+    with database(settings) as conn:
+        found = find.show(conn, job, original=original)
+    if found is None:
+        return not_found(f"job {job} has no dead letter")
+    if as_json:
+        emit(found)
+    else:
+        title = "original payload" if original else "payload"
+        click.echo("\n\n".join(_letter(found, title)))
     return Exit.DONE
 
 
 def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
     """Yield the sections of a dead letter, with its payload under `title`."""
     yield _head(letter)
-    yield f"{_bold(title)}  {printable(json.dumps(letter['payload'], ensure_ascii=False))}"
+    payload = json.dumps(letter["payload"], ensure_ascii=False)
+    yield f"{_bold(title)}  {printable(payload)}"
     edits = [edit | {"paths": ", ".join(edit["paths"])} for edit in letter["edits"]]
     yield from _filled(_bold("edited") + " by {actor}, {at}: {paths}\n  {why}", edits)
     yield _failures(letter["failures"])
     yield from _filled("side effect, {at}: {what} {detail}", letter["side_effects"])
+    yield from _state(letter)
+    if len(letter["lineage"]) > 1 or letter["campaign"]:
+        yield _lineage(letter["lineage"])
+    yield from _filled(_bold("note") + " of {actor}, {at}\n  {text}", _notes(letter))
+
+
+def _state(letter: dict[str, Any]) -> Iterator[str]:
+    """Yield what a dead letter holds up, and what holds it up."""
     if letter["holds_key"]:
         key = printable(letter["ordering_key"])
         yield f"it holds ordering key {key}: the jobs behind it wait until it is settled"
     if letter["quarantined"]:
-        yield "quarantined: it died of the same as before its redrive; redrive it by its id"
+        yield (
+            "quarantined: it died of the same failure as before its redrive;"
+            " redrive it by its id"
+        )
     if letter["blocked"]:
         yield f"its last redrive was refused: {letter['blocked']}"
-    if len(letter["lineage"]) > 1 or letter["campaign"]:
-        yield _lineage(letter["lineage"])
-    notes = (
-        note | {"at": datetime.fromisoformat(note["at"])} for note in letter["notes"]
-    )
-    yield from _filled(_bold("note") + " of {actor}, {at}\n  {text}", notes)
+
+
+def _notes(letter: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for note in letter["notes"]:
+        yield note | {"at": datetime.fromisoformat(note["at"])}
 
 
 def _head(letter: dict[str, Any]) -> str:
-    """Return the first lines: identity, cause of death, attempts and assignee."""
+    """Return the first lines: identity, cause of death, attempts and owner."""
     words = {
         "title": _bold(f"job {letter['id']}"),
         "attempts": counted(letter["attempts"], "attempt"),
@@ -119,7 +151,7 @@ def _head(letter: dict[str, Any]) -> str:
     }
     head = _LETTER.format_map(printable_fields(letter) | words)
     owner = printable(letter["owner"])
-    return f"{head}\n{owner} looks after it" if owner else head
+    return f"{head}\nowner {owner}" if owner else head
 
 
 def _lineage(deaths: Iterable[Mapping[str, Any]]) -> str:
@@ -147,13 +179,11 @@ def _failure(failure: dict[str, Any]) -> Iterator[str]:
     shown = printable_fields(failure)
     yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
     yield "    {error_class}: {message}".format_map(shown)
-    if known := [
-        _circumstance(name, detail[name]) for name in CIRCUMSTANCES if name in detail
-    ]:
-        yield f"      {', '.join(known)}"
-    yield from _filled(
-        "      {file}:{line} in {function}", detail.get("stack", [])[-FRAMES:]
-    )
+    known = [name for name in CIRCUMSTANCES if name in detail]
+    if known:
+        yield "      " + ", ".join(_circumstance(name, detail[name]) for name in known)
+    stack = detail.get("stack", [])[-FRAMES:]
+    yield from _filled("      {file}:{line} in {function}", stack)
     yield from _filled("    because {error_class}: {message}", detail.get("causes", []))
 
 
@@ -171,18 +201,24 @@ def _circumstance(name: str, value: Any) -> str:
 
 def _group(group: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a group."""
-    shown = printable_fields(group)
-    yield _GROUP.format_map(shown | {"title": _bold(f"group {group['group']}")})
-    for version, at in sorted(group["versions"].items(), key=lambda item: item[1]):
-        yield f"  version {printable(version)} since {printable(datetime.fromisoformat(at))}"
+    shown = printable_fields(group) | {"title": _bold(f"group {group['group']}")}
+    yield _GROUP.format_map(shown)
+    yield from _versions(group["versions"])
     if group["quarantined"]:
-        yield "{quarantined} of them quarantined: they died of it again after a redrive".format_map(
+        yield "{quarantined} are quarantined: they died again after a redrive".format_map(
             shown
         )
     if group["muted_until"]:
         yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
     yield "a sample: redrive dlq show {sample}".format_map(shown)
     yield "all:      redrive dlq ls --group {group}".format_map(shown)
+
+
+def _versions(versions: Mapping[str, str]) -> Iterator[str]:
+    """Yield each version with the time of its first failure, oldest first."""
+    for version, at in sorted(versions.items(), key=itemgetter(1)):
+        since = printable(datetime.fromisoformat(at))
+        yield f"  version {printable(version)} since {since}"
 
 
 def _filled(template: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:

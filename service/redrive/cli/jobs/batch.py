@@ -1,8 +1,11 @@
 """redrive batch."""
 
-from typing import LiteralString
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString
 
 import click
+import psycopg
 from psycopg.rows import dict_row
 
 from redrive.cli.support.connection import database
@@ -40,13 +43,16 @@ SELECT: LiteralString = """
 
 @click.group()
 def batch() -> None:
-    """Batches: jobs with a callback when all have ended."""
+    """Batches: jobs with a callback that runs when all have ended."""
 
 
 @batch.command("ls")
-@click.option("--all", "show_all", is_flag=True, help="Those that are over, too.")
+@click.option("--all", "show_all", is_flag=True, help="Include batches that are over.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=100, help="At most. [default: 100]"
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    help="At most this many. [default: 100]",
 )
 @database_option
 @json_option
@@ -58,20 +64,24 @@ def list_batches(
     \b
     redrive batch ls --all
     """
-    with (
-        database(settings_for(database_url)) as conn,
-        conn.cursor(row_factory=dict_row) as cursor,
-    ):
+    query = SELECT + " where b.over_at is null or %s order by b.id desc limit %s"
+    right = ("id", *COUNTS)
+    empty = "every batch is over"
+    with _cursor(database_url) as cursor:
+        rows = cursor.execute(query, (show_all, limit))
         listing(
-            cursor.execute(
-                SELECT + " where b.over_at is null or %s order by b.id desc limit %s",
-                (show_all, limit),
-            ),
+            rows,
             COLUMNS,
             as_json=as_json,
-            right=("id", *COUNTS),
-            empty="no batch that is not over",
+            right=right,
+            empty=empty,
         )
+
+
+@contextmanager
+def _cursor(database_url: str | None) -> Iterator[psycopg.Cursor[dict[str, Any]]]:
+    with database(settings_for(database_url)) as conn:
+        yield conn.cursor(row_factory=dict_row)
 
 
 @batch.command()
@@ -79,15 +89,12 @@ def list_batches(
 @database_option
 @json_option
 def show(id: int, database_url: str | None, as_json: bool) -> int:  # noqa: A002 # its name everywhere
-    """Show one batch: what became of its jobs, and its callbacks.
+    """Show one batch: the outcomes of its jobs, and its callbacks.
 
     \b
     redrive batch show 4
     """
-    with (
-        database(settings_for(database_url)) as conn,
-        conn.cursor(row_factory=dict_row) as cursor,
-    ):
+    with _cursor(database_url) as cursor:
         row = cursor.execute(SELECT + " where b.id = %s", (id,)).fetchone()
     if row is None:
         return not_found(f"there is no batch {id}")

@@ -62,11 +62,9 @@ class Names(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         ctx: click.Context | None,  # noqa: ARG002 # as above
     ) -> list[str]:
         """Parse the value."""
-        return (
-            [name.strip() for name in value.split(",")]
-            if isinstance(value, str)
-            else value
-        )
+        if not isinstance(value, str):
+            return value
+        return [name.strip() for name in value.split(",")]
 
 
 FLAG_TYPES: dict[FieldType, Any] = {
@@ -116,27 +114,35 @@ def enqueue(
     redrive enqueue invoice.charge '{"invoice": 17}' --key invoice-17
     redrive enqueue - < jobs.jsonl      # lines of {"kind": ..., "payload": {...}, "queue"?, ...}
 
-    With REDRIVE_HANDLERS a job goes to the queue that its handler names, unless --queue is given.
-    Prints the id; if the key is taken, the id of the job that has it. A line may have any field
-    that has a flag here, under its name in the API. Lines are enqueued in chunks of 5000, each as a
-    whole or not at all; the error names the bad line.
+    The command prints the job's id. If the key is taken, it prints the id of the job that has the
+    key. If REDRIVE_HANDLERS is set, a job without --queue goes to the queue of its handler. A line
+    may have any field that has a flag here, under its name in the API. Lines are enqueued in chunks
+    of 5000. A chunk is enqueued as a whole or not at all, and an error names the bad line.
     """
     settings = settings_for(database_url)
     given = {name: value for name, value in options.items() if value is not None}
     if kind == "-":
-        _enqueue_lines(settings, sys.stdin.buffer, given, as_json=as_json)
-    else:
-        _enqueue_one(
+        _enqueue_lines(
             settings,
-            kind,
-            {} if payload is None else _read_payload("payload", payload),
-            cast("JobOptions", {**_said_by_handlers(settings)(kind), **given}),
+            sys.stdin.buffer,
+            given,
             as_json=as_json,
         )
+        return
+    content: Any = {} if payload is None else _read_payload("payload", payload)
+    declared = _declared_options(settings)(kind)
+    chosen = cast("JobOptions", {**declared, **given})
+    _enqueue_one(
+        settings,
+        kind,
+        content,
+        chosen,
+        as_json=as_json,
+    )
 
 
-def _said_by_handlers(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
-    """Return the options that the handler of a kind declares.
+def _declared_options(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
+    """Return a function: the options that the handler of a kind declares.
 
     They are empty if this process has no handler for the kind.
 
@@ -148,11 +154,11 @@ def _said_by_handlers(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
     registry = importlib.import_module("redrive.handlers").load(settings.handlers)
     options_for = importlib.import_module("redrive.handlers.job_function").options_for
 
-    def said(kind: str) -> Mapping[str, Any]:
+    def declared(kind: str) -> Mapping[str, Any]:
         handler = registry.get(kind)
         return options_for(handler, {}) if handler else {}
 
-    return said
+    return declared
 
 
 NO_PAYLOAD = "must be an object, not null"
@@ -168,9 +174,8 @@ _STATUS = {
 def _enqueue_one(
     settings: Settings, kind: str, payload: Any, options: JobOptions, *, as_json: bool
 ) -> None:
-    check_job(
-        {"kind": kind, "payload": payload, **options}
-    )  # before a database is needed
+    job: JobFields = {"kind": kind, "payload": payload, **options}
+    check_job(job)  # before a database is needed
     with database(settings) as conn:
         report = enqueue_reporting(conn, kind, payload, **options)
     if as_json:
@@ -179,7 +184,7 @@ def _enqueue_one(
     click.echo(report.id)
     if not report.created:
         status = _STATUS[report.outcome]
-        click.echo(f"not new: in its way is this job, which {status}", err=True)
+        click.echo(f"not new: a job has this key and {status}", err=True)
 
 
 class Line(NamedTuple):
@@ -193,14 +198,14 @@ def _enqueue_lines(
     settings: Settings, lines: IO[bytes], defaults: Mapping[str, Any], *, as_json: bool
 ) -> None:
     created = read = 0
-    jobs = _jobs(lines, defaults, _said_by_handlers(settings))
+    jobs = _jobs(lines, defaults, _declared_options(settings))
     with database(settings) as conn, progress("enqueued", None) as advance:
         try:
             while chunk := list(islice(jobs, CHUNK)):
                 created += _enqueue_chunk(conn, chunk)
                 read += len(chunk)
                 advance(len(chunk))
-        except Exception:  # a bad line, here or further on, or the database
+        except Exception:  # a bad line in this or a later chunk, or the database
             click.echo(f"{created} enqueued before this chunk", err=True)
             raise
     _show_counts(read, created, as_json=as_json)
@@ -228,12 +233,14 @@ def _enqueue_chunk(conn: psycopg.Connection[Any], chunk: list[Line]) -> int:
 def _jobs(
     lines: IO[bytes],
     defaults: Mapping[str, Any],
-    said: Callable[[str], Mapping[str, Any]],
+    declared: Callable[[str], Mapping[str, Any]],
 ) -> Iterator[Line]:
     for number, text in enumerate(lines, 1):
-        if text.strip():
-            job = {**defaults, **_read_line(f"line {number}", text)}
-            yield Line(number, cast("JobFields", {**said(str(job.get("kind"))), **job}))
+        if not text.strip():
+            continue
+        job = {**defaults, **_read_line(f"line {number}", text)}
+        kind = str(job.get("kind"))
+        yield Line(number, cast("JobFields", {**declared(kind), **job}))
 
 
 def _read_line(path: str, text: bytes) -> dict[str, Any]:

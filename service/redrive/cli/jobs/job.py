@@ -1,10 +1,10 @@
 """redrive job: show live jobs, explain why they wait, and control them."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import psycopg
@@ -43,7 +43,8 @@ from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show
 from redrive.results import UNKNOWN, Ended
 
-Came = TypeVar("Came")
+Counts = dict[str, int]
+"""Results of a change by name."""
 
 COLUMNS = (
     "id",
@@ -84,11 +85,8 @@ class _Place(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
         if not PLACES.fullmatch(str(value)):
-            self.fail(
-                f"{value!r} is no place; take the one that the page before ended with",
-                param,
-                ctx,
-            )
+            hint = "give the one at the end of the last page"
+            self.fail(f"{value!r} is not a place; {hint}", param, ctx)
         return str(value)
 
 
@@ -98,20 +96,19 @@ class _Seconds(Duration):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        return super().convert(
-            f"{value}s" if str(value).isdigit() else value, param, ctx
-        )
+        text = f"{value}s" if str(value).isdigit() else value
+        return super().convert(text, param, ctx)
 
 
 @click.group(cls=InOrder)
 def job() -> None:
-    """Live jobs: list, show, ask why one waits, cancel, run now."""
+    """Jobs: list, show, explain, cancel, run now."""
 
 
 @job.command("ls")
 @filter_options(of=JobFilter)
 @click.option(
-    "--after", type=_Place(), metavar="PLACE", help="Go on where a page ended."
+    "--after", type=_Place(), metavar="PLACE", help="Continue where a page ended."
 )
 @database_option
 @json_option
@@ -125,9 +122,8 @@ def list_jobs(
     redrive job ls --state running,retrying
     redrive job ls --queue mail --tenant acme --limit 1000
 
-    Those that have ended come newest first, of queues with a history: --state completed,cancelled.
-    100 jobs unless --limit says otherwise; where the list was cut, the last line says how to go
-    on.
+    --state completed,cancelled lists ended jobs of queues with a history, newest first. Without
+    --limit, the list has at most 100 jobs. If there are more, the last line says how to continue.
     """
     limit = chosen.limit or PAGE
     with database(settings_for(database_url)) as conn:
@@ -137,15 +133,21 @@ def list_jobs(
         if not shown:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
     with paged():
-        listing(
-            map(listed if as_json else _for_people, shown),
-            COLUMNS,
-            as_json=as_json,
-            right=("id", "attempt"),
-            empty="no live job",
-        )
+        _print_jobs(shown, as_json=as_json)
     if is_cut:
         click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
+
+
+def _print_jobs(jobs: Iterable[dict[str, Any]], *, as_json: bool = False) -> None:
+    rows = map(listed if as_json else _for_people, jobs)
+    right = ("id", "attempt")
+    listing(
+        rows,
+        COLUMNS,
+        as_json=as_json,
+        right=right,
+        empty="no live job",
+    )
 
 
 def _found(
@@ -154,7 +156,8 @@ def _found(
     """Yield live jobs, then ended ones, as far as these states are requested."""
     is_past_live = after is not None and after.startswith(PLACE)
     live = tuple(state for state in chosen.state if state in LIVE)
-    if not is_past_live and (live or not chosen.state):
+    has_live = bool(live) or not chosen.state
+    if has_live and not is_past_live:
         yield from find(conn, replace(chosen, state=live), after)
         after = None
     yield from find_ended(conn, chosen, after)
@@ -162,10 +165,10 @@ def _found(
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:
     failure: dict[str, Any] = row["last_failure"] or {}
-    state = row["state"] + (
-        f" {row['progress']['share']:.0%}" if row["progress"] else ""
-    )
-    return row | {"state": state} | {name: failure.get(name) for name in FAILURE[:2]}
+    shown: dict[str, Any] = row | {name: failure.get(name) for name in FAILURE[:2]}
+    if row["progress"]:
+        shown["state"] += f" {row['progress']['share']:.0%}"
+    return shown
 
 
 @job.command("show")
@@ -173,12 +176,13 @@ def _for_people(row: dict[str, Any]) -> dict[str, Any]:
 @database_option
 @json_option
 def show_job(which: int, database_url: str | None, as_json: bool) -> int:
-    """Show what happened to a job, and why it does not run.
+    """Show the history of a job, and why it does not run.
 
     \b
     redrive job show 17
 
-    Live, dead, ended, or known from the audit log alone. Secrets in payloads are redacted.
+    The job may be live, dead, ended, or known only from the audit log. Secrets in payloads are
+    redacted.
     """
     with database(settings_for(database_url)) as conn:
         found = show(conn, which)
@@ -192,6 +196,9 @@ def show_job(which: int, database_url: str | None, as_json: bool) -> int:
     return Exit.DONE
 
 
+_KEEP_ENDED = "redrive queue set QUEUE --history 7d"
+
+
 def _nothing_kept(which: int, ended: Ended | None) -> str:
     """Return the text about a job that left no trace."""
     if ended is None:
@@ -199,35 +206,39 @@ def _nothing_kept(which: int, ended: Ended | None) -> str:
     if ended.outcome == UNKNOWN:
         return (
             f"nothing is left of job {which}: it succeeded, its enqueue was rolled back, or its"
-            " dead letter was purged (redrive queue set QUEUE --history 7d keeps jobs that end)"
+            f" dead letter was purged ({_KEEP_ENDED} keeps jobs that end)"
         )
-    returned = (
-        ""
-        if ended.result is None
-        else f"; redrive job wait {which} has what it returned"
-    )
-    return (
+    text = (
         f"job {which} has ended: {ended.outcome}; nothing else of it is kept"
-        f" (redrive queue set QUEUE --history 7d keeps those that end from then on){returned}"
+        f" ({_KEEP_ENDED} keeps jobs that end from then on)"
     )
+    if ended.result is not None:
+        text += f"; redrive job wait {which} shows what it returned"
+    return text
 
 
 def _sections(found: dict[str, Any]) -> Iterator[str]:
     """Format a job for people, section by section."""
     is_known = found["kind"] is not None  # known beyond the audit log
-    yield (_SUMMARY if is_known else _GONE).format_map(
-        printable_fields(found)
-        | {
-            "title": click.style(f"job {found['id']}", bold=True),
-            "why": click.style(printable(found["why"]["text"]), bold=True),
-            "facts": "; ".join(_facts(found)),
-        }
-    )
+    template = _SUMMARY if is_known else _GONE
+    words = {
+        "title": _bold(f"job {found['id']}"),
+        "why": _bold(printable(found["why"]["text"])),
+        "facts": "; ".join(_facts(found)),
+    }
+    yield template.format_map(printable_fields(found) | words)
     if is_known:
-        payload = printable(json.dumps(found["payload"], ensure_ascii=False))
-        yield f"{click.style('payload', bold=True)}  {payload}"
+        yield f"{_bold('payload')}  {_json(found['payload'])}"
     yield from _notes(found)
-    yield "\n".join((click.style("story", bold=True), *map(_step, found["story"])))
+    yield "\n".join((_bold("story"), *map(_step, found["story"])))
+
+
+def _bold(text: str) -> str:
+    return click.style(text, bold=True)
+
+
+def _json(value: Any) -> str:
+    return printable(json.dumps(value, ensure_ascii=False))
 
 
 def _facts(found: dict[str, Any]) -> Iterator[str]:
@@ -243,14 +254,12 @@ def _facts(found: dict[str, Any]) -> Iterator[str]:
 
 def _notes(found: dict[str, Any]) -> Iterator[str]:
     """Format the progress and the checkpoint that a handler reported."""
-    if (progress := found["progress"]) is not None:
-        said = (
-            f"{progress['share']:.0%}  {progress['text']}, at {progress['at']:%H:%M:%S}"
-        )
-        yield f"{click.style('progress', bold=True)}  {printable(said)}"
-    if (checkpoint := found["checkpoint"]) is not None:
-        data = printable(json.dumps(checkpoint["data"], ensure_ascii=False))
-        yield f"{click.style('checkpoint', bold=True)}  {data}"
+    progress, checkpoint = found["progress"], found["checkpoint"]
+    if progress is not None:
+        text = "{share:.0%}  {text}, at {at:%H:%M:%S}".format_map(progress)
+        yield f"{_bold('progress')}  {printable(text)}"
+    if checkpoint is not None:
+        yield f"{_bold('checkpoint')}  {_json(checkpoint['data'])}"
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -265,46 +274,51 @@ def _changed(
     verb: str,
     chosen: JobFilter,
     run: Run,
-    change: Callable[..., Came],
-    report: Callable[[Came], dict[str, int]],
+    change: Callable[..., Counts],
     *,
     as_json: bool,
 ) -> int:
-    """Change the matching jobs after confirmation; print the result.
-
-    `change` is a verb of `control`. `report` names its results.
-    """
+    """Change the matching jobs after confirmation; print the result."""
     _check_narrows(chosen)
     with database(run.settings) as conn:
         matched = ids(conn, chosen)
+        n = len(matched)
         if not as_json:
             _preview(conn, matched)
-        n = len(matched)
         why = run.consent(f"{verb} {counted(n, 'job')}?", str(n)) if matched else None
         with progress(verb, n) as advance:
-            agreed = matched if why else []
-            came = change(
-                conn, agreed, why=why or "", actor=run.settings.who(), progress=advance
+            counts = change(
+                conn,
+                matched if why else [],
+                why=why or "",
+                actor=run.settings.who(),
+                progress=advance,
             )
     if as_json:
-        emit({"matched": n} | report(came))
-    elif why:
-        click.echo(", ".join(f"{count} {name}" for name, count in report(came).items()))
+        emit({"matched": n} | counts)
     elif matched:
-        click.echo(
-            "nothing was changed" + ("" if run.dry_run else "; add --yes to do it")
-        )
-    for missed in sorted(set(chosen.ids) - set(matched)):
-        not_found(f"job {missed} is not live, or does not match")
+        click.echo(_counts(counts) if why else run.unchanged())
+    return _name_missed(chosen, matched)
+
+
+def _counts(counts: Counts) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _name_missed(chosen: JobFilter, matched: Sequence[int]) -> Exit:
+    """Name the requested jobs that do not match; return the exit code."""
+    for missed in sorted(set(chosen.ids).difference(matched)):
+        not_found(f"job {missed} is not live, or it does not match")
     return Exit.NOTHING_MATCHED if chosen.ids and not matched else Exit.DONE
 
 
 def _check_narrows(chosen: JobFilter) -> None:
     """Refuse to change all jobs, or jobs that are no longer live."""
     if not (chosen.narrows() or chosen.state):
-        raise click.UsageError("name ids or a filter")
-    if over := sorted(ENDED & set(chosen.state)):
-        raise click.UsageError(f"--state {', '.join(over)}: those have ended")
+        raise click.UsageError("give ids or a filter")
+    over = sorted(ENDED & set(chosen.state))
+    if over:
+        raise click.UsageError(f"--state {', '.join(over)}: these jobs have ended")
 
 
 def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
@@ -313,8 +327,7 @@ def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
         click.echo("nothing matched")
         return
     click.echo(counted(len(matched), "live job"))
-    shown = find(conn, JobFilter(ids=matched[:SHOWN]))
-    listing(map(_for_people, shown), COLUMNS, as_json=False, right=("id", "attempt"))
+    _print_jobs(find(conn, JobFilter(ids=matched[:SHOWN])))
 
 
 @job.command("reveal")
@@ -326,11 +339,16 @@ def reveal_payload(which: int, change: Change) -> int:
     \b
     redrive job reveal 17 --why 'the bank asks for the account' --yes
 
-    Wherever the job is: live, dead or in the history. The audit log keeps who saw it, and why.
+    The job may be live, dead, or in the history. The audit log keeps who saw the payload, and why.
     """
     change.agree(f"Show the payload of job {which} with its secrets")
     with database(change.settings) as conn:
-        found = reveal(conn, which, actor=change.settings.who(), why=change.why)
+        found = reveal(
+            conn,
+            which,
+            actor=change.settings.who(),
+            why=change.why,
+        )
     if found is None:
         return not_found(f"nothing is kept of job {which}")
     emit(found["payload"])
@@ -343,19 +361,23 @@ def reveal_payload(which: int, change: Change) -> int:
 @run_options()
 @json_option
 def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -> int:
-    """End jobs that are no longer wanted, by id or by filters.
+    """Cancel jobs, by id or by filters.
 
     \b
     redrive job cancel 17 --why 'the order was withdrawn' --yes
     redrive job cancel --kind report.build --state ready,scheduled --why 'the model is wrong'
 
-    Those that wait end at once. Those that run are told: `job.cancelled` is true, an async handler
-    is cancelled; a handler that does not heed it is killed some seconds later. Shows first what it
-    would do; then asks, unless --yes. Without a terminal and without --yes it only shows.
+    Waiting jobs end at once. A running job is asked to end: `job.cancelled` becomes true, and an
+    async handler is cancelled. A handler that does not end is killed some seconds later. The
+    command shows the jobs and asks, unless you give --yes. Without a terminal and without --yes it
+    only shows them.
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
-    report = control.Cancelled._asdict
-    return _changed("Cancel", chosen, run, control.cancel, report, as_json=as_json)
+    return _changed("Cancel", chosen, run, _cancel, as_json=as_json)
+
+
+def _cancel(conn: psycopg.Connection[Any], jobs: Sequence[int], **how: Any) -> Counts:
+    return control.cancel(conn, jobs, **how)._asdict()
 
 
 @job.command("now")
@@ -364,24 +386,20 @@ def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) ->
 @run_options()
 @json_option
 def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -> int:
-    """Let jobs run now that wait for their time, by id or filters.
+    """Run scheduled and retrying jobs now, by id or by filters.
 
     \b
     redrive job now --kind invoice.charge --state retrying --why 'the bank is back'
 
-    Scheduled and retrying ones; what waits for another job, or on a paused queue, goes on waiting.
-    Shows first what it would do; then asks, unless --yes. Without a terminal and without --yes it
-    only shows.
+    A job that waits for another job or on a paused queue keeps waiting. The command shows the jobs
+    and asks, unless you give --yes. Without a terminal and without --yes it only shows them.
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
-    return _changed(
-        "Run now",
-        chosen,
-        run,
-        control.run_now,
-        lambda due: {"due": due},
-        as_json=as_json,
-    )
+    return _changed("Run now", chosen, run, _run_now, as_json=as_json)
+
+
+def _run_now(conn: psycopg.Connection[Any], jobs: Sequence[int], **how: Any) -> Counts:
+    return {"due": control.run_now(conn, jobs, **how)}
 
 
 @job.command()
@@ -397,27 +415,28 @@ def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -
 @database_option
 @json_option
 def wait(which: int, timeout: float, database_url: str | None, as_json: bool) -> int:
-    """Wait for a job's end.
+    """Wait for the end of a job.
 
     \b
     redrive job wait 17 --timeout 5m
 
-    Exit code 0: it has succeeded; 1: it has ended otherwise; 2: it has not ended in time, or there
-    is no such job; 3: unknown. The outcome is unknown if the job had ended before this command
-    began, and no result, dead letter or history of it is kept: it may have succeeded, or its
-    enqueue was rolled back, or its dead letter was purged. Shows what the handler returned, with
-    secrets redacted, while that is kept.
+    Exit code 0: it succeeded. 1: it ended in another way. 2: it did not end in time, or there is
+    no such job. 3: the outcome is unknown. The outcome is unknown if the job ended before this
+    command began, and no result, dead letter or history of it is kept. Then it succeeded, its
+    enqueue was rolled back, or its dead letter was purged. The command prints the return value of
+    the handler while it is kept, with secrets redacted.
     """
     with database(settings_for(database_url)) as conn:
         ended = control.wait(conn, which, timeout)
     if ended is None:
         return not_found(f"there is no job {which}")
-    outcome, result = ended.outcome, ended.result
     if as_json:
-        emit({"id": which, "outcome": outcome, "result": result})
+        emit({"id": which, "outcome": ended.outcome, "result": ended.result})
     else:
-        returned = (
-            "" if result is None else "  " + json.dumps(result, ensure_ascii=False)
-        )
-        click.echo(printable(outcome + returned))
-    return _WAITED.get(outcome, Exit.FAILED)
+        click.echo(_outcome(ended))
+    return _WAITED.get(ended.outcome, Exit.FAILED)
+
+
+def _outcome(ended: Ended) -> str:
+    text = printable(ended.outcome)
+    return text if ended.result is None else f"{text}  {_json(ended.result)}"

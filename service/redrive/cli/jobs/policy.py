@@ -31,14 +31,14 @@ COLUMNS = (
 
 @click.group()
 def policy() -> None:
-    """Retry policies of the handlers."""
+    """Retry policies of handlers."""
 
 
 @policy.command()
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
-    help="The registry of handlers. [env: REDRIVE_HANDLERS]",
+    help="Registry of the handlers. [env: REDRIVE_HANDLERS]",
 )
 @click.option(
     "--since",
@@ -46,7 +46,7 @@ def policy() -> None:
     default="1d",
     show_default=True,
     metavar="TIME",
-    help="Failures since then.",
+    help="Only failures since this time.",
 )
 @database_option
 @json_option
@@ -58,17 +58,22 @@ def simulate(
     \b
     redrive policy simulate --handlers app.jobs:jobs --since 7d
 
-    Changes nothing. Lists the failures that would be treated differently: what was done with them
-    then, and what would be done now.
+    This changes nothing. It lists the failures that would be treated differently: the outcome
+    then, and the outcome now.
     """
     settings = settings_for(database_url, handlers=handlers)
     found = _handlers(settings)
     with database(settings) as conn:
         seen, changes = simulation.simulate(conn, found, since)
-    rows = [
-        {"count": count, **asdict(change)} for change, count in changes.most_common()
-    ]
-    listing(rows, COLUMNS, as_json=as_json, right=("count",), empty="")
+    frequent = changes.most_common()
+    rows = [{"count": count, **asdict(change)} for change, count in frequent]
+    listing(
+        rows,
+        COLUMNS,
+        as_json=as_json,
+        right=("count",),
+        empty="",
+    )
     if not as_json:
         click.echo(_summary(seen, changes.total()))
 
@@ -80,6 +85,6 @@ def _summary(seen: int, changed: int) -> str:
 def _handlers(settings: Settings) -> registry.Handlers:
     if settings.handlers is None:
         raise SettingsError(
-            "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+            "REDRIVE_HANDLERS is not set; it must be module:attribute, such as app.jobs:jobs"
         )
     return registry.load(settings.handlers, settings.name_of("handlers"))

@@ -1,6 +1,5 @@
 """redrive audit: show and export the audit log, and verify that it is unchanged."""
 
-from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
 from typing import Any
@@ -11,6 +10,7 @@ from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
     Command,
+    Decorator,
     Instant,
     database_option,
     json_option,
@@ -32,10 +32,18 @@ class _SealType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] 
     ) -> log.Seal:
         line, _, seal = str(value).partition(":")
         if not line.isdigit() or not seal:
-            self.fail(
-                f"{value!r} is not a line and its seal; write 812:3fa9...", param, ctx
-            )
+            text = f"{value!r} is not a line and its seal; write 812:3fa9..."
+            self.fail(text, param, ctx)
         return log.Seal(int(line), seal.lower())
+
+
+_OPTIONS: tuple[Decorator, ...] = (
+    click.option("--since", type=Instant(), help="At or after: an instant, or 2h ago."),
+    click.option("--until", type=Instant(), help="Before: an instant, or 2h ago."),
+    click.option("--actor", metavar="NAME", help="Name that the user gave."),
+    click.option("--login", metavar="NAME", help="Postgres login of the user."),
+    click.option("--action", metavar="NAME", help="Action: redrive, purge, pause, ..."),
+)
 
 
 def _choice_options(command: Command) -> Command:
@@ -49,22 +57,18 @@ def _choice_options(command: Command) -> Command:
         actor: str | None,
         login: str | None,
         action: str | None,
-        **options: Any,
+        **others: Any,
     ) -> object:
-        return command(chosen=log.Choice(since, until, actor, login, action), **options)
+        chosen = log.Choice(
+            since,
+            until,
+            actor,
+            login,
+            action,
+        )
+        return command(chosen=chosen, **others)
 
-    options: list[Callable[[Command], Command]] = [
-        click.option(
-            "--since", type=Instant(), help="At or after: an instant, or 2h ago."
-        ),
-        click.option("--until", type=Instant(), help="Before: an instant, or 2h ago."),
-        click.option("--actor", metavar="NAME", help="Who they said they were."),
-        click.option("--login", metavar="NAME", help="Who was logged in to Postgres."),
-        click.option(
-            "--action", metavar="NAME", help="What was done: redrive, purge, pause, ..."
-        ),
-    ]
-    return with_options(options, choose)
+    return with_options(_OPTIONS, choose)
 
 
 @click.group()
@@ -86,14 +90,20 @@ def list_lines(
     \b
     redrive audit ls --since 7d --action redrive
 
-    The actor is who they said they were, the login who Postgres knew they were. A redrive, a purge
-    and a re-encryption have two lines: one at the beginning, one at the end with what came of it.
-    --json has the detail as well.
+    The actor is the name that the user gave. The login is the user's name in Postgres. A redrive, a
+    purge and a re-encryption have two lines: one at the beginning, and one at the end with the
+    result. --json also has the detail.
     """
     with database(settings_for(database_url)) as conn:
         found = log.newest(conn, chosen, limit)
     with paged():
-        listing(found, COLUMNS, as_json=as_json, right=("id", "n"), empty="no line")
+        listing(
+            found,
+            COLUMNS,
+            as_json=as_json,
+            right=("id", "n"),
+            empty="no line",
+        )
 
 
 @audit.command()
@@ -115,19 +125,20 @@ def export(chosen: log.Choice, database_url: str | None) -> None:
     "--known",
     type=_SealType(),
     metavar="LINE:HASH",
-    help="A line whose seal was kept elsewhere, as this command printed it.",
+    help="Line and seal that this command printed before, and that you kept elsewhere.",
 )
 @database_option
 @json_option
 def verify(known: log.Seal | None, database_url: str | None, as_json: bool) -> int:
-    """See whether the audit log is as it was written.
+    """Check that nobody has changed the audit log.
 
     \b
     redrive audit verify --known 812:3fa9...
 
-    Each line is sealed with the one before it: a line that was changed, added or deleted shows,
-    whoever did it. Whoever may do anything could seal all lines anew; keep what this prints where
-    they cannot reach it, and give it to --known later. Exit code 1 when something is wrong.
+    The seal of each line includes the line before it. So the check finds each line that was
+    changed, added or deleted. A user with all rights could seal all lines again. To find that too,
+    keep the printed seal where such a user cannot reach it, and give it to --known later. Exit code
+    1: something is wrong.
     """
     with database(settings_for(database_url)) as conn:
         count, fault = log.verify(conn)
@@ -137,7 +148,6 @@ def verify(known: log.Seal | None, database_url: str | None, as_json: bool) -> i
     if as_json:
         emit({"ok": fault is None, "lines": count, "fault": fault, **seal._asdict()})
     else:
-        click.echo(
-            fault or f"{count} lines are as they were written, the newest is {seal}"
-        )
+        good = f"{count} lines are unchanged; the newest is {seal}"
+        click.echo(fault or good)
     return Exit.FAILED if fault else Exit.DONE

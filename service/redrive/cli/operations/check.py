@@ -43,6 +43,10 @@ class Finding(NamedTuple):
     text: str
 
 
+_Row = tuple[Mapping[str, str], Finding]
+"""Columns that name a cell, and a finding of the cell."""
+
+
 @click.command()
 @database_option
 @click.option(
@@ -52,32 +56,32 @@ class Finding(NamedTuple):
 )
 @json_option
 def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
-    """Look at settings, database, roles, clock, bloat, audit log.
+    """Check settings, database, roles, clock, bloat and audit log.
 
     \b
     redrive check --json
 
-    Exit code 1 when something is wrong.
+    Exit code 1: something is wrong.
     """
     cells = settings_of_cells(database_url, handlers=handlers)
     answers, code = ask_each(cells, lambda settings: list(_of_the_database(settings)))
-    findings: list[tuple[Mapping[str, str], Finding]]
-    findings = [({}, finding) for finding in _of_the_process(cells[0])]
-    findings += [(cell, finding) for cell, its in answers for finding in its]
+    findings: list[_Row] = [({}, finding) for finding in _of_the_process(cells[0])]
+    for cell, found in answers:
+        findings += [(cell, finding) for finding in found]
     for cell, finding in findings:
         if as_json:
             emit({**cell, **finding._asdict()})
         else:
             _show(cell, finding)
-    return code or (
-        Exit.DONE if all(finding.ok for _, finding in findings) else Exit.FAILED
-    )
+    if code:
+        return code
+    are_ok = all(finding.ok for _, finding in findings)
+    return Exit.DONE if are_ok else Exit.FAILED
 
 
 def _show(cell: Mapping[str, str], finding: Finding) -> None:
-    mark = (
-        click.style("ok  ", fg="green") if finding.ok else click.style("bad ", fg="red")
-    )
+    word, colour = ("ok  ", "green") if finding.ok else ("bad ", "red")
+    mark = click.style(word, fg=colour)
     text = escaped_lines(finding.text.replace("\n", "\n     "))
     click.echo(" ".join((mark, *cell.values(), f"{finding.check:12}", text)))
 
@@ -95,12 +99,12 @@ def _encryption() -> Finding:
     except RedriveError as error:
         return Finding("encryption", ok=False, text=str(error))
     if keyring is None:
-        text = "off: payloads and failures are stored in the clear"
-    else:
-        others = ", ".join(keyring.ids[1:])
-        text = f"on, with key {keyring.ids[0]}" + (
-            f"; {others} can decrypt" if others else ""
-        )
+        text = "off: payloads and failures are not encrypted"
+        return Finding("encryption", ok=True, text=text)
+    first, *others = keyring.ids
+    text = f"on, with key {first}"
+    if others:
+        text += f"; {', '.join(others)} can decrypt"
     return Finding("encryption", ok=True, text=text)
 
 
@@ -160,16 +164,25 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
             login = conn.info.user
             yield from _of_vitals(conn)
             for name, look in _LOOKS.items():
-                try:
-                    yield look(conn)
-                except psycopg.errors.LockNotAvailable:
-                    text = f"nobody can look: {_blocked_by(standing.blockers(conn))}"
-                    yield Finding(name, ok=False, text=text)
+                yield _looked(conn, name, look)
     except psycopg.errors.InsufficientPrivilege as error:
-        said = f"{error.diag.message_primary}: {login} may not look there, and nothing after it was"
-        yield Finding(
-            "rights", ok=False, text=f"{said} looked at; grant redrive_operator to it"
+        text = (
+            f"{error.diag.message_primary}: {login} may not look there, so the checks from"
+            f" there on are missing; grant redrive_operator to it"
         )
+        yield Finding("rights", ok=False, text=text)
+
+
+def _looked(
+    conn: psycopg.Connection[Any],
+    name: str,
+    look: Callable[[psycopg.Connection[Any]], Finding],
+) -> Finding:
+    try:
+        return look(conn)
+    except psycopg.errors.LockNotAvailable:
+        text = f"a table is locked: {_blocked_by(standing.blockers(conn))}"
+        return Finding(name, ok=False, text=text)
 
 
 def _of_vitals(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
@@ -185,24 +198,27 @@ def _of_vitals(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
 def _owners(conn: psycopg.Connection[Any]) -> Finding:
     found = foreign.find(conn)
     if found is None:
-        return Finding("owners", ok=True, text="all of it is ours")
+        return Finding(
+            "owners", ok=True, text="the owner of the schema owns everything"
+        )
     thing, owner = found
-    return Finding(
-        "owners", ok=False, text=f"{thing} belongs to {owner}: who made it, and why?"
-    )
+    text = f"{thing} belongs to {owner}: find out who made it, and why"
+    return Finding("owners", ok=False, text=text)
 
 
 def _replication(conn: psycopg.Connection[Any]) -> Finding:
     published_by = publications.publishing(conn)
     without_identity = publications.without_identity(conn)
-    who = f"published by {', '.join(published_by)}" if published_by else "not published"
+    tables = "our tables are not published"
+    if published_by:
+        tables = f"our tables are published by {', '.join(published_by)}"
     if not without_identity:
-        text = f"our tables are {who}, and each has a replica identity"
+        text = f"{tables}, and each has a replica identity"
         return Finding("replication", ok=True, text=text)
     text = (
-        f"our tables are {who}, and these have no replica identity:"
-        f" {', '.join(without_identity)}; a publication stops every update and delete of them,"
-        " and so the workers; run for each: alter table ... replica identity full"
+        f"{tables}, and these have no replica identity: {', '.join(without_identity)};"
+        " a publication stops every update and delete of them, and so the workers;"
+        " run for each: alter table ... replica identity full"
     )
     return Finding("replication", ok=False, text=text)
 
@@ -219,13 +235,11 @@ def _audit(conn: psycopg.Connection[Any]) -> Finding:
 def _kinds(conn: psycopg.Connection[Any]) -> Finding:
     found = unhandled(conn)
     if not found:
-        return Finding(
-            "kinds", ok=True, text="whatever is due, a live worker of its queue handles"
-        )
-    first, more = sentence(found[0]), len(found) - 1
-    text = first + (
-        f"; and {more} more such kinds: see redrive queue ls" if more else ""
-    )
+        text = "each due job has a live worker of its queue that handles it"
+        return Finding("kinds", ok=True, text=text)
+    text = sentence(found[0])
+    if len(found) > 1:
+        text += f"; and {len(found) - 1} more such kinds: see redrive queue ls"
     return Finding("kinds", ok=False, text=text)
 
 
@@ -240,11 +254,13 @@ def _durability(vitals: _Vitals) -> Finding:
         text = "the jobs table is unlogged: a crash loses jobs"
         return Finding("durability", ok=False, text=text)
     if vitals.is_throwaway:  # a server of redrive.testing is temporary on purpose
-        text = "none is meant: a Postgres to try things on, whose data goes with it"
+        text = (
+            "not needed: this Postgres is for trials, and its data is deleted with it"
+        )
         return Finding("durability", ok=True, text=text)
     if not vitals.has_fsync:
         text = (
-            "fsync is off: a crash of its machine may lose jobs, or the whole database"
+            "fsync is off: a crash of the machine may lose jobs, or the whole database"
         )
         return Finding("durability", ok=False, text=text)
     return Finding("durability", ok=True, text="fsync on, tables logged")
@@ -256,7 +272,7 @@ def _schema(_: _Vitals) -> Finding:
 
 def _roles(vitals: _Vitals) -> Finding:
     if not vitals.missing_roles:
-        return Finding("roles", ok=True, text="all there")
+        return Finding("roles", ok=True, text="all exist")
     missing = ", ".join(vitals.missing_roles)
     text = f"missing: {missing}; run redrive migrate as a user with CREATEROLE"
     return Finding("roles", ok=False, text=text)
@@ -265,46 +281,43 @@ def _roles(vitals: _Vitals) -> Finding:
 def _clock(vitals: _Vitals) -> Finding:
     apart = abs(time.time() - vitals.clock)
     if apart <= CLOCK_SECONDS:
-        return Finding(
-            "clock", ok=True, text=f"within {CLOCK_SECONDS:.0f} s of the database's"
-        )
-    text = f"{apart:.0f} s apart from the database's: waits in /metrics are wrong by as much"
+        text = f"within {CLOCK_SECONDS:.0f} s of the database's"
+        return Finding("clock", ok=True, text=text)
+    text = f"{apart:.0f} s off the database's: waits in /metrics are wrong by as much"
     return Finding("clock", ok=False, text=text)
 
 
 def _bloat(vitals: _Vitals) -> Finding:
-    rows = (
-        f"{vitals.dead_rows} dead rows in redrive.jobs for {vitals.live_rows} live ones"
-    )
-    if (
-        vitals.dead_rows <= DEAD_ROWS
-        or vitals.dead_rows <= DEAD_SHARE * vitals.live_rows
-    ):
+    dead, live = vitals.dead_rows, vitals.live_rows
+    rows = f"{dead} dead rows in redrive.jobs for {live} live ones"
+    if dead <= max(DEAD_ROWS, DEAD_SHARE * live):
         return Finding("bloat", ok=True, text=rows)
-    text = f"{rows}: is a long transaction holding vacuum back?"
+    text = f"{rows}: does a long transaction hold vacuum back?"
     return Finding("bloat", ok=False, text=text)
 
 
 def _transactions(vitals: _Vitals) -> Finding:
-    if vitals.oldest_transaction <= LONG_TRANSACTION_SECONDS:
+    seconds = vitals.oldest_transaction
+    if seconds <= LONG_TRANSACTION_SECONDS:
         return Finding("transactions", ok=True, text="none is long")
-    text = (
-        f"one has been open for {vitals.oldest_transaction:.0f} s:"
-        " vacuum cannot remove what died since"
-    )
+    text = f"one has been open for {seconds:.0f} s: vacuum cannot remove rows that died since"
     return Finding("transactions", ok=False, text=text)
 
 
 def _workers(conn: psycopg.Connection[Any]) -> Finding:
-    alive, unserved = standing.alive(conn), standing.unserved(conn)
+    alive = standing.alive(conn)
+    unserved = standing.unserved(conn)
     if not unserved:
-        return Finding(
-            "workers", ok=True, text=f"{alive} live; each due job has one for its queue"
-        )
-    first, more = unserved[0], len(unserved) - 1
-    others = f" and {counted(more, 'more queue')}" if more else ""
-    text = f"jobs are due in queue {first}{others}, and no live worker serves it: start one"
+        text = f"{alive} live; each due job has one for its queue"
+        return Finding("workers", ok=True, text=text)
+    queues = f"queue {unserved[0]}{_more_queues(unserved)}"
+    text = f"jobs are due in {queues}, and no live worker serves it: start one"
     return Finding("workers", ok=False, text=text)
+
+
+def _more_queues(found: Sequence[object]) -> str:
+    more = len(found) - 1
+    return f" and {counted(more, 'more queue')}" if more else ""
 
 
 def _rescue(conn: psycopg.Connection[Any]) -> Finding:
@@ -312,7 +325,7 @@ def _rescue(conn: psycopg.Connection[Any]) -> Finding:
     if not lost:
         return Finding("rescue", ok=True, text="no lost worker holds jobs")
     text = (
-        f"{counted(lost, 'worker')} lost with jobs in hand, and nobody has taken these back;"
+        f"{counted(lost, 'worker')} lost, and no worker has rescued their jobs;"
         " any live worker does so within seconds: is one running?"
     )
     return Finding("rescue", ok=False, text=text)
@@ -321,15 +334,14 @@ def _rescue(conn: psycopg.Connection[Any]) -> Finding:
 def _progress(conn: psycopg.Connection[Any]) -> Finding:
     found = standing.standing(conn)
     if not found:
-        return Finding(
-            "progress", ok=True, text="no due job is left waiting beside a free slot"
-        )
-    first, more = found[0], len(found) - 1
-    others = f" and {counted(more, 'more queue')}" if more else ""
+        text = "no due job waits beside a free slot"
+        return Finding("progress", ok=True, text=text)
+    first = found[0]
+    queues = f"queue {first.queue}{_more_queues(found)}"
+    workers = counted(first.workers, "live worker")
     text = (
-        f"queue {first.queue}{others}: jobs are due, {counted(first.workers, 'live worker')} with"
-        f" free slots, and nothing was claimed or ended for {first.seconds:.0f} s;"
-        f" {_blocked_by(standing.blockers(conn))}"
+        f"{queues}: jobs are due, {workers} with free slots, and nothing was claimed or"
+        f" ended for {first.seconds:.0f} s; {_blocked_by(standing.blockers(conn))}"
     )
     return Finding("progress", ok=False, text=text)
 
@@ -341,11 +353,11 @@ def _blocked_by(found: Sequence[standing.Blocker]) -> str:
             "no session was seen to block it: see the workers' logs and their /readyz"
         )
     first = found[0]
-    what = "rows" if first.table is None else f"table {first.table}"
+    table = "rows" if first.table is None else f"table {first.table}"
     since = "" if first.seconds is None else f", for {first.seconds:.0f} s"
     application = first.application or "no application name"
     return (
-        f"session {first.pid} ({application}) has locked {what}{since};"
+        f"session {first.pid} ({application}) has locked {table}{since};"
         f" to end it: select pg_terminate_backend({first.pid})"
     )
 

@@ -1,6 +1,7 @@
 """redrive console."""
 
 import contextlib
+import importlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from redrive.settings import Settings
 WAYS_IN = (
     "nobody could sign in to the console: set REDRIVE_CONSOLE_TOKENS, or REDRIVE_CONSOLE_GROUPS"
     " with REDRIVE_CONSOLE_OIDC_ISSUER or REDRIVE_CONSOLE_PROXIES;"
-    " --demo leaves it open, on this machine alone"
+    " --demo needs no sign-in, and serves this machine only"
 )
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 NO_LOGIN = (
@@ -28,10 +29,12 @@ NO_LOGIN = (
     " REDRIVE_CONSOLE_OPERATOR_URL or REDRIVE_CONSOLE_APPROVER_URL, each also as ..._FILE"
 )
 NO_GROUPS = (
-    "nobody of the proxy or the provider has a role: set REDRIVE_CONSOLE_GROUPS, like"
+    "no user of the proxy or the provider has a role: set REDRIVE_CONSOLE_GROUPS, such as"
     " oncall=operator,staff=viewer"
 )
-NO_EXTRA = "the console wants more packages: pip install 'redrive[console]'"
+EXTRA = {"fastapi", "itsdangerous", "jinja2", "starlette"}
+"""Packages of the extra; one that is missing tells that it is not installed."""
+NO_EXTRA = "the console needs more packages: pip install 'redrive[console]'"
 
 
 @click.command()
@@ -40,46 +43,69 @@ NO_EXTRA = "the console wants more packages: pip install 'redrive[console]'"
     "--port",
     "console_port",
     type=click.INT,
-    help="Where it is served. [env: REDRIVE_CONSOLE_PORT; default: 9809]",
+    help="Port to serve on. [env: REDRIVE_CONSOLE_PORT; default: 9809]",
 )
-@click.option("--demo", is_flag=True, help="Without a sign-in, for this machine alone.")
+@click.option(
+    "--demo", is_flag=True, help="Serve this machine only, without a sign-in."
+)
 def console(database_url: str | None, console_port: int | None, demo: bool) -> None:
-    """Serve pages and a JSON API: what is wrong, and why; act on it.
+    """Serve web pages and a JSON API to find and fix problems.
 
     \b
     redrive console --demo
 
-    Who may do what is up to the logins of its roles, REDRIVE_CONSOLE_VIEWER_URL and so on: it can
-    do nothing that they cannot. docs/console.md tells how people sign in. The database of --demo is
-    REDRIVE_DATABASE_URL. With REDRIVE_DATABASES it is one console of all cells.
+    The console can do only what the database logins of its roles can do:
+    REDRIVE_CONSOLE_VIEWER_URL and so on. docs/console.md says how users sign in. --demo uses the
+    database of REDRIVE_DATABASE_URL. With REDRIVE_DATABASES, one console shows all cells.
     """
     cells = settings_of_cells(database_url, console_port=console_port)
     settings = cells[0]
     set_up(settings.log_format, settings.log_level)
-    try:
-        from redrive.console.app import application, listen, run  # noqa: PLC0415 # an extra
-        from redrive.console.links import Links  # noqa: PLC0415 # an extra
-    except ModuleNotFoundError as error:
-        if error.name in {"fastapi", "itsdangerous", "jinja2", "starlette"}:
-            raise SettingsError(NO_EXTRA) from None
-        raise
+    _require_extra()
+    from redrive.console.app import listen, run  # noqa: PLC0415 # an extra
+
     access, addresses = (_open if demo else _guarded)(cells)
-    links = Links.read(settings.console_trace_url, settings.console_logs_url)
     host = "127.0.0.1" if demo else ""
     listener = listen(host, settings.console_port)
-    logins = _logins(cells, addresses)
-    handlers = load(settings.handlers) if settings.handlers else None
     tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
-    app = application(access, logins, handlers, links=links, tracing=tracing)
-    click.echo(
-        f"the console is at http://127.0.0.1:{listener.getsockname()[1]}", err=True
-    )
-    with contextlib.suppress(
-        KeyboardInterrupt
-    ):  # uvicorn re-raises the signal that ended it
+    app = _application(cells, access, addresses, tracing)
+    port = listener.getsockname()[1]
+    click.echo(f"the console is at http://127.0.0.1:{port}", err=True)
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises its signal again
         run(app, listener)
     if tracing is not None:
         tracing.shut_down()
+
+
+def _require_extra() -> None:
+    try:
+        importlib.import_module("redrive.console.app")
+    except ModuleNotFoundError as error:
+        if error.name in EXTRA:
+            raise SettingsError(NO_EXTRA) from None
+        raise
+
+
+def _application(
+    cells: Sequence[Settings],
+    access: Any,
+    addresses: Sequence["Addresses"],
+    tracing: Any,
+) -> Any:
+    from redrive.console.app import application  # noqa: PLC0415 # an extra
+    from redrive.console.links import Links  # noqa: PLC0415 # an extra
+
+    settings = cells[0]
+    links = Links.read(settings.console_trace_url, settings.console_logs_url)
+    logins = _logins(cells, addresses)
+    handlers = load(settings.handlers) if settings.handlers else None
+    return application(
+        access,
+        logins,
+        handlers,
+        links=links,
+        tracing=tracing,
+    )
 
 
 Addresses = Mapping[Any, Address]
@@ -124,40 +150,46 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     addresses = [_addresses(cell, access.Role) for cell in cells]
     tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
     groups = access.group_roles(settings.console_groups or "")
-    proxy, provider = _proxy(settings, groups), _provider(settings, groups)
-    if not (tokens or proxy or provider):
-        raise SettingsError(WAYS_IN)
-    if (proxy or provider) and not groups:
-        raise SettingsError(NO_GROUPS)
-    wanted = (
-        {token.role for token in tokens.read().values()}
-        if tokens
-        else set[access.Role]()
-    )
-    _require(
-        wanted | set(groups.values()),
-        settings,
-        {role for one in addresses for role in one},
-    )
+    proxy = _proxy(settings, groups)
+    provider = _provider(settings, groups)
+    _require_way_in(tokens, proxy or provider, groups)
+    assigned = {*groups.values()}
+    if tokens:
+        assigned |= {token.role for token in tokens.read().values()}
+    _require(assigned, settings, addresses)
     key = _secret(
         "REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32
     )
-    ways = access.Access(tokens=tokens, proxy=proxy, provider=provider, key=key)
-    return ways, addresses
+    methods = access.Access(
+        tokens=tokens,
+        proxy=proxy,
+        provider=provider,
+        key=key,
+    )
+    return methods, addresses
+
+
+def _require_way_in(tokens: Any, users: Any, groups: Mapping[str, Any]) -> None:
+    """Check that users can sign in, and that those of groups get a role."""
+    if not (tokens or users):
+        raise SettingsError(WAYS_IN)
+    if users and not groups:
+        raise SettingsError(NO_GROUPS)
 
 
 def _require(
-    roles: Collection[Any], settings: Settings, there_are: Collection[Any]
+    assigned: Collection[Any], settings: Settings, addresses: Sequence[Addresses]
 ) -> None:
     """Check that each assigned role has a login in some database.
 
     Raises SettingsError.
     """
-    for role in sorted(set(roles) - set(there_are)):
-        name = f"REDRIVE_CONSOLE_{role.name}_URL is not set"
+    with_login = {role for logins in addresses for role in logins}
+    for role in sorted(set(assigned) - with_login):
+        fault = f"REDRIVE_CONSOLE_{role.name}_URL is not set"
         if settings.databases:
-            name = f"no cell of REDRIVE_DATABASES has console.{role.word}"
-        msg = f"somebody is an {role.word} of the console, and {name}"
+            fault = f"no cell of REDRIVE_DATABASES has console.{role.word}"
+        msg = f"somebody is an {role.word} of the console, but {fault}"
         raise SettingsError(msg)
 
 
@@ -167,39 +199,45 @@ def _addresses(settings: Settings, roles: Collection[Any]) -> Addresses:
     Raises:
         SettingsError: no role has a login, one cannot be read, or one is set twice.
     """
-    own = {role: found for role in roles if (found := _address(settings, role.word))}
-    if not settings.databases:
-        if not own:
-            raise SettingsError(NO_LOGIN)
-        return own
+    own = {role: _address(settings, role.word) for role in roles}
+    own = {role: address for role, address in own.items() if address}
+    if settings.databases:
+        return _addresses_of_cell(settings, roles, own)
+    if not own:
+        raise SettingsError(NO_LOGIN)
+    return own
+
+
+def _addresses_of_cell(
+    settings: Settings, roles: Collection[Any], own: Addresses
+) -> Addresses:
     if own:
         name = f"REDRIVE_CONSOLE_{min(own).name}_URL"
-        msg = f"{name} is of one database, and REDRIVE_DATABASES has cells; set one of them"
+        msg = f"{name} is for one database, and REDRIVE_DATABASES has cells; set one of the two"
         raise SettingsError(msg)
     (cell,) = settings.cells()
     if not cell.console:
-        hint = "give it some in REDRIVE_DATABASES, like console: {operator: {url_file: ...}}"
+        hint = "give it some in REDRIVE_DATABASES, such as console: {operator: {url_file: ...}}"
         msg = f"no role of the console has a login to cell {cell.name}: {hint}"
         raise SettingsError(msg)
     for address in cell.console.values():
         address.read()
-    return {
-        role: cell.console[role.word] for role in roles if role.word in cell.console
-    }
+    known = [role for role in roles if role.word in cell.console]
+    return {role: cell.console[role.word] for role in known}
 
 
 def _address(settings: Settings, role: str) -> Address | None:
     """Return the address of the database for a role; None if the role has no login."""
     variable = f"REDRIVE_CONSOLE_{role.upper()}_URL"
     values = settings.model_dump()
-    url, file = values[f"console_{role}_url"], values[f"console_{role}_url_file"]
+    url = values[f"console_{role}_url"]
+    file = values[f"console_{role}_url_file"]
     if url is None and file is None:
         return None
-    found = (
-        Address(url, variable=variable)
-        if url
-        else Address(file=file, variable=variable)
-    )
+    if url:
+        found = Address(url, variable=variable)
+    else:
+        found = Address(file=file, variable=variable)
     found.read()
     return found
 
@@ -224,39 +262,46 @@ def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
         SettingsError: a value that it needs is missing, or an address is neither https
             nor local.
     """
-    issuer, client_id = settings.console_oidc_issuer, settings.console_oidc_client_id
+    issuer = settings.console_oidc_issuer
     if issuer is None:
         return None
     from redrive.console.security.access import CALLBACK  # noqa: PLC0415 # an extra
     from redrive.console.security.oidc import Client, Provider  # noqa: PLC0415 # an extra
 
-    ours = _safe("REDRIVE_CONSOLE_URL", settings.console_url).rstrip("/")
+    own_url = _safe("REDRIVE_CONSOLE_URL", settings.console_url).rstrip("/")
     _safe("REDRIVE_CONSOLE_OIDC_ISSUER", issuer)
+    client_id = _check_provider(settings, own_url)
+    secret = _secret(
+        "REDRIVE_CONSOLE_OIDC_CLIENT_SECRET",
+        settings.console_oidc_client_secret,
+        settings.console_oidc_client_secret_file,
+        1,
+    )
+    client = Client(
+        issuer,
+        client_id,
+        secret,
+        own_url + CALLBACK,
+        settings.console_oidc_scopes,
+        settings.console_oidc_user_claim,
+        settings.console_oidc_groups_claim,
+    )
+    return Provider(client, groups)
+
+
+def _check_provider(settings: Settings, own_url: str) -> str:
+    """Check the values that a provider needs; return the client's id."""
+    client_id, scopes = settings.console_oidc_client_id, settings.console_oidc_scopes
     if client_id is None:
         msg = "REDRIVE_CONSOLE_OIDC_ISSUER is set and REDRIVE_CONSOLE_OIDC_CLIENT_ID is not"
         raise SettingsError(msg)
-    if "openid" not in settings.console_oidc_scopes.split():
-        msg = f"REDRIVE_CONSOLE_OIDC_SCOPES is {settings.console_oidc_scopes!r}; it must hold openid"
+    if "openid" not in scopes.split():
+        msg = f"REDRIVE_CONSOLE_OIDC_SCOPES is {scopes!r}; it must contain openid"
         raise SettingsError(msg)
-    if urlsplit(ours).path:
-        msg = f"REDRIVE_CONSOLE_URL is {ours!r}; it must have no path: leave it out"
+    if urlsplit(own_url).path:
+        msg = f"REDRIVE_CONSOLE_URL is {own_url!r}; it must have no path"
         raise SettingsError(msg)
-    secret, file = (
-        settings.console_oidc_client_secret,
-        settings.console_oidc_client_secret_file,
-    )
-    return Provider(
-        Client(
-            issuer,
-            client_id,
-            _secret("REDRIVE_CONSOLE_OIDC_CLIENT_SECRET", secret, file, 1),
-            ours + CALLBACK,
-            settings.console_oidc_scopes,
-            settings.console_oidc_user_claim,
-            settings.console_oidc_groups_claim,
-        ),
-        groups,
-    )
+    return client_id
 
 
 def _safe(variable: str, url: str | None) -> str:
@@ -267,19 +312,21 @@ def _safe(variable: str, url: str | None) -> str:
     Raises:
         SettingsError: the address is missing or is of another kind.
     """
-    with contextlib.suppress(ValueError):
-        parts = urlsplit(url or "")
-        if (
-            url
-            and parts.hostname
-            and (parts.scheme == "https" or parts.hostname in LOCAL)
-        ):
-            return url
-    held = (
-        f"is {url!r}" if url else "is not set, and the provider sends people back to it"
-    )
-    msg = f"{variable} {held}; it must begin with https://, or on this machine http://localhost"
+    if url and _is_safe(url):
+        return url
+    fault = f"is {url!r}" if url else "is not set, and the provider needs it"
+    msg = f"{variable} {fault}; it must begin with https://, or on this machine http://localhost"
     raise SettingsError(msg)
+
+
+def _is_safe(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    if not parts.hostname:
+        return False
+    return parts.scheme == "https" or parts.hostname in LOCAL
 
 
 def _secret(

@@ -18,7 +18,7 @@ from redrive.settings import Settings
 
 TURN_SECONDS = 90.0
 NO_DEMO = (
-    "no demo runs here; start one with: redrive demo, and source the file it names"
+    "no demo runs here; start one with redrive demo, and source the file that it names"
 )
 
 
@@ -27,62 +27,65 @@ NO_DEMO = (
 @click.option(
     "--home",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep everything in this directory, and go on with what is there.",
+    help="Keep everything in this directory, and continue with what is there.",
 )
 @click.option(
     "--observe",
     is_flag=True,
-    help="Watch it with Prometheus, Alertmanager and the shipped alerts; show the page that"
+    help="Run Prometheus and Alertmanager with the shipped alerts, and show the page that"
     " PagerDuty gets.",
 )
 @click.pass_context
 def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> None:
-    """A shop with an incident in it: see it break, fix it, redrive.
+    """Run a shop with an incident: see it break, fix it, redrive.
 
     \b
     redrive demo --observe
 
-    Runs on this machine. Brings its own Postgres, mail server and worker; needs no settings and
-    leaves nothing behind.
+    The demo runs on this machine, with its own Postgres, mail server and worker. It needs no
+    settings and leaves nothing behind.
     """
     if ctx.invoked_subcommand is None:
         ctx.exit(_run(once=once, home=home, observe=observe))
 
 
 def _run(*, once: bool, home: Path | None, observe: bool) -> int:
-    from redrive.demo import story  # noqa: PLC0415 # only this command wants the embedded Postgres
-    from redrive.demo.home import open_home  # noqa: PLC0415 # as above
+    from redrive.demo.home import open_home  # noqa: PLC0415 # it brings the embedded Postgres
+
+    with open_home(home.resolve() if home else None) as path:
+        was_stopped = _play(path, once=once, observe=observe)
+    end = f"{home} is kept." if home else "The demo has ended; nothing is left of it."
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        click.echo(f"\n{end}")
+    return 1 if once and was_stopped else 0
+
+
+def _play(path: Path, *, once: bool, observe: bool) -> bool:
+    """Tell the story; return True if it was stopped."""
+    from redrive.demo import story  # noqa: PLC0415 # it brings the embedded Postgres
     from redrive.demo.stage import Stage, Stopped  # noqa: PLC0415 # as above
 
-    was_stopped = False
-    with open_home(home.resolve() if home else None) as path:
-        stage = Stage(path)
-        stage.listen_for_the_end()
-        try:
-            story.begin(stage, observe=observe, console=not once)
-            if once:
-                story.play(stage)
-            else:
-                story.tell(stage)
-                story.stay(stage)
-        except Stopped:
-            was_stopped = True
-        finally:
-            stage.stop()
-    with contextlib.suppress(OSError):  # the terminal may be gone
-        click.echo(
-            f"\n{home} is kept."
-            if home
-            else "\nThe demo has ended; nothing is left of it."
-        )
-    return 1 if once and was_stopped else 0
+    stage = Stage(path)
+    stage.listen_for_the_end()
+    try:
+        story.begin(stage, observe=observe, console=not once)
+        if once:
+            story.play(stage)
+        else:
+            story.tell(stage)
+            story.stay(stage)
+    except Stopped:
+        return True
+    finally:
+        stage.stop()
+    return False
 
 
 @demo.command()
 @click.argument("what", type=click.Choice(["decimal-commas"]))
 @database_option
 def fix(what: str, database_url: str | None) -> None:  # noqa: ARG001 # there is one bug
-    """Deploy release 1.1 of the shop's jobs, which mends a bug of 1.0.
+    """Deploy release 1.1 of the shop's jobs, which fixes a bug of 1.0.
 
     \b
     redrive demo fix decimal-commas
@@ -112,7 +115,7 @@ def mail(state: str, database_url: str | None) -> None:
 @demo.command()
 @database_option
 def ledger(database_url: str | None) -> None:
-    """Compare the books with what the bank says, and count the mails.
+    """Compare the ledger with the bank's books, and count the mails.
 
     \b
     redrive demo ledger
@@ -124,9 +127,8 @@ def ledger(database_url: str | None) -> None:
     table(columns, rows, right=columns[1:4])
     home = os.environ.get("REDRIVE_DEMO_HOME")
     if home:
-        click.echo(
-            f"{len(list(Path(home, 'mail').glob('*.eml')))} receipts are with the mail server"
-        )
+        mails = list(Path(home, "mail").glob("*.eml"))
+        click.echo(f"{len(mails)} receipts are with the mail server")
 
 
 def _compared(account: shop.Account) -> tuple[str, ...]:
@@ -153,7 +155,7 @@ def _until(is_done: Callable[[], bool]) -> None:
     give_up_at = time.monotonic() + TURN_SECONDS
     while not is_done():
         if time.monotonic() > give_up_at:
-            msg = "the demo does not answer; does it still run?"
+            msg = "the demo does not answer; check that it still runs"
             raise SettingsError(msg)
         time.sleep(0.05)
 

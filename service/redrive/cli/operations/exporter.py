@@ -27,31 +27,39 @@ from redrive.worker import store
 @click.option(
     "--http-port",
     type=click.INT,
-    help="/metrics /livez /readyz. [env: REDRIVE_HTTP_PORT; default: 9808]",
+    help="Port of /metrics, /livez and /readyz. [env: REDRIVE_HTTP_PORT; default: 9808]",
 )
 def exporter(database_url: str | None, http_port: int | None) -> None:
-    """Serve the figures of the database, with or without workers.
+    """Serve the metrics of the database, with or without workers.
 
     \b
     redrive exporter --http-port 9808
 
-    With REDRIVE_DATABASES the figures of all cells, each with the label cell.
+    With REDRIVE_DATABASES it serves the metrics of all cells, each with the label cell.
     """
     start = in_child(lambda: _start(database_url, http_port))
     set_up(start.log_format, start.log_level)
-    if single := start.databases.get(None):
+    databases = start.databases
+    if single := databases.get(None):
         wait_for_schema(single, start.startup_timeout)
-    stats_of = {
-        cell: DatabaseStats(address) for cell, address in start.databases.items()
-    }
+    stats_of = {cell: DatabaseStats(address) for cell, address in databases.items()}
     readers = list(stats_of.values())
     named = {cell: stats for cell, stats in stats_of.items() if cell}
-    port = _serve(start.http_port, readers, CellStats(named) if named else readers[0])
+    shown = CellStats(named) if named else readers[0]
+    port = _serve(start.http_port, readers, shown)
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
-    stop = _stop_signal()
-    for stats in readers[1:]:  # a database that hangs must not delay the others
+    _tend_all(readers, _stop_signal())
+
+
+def _tend_all(readers: Sequence[DatabaseStats], stop: threading.Event) -> None:
+    """Read each database in a thread of its own, until told to stop.
+
+    So a database that hangs does not delay the others.
+    """
+    first, *others = readers
+    for stats in others:
         threading.Thread(target=_tend, args=(stats, stop), daemon=True).start()
-    _tend(readers[0], stop)
+    _tend(first, stop)
 
 
 class _Start(NamedTuple):
@@ -87,12 +95,16 @@ def _serve(
     exposition = Exposition(None, shown.collect)
 
     def ready() -> dict[str, str | None]:
-        faults = [
-            trouble_of(stats.link.failures, stats.link.fault) for stats in readers
-        ]
+        links = [stats.link for stats in readers]
+        faults = [trouble_of(link.failures, link.fault) for link in links]
         return {"database": faults[0] if all(faults) else None}
 
-    return serve(port, exposition.registry, live=lambda: {"process": None}, ready=ready)
+    return serve(
+        port,
+        exposition.registry,
+        live=lambda: {"process": None},
+        ready=ready,
+    )
 
 
 def _tend(stats: DatabaseStats, stop: threading.Event) -> None:

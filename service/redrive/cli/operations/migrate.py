@@ -27,7 +27,7 @@ def _every_option(task: str) -> Decorator:
         type=Every(),
         metavar="SCHEDULE",
         help=f"Expect scheduled runs of {task}: 1d, a cron expression, or never."
-        f" [env: {variable}; default: as it was]",
+        f" [env: {variable}; default: unchanged]",
     )
 
 
@@ -67,11 +67,14 @@ def migrate(
                 expect(conn, task.removesuffix("_every"), seconds)
     if as_json:
         emit(asdict(report))
-        return
+    else:
+        _show(report)
+
+
+def _show(report: migrations.Report) -> None:
     for name in report.applied:
         click.echo(f"applied {name}")
-    click.echo(
-        f"schema version {report.after}" + ("" if report.applied else ", nothing to do")
-    )
+    remark = "" if report.applied else ", nothing to do"
+    click.echo(f"schema version {report.after}{remark}")
     if report.without_roles:
         click.echo(f"without roles: {report.without_roles}", err=True)

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
@@ -17,7 +18,9 @@ from redrive.cli.support.output import emit
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
-    "--force", is_flag=True, help="Even if it is not empty; same names are overwritten."
+    "--force",
+    is_flag=True,
+    help="Write into a directory that is not empty, and overwrite files of the same name.",
 )
 @json_option
 def quickstart(directory: Path, force: bool, as_json: bool) -> None:
@@ -26,8 +29,9 @@ def quickstart(directory: Path, force: bool, as_json: bool) -> None:
     \b
     redrive quickstart orders
 
-    Beside them a compose file, a Dockerfile and values of the chart. `make -C orders demo` shows
-    jobs that die, are understood and come back, on a Postgres of its own; nothing else is needed.
+    The project also has a compose file, a Dockerfile and values of the chart. `make -C orders demo`
+    shows jobs that die, are explained and are redriven. It brings its own Postgres and needs
+    nothing else.
     """
     if not force and directory.exists() and any(directory.iterdir()):
         raise click.BadParameter(
@@ -35,19 +39,30 @@ def quickstart(directory: Path, force: bool, as_json: bool) -> None:
             param_hint="DIRECTORY",
         )
     written = _project() | _local()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in written.items():
-            (directory / name).write_text(text)
-    except OSError as error:
-        raise click.FileError(str(error.filename), error.strerror) from error
+    _write(directory, written)
     if as_json:
         emit({"directory": str(directory), "files": sorted(written)})
         return
     click.echo(f"wrote {len(written)} files to {directory}; see it work:")
+    click.echo(f"  {_demo_command(directory)}")
+
+
+def _write(directory: Path, files: Mapping[str, str]) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            path = directory / name
+            path.write_text(text)
+    except OSError as error:
+        raise click.FileError(str(error.filename), error.strerror) from error
+
+
+def _demo_command(directory: Path) -> str:
     where = shlex.quote(str(directory))
-    without = f"cd {where} && {shlex.quote(sys.executable)} demo.py"
-    click.echo(f"  make -C {where} demo" if shutil.which("make") else f"  {without}")
+    if shutil.which("make"):
+        return f"make -C {where} demo"
+    python = shlex.quote(sys.executable)
+    return f"cd {where} && {python} demo.py"
 
 
 def _project() -> dict[str, str]:

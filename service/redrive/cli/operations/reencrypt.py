@@ -1,6 +1,6 @@
 """redrive reencrypt."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -32,7 +32,7 @@ from redrive.settings import Settings
 )
 @why_option("default: rotation", default="rotation")
 @actor_option
-@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--dry-run", is_flag=True, help="Only count the rows of each key.")
 @database_option
 @json_option
 def reencrypt(
@@ -43,14 +43,14 @@ def reencrypt(
     database_url: str | None,
     as_json: bool,
 ) -> None:
-    """Encrypt all that is stored with the first key of the keyring.
+    """Encrypt all stored data with the first key of the keyring.
 
     \b
     redrive reencrypt --why 'yearly rotation'
 
-    That is what other keys encrypted, and what is stored in the clear. Safe while workers run, and
-    safe to stop and start again. Says how many rows each key still has: a key that has none can
-    leave the keyring.
+    The command rewrites data that another key encrypted, and data that is not encrypted. Workers
+    may run meanwhile. You can stop it and start it again. It shows how many rows each key still
+    has. You can remove a key that has no rows from the keyring.
     """
     keyring = _keyring()
     settings = settings_for(database_url, actor=actor)
@@ -97,17 +97,22 @@ def _rotate(
         ) as run,
         progress("encrypted", stale) as advance,
     ):
-        return rotation.reencrypt(conn, keyring, run=run, rate=rate, progress=advance)
+        return rotation.reencrypt(
+            conn,
+            keyring,
+            run=run,
+            rate=rate,
+            progress=advance,
+        )
 
 
 def _summary(keyring: Keyring, report: rotation.Report) -> str:
-    skipped = (
-        f", {report.skipped} busy: run it again for them" if report.skipped else ""
-    )
-    unreadable = f", {report.unreadable} cannot be read" if report.unreadable else ""
-    return (
-        f"{report.rewritten} encrypted with key {keyring.ids[0]}{skipped}{unreadable}"
-    )
+    text = f"{report.rewritten} encrypted with key {keyring.ids[0]}"
+    if report.skipped:
+        text += f", {report.skipped} busy: run it again for them"
+    if report.unreadable:
+        text += f", {report.unreadable} cannot be read"
+    return text
 
 
 def _left(
@@ -117,8 +122,9 @@ def _left(
 
     None stands for rows that are not encrypted.
     """
+    none = dict.fromkeys(rotation.PLACES, 0)
     for key in dict.fromkeys((*keyring.ids, *report.left)):
-        yield key, report.left.get(key, dict.fromkeys(rotation.PLACES, 0))
+        yield key, report.left.get(key, none)
 
 
 def _emit(keyring: Keyring, report: rotation.Report) -> None:
@@ -134,12 +140,12 @@ def _emit(keyring: Keyring, report: rotation.Report) -> None:
 
 
 def _show_left(keyring: Keyring, report: rotation.Report) -> None:
-    def named(key: str | None) -> str:
-        if key is None:
-            return "(in the clear)"
-        return key if key in keyring.ids else f"{key} (not in the keyring)"
-
-    rows: list[Sequence[Any]] = [
-        (named(k), *rows.values()) for k, rows in _left(keyring, report)
-    ]
+    left = _left(keyring, report)
+    rows = [(_named(keyring, key), *counts.values()) for key, counts in left]
     table(("key", *rotation.PLACES), rows, right=tuple(rotation.PLACES))
+
+
+def _named(keyring: Keyring, key: str | None) -> str:
+    if key is None:
+        return "(not encrypted)"
+    return key if key in keyring.ids else f"{key} (not in the keyring)"

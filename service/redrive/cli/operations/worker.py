@@ -41,19 +41,19 @@ Checks = dict[str, str | None]
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
-    help="The registry of handlers. [env: REDRIVE_HANDLERS]",
+    help="Registry of the handlers. [env: REDRIVE_HANDLERS]",
 )
 @click.option(
     "--queue",
     "queues",
     multiple=True,
     metavar="NAME",
-    help="Work on this queue only; repeatable.",
+    help="Claim jobs of this queue only. You can give more than one.",
 )
 @click.option(
     "--slots",
     type=click.INT,
-    help="Jobs at once per runner. [env: REDRIVE_SLOTS; default: 16]",
+    help="Jobs that a runner runs at once. [env: REDRIVE_SLOTS; default: 16]",
 )
 @click.option(
     "--runners",
@@ -63,17 +63,18 @@ Checks = dict[str, str | None]
 @click.option(
     "--http-port",
     type=click.INT,
-    help="/metrics /livez /readyz; 0 = none. [env: REDRIVE_HTTP_PORT; default: 9808]",
+    help="Port of /metrics, /livez and /readyz; 0 = none. [env: REDRIVE_HTTP_PORT;"
+    " default: 9808]",
 )
 @click.option(
     "--until-empty",
     is_flag=True,
-    help="Stop when nothing is ready, due within a minute, or running.",
+    help="Stop when no job is ready, due within a minute, or running.",
 )
 @click.option(
     "--reload",
     is_flag=True,
-    help="While developing: run the handlers' code anew when it changes.",
+    help="For development: restart the runners when the code of the handlers changes.",
 )
 @click.pass_context
 def worker(
@@ -89,8 +90,9 @@ def worker(
     \b
     redrive worker --handlers app.jobs:jobs --queue mail --slots 32
 
-    SIGTERM or Ctrl-C: claim nothing more, let running jobs end within REDRIVE_DRAIN_TIMEOUT, give
-    the rest back without charging an attempt. A second one gives them back at once.
+    After SIGTERM or Ctrl-C, the worker claims no more jobs. Running jobs may end within
+    REDRIVE_DRAIN_TIMEOUT. Other jobs are given back without charging an attempt. A second signal
+    gives all of them back at once.
     """
     if context.invoked_subcommand is not None:
         refuse_before_subcommand(context)
@@ -98,9 +100,8 @@ def worker(
     name = f"{socket.gethostname()}/{os.getpid()}"
 
     def read() -> _Start:
-        settings = settings_for(
-            database_url, queues=",".join(queues) if queues else None, **flags
-        )
+        chosen = ",".join(queues) if queues else None
+        settings = settings_for(database_url, queues=chosen, **flags)
         return _start(settings, name, until_empty=until_empty, reload=reload)
 
     return _run(in_child(read))
@@ -129,7 +130,7 @@ def _start(
 ) -> _Start:
     if settings.handlers is None and settings.targets is None:
         msg = (
-            "REDRIVE_HANDLERS is not set; it must be module:attribute, e.g. app.jobs:jobs"
+            "REDRIVE_HANDLERS is not set; it must be module:attribute, such as app.jobs:jobs"
             " (or set REDRIVE_TARGETS)"
         )
         raise SettingsError(msg)
@@ -218,21 +219,21 @@ def _live(health: Health) -> Checks:
 
     They fail only on faults that a restart mends, never because of the database.
     """
-    stuck = health.loop_seconds > LOOP_STALE_SECONDS
-    return {"loop": f"stood still for {health.loop_seconds:.0f} s" if stuck else None}
+    seconds = health.loop_seconds
+    is_stuck = seconds > LOOP_STALE_SECONDS
+    return {"loop": f"stood still for {seconds:.0f} s" if is_stuck else None}
 
 
 def _ready(health: Health) -> Checks:
     """Return the checks of readiness, by part."""
     is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
+    late = "no heartbeat was confirmed within its ttl"
     return _live(health) | {
         "database": trouble_of(health.database_failures, health.database_fault),
         "exchange": health.exchange,
-        "runners": None if health.has_ready_runner else "none is ready",
-        "heartbeat": None
-        if health.beat_in_time
-        else "no beat was confirmed within its ttl",
+        "runners": None if health.has_ready_runner else "no runner is ready",
+        "heartbeat": None if health.beat_in_time else late,
         "heartbeat thread": None if is_beating else "stood still",
         "maintenance": health.maintenance,
-        "draining": "it is stopping" if health.is_draining else None,
+        "draining": "the worker is stopping" if health.is_draining else None,
     }

@@ -36,7 +36,7 @@ KINDS_SHOWN = 3
 @json_option
 @pager_option
 def list_workers(database_url: str | None, as_json: bool) -> int:
-    """List the workers, and since when they were heard of.
+    """List the workers, and when each was last seen.
 
     Each is working, draining, silent for longer than its REDRIVE_HEARTBEAT_TTL, or lost.
 
@@ -45,13 +45,16 @@ def list_workers(database_url: str | None, as_json: bool) -> int:
     """
     cells = settings_of_cells(database_url)
     answers, code = ask_each(cells, _read)
-    rows = [cell | row for cell, its in answers for row in its]
+    rows = [cell | row for cell, workers in answers for row in workers]
+    shown = rows if as_json else map(_for_people, rows)
+    columns = ("cell", *COLUMNS) if len(cells) > 1 else COLUMNS
+    right = ("slots", "inflight")
     with paged():
         listing(
-            rows if as_json else map(_for_people, rows),
-            (*(["cell"] * (len(cells) > 1)), *COLUMNS),
+            shown,
+            columns,
             as_json=as_json,
-            right=("slots", "inflight"),
+            right=right,
             empty="no worker",
         )
     return code
@@ -72,5 +75,6 @@ def _for_people(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(kinds: list[str]) -> str:
+    text = ", ".join(kinds[:KINDS_SHOWN])
     more = len(kinds) - KINDS_SHOWN
-    return ", ".join(kinds[:KINDS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"{text} and {more} more" if more > 0 else text

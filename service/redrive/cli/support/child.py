@@ -18,25 +18,32 @@ def in_child(work: Callable[[], T]) -> T:
     """
     if threading.active_count() > 1:
         return work()
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_answer, args=(work, theirs))
-    child.start()
-    theirs.close()  # so that we notice any end of the child
-    with ours:
-        try:
-            answer, error = ours.recv()
-        except EOFError:
-            answer, error = work(), None
-    child.join()
+    try:
+        answer, error = _in_copy(work)
+    except EOFError:  # the copy was killed
+        return work()
     if error is not None:
         raise error
     return answer
 
 
+def _in_copy(work: Callable[[], T]) -> tuple[T, BaseException | None]:
+    """Return the result and the error; raise EOFError if the copy was killed."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_answer, args=(work, theirs))
+    child.start()
+    theirs.close()  # so that we notice any end of the child
+    try:
+        with ours:
+            return ours.recv()
+    finally:
+        child.join()
+
+
 def _answer(work: Callable[[], object], to: Connection) -> None:
     try:
         answer = work(), None
-    except BaseException as error:  # noqa: BLE001 # raised where it was asked for
+    except BaseException as error:  # noqa: BLE001 # the parent raises it
         answer = None, error
     to.send(answer)

@@ -34,6 +34,9 @@ UNREACHABLE_PATIENCE = 60.0
 """Minimum seconds to wait for the database, which often starts beside its workers."""
 
 
+UNREACHABLE = "the database cannot be reached"
+
+
 @contextmanager
 def database(
     settings: "Settings", *, any_schema: bool = False, **session: str
@@ -55,9 +58,13 @@ def database(
         yield conn
 
 
+Answer = tuple[dict[str, str], T]
+"""Columns that name a cell, and the cell's answer."""
+
+
 def ask_each(
     cells: Sequence["Settings"], read: Callable[["Settings"], T]
-) -> tuple[list[tuple[dict[str, str], T]], Exit]:
+) -> tuple[list[Answer[T]], Exit]:
     """Read every cell; return the rows and the exit code.
 
     With several cells, each row gets a column that names its cell. A cell that does not
@@ -66,16 +73,23 @@ def ask_each(
     """
     if len(cells) == 1:
         return [({}, read(cells[0]))], Exit.DONE
-    answers: list[tuple[dict[str, str], T]] = []
+    answers: list[Answer[T]] = []
     worst = Exit.DONE
     for settings in cells:
         try:
-            answers.append(({"cell": str(settings.cell)}, read(settings)))
+            answer = read(settings)
         except (psycopg.Error, RedriveError) as error:
-            code, text = explain(error)
-            click.echo(f"redrive: cell {settings.cell}: {escaped(text)}", err=True)
+            code = _report_cell(settings, error)
             worst = max(worst, code)
+        else:
+            answers.append(({"cell": str(settings.cell)}, answer))
     return answers, worst
+
+
+def _report_cell(settings: "Settings", error: Exception) -> Exit:
+    code, text = explain(error)
+    click.echo(f"redrive: cell {settings.cell}: {escaped(text)}", err=True)
+    return code
 
 
 @contextmanager
@@ -91,7 +105,7 @@ def only_one(settings: "Settings", name: str) -> Iterator[None]:
 
 
 def wait_for_schema(where: Address, patience: float) -> None:
-    """Wait until the database answers with a schema this program knows.
+    """Wait until the database answers with a schema that this program knows.
 
     In a cluster, database, migration, workers and exporter all start at once.
 
@@ -101,27 +115,33 @@ def wait_for_schema(where: Address, patience: float) -> None:
     Raises:
         SettingsError: the URL cannot be read.
         SchemaError: the schema is still missing or too old, or it is too new.
-        psycopg.OperationalError: the database is still out of reach.
+        psycopg.OperationalError: the database still cannot be reached.
     """
-    began, told = time.monotonic(), ""
-    while True:
-        try:
-            with where.connect("redrive start") as conn:
-                return migrate.require(conn)
-        except SchemaTooNew:
-            raise
-        except SchemaError as error:
-            limit, trouble = patience, error
-            what = first_line(error)
-        except psycopg.OperationalError as error:
-            limit, trouble = max(patience, UNREACHABLE_PATIENCE), error
-            what = f"the database is out of reach: {first_line(error)}"
+    began = time.monotonic()
+    logged = ""
+    while (trouble := _trouble_at_start(where)) is not None:
+        limit, text = patience, first_line(trouble)
+        if isinstance(trouble, psycopg.Error):
+            limit = max(patience, UNREACHABLE_PATIENCE)
+            text = f"{UNREACHABLE}: {text}"
         if time.monotonic() - began > limit:
             raise trouble
-        if what != told:
-            logger.warning("%s; trying again for %.0f s", what, limit)
-            told = what
+        if text != logged:
+            logger.warning("%s; trying again for %.0f s", text, limit)
+            logged = text
         time.sleep(1.0)
+
+
+def _trouble_at_start(where: Address) -> Exception | None:
+    """Return why the schema cannot be used yet; None if it can be used."""
+    try:
+        with where.connect("redrive start") as conn:
+            migrate.require(conn)
+    except SchemaTooNew:
+        raise
+    except (SchemaError, psycopg.OperationalError) as error:
+        return error
+    return None
 
 
 def first_line(error: Exception) -> str:
@@ -138,26 +158,33 @@ def explain(error: BaseException) -> tuple[Exit, str]:
     match error:
         case click.Abort() | KeyboardInterrupt():
             return Exit.FAILED, "stopped"
-        case SettingsError() | InvalidJob():
-            return Exit.USAGE, str(error)
-        case SchemaError():
-            return Exit.SCHEMA, str(error)
-        case Busy():
-            return Exit.BUSY, str(error)
-        case psycopg.OperationalError(sqlstate=None):
-            return (
-                Exit.UNREACHABLE,
-                f"the database is out of reach: {first_line(error)}",
-            )
-        case psycopg.errors.InsufficientPrivilege():
-            return (
-                Exit.FAILED,
-                f"{refused(error)}; docs/roles.md says which role may do it",
-            )
-        case psycopg.Error():  # without its DETAIL, which holds values of rows
-            return Exit.FAILED, refused(error)
+        case psycopg.Error():
+            return _explain_database(error)
         case _:
-            return Exit.FAILED, str(error)
+            return _code_of(error), str(error)
+
+
+def _code_of(error: BaseException) -> Exit:
+    match error:
+        case SettingsError() | InvalidJob():
+            return Exit.USAGE
+        case SchemaError():
+            return Exit.SCHEMA
+        case Busy():
+            return Exit.BUSY
+        case _:
+            return Exit.FAILED
+
+
+def _explain_database(error: psycopg.Error) -> tuple[Exit, str]:
+    match error:
+        case psycopg.OperationalError(sqlstate=None):
+            return Exit.UNREACHABLE, f"{UNREACHABLE}: {first_line(error)}"
+        case psycopg.errors.InsufficientPrivilege():
+            hint = "docs/roles.md says which role may do it"
+            return Exit.FAILED, f"{refused(error)}; {hint}"
+        case _:
+            return Exit.FAILED, refused(error)
 
 
 def refused(error: psycopg.Error) -> str:
@@ -170,4 +197,5 @@ def trouble_of(failures: int, fault: str | None) -> str | None:
     """Return the text of /readyz about a database link; None if it works."""
     if not failures:
         return None
-    return f"{failures} calls failed in a row" + (f": {fault}" if fault else "")
+    reason = f": {fault}" if fault else ""
+    return f"{failures} calls failed in a row{reason}"

@@ -18,9 +18,9 @@ class Exit(IntEnum):
 
     DONE = 0, "done"
     FAILED = 1, "failed"
-    NOTHING_MATCHED = 2, "nothing matched where something had to"
-    UNKNOWN = 3, "what became of the job is not on record"
+    NOTHING_MATCHED = 2, "nothing matched, but something had to"
+    UNKNOWN = 3, "the outcome of the job is not on record"
     USAGE = 64, "bad usage or settings"
-    UNREACHABLE = 69, "the database is out of reach"
+    UNREACHABLE = 69, "the database cannot be reached"
     BUSY = 75, "another run holds the lock"
     SCHEMA = 78, "the schema is missing, too old or too new"

@@ -1,7 +1,7 @@
 """Options and environment variables made from the filter classes."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
 from typing import Any
@@ -55,9 +55,8 @@ class _OneOf(click.Choice[str]):
     def convert(  # pyright: ignore[reportIncompatibleMethodOverride] # several where it takes one
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        return tuple(
-            super(_OneOf, self).convert(v.strip(), param, ctx) for v in value.split(",")
-        )
+        one = super().convert
+        return tuple(one(word.strip(), param, ctx) for word in value.split(","))
 
 
 def filter_options(
@@ -65,7 +64,7 @@ def filter_options(
     *,
     states: Sequence[str] = (),
     of: type[Criteria] = Filter,
-) -> Callable[[Command], Command]:
+) -> Decorator:
     """Add the filters; the command gets the resulting object as `chosen`.
 
     Args:
@@ -75,24 +74,39 @@ def filter_options(
         of: class whose fields become options.
     """
     criteria = of.criteria()
+    repeatable = {f.name for f in fields(of) if f.default == ()}  # type: ignore[arg-type] # each is a dataclass
     options = [
-        _option(f.name, criteria[f.name], prefix, multiple=f.default == ())
-        for f in fields(of)  # type: ignore[arg-type] # each is a dataclass
+        _option(
+            name,
+            criterion,
+            prefix,
+            multiple=name in repeatable,
+        )
+        for name, criterion in criteria.items()
     ]
 
     def add(command: Command) -> Command:
         @functools.wraps(command)
         def choose(**given: Any) -> object:
             wanted = {name: given.pop(name) for name in criteria}
-            for name, criterion in criteria.items():
-                if criterion.choices:
-                    wanted[name] = tuple(chain.from_iterable(wanted[name]))
-            wanted["state"] = _states(wanted["state"], states)
-            return command(chosen=of(**wanted), **given)
+            chosen = of(**_values(wanted, criteria, states))
+            return command(chosen=chosen, **given)
 
         return with_options(options, choose)
 
     return add
+
+
+def _values(
+    given: Mapping[str, Any], criteria: Mapping[str, Criterion], states: Sequence[str]
+) -> dict[str, Any]:
+    """Return the values of the filter's fields, with the default states."""
+    values = {
+        name: tuple(chain.from_iterable(value)) if criteria[name].choices else value
+        for name, value in given.items()
+    }
+    values["state"] = _states(values["state"], states)
+    return values
 
 
 def _states(given: Sequence[str], default: Sequence[str]) -> Sequence[str]:
@@ -106,8 +120,8 @@ def _option(
     name = _NAMES.get(field, field)
     kind, metavar = _TYPES.get(field, (click.STRING, name.upper()))
     if criterion.choices:
-        among = (*criterion.choices, ANY) if field == "state" else criterion.choices
-        kind, metavar = _OneOf(among), None
+        other = (ANY,) if field == "state" else ()
+        kind, metavar = _OneOf((*criterion.choices, *other)), None
     return option(
         prefix,
         f"--{name.replace('_', '-')}",

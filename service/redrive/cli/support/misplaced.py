@@ -15,15 +15,13 @@ def where_it_goes(
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
     name = error.option_name
-    typed = next(
-        (n for n, word in enumerate(arguments) if word.partition("=")[0] == name), None
-    )
-    if typed is None:
+    names = [word.partition("=")[0] for word in arguments]
+    if name not in names:
         return error
-    has_value_already = "=" in arguments[typed]
-    for at, path, command in _commands(
-        error.ctx, error.ctx.command, arguments[typed + 1 :]
-    ):
+    place = names.index(name)
+    has_value_already = "=" in arguments[place]
+    later = arguments[place + 1 :]
+    for at, path, command in _commands(error.ctx, error.ctx.command, later):
         option = _option(command, name)
         # The word after an option with a value is that value, even if it is a command's
         # name.
@@ -41,21 +39,24 @@ def refuse_before_subcommand(context: click.Context) -> None:
     Raises:
         click.UsageError: the text says where the option goes.
     """
-    group, name = context.command, context.invoked_subcommand or ""
-    command = (
-        group.get_command(context, name) if isinstance(group, click.Group) else None
-    )
-    for param in group.params:
-        source = param.name and context.get_parameter_source(param.name)
-        if (
-            source is not click.core.ParameterSource.COMMANDLINE
-            or not param.expose_value
-        ):
-            continue
-        typed = param.opts[0]
-        if command and (option := _option(command, typed)):
-            raise _goes_after(option, typed, context, (name,))
-        raise click.UsageError(f"{typed} is no option of {context.command_path} {name}")
+    group = context.command
+    name = context.invoked_subcommand or ""
+    typed = next((p for p in group.params if _is_dropped(context, p)), None)
+    if typed is None:
+        return
+    flag = typed.opts[0]
+    assert isinstance(group, click.Group)  # noqa: S101 # it has this subcommand
+    command = group.get_command(context, name)
+    option = command and _option(command, flag)
+    if option:
+        raise _goes_after(option, flag, context, (name,))
+    raise click.UsageError(f"{context.command_path} {name} has no option {flag}")
+
+
+def _is_dropped(context: click.Context, param: click.Parameter) -> bool:
+    source = param.name and context.get_parameter_source(param.name)
+    is_typed = source is click.core.ParameterSource.COMMANDLINE
+    return is_typed and param.expose_value
 
 
 def _goes_after(
@@ -74,14 +75,16 @@ def _commands(
         return
     for at, word in enumerate(words):
         command = group.get_command(context, word)
-        if command is not None:
-            for _, path, inner in _commands(context, command, words[at + 1 :]):
-                yield at, (word, *path), inner
-            yield at, (word,), command
+        if command is None:
+            continue
+        for _, path, inner in _commands(context, command, words[at + 1 :]):
+            yield at, (word, *path), inner
+        yield at, (word,), command
 
 
 def _option(command: click.Command, name: str) -> click.Option | None:
-    options = (param for param in command.params if isinstance(param, click.Option))
-    return next(
-        (one for one in options if name in (*one.opts, *one.secondary_opts)), None
-    )
+    for param in command.params:
+        names = (*param.opts, *param.secondary_opts)
+        if isinstance(param, click.Option) and name in names:
+            return param
+    return None

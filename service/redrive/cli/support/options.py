@@ -20,6 +20,14 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 
+class InOrder(click.Group):
+    """Group that lists its commands in the order of their definition."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
+        """Return the names of the commands."""
+        return list(self.commands)
+
+
 class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
     """Duration such as 30d, 12h, 5m or 10s; the value is seconds as a float."""
 
@@ -52,10 +60,10 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         from redrive.rules.scheduling.schedules import longest_gap  # noqa: PLC0415 # it brings cronsim
 
         seconds = value if isinstance(value, int | float) else seconds_of(text)
+        if seconds is not None:
+            return float(seconds)
         try:
-            return (
-                longest_gap(text).total_seconds() if seconds is None else float(seconds)
-            )
+            return longest_gap(text).total_seconds()
         except ValueError as error:
             hint = "write 1d, 15m, '17 3 * * *', @weekly, or never"
             self.fail(f"{error}; {hint}", param, ctx)
@@ -78,14 +86,6 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
             self.fail(str(error), param, ctx)
 
 
-class InOrder(click.Group):
-    """Group that lists its commands as defined, which is the order of their use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
-        """Return the names of the commands."""
-        return list(self.commands)
-
-
 CELL = "redrive.cell"
 """Key in a command's context: the cell that --cell names."""
 
@@ -101,33 +101,33 @@ def database_option(command: Command) -> Command:
         click.option(
             "--database-url",
             metavar="URL",
-            help="Postgres. [env: REDRIVE_DATABASE_URL, ..._FILE]",
+            help="URL of the Postgres database. [env: REDRIVE_DATABASE_URL, ..._FILE]",
         ),
         click.option(
             "--cell",
             metavar="NAME",
             expose_value=False,
             callback=_keep_cell,
-            help="Which of REDRIVE_DATABASES. [env: REDRIVE_CELL]",
+            help="Use this cell of REDRIVE_DATABASES. [env: REDRIVE_CELL]",
         ),
     ]
     return with_options(options, command)
 
 
 json_option: Decorator = click.option(
-    "--json", "as_json", is_flag=True, help="For machines: one JSON object per line."
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line."
 )
 pager_option: Decorator = click.option(
     "--no-pager",
     is_flag=True,
     expose_value=False,
     callback=keep_pager,
-    help="Print a long list at once. [env of the pager: PAGER]",
+    help="Print a long list without a pager. The variable PAGER names the pager.",
 )
 actor_option: Decorator = click.option(
     "--actor",
     metavar="NAME",
-    help="Who acts. [env: REDRIVE_ACTOR; default: you, on this machine]",
+    help="Your name in the audit log. [env: REDRIVE_ACTOR; default: USER@HOST]",
 )
 
 
@@ -170,7 +170,12 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
     options = {
         param.name: param.opts[0] for param in context.command.params if param.name
     }
-    settings = load(options, database_url=database_url, cell=cell, **flags)
+    settings = load(
+        options,
+        database_url=database_url,
+        cell=cell,
+        **flags,
+    )
     if database_url is None:
         return settings
     if cell is not None:
@@ -193,7 +198,9 @@ def _variables() -> Iterator[str]:
 def require_why(why: str | None) -> str:
     """Return the reason, or raise a usage error: every change needs one."""
     if why is None or not why.strip():
-        raise click.UsageError("--why is missing: say why, the audit log keeps it")
+        raise click.UsageError(
+            "--why is missing; give the reason, which the audit log keeps"
+        )
     return why.strip()
 
 
@@ -218,13 +225,19 @@ def acting_options(command: Command) -> Command:
 
 
 def _yes(prefix: str | None = None) -> Decorator:
-    return option(prefix, "--yes", is_flag=True, help="Do not ask.")
+    return option(prefix, "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
     """Add --why; `wanted` says when it is required."""
-    text = f"Why; the audit log keeps it. [{wanted}]"
-    return option(prefix, "--why", metavar="TEXT", help=text, **more)
+    text = f"Reason, for the audit log. [{wanted}]"
+    return option(
+        prefix,
+        "--why",
+        metavar="TEXT",
+        help=text,
+        **more,
+    )
 
 
 def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
@@ -233,7 +246,12 @@ def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
     Jobs and CronJobs set these variables. `name` and `more` are click's.
     """
     variable = flag.removeprefix("--").replace("-", "_").upper()
-    return click.option(flag, *name, envvar=prefix and f"{prefix}_{variable}", **more)
+    return click.option(
+        flag,
+        *name,
+        envvar=prefix and f"{prefix}_{variable}",
+        **more,
+    )
 
 
 def with_options(options: Sequence[Decorator], command: Command) -> Command:
@@ -263,7 +281,7 @@ class Change:
         if is_watched():
             raise click.Abort
         raise click.UsageError(
-            f"{what}? Nothing was changed: without a terminal it takes --yes"
+            f"{what}? Nothing was changed; without a terminal, add --yes"
         )
 
 
@@ -293,16 +311,17 @@ class Run:
             return None
         if self.yes:
             return require_why(self.why)
-        return (
-            require_why(self.why or click.prompt("Why"))
-            if confirm(question, word)
-            else None
-        )
+        if not confirm(question, word):
+            return None
+        return require_why(self.why or click.prompt("Why"))
+
+    def unchanged(self) -> str:
+        """Return the text for a run that only showed what it would do."""
+        hint = "" if self.dry_run else "; add --yes to do it"
+        return f"nothing was changed{hint}"
 
 
-def run_options(
-    prefix: str | None = None, *, why: str | None = None
-) -> Callable[[Command], Command]:
+def run_options(prefix: str | None = None, *, why: str | None = None) -> Decorator:
     """Add the options of a run; the command gets it as `run`.
 
     Args:
@@ -310,40 +329,43 @@ def run_options(
             variables, and the run is never scheduled.
         why: default of --why.
     """
+    options = _run_options(prefix, why)
+    return lambda command: with_options(options, _gets_run(command))
+
+
+def _run_options(prefix: str | None, why: str | None) -> list[Decorator]:
+    wanted = f"default: {why}" if why else "required to act"
     every = option(
         prefix,
         "--every",
         type=Every(),
         metavar="SCHEDULE",
-        help="How often this is scheduled, as 1d or a cron expression; an alert tells when the"
-        " runs stop.",
+        help="How often this is scheduled: 1d, or a cron expression. An alert fires if"
+        " the runs stop.",
     )
-    options = [
-        why_option(
-            f"default: {why}" if why else "required to act", prefix, default=why
-        ),
+    return [
+        why_option(wanted, prefix, default=why),
         actor_option,
         *([every] if prefix else ()),
-        option(prefix, "--dry-run", is_flag=True, help="Only show."),
+        option(prefix, "--dry-run", is_flag=True, help="Only show what would change."),
         _yes(prefix),
         database_option,
     ]
 
-    def add(command: Command) -> Command:
-        @functools.wraps(command)
-        def start(
-            *,
-            why: str | None,
-            actor: str | None,
-            dry_run: bool,
-            yes: bool,
-            database_url: str | None,
-            every: float | None = None,
-            **others: Any,
-        ) -> object:
-            settings = settings_for(database_url, actor=actor)
-            return command(run=Run(settings, why, every, dry_run, yes), **others)
 
-        return with_options(options, start)
+def _gets_run(command: Command) -> Command:
+    @functools.wraps(command)
+    def start(
+        *,
+        why: str | None,
+        actor: str | None,
+        dry_run: bool,
+        yes: bool,
+        database_url: str | None,
+        every: float | None = None,
+        **others: Any,
+    ) -> object:
+        settings = settings_for(database_url, actor=actor)
+        return command(run=Run(settings, why, every, dry_run, yes), **others)
 
-    return add
+    return start

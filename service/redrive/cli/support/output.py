@@ -45,13 +45,9 @@ def listing(
     if as_json:
         for row in rows:
             emit(row)
-    else:
-        table(
-            columns,
-            ([row[c] for c in columns] for row in rows),
-            right=right,
-            empty=empty,
-        )
+        return
+    cells = ([row[column] for column in columns] for row in rows)
+    table(columns, cells, right=right, empty=empty)
 
 
 @contextmanager
@@ -60,17 +56,21 @@ def paged() -> Iterator[None]:
 
     PAGER names the pager.
     """
-    context = click.get_current_context(silent=True)
-    if not sys.stdout.isatty() or (context and context.meta.get(NO_PAGER)):
+    if not sys.stdout.isatty() or _is_without_pager():
         yield
         return
     columns, lines = shutil.get_terminal_size()
     os.environ.setdefault("COLUMNS", str(columns))
-    with redirect_stdout(io.StringIO()) as text:
+    with redirect_stdout(io.StringIO()) as captured:
         yield
-    said = text.getvalue()
-    show = click.echo_via_pager if said.count("\n") >= lines else click.echo
-    show(said.rstrip("\n"))
+    text = captured.getvalue()
+    show = click.echo_via_pager if text.count("\n") >= lines else click.echo
+    show(text.rstrip("\n"))
+
+
+def _is_without_pager() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(NO_PAGER))
 
 
 def keep_pager(context: click.Context, _: click.Parameter, no_pager: bool) -> None:
@@ -105,7 +105,7 @@ def table(
 
 
 def _console() -> Any:
-    from rich.console import Console  # noqa: PLC0415 # only where people look
+    from rich.console import Console  # noqa: PLC0415 # only for people
 
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     color = None if os.environ.get("NO_COLOR") else "auto"
@@ -131,26 +131,32 @@ def _print_in_two(
     with console.capture() as captured:
         console.print(_draw(beside, rows, right))
     lines = captured.get().splitlines()
-    click.echo("\n".join(lines[:HEAD_LINES]))
+    for line in lines[:HEAD_LINES]:
+        click.echo(line)
     for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
         click.echo(line)
-        if below := ": ".join(filter(None, compress(row, is_below))):
-            click.echo(f"      {below}")
+        below = filter(None, compress(row, is_below))
+        if text := ": ".join(below):
+            click.echo(f"      {text}")
     click.echo()
 
 
 def _draw(
     columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]
 ) -> Any:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only where people look
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only for people
     from rich.table import Table  # noqa: PLC0415 # as above
     from rich.text import Text  # noqa: PLC0415 # as above
 
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
+        title = column.replace("_", " ")
         side = "right" if column in right else "left"
         drawn.add_column(
-            column.replace("_", " "), justify=side, overflow="ellipsis", no_wrap=True
+            title,
+            justify=side,
+            overflow="ellipsis",
+            no_wrap=True,
         )
     for row in cells:
         drawn.add_row(*map(Text, row))
@@ -159,11 +165,9 @@ def _draw(
 
 def _cell(value: Any) -> str:
     """Format a cell as `printable` does, and an instant relative to now."""
-    return (
-        relative(value, datetime.now(UTC))
-        if isinstance(value, datetime)
-        else printable(value)
-    )
+    if isinstance(value, datetime):
+        return relative(value, datetime.now(UTC))
+    return printable(value)
 
 
 def relative(instant: datetime, now: datetime) -> str:
@@ -176,12 +180,10 @@ def relative(instant: datetime, now: datetime) -> str:
 
 def length(seconds: float) -> str:
     """Format a duration in its largest accurate unit: 90 s, 2 min, 47 h, 30 d."""
+    if 0 < seconds < 1:
+        return f"{seconds:g} s"
     size, name = next((size, name) for least, size, name in UNITS if seconds >= least)
-    return (
-        f"{int(seconds // size)} {name}"
-        if seconds >= 1 or not seconds
-        else f"{seconds:g} s"
-    )
+    return f"{int(seconds // size)} {name}"
 
 
 def printable(value: Any) -> str:

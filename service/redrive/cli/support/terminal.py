@@ -3,9 +3,12 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 def is_watched() -> bool:
@@ -17,10 +20,8 @@ def confirm(question: str, word: str) -> bool:
     """Ask for a word; return True if it was typed, False without a terminal."""
     if not is_watched():
         return False
-    typed = click.prompt(
-        f"{question} Type {word!r} to go on", default="", show_default=False
-    )
-    return typed == word
+    text = f"{question} Type {word!r} to continue"
+    return click.prompt(text, default="", show_default=False) == word
 
 
 class Advance(Protocol):
@@ -44,7 +45,17 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     if not sys.stderr.isatty():
         yield _unseen
         return
-    from rich import progress as bars  # noqa: PLC0415 # only where people look
+    with _bar() as bar:
+        task = bar.add_task(title, total=total)
+
+        def advance(n: int, /, title: str | None = None) -> None:
+            bar.update(task, advance=n, description=title)
+
+        yield advance
+
+
+def _bar() -> "Progress":
+    from rich import progress as bars  # noqa: PLC0415 # only for people
     from rich.console import Console  # noqa: PLC0415 # as above
     from rich.text import Text  # noqa: PLC0415 # as above
 
@@ -52,17 +63,12 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
         def render(self, task: bars.Task) -> Text:
             return Text(f"{task.speed:.3g}/s" if task.speed else "")
 
-    columns = (
+    return bars.Progress(
         bars.TextColumn("{task.description}"),
         bars.BarColumn(bar_width=None),
         bars.MofNCompleteColumn(),
         Speed(),
         bars.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
     )
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-
-        def advance(n: int, /, title: str | None = None) -> None:
-            bar.update(task, advance=n, description=title)
-
-        yield advance

@@ -18,7 +18,7 @@ import httpcore
 from redrive.errors import InvalidJob, SettingsError
 from redrive.handlers import Handler, Handlers
 from redrive.handlers.job import Job
-from redrive.handlers.targets.file import Target, Targets
+from redrive.handlers.targets.file import Target, Targets, TargetSchedule
 from redrive.handlers.targets.signing import read_keys, signed
 from redrive.observability.tracing import current_traceparent
 from redrive.rules.addresses import Network, is_allowed
