@@ -19,6 +19,7 @@ from redrive.worker.exchange import START, ClaimRequest, Settlements
 from redrive.worker.exchange import exchange as exchange_of_worker
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Report
 from redrive.worker.store import Registration
+from redrive.worker.supervisor.claiming import apart
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.claiming.lanes import LaneBook
@@ -316,8 +317,9 @@ def test_what_is_refused_takes_nothing_with_it_that_was_committed_before(
 
 
 def test_completions_that_are_refused_end_otherwise_and_all_others_as_they_did(
-    database: Database, exchange: Exchange
+    database: Database, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(apart, "SEARCH_SECONDS", 60.0)
     ids = make_jobs(database.conn, 40)
     refused = [ids[1], ids[17], ids[18], ids[39]]
     database.conn.execute(

@@ -122,9 +122,8 @@ class JobFlow:
 
     def _pass_on(self, jobs: Sequence[Held]) -> None:
         """Hand out the jobs of a claim, unless the next call can cover that time."""
-        is_backlog = (
-            jobs and self.polling.expects_more and not self.exchange.looks_for_lanes
-        )
+        looks_for_lanes = self.exchange.claims.looks_for_lanes
+        is_backlog = jobs and self.polling.expects_more and not looks_for_lanes
         may_wait = is_backlog and not self.dispatch
         self.dispatch.load(jobs)
         if may_wait and self.free_slots():
@@ -155,7 +154,7 @@ class JobFlow:
                 self.exchange.settle(held, release)
         for held, release in self.dispatch.claimed(jobs):
             self.exchange.settle(held, release)
-        self.exchange.handed_out(claimed)
+        self.exchange.claims.handed_out(claimed)
 
     def _proceed_trial(self, now: float) -> None:
         try:

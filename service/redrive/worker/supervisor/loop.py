@@ -277,7 +277,7 @@ class Supervisor:
 
     def _progress(self, worker: int) -> str:
         """Return the progress of an identity's jobs. Any thread may call it."""
-        asked = time.monotonic() - self._exchange.asked_at
+        asked = time.monotonic() - self._exchange.claims.asked_at
         return self._pool.progress(worker, asked, is_draining=self._drain.is_on)
 
     def runner_memory(self) -> int:
@@ -353,7 +353,7 @@ class Supervisor:
         due_at = self._job_flow.due_at(self._housekeeping_at)
         seconds = max(0.0, due_at - time.monotonic())
         if seconds > READY_SECONDS and not self._is_busy():
-            self._exchange.get_ready()
+            self._exchange.claims.get_ready()
         self._runner_care.wait(seconds)
 
     def _housekeep(self, now: float) -> None:
