@@ -285,7 +285,7 @@ class Supervisor:
 
         Any thread may call it.
         """
-        return sum(runner.memory() for runner in list(self._pool.runners))
+        return sum(runner.process.memory() for runner in list(self._pool.runners))
 
     def exchange_age(self, now: float) -> float:
         """Return for how many seconds no necessary exchange has succeeded.

@@ -70,7 +70,7 @@ class Ownership:
     ) -> None:
         """Clear the jobs of lost identities, except those whose runners crashed."""
         crashed = [runner for runner in given_up if not runner.blameless]
-        suspects = {job.id for runner in crashed for job in runner.jobs()}
+        suspects = {job.id for runner in crashed for job in runner.held}
         ours = [held for held in self._known() if held.worker in lost]
         self.identity.acquit(held for held in ours if held.id not in suspects)
 

@@ -94,7 +94,7 @@ class RunnerCare:
 
     def _read_out(self, runner: RunnerProcess) -> None:
         """Take the last reports of a dead runner, then give back what it still held."""
-        runner.wait()
+        runner.process.wait()
         self._hear(runner)
         # A child process that outlived it may still hold the channel open.
         if runner in self.pool.runners:

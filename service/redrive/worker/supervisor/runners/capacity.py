@@ -34,17 +34,17 @@ class Capacity:
         """Measure a runner that has ended enough: a burst is fetched by the thousand at
         once.
         """
-        if runner.speed.ended >= MEASURED_ROUNDS * self._slots:
-            runner.measure(now)
+        if runner.held.speed.ended >= MEASURED_ROUNDS * self._slots:
+            runner.held.measure(now)
 
     def of(self, runner: RunnerProcess) -> int:
         """Jobs this runner should have in hand."""
         return self._slots + min(
-            MOST_AHEAD, int(runner.speed.per_second * AHEAD_SECONDS)
+            MOST_AHEAD, int(runner.held.speed.per_second * AHEAD_SECONDS)
         )
 
     def _free_in(self, runner: RunnerProcess) -> int:
-        return max(0, self.of(runner) - runner.load)
+        return max(0, self.of(runner) - len(runner.held))
 
     def free(self, runners: Sequence[RunnerProcess]) -> int:
         """Jobs that can be claimed now."""
@@ -63,7 +63,7 @@ class Capacity:
         takers = [r for r in runners if r.takes_any]
         free = max(0, self.free(takers) - coming)
         ahead = sum(self.of(r) - self._slots for r in takers)
-        if not coming and any(r.load < self._slots for r in takers):
+        if not coming and any(len(r.held) < self._slots for r in takers):
             return free
         half = self._slots * len(takers) + ahead // 2
         return min(free, half) if backlog and free * 2 >= ahead else 0

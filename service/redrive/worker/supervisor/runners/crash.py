@@ -25,7 +25,8 @@ from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runners.inbox import Inbox
 from redrive.worker.supervisor.runners.oom import OomWatch
 from redrive.worker.supervisor.runners.pool import RunnerPool
-from redrive.worker.supervisor.runners.runner_process import Remains, RunnerProcess
+from redrive.worker.supervisor.runners.remains import Remains, remains_of
+from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
@@ -97,7 +98,7 @@ class Crashes:
 
         Returns the exit status of a worker whose runners cannot even start, else None.
         """
-        remains = runner.sort_out()
+        remains = remains_of(runner)
         status = self._pool.remove(runner)
         if self._pool.waits_for_change(runner, status):
             logger.warning("the code cannot be loaded; waiting for its next change")
@@ -147,7 +148,7 @@ class Crashes:
             len(remains.running),
             runner.killed_for,
             runner.blameless,
-            runner.peak_memory,
+            runner.process.peak_memory,
             self._oom_watch.since(),
             runner.cancelled,
         )

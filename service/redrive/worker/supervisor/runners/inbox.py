@@ -27,6 +27,7 @@ from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.runners.breakers import Breakers
 from redrive.worker.supervisor.runners.capacity import Capacity
 from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.remains import remains_of
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.upkeep.progress import ProgressBook
 
@@ -63,12 +64,12 @@ class Inbox:
                 for report in reports:
                     self._ended(runner, report)
             case SideEffect(id=job):
-                if (held := runner.find(job)) is not None:
+                if (held := runner.held.find(job)) is not None:
                     self._exchange.tell(held, message)
             case Checkpoint() | Progress() | Returned():
                 self._note(runner, message)
             case Unstarted(ids=jobs):
-                for held in runner.take_unstarted(jobs):
+                for held in runner.held.take_unstarted(jobs):
                     self.take_back(held)
             case Observed(name=name, succeeded=succeeded):
                 self._breakers.observed(name, succeeded=succeeded)
@@ -90,7 +91,7 @@ class Inbox:
         """A runner completed jobs: (id, deliveries, seconds), and the trace of one of
         them.
         """
-        finished = runner.take_completed(rows)
+        finished = runner.held.take_completed(rows)
         self._capacity.heed(runner, time.monotonic())
         if self._breakers.is_used:
             for held, _ in finished:
@@ -103,7 +104,9 @@ class Inbox:
         """
         for message in runner.receive() or ():
             self.heed(runner, message)
-        rows = [(held.id, held.deliveries, 0.0) for held in runner.sort_out().completed]
+        rows = [
+            (held.id, held.deliveries, 0.0) for held in remains_of(runner).completed
+        ]
         self.completed(runner, rows)
 
     def take_back(self, held: Held) -> None:
@@ -122,17 +125,17 @@ class Inbox:
                 self._checkpoint(runner, message)
             case Progress(rows=rows):
                 for job, deliveries, share, detail in rows:
-                    if (held := runner.find(job, deliveries)) is not None:
+                    if (held := runner.held.find(job, deliveries)) is not None:
                         self._progress.note(held, share, detail)
             case Returned(id=job, deliveries=deliveries):
-                if (held := runner.find(job, deliveries)) is not None:
+                if (held := runner.held.find(job, deliveries)) is not None:
                     held.returned = message
                     self._exchange.expect_results()
             case _:
                 assert_never(message)
 
     def _checkpoint(self, runner: RunnerProcess, message: Checkpoint) -> None:
-        held = runner.find(message.id, message.deliveries)
+        held = runner.held.find(message.id, message.deliveries)
         if held is None:
             runner.tell(
                 CheckpointKept(message.id, message.deliveries, message.n, is_kept=False)
@@ -141,7 +144,7 @@ class Inbox:
             self._exchange.keep(held, message, runner.tell)
 
     def _ended(self, runner: RunnerProcess, report: Report) -> None:
-        held = runner.take_ended(report.id, report.deliveries)
+        held = runner.held.take_ended(report.id, report.deliveries)
         if held is None:
             return
         if self._drain.is_on or not self._breakers.holds_back(held, report):

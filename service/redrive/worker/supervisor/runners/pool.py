@@ -21,6 +21,7 @@ from redrive.worker.shared_state import SharedState
 from redrive.worker.supervisor.held import Held
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runners.environment import EVERYTHING, handed_over
+from redrive.worker.supervisor.runners.os_process import OsProcess
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
 RUNNER = "import sys; from redrive.worker.runner.process import main; sys.exit(main(sys.argv[1:]))"
@@ -76,17 +77,17 @@ class RunnerPool:
 
     def held(self) -> int:
         """Jobs in the hands of runners."""
-        return sum(runner.load for runner in self.runners)
+        return sum(len(runner.held) for runner in self.runners)
 
     def inflight(self) -> Tally[tuple[str, str]]:
         """Jobs in the hands of runners, by queue and kind."""
         return Tally(
-            (held.queue, held.kind) for runner in self.runners for held in runner.jobs()
+            (held.queue, held.kind) for runner in self.runners for held in runner.held
         )
 
     def jobs(self) -> Iterator[Held]:
         """The jobs in their hands."""
-        return (held for runner in self.runners for held in runner.jobs())
+        return (held for runner in self.runners for held in runner.held)
 
     def progress(self, worker: int, asked: float, *, is_draining: bool) -> str:
         """Return the progress of an identity's jobs as `workers.progress`. Any thread
@@ -115,7 +116,7 @@ class RunnerPool:
     def forget(self, workers: AbstractSet[int]) -> None:
         """Drop the jobs of these identities."""
         for runner in self.runners:
-            runner.forget(workers)
+            runner.held.forget(workers)
 
     # ------------------------------------------------------------------ whom to talk to
 
@@ -155,7 +156,9 @@ class RunnerPool:
         shared = SharedState(slots)
         process = self._start_process(theirs.fileno(), shared.fd, slots)
         theirs.close()
-        runner = RunnerProcess(process, Channel(ours), shared, alone, time.monotonic())
+        runner = RunnerProcess(
+            OsProcess(process), Channel(ours), shared, alone, time.monotonic()
+        )
         runner.generation = self._generation
         self.runners.append(runner)
         self._on_spawn(runner)
@@ -193,10 +196,10 @@ class RunnerPool:
         a signal.
         """
         self.runners.remove(runner)
-        if runner.wait(END_SECONDS) is None:
-            runner.kill()
-        status = runner.wait()
-        runner.kill()  # what its handlers started and left behind
+        if runner.process.wait(END_SECONDS) is None:
+            runner.process.kill()
+        status = runner.process.wait()
+        runner.process.kill()  # what its handlers started and left behind
         runner.close()
         self._hold_back_next(has_started=runner.ready or runner.retiring)
         return status or 0
@@ -213,7 +216,7 @@ class RunnerPool:
 
     def dead(self) -> list[RunnerProcess]:
         """Runners whose processes have ended and whose channels have not said so."""
-        return [runner for runner in self.runners if runner.is_dead]
+        return [runner for runner in self.runners if runner.process.is_dead]
 
     # ------------------------------------------------------------------ new code
 
@@ -261,7 +264,7 @@ class RunnerPool:
         acted = False
         for runner in list(self.runners):
             if runner.must_die(now):
-                runner.kill_living()
+                runner.process.kill_living()
                 acted = True
                 continue
             for job in runner.overdue(
@@ -280,13 +283,13 @@ class RunnerPool:
     def measure(self, now: float) -> None:
         """Take the speed of each."""
         for runner in self.runners:
-            runner.measure(now)
+            runner.held.measure(now)
 
     def enforce_memory(self) -> None:
         """Replace runners that grew past the limit, once their jobs are done."""
         limit = self._options.memory_limit
         for runner in self.runners:
-            if limit and not runner.retiring and runner.memory() > limit:
+            if limit and not runner.retiring and runner.process.memory() > limit:
                 runner.stop()
 
     # ------------------------------------------------------------------ suspension
@@ -336,11 +339,11 @@ class RunnerPool:
     def _stop_ready(self) -> None:
         for runner in list(self.runners):
             if runner.ready:
-                runner.suspend()
+                runner.process.suspend()
 
     def _kill_busy(self) -> None:
         for runner in list(self.runners):
-            if runner.load:
+            if runner.held:
                 runner.give_up()
 
     def _suspended_since(self, since_ns: int) -> float:
@@ -363,16 +366,14 @@ class RunnerPool:
         """
         give_up_at = time.monotonic() + patience
         for runner in self.runners:
-            runner.wait(give_up_at - time.monotonic())
+            runner.process.wait(give_up_at - time.monotonic())
 
     def give_up(self, workers: AbstractSet[int]) -> list[RunnerProcess]:
         """End those that have jobs of these identities. Returns them, dead."""
-        given_up = [
-            r for r in self.runners if any(j.worker in workers for j in r.jobs())
-        ]
+        given_up = [r for r in self.runners if any(j.worker in workers for j in r.held)]
         for runner in given_up:
             runner.give_up()
-            runner.wait()
+            runner.process.wait()
         return given_up
 
     def kill(self) -> None:

@@ -36,7 +36,9 @@ class Suspects:
 
     def take(self, held: Held) -> Release | None:
         """Take a job that was just claimed, or say how to give it back."""
-        in_hand = len(self._waiting) + sum(runner.load for runner in self._runners())
+        in_hand = len(self._waiting) + sum(
+            len(runner.held) for runner in self._runners()
+        )
         if in_hand < MOST_IN_HAND:
             self._waiting.append(held)
             return None
@@ -55,7 +57,7 @@ class Suspects:
             if runner.takes_suspects and self._waiting:
                 runner.hand([self._waiting.popleft()])
             elif (
-                not runner.load
+                not runner.held
                 and not self._waiting
                 and now - runner.started_at > IDLE_SECONDS
             ):

@@ -107,7 +107,7 @@ class Trial:
         self._is_on = self._is_noted = False
 
     def _runs(self, held: Held, runner: RunnerProcess) -> bool:
-        return runner in self._pool.runners and runner.find(held.id) is held
+        return runner in self._pool.runners and runner.held.find(held.id) is held
 
     def _begin(self, link: Link, held: Held, runner: RunnerProcess) -> None:
         self._is_noted = True  # even if the answer is lost
