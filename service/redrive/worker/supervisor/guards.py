@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.runners.breakers import Breakers
+from redrive.worker.supervisor.runners.limits import RunnerLimits
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.selector import RunnerSelector
+from redrive.worker.supervisor.runners.suspension import Suspension
 
 logger = logging.getLogger("redrive.worker")
 
@@ -27,6 +29,8 @@ class Guards:
 
     ttl: float
     pool: RunnerPool
+    limits: RunnerLimits
+    suspension: Suspension
     selector: RunnerSelector
     polling: Polling
     breakers: Breakers
@@ -40,15 +44,15 @@ class Guards:
     def silenced(self) -> None:
         """Suspend the handlers: no heartbeat arrives, so others may take our jobs."""
         logger.warning("suspended: the database does not answer")
-        self.pool.suspend()
+        self.suspension.begin()
 
     def keep_suspended(self, now: float) -> None:
         """Suspend new runners too, and kill those suspended for too long."""
-        self.pool.keep_suspended(now, SUSPENDED_TTLS * self.ttl)
+        self.suspension.keep_up(now, SUSPENDED_TTLS * self.ttl)
 
     def enforce_deadlines(self, now: float) -> None:
         """Kill runners whose attempts have outlived their timeouts."""
-        if self.pool.enforce_deadlines(now):
+        if self.limits.enforce_deadlines(now):
             self.selector.wake()
 
     def exit_when_overdue(self, now: float) -> None:

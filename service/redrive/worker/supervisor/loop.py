@@ -38,9 +38,11 @@ from redrive.worker.supervisor.runners.capacity import Capacity
 from redrive.worker.supervisor.runners.crash import Crashes
 from redrive.worker.supervisor.runners.dispatch import Dispatch
 from redrive.worker.supervisor.runners.inbox import Inbox
+from redrive.worker.supervisor.runners.limits import RunnerLimits
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.reload import CodeWatch
 from redrive.worker.supervisor.runners.selector import RunnerSelector
+from redrive.worker.supervisor.runners.suspension import Suspension
 from redrive.worker.supervisor.shutdown import Shutdown
 from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.upkeep.heartbeat import Heartbeat
@@ -97,7 +99,11 @@ class Supervisor:
         self._selector = RunnerSelector()
         self._drain = Drain(options.drain)
         self._kinds = KnownKinds()
-        self._pool = RunnerPool(options.of_runners(), self._kinds, self._selector.watch)
+        self._pool = RunnerPool(options.of_runners(), self._selector.watch)
+        self._suspension = Suspension(self._pool)
+        self._limits = RunnerLimits(
+            self._pool, self._kinds, self._suspension, options.memory_limit
+        )
         self._capacity = Capacity(options.slots)
         self._dispatch = Dispatch(self._pool, self._capacity, self._kinds)
         self._breakers = Breakers()
@@ -106,6 +112,8 @@ class Supervisor:
         self._guards = Guards(
             options.ttl,
             self._pool,
+            self._limits,
+            self._suspension,
             self._selector,
             self._polling,
             self._breakers,
@@ -226,6 +234,7 @@ class Supervisor:
             self._heartbeat,
             self._exchange,
             self._pool,
+            self._suspension,
             self._dispatch,
             self._breakers,
             self._inbox,
@@ -233,6 +242,8 @@ class Supervisor:
         )
         self._runner_care = RunnerCare(
             self._pool,
+            self._limits,
+            self._suspension,
             self._selector,
             self._inbox,
             self._crashes,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from redrive.database.connect import Address
 from redrive.worker.supervisor.runners.environment import EVERYTHING
-from redrive.worker.supervisor.runners.pool import RunnerOptions
+from redrive.worker.supervisor.runners.start import RunnerOptions
 
 
 @dataclass(frozen=True, slots=True)

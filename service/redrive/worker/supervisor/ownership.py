@@ -17,6 +17,7 @@ from redrive.worker.supervisor.runners.dispatch import Dispatch
 from redrive.worker.supervisor.runners.inbox import Inbox
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.suspension import Suspension
 from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.upkeep.heartbeat import Heartbeat
 
@@ -32,6 +33,7 @@ class Ownership:
     heartbeat: Heartbeat
     exchange: Exchange
     pool: RunnerPool
+    suspension: Suspension
     dispatch: Dispatch
     breakers: Breakers
     inbox: Inbox
@@ -43,7 +45,7 @@ class Ownership:
         # ends, so `is_lost` knows of it.
         has_answer = not self.heartbeat.is_silent
         self.drop_lost()
-        if self.pool.is_suspended and has_answer:
+        if self.suspension.is_on and has_answer:
             self._resume()
         self.retire_left(now)
 
@@ -76,9 +78,9 @@ class Ownership:
 
     def _resume(self) -> None:
         """Resume the runners: the database has confirmed that their jobs are ours."""
-        self.pool.resume()
+        self.suspension.end()
         if self.heartbeat.is_silent:  # again, a moment ago
-            self.pool.suspend()
+            self.suspension.begin()
         else:
             logger.info("resumed", extra={"jobs": self.pool.held()})
 

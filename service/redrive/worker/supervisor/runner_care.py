@@ -7,10 +7,12 @@ from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.ownership import Ownership
 from redrive.worker.supervisor.runners.crash import Crashes
 from redrive.worker.supervisor.runners.inbox import Inbox
+from redrive.worker.supervisor.runners.limits import RunnerLimits
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.reload import CodeWatch
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.selector import RunnerSelector
+from redrive.worker.supervisor.runners.suspension import Suspension
 from redrive.worker.supervisor.welcome import Welcome
 
 logger = logging.getLogger("redrive.worker")
@@ -21,6 +23,8 @@ class RunnerCare:
     """Looks after the runners of one worker. `code` is None unless it reloads."""
 
     pool: RunnerPool
+    limits: RunnerLimits
+    suspension: Suspension
     selector: RunnerSelector
     inbox: Inbox
     crashes: Crashes
@@ -45,8 +49,8 @@ class RunnerCare:
 
     def look_after(self, now: float) -> None:
         """Replace runners that have ended, grown, or run old code."""
-        self.pool.stop_condemned()
-        self.pool.enforce_memory()
+        self.limits.stop_condemned()
+        self.limits.enforce_memory()
         for runner in self.pool.dead():
             self._read_out(runner)
         self._renew_changed_code()
@@ -76,8 +80,8 @@ class RunnerCare:
             hello = self.inbox.heed(runner, message)
             if hello is None:
                 continue
-            if self.pool.is_suspended:
-                self.pool.suspend()
+            if self.suspension.is_on:
+                self.suspension.begin()
             # A runner with outdated code is on its way out.
             if self.pool.is_current(runner):
                 self.welcome.learn(hello)
