@@ -21,6 +21,7 @@ from redrive.rules.attempts.settlement import (
     Retry,
 )
 from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.model import Claimed
 from redrive.rules.scheduling.slots import Declaration
 
 
@@ -106,6 +107,19 @@ def read_extras(text: str | None) -> Extras:
         facts.fingerprint,
         facts.redrives,
         expires_in=facts.expires_in,
+    )
+
+
+def claimed_of(kind: str, attempt: int, extras: Extras) -> Claimed:
+    """Return the facts about a claimed job that decisions need."""
+    return Claimed(
+        kind,
+        attempt,
+        extras.max_attempts,
+        extras.losses,
+        extras.streak,
+        extras.fingerprint,
+        extras.expires_in,
     )
 
 

@@ -17,7 +17,7 @@ from redrive.rules.attempts.failure import made_up
 from redrive.rules.attempts.policy import decide, decide_loss
 from redrive.rules.attempts.settlement import Cancel, DeadLetter, NotComplete, Release
 from redrive.rules.model import Category, Claimed, Failure
-from redrive.worker.protocol import Died, read_extras, report_of
+from redrive.worker.protocol import Died, claimed_of, read_extras, report_of
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.held import Held
@@ -223,16 +223,7 @@ def _detail(
 
 
 def _claimed(held: Held) -> Claimed:
-    extras = read_extras(held.extras)
-    return Claimed(
-        held.kind,
-        held.attempt,
-        extras.max_attempts,
-        extras.losses,
-        extras.streak,
-        extras.fingerprint,
-        extras.expires_in,
-    )
+    return claimed_of(held.kind, held.attempt, read_extras(held.extras))
 
 
 def _outlived(held: Held, kinds: KnownKinds, detail: Mapping[str, object]) -> Failure:
