@@ -176,7 +176,7 @@ def test_of_a_storm_the_first_failures_of_each_sort_are_logged_and_the_rest_coun
 
     assert [r.job for r in lines] == [*range(1, IN_FULL + 1), 2001, 2002, 2003]
     written.clear()
-    telemetry.say_held_back(float("inf"))
+    telemetry.end_log.say_held_back(float("inf"))
     (told,) = [json.loads(JsonFormatter().format(record)) for record in written]
     assert {
         name: told[name] for name in ("event", "kind", "ended", "error_class", "count")

@@ -334,7 +334,7 @@ class Supervisor:
             self._pool.kill()
             self._heartbeat.stop()
             self._maintenance.stop()
-            self._telemetry.say_held_back(float("inf"))
+            self._telemetry.end_log.say_held_back(float("inf"))
         return self._drain.exit_status
 
     def _start(self) -> None:
@@ -381,7 +381,7 @@ class Supervisor:
         self._report(now)
 
     def _report(self, now: float) -> None:
-        self._telemetry.say_held_back(now)
+        self._telemetry.end_log.say_held_back(now)
         self._telemetry.gauges(
             self._pool.inflight(),
             self._kinds.timeout,

@@ -21,52 +21,29 @@ line each; one more line counts the others.
 """
 
 import logging
-import time
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import psycopg
 
 from redrive.database.connect import CannotLogIn, Trouble, refusal, trouble
-from redrive.observability.logs import FAILURE
 from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
-from redrive.observability.sampling import Sampler
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category
 from redrive.worker.protocol import Kind, Report
+from redrive.worker.supervisor.end_log import EndLog
 from redrive.worker.supervisor.held import Held
 
 logger = logging.getLogger("redrive.jobs")
 
-_decode_extras = _decode_failure = msgspec.json.Decoder(dict[str, Any]).decode
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    """Fields that make records of failures alike; the rest is skipped."""
-
-    error_class: str = ""
-    fingerprint: str = ""
-
-
-_NO_FAILURE = _Identity()
-_identify = msgspec.json.Decoder(_Identity).decode
-
-
-class _Sort(NamedTuple):
-    """Key of similar ends of attempts, for the log."""
-
-    kind: str
-    ended: str
-    reason: str | None
-    error_class: str
-    fingerprint: str
+_decode_extras = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 RETRIED = tuple(
@@ -86,20 +63,6 @@ RELEASES = (
     "unstorable",
 )
 """Why jobs are given back; besides `breaker <name>`."""
-
-TOO_OLD = {
-    "unknown_kind": "this worker's registry has no handler for the kind: import the module that"
-    " declares it, or start a worker that has it",
-    "newer_payload": "the producer is newer than this worker: deploy the handler's newer version",
-}
-"""Of these: the worker cannot run the job, and perhaps no other can; and what to do
-about it.
-"""
-
-TOO_OLD_SECONDS = 60.0
-"""How often that is said of a kind."""
-
-_LEVELS = {Outcome.DEAD_LETTER: logging.WARNING, Outcome.RELEASE: logging.DEBUG}
 
 OPERATIONS = (
     "exchange",
@@ -141,8 +104,7 @@ class Telemetry:
         self.errors_in_a_row = 0
         self._queues = queues
         self._shown: set[tuple[str, str]] = set()
-        self._too_old_said: dict[str, float] = {}
-        self._sampler = Sampler[_Sort]()
+        self.end_log = EndLog()
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
         metrics.draining.set((), 0)
@@ -258,44 +220,9 @@ class Telemetry:
                 self.metrics.duration.exemplify(labels, seconds, trace)
 
     def ended(self, held: Held, report: Report) -> None:
-        """An attempt ended otherwise."""
+        """Count and log an attempt that did not succeed."""
         self._count(held, report)
-        level = _LEVELS.get(report.outcome, logging.INFO)
-        if report.reason in TOO_OLD and self._is_news(held.kind, time.monotonic()):
-            level = logging.WARNING
-        if logger.isEnabledFor(level) and self._is_to_be_said(
-            held, report, time.monotonic()
-        ):
-            logger.log(level, report.outcome.logged, extra=_fields(held, report))
-
-    def _is_to_be_said(self, held: Held, report: Report, now: float) -> bool:
-        """Return True if it gets a log line of its own; with `debug` everything
-        does.
-        """
-        if report.outcome is Outcome.RELEASE or logger.isEnabledFor(logging.DEBUG):
-            return True
-        failure = _NO_FAILURE if report.failure is None else _identify(report.failure)
-        ending = held.kind, report.outcome.logged, report.reason
-        sort = _Sort(*ending, failure.error_class, failure.fingerprint)
-        return self._sampler.lets_through(sort, now)
-
-    def say_held_back(self, now: float) -> None:
-        """Once a minute: how many more ends there were like those that had a line."""
-        for sort, count in self._sampler.held_back(now):
-            fields = {} if sort is None else sort._asdict()
-            logger.info("more like it", extra=fields | {"count": count})
-
-    def _is_news(self, kind: str, now: float) -> bool:
-        """Return True if a minute has passed since the log said this worker is too old
-        for a kind.
-        """
-        said = self._too_old_said
-        if now < said.get(kind, float("-inf")) + TOO_OLD_SECONDS:
-            return False
-        if len(said) >= MAX_LABEL_SETS:
-            said.clear()
-        said[kind] = now
-        return True
+        self.end_log.ended(held, report)
 
     def _count(self, held: Held, report: Report) -> None:
         labels = (held.queue, held.kind, report.outcome.label)
@@ -454,27 +381,6 @@ def _log_completed(finished: Iterable[tuple[Held, float]]) -> None:
     for held, seconds in finished:
         fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
         logger.debug(Outcome.COMPLETE.logged, extra=fields)
-
-
-def _fields(held: Held, report: Report) -> dict[str, object]:
-    """Return the fields of a settlement's log line, in order."""
-    fields: dict[str, object] = {
-        "job": held.id,
-        "kind": held.kind,
-        "attempt": held.attempt,
-        "delivery": held.deliveries,
-        "reason": report.reason,
-        "category": report.category or None,
-        "trace_id": report.trace,
-    }
-    if report.outcome is Outcome.RETRY:
-        fields["retry_in"] = round(report.delay, 1)
-    if report.reason in TOO_OLD:
-        fields["fix"] = TOO_OLD[report.reason]
-    if report.failure is not None:
-        failure = fields[FAILURE] = _decode_failure(report.failure)
-        fields["payload_version"] = failure["detail"].get("payload_version")
-    return fields
 
 
 def _created(jobs: Iterable[Held]) -> list[object]:
