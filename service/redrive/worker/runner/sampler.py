@@ -1,8 +1,7 @@
-"""Now and then a job that succeeded is remembered, for whoever asks what others died
-of.
+"""Sampler of jobs that succeeded: they are compared with those that died.
 
-What is sent tells no content (rules/payloads/facts.py), and of an encrypted payload
-nothing at all.
+A sample holds no content (rules/payloads/facts.py), and nothing of an encrypted
+payload.
 """
 
 import contextlib
@@ -17,20 +16,18 @@ from redrive.worker.protocol import Sampled
 from redrive.worker.runner.attempt import Attempt
 
 OF_ANY_SECONDS = 0.1
-"""Between two of one runner, whatever their kinds."""
+"""Time between two samples of one runner."""
 FIRST = 20
-"""Of a kind these come at once: as many as a comparison needs, also where all is over
-soon.
-"""
+"""First samples of a kind come at once: enough to compare with a short run."""
 OF_KIND_SECONDS, MAX_OF_KIND_SECONDS = 1.0, 1296.0
-"""Between two of a kind: at first, and when a runner has been up for three days."""
+"""Time between two samples of a kind: at first, and after three days."""
 SIZE = 200
-"""Of a reservoir: the more time it covers, the rarer a new one is wanted."""
+"""Size of a reservoir: the more time it covers, the fewer samples it needs."""
 MAX_KINDS = 1000
 
 
 class Sampler:
-    """Offers jobs that succeeded, through `send`."""
+    """Sends samples of jobs that succeeded."""
 
     def __init__(self, send: Callable[[Sampled], None]) -> None:
         self._send = send

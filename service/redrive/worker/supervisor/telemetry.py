@@ -62,7 +62,7 @@ RELEASES = (
     "trial",
     "unstorable",
 )
-"""Why jobs are given back; besides `breaker <name>`."""
+"""Reasons for giving jobs back, besides `breaker <name>`."""
 
 OPERATIONS = (
     "exchange",
@@ -77,21 +77,21 @@ OPERATIONS = (
     "maintenance",
     "trial",
 )
-"""What the database may refuse; the code of a cut connection is `none`."""
+"""Operations that the database may refuse. The code of a cut connection is `none`."""
 
 
 CHORES = ("rescue", "fold", "sample", "unpark")
-"""What workers do for one another."""
+"""Chores that are shown at 0."""
 
 CLAIM_RESULTS = ("hit", "empty", "error")
 DEATH_CAUSES = ("signal", "exit", "deadline")
 
 _MILESTONES = frozenset({1, 10, 100})
-"""Which errors in a row are logged, besides every thousandth."""
+"""Numbers of errors in a row that are logged, besides every thousandth."""
 
 
 class Telemetry:
-    """Observes one worker. `queues` None = all."""
+    """Observes one worker. `queues`: None = all."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Telemetry:
         self._show_worker()
 
     def _show_worker(self) -> None:
-        """Show at 0 what concerns the worker as a whole."""
+        """Show at 0 the metrics of the worker as a whole."""
         metrics = self.metrics
         for result in CLAIM_RESULTS:
             metrics.claims.create((result,))
@@ -126,7 +126,7 @@ class Telemetry:
         metrics.rescued.create(())
 
     def ready(self, kinds: Mapping[str, Kind]) -> None:
-        """A runner said what it can run.
+        """Count the kinds of a runner that is ready.
 
         Each kind is shown at 0, so that its first settlement is an increase.
         """
@@ -145,7 +145,7 @@ class Telemetry:
             self._show_kind(queue, kind)
 
     def _show_kind(self, queue: str, kind: str) -> None:
-        """Show at 0 what concerns one kind."""
+        """Show at 0 the metrics of one kind."""
         for outcome in Outcome:
             self.metrics.attempts.create((queue, kind, outcome.label))
         for category in RETRIED:
@@ -156,16 +156,15 @@ class Telemetry:
             self.metrics.released.create((queue, why))
 
     def claimed(self, count: int, cost: float) -> None:
-        """Count a claim: its jobs, or that nothing was due; it took `cost` seconds."""
+        """Count a claim that took `cost` seconds, by whether it found jobs."""
         self.errors_in_a_row = 0
         self.metrics.exchange.observe((), (cost,))
         self.metrics.claims.add(("hit" if count else "empty",))
 
     def received(self, jobs: Sequence[Held], cost: float) -> None:
-        """The jobs of a claim were handed out; it had taken `cost` seconds."""
-        now = datetime.now(
-            UTC
-        )  # only this figure trusts our clock to agree with the database's
+        """Count the jobs of a claim that took `cost` seconds, after their hand-out."""
+        # only this figure needs our clock to agree with the database's
+        now = datetime.now(UTC)
         for of_lane in _by_lane(jobs):
             self._claimed_from(of_lane[0].queue, of_lane, now, cost)
         if logger.isEnabledFor(logging.DEBUG):
@@ -174,7 +173,7 @@ class Telemetry:
     def _claimed_from(
         self, queue: str, jobs: Sequence[Held], now: datetime, cost: float
     ) -> None:
-        """Jobs of one lane were claimed."""
+        """Count the claimed jobs of one lane."""
         if self.tracing is not None and not self.tracing.is_overrun:
             self.tracing.call("receive", queue, cost, len(jobs), _created(jobs))
         for kind in {held.kind for held in jobs}:
@@ -188,7 +187,7 @@ class Telemetry:
         )
 
     def settled(self, jobs: Iterable[Held], cost: float) -> None:
-        """Settlements were written; it took `cost` seconds."""
+        """Trace settlements that were written in `cost` seconds."""
         if self.tracing is not None and not self.tracing.is_overrun:
             for queue, count in Tally(held.queue for held in jobs).items():
                 self.tracing.call("settle", queue, cost, count)
@@ -198,9 +197,7 @@ class Telemetry:
         finished: Sequence[tuple[Held, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
-        """Attempts succeeded; with the seconds each took, and the trace of one of
-        them.
-        """
+        """Count attempts that succeeded, with their seconds and the trace of one."""
         succeeded = Outcome.COMPLETE.label
         for (queue, kind), values in _seconds_by_kind(finished).items():
             self.metrics.attempts.add((queue, kind, succeeded), len(values))
@@ -213,7 +210,7 @@ class Telemetry:
     def _exemplify(
         self, finished: Iterable[tuple[Held, float]], job: int, trace: str
     ) -> None:
-        """Show the trace of a job beside the seconds that it took."""
+        """Show the trace of a job with its duration."""
         for held, seconds in finished:
             if held.id == job:
                 labels = (held.queue, held.kind, Outcome.COMPLETE.label)
@@ -233,7 +230,7 @@ class Telemetry:
         self._count_reason(held, report)
 
     def _count_reason(self, held: Held, report: Report) -> None:
-        """Why a job is to run again."""
+        """Count why a job runs again."""
         reason = report.reason or "other"
         if report.outcome is Outcome.RETRY:
             self.metrics.retries.add((held.queue, held.kind, reason))
@@ -241,7 +238,7 @@ class Telemetry:
             self.metrics.released.add((held.queue, reason))
 
     def stale(self, jobs: Iterable[Held]) -> None:
-        """Settlements were refused."""
+        """Count and log settlements that were refused."""
         for held in jobs:
             self.metrics.stale.add((held.queue, held.kind))
             logger.warning(
@@ -249,9 +246,7 @@ class Telemetry:
             )
 
     def rescued(self, lost: int, rescued: int, dead: int) -> None:
-        """Count the jobs taken back from `lost` workers; `dead` of them are dead
-        letters now.
-        """
+        """Count the jobs taken back from `lost` workers; `dead` of them died."""
         self.metrics.rescued.add((), rescued + dead)
         logger.warning(
             "rescued jobs of lost workers",
@@ -259,23 +254,19 @@ class Telemetry:
         )
 
     def declared_lost(self, held: int) -> None:
-        """Count the jobs that this worker dropped because it was silent for too
-        long.
-        """
+        """Count the jobs that this worker dropped after a silence."""
         self.metrics.lost.add((), held)
 
     def runner_ended(self, cause: str, status: int, running: int) -> None:
-        """A runner process died, by one of DEATH_CAUSES, with so many jobs running."""
+        """Count and log the death of a runner, by one of DEATH_CAUSES."""
         self.metrics.runner_deaths.add((cause,))
         logger.warning(
             "runner died", extra={"cause": cause, "status": status, "running": running}
         )
 
     def chore_failed(self, chore: str, error: psycopg.Error, in_a_row: int) -> None:
-        """A chore of this worker came to nothing, so many times in a row."""
-        if (
-            trouble(error) is Trouble.LOST
-        ):  # that is the database's trouble, not the chore's
+        """Count a failed chore. `in_a_row`: how often it has failed."""
+        if trouble(error) is Trouble.LOST:  # no fault of the chore
             self._count_database_error("maintenance", error)
             return
         self.metrics.maintenance_failures.add((chore,))
@@ -289,7 +280,7 @@ class Telemetry:
             logger.warning("maintenance failed", extra=extra)
 
     def beat_failed(self, error: psycopg.Error) -> None:
-        """The database did not hear a beat."""
+        """Count a heartbeat that did not reach the database."""
         self._count_database_error("beat", error)
 
     def _count_database_error(self, operation: str, error: psycopg.Error) -> str:
@@ -298,8 +289,9 @@ class Telemetry:
         return state
 
     def database_error(self, operation: str, error: psycopg.Error) -> None:
-        """The database refused, or was gone. Its text may hold values and stays out of
-        the log.
+        """Count and log a call that the database refused or did not answer.
+
+        The text of the error may hold values, so the log does not show it.
         """
         state = self._count_database_error(operation, error)
         if operation == "exchange":
@@ -326,9 +318,7 @@ class Telemetry:
         *,
         is_draining: bool,
     ) -> None:
-        """The figures of this moment; `inflight`: jobs in runners' hands by queue and
-        kind.
-        """
+        """Show the current figures. `inflight`: jobs of runners by queue and kind."""
         self.metrics.inflight.replace(
             {labels: float(n) for labels, n in inflight.items()}
         )
@@ -341,7 +331,7 @@ class Telemetry:
 def _longest(
     inflight: Iterable[tuple[str, str]], timeout_of: Callable[[str], float]
 ) -> dict[tuple[str, ...], float]:
-    """The longest timeout of each queue; a kind that nobody knows has none."""
+    """Return the longest timeout of each queue; unknown kinds have none."""
     longest: dict[tuple[str, ...], float] = {}
     for queue, kind in inflight:
         timeout = timeout_of(kind)
@@ -384,7 +374,7 @@ def _log_completed(finished: Iterable[tuple[Held, float]]) -> None:
 
 
 def _created(jobs: Iterable[Held]) -> list[object]:
-    """The contexts in which some of these jobs were enqueued."""
+    """Return the contexts in which some of these jobs were enqueued."""
     traced = (
         held.extras
         for held in jobs

@@ -1,12 +1,10 @@
-"""Number of jobs to hold.
+"""Number of jobs to hold: no slot waits for the database, no job behind many others.
 
-Enough that no slot waits for the database, not so many that jobs wait behind others.
-
-Each runner gets its slots' worth, and beyond that what it ends within a moment, by its
-speed while it has any: waiting for the database does not make it slow. Handlers of a
-    second are not fetched
-ahead at all; handlers of a microsecond are fetched by the thousand, half of that at a
-time: one half runs while the database works on the other.
+Each runner gets a job for each slot, and those that it ends within a moment. Its speed
+is measured while it has jobs, so waiting for the database does not make it slow. If
+handlers take a second, no job is fetched ahead. If they take a microsecond, jobs are
+fetched ahead by the thousand. Half of them come at a time: one half runs while the
+database works on the other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,28 +15,22 @@ from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 AHEAD_SECONDS = 0.03
 MOST_AHEAD = 4_000
 MEASURED_ROUNDS = 4
-"""Jobs per slot that are enough for a measurement: those that began together also end
-together.
-"""
+"""Jobs per slot to measure a speed: jobs that start together also end together."""
 
 
 class Capacity:
-    """Number of jobs that the runners of one worker can take, with this many slots
-    each.
-    """
+    """Number of jobs that runners can take. `slots`: of each runner."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
 
     def heed(self, runner: RunnerProcess, now: float) -> None:
-        """Measure a runner that has ended enough: a burst is fetched by the thousand at
-        once.
-        """
+        """Measure a runner that has ended enough jobs for that."""
         if runner.held.speed.ended >= MEASURED_ROUNDS * self._slots:
             runner.held.measure(now)
 
     def of(self, runner: RunnerProcess) -> int:
-        """Jobs this runner should have in hand."""
+        """Return how many jobs this runner should hold."""
         return self._slots + min(
             MOST_AHEAD, int(runner.held.speed.per_second * AHEAD_SECONDS)
         )
@@ -47,18 +39,20 @@ class Capacity:
         return max(0, self.of(runner) - len(runner.held))
 
     def free(self, runners: Sequence[RunnerProcess]) -> int:
-        """Jobs that can be claimed now."""
+        """Return how many jobs can be claimed now."""
         return sum(self._free_in(r) for r in runners if r.takes_any)
 
     def to_claim(
         self, runners: Sequence[RunnerProcess], coming: int = 0, *, backlog: bool
     ) -> int:
-        """Jobs to ask for now: at once for an idle slot; to fetch ahead, by half of
-        that at a time.
+        """Return how many jobs to ask for now.
 
-        `coming`: jobs that are about to be handed out. `backlog`: whether more are
-            likely to wait
-        than were claimed.
+        A job for an idle slot is asked for at once. Jobs to fetch ahead are asked for
+        by the half.
+
+        Args:
+            coming: jobs that are about to be handed out.
+            backlog: True if the last claim probably left jobs behind.
         """
         takers = [r for r in runners if r.takes_any]
         free = max(0, self.free(takers) - coming)
@@ -71,17 +65,16 @@ class Capacity:
     def shares(
         self, runners: Sequence[RunnerProcess], jobs: Sequence[Held]
     ) -> Iterator[tuple[RunnerProcess | None, Sequence[Held]]]:
-        """Deal jobs out by what is free; the last taker gets what is left.
+        """Deal jobs out by what is free; the last taker gets the rest.
 
-        The taker is None when there is nobody to take them.
+        The taker is None if no runner can take them.
         """
         takers = sorted((r for r in runners if r.takes_any), key=self._free_in)
         if not takers:
             yield None, jobs
         for others, runner in zip(reversed(range(len(takers))), takers, strict=True):
-            # Even shares, the fullest first: what it cannot take goes to those that
-            # can, and no slow job queues up in one runner beside an idle slot of
-            # another.
+            # Shares are even, and the fullest runner comes first: the others get what
+            # it cannot take. So no slow job waits in one runner while another is idle.
             even = len(jobs) // (others + 1)
             size = min(even, self._free_in(runner)) if others else even
             if size:

@@ -32,18 +32,21 @@ from redrive.worker.supervisor.telemetry import Telemetry
 logger = logging.getLogger("redrive.worker")
 
 MAX_UNTOLD = 1000
-"""Deaths remembered until a runner is there to hear of them."""
+"""Deaths that are kept until a runner can be told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
     """Death of a runner.
 
-    `status`: its exit status, negative for a signal. `peak_memory` in bytes;
-        `oom_kills` of the
-    kernel meanwhile. `running` jobs were in it. `cancelled`: those (id, deliveries)
-    that were no longer wanted. `killed_for`: the jobs that outlived their timeouts.
-    `blameless`: it was killed through no fault of its jobs.
+    Attributes:
+        status: its exit status, negative for a signal.
+        running: how many jobs ran in it.
+        killed_for: the jobs that outlived their timeouts.
+        blameless: it was killed through no fault of its jobs.
+        peak_memory: in bytes.
+        oom_kills: kills of the kernel meanwhile, for lack of memory.
+        cancelled: its jobs (id, deliveries) that were no longer wanted.
     """
 
     status: int
@@ -55,7 +58,7 @@ class Crash:
     cancelled: Container[tuple[int, int]] = ()
 
     def record(self) -> dict[str, object]:
-        """For the failure of a job that was in it."""
+        """Return the details for the failure of a job that was in it."""
         found: dict[str, object] = {"exit": _how(self.status)}
         if self.peak_memory:
             found["peak_memory_bytes"] = self.peak_memory
@@ -69,8 +72,9 @@ class Crash:
 
 
 class Crashes:
-    """Settles, or hands on, what runners leave behind. `where` is kept with every
-    failure.
+    """Settles the jobs of dead runners, or passes them on.
+
+    `where` is kept with every failure.
     """
 
     def __init__(  # noqa: PLR0913 # the jobs of a dead runner go every way there is
@@ -94,9 +98,10 @@ class Crashes:
         self._untold: deque[Died] = deque(maxlen=MAX_UNTOLD)
 
     def ended(self, runner: RunnerProcess) -> int | None:
-        """A runner's channel has closed.
+        """Remove a runner whose channel has closed, and settle its jobs.
 
-        Returns the exit status of a worker whose runners cannot even start, else None.
+        Returns the exit status of the worker if its runners cannot even start, else
+        None.
         """
         remains = remains_of(runner)
         status = self._pool.remove(runner)
@@ -118,12 +123,12 @@ class Crashes:
     def _is_unable_to_start(self, runner: RunnerProcess, status: int) -> bool:
         """Return True if it could not load the handlers and has said why.
 
-        One that was killed is another matter: the next one may start.
+        If it was killed, the next one may start.
         """
         return not self._kinds and not runner.alone and status >= 0
 
     def _hand_on(self, runner: RunnerProcess, remains: Remains) -> None:
-        """Pass on the jobs that its death does not touch: completed, or never begun."""
+        """Pass on the jobs that were completed or had not started."""
         self._inbox.completed(
             runner, [(held.id, held.deliveries, 0.0) for held in remains.completed]
         )
@@ -131,7 +136,7 @@ class Crashes:
             self._inbox.take_back(held)
 
     def _charge(self, runner: RunnerProcess, remains: Remains, status: int) -> None:
-        """Settle the jobs that had begun: one of them may be what killed the runner."""
+        """Settle the jobs that had started: one of them may have killed the runner."""
         if self._drain.is_on and self._drain.is_over(time.monotonic()):
             for held in (*remains.running, *remains.failed):
                 self._end(held, Release("shutdown"), is_abandoned=True)
@@ -154,9 +159,7 @@ class Crashes:
         )
 
     def refused(self, held: Held, error: psycopg.Error) -> None:
-        """The handler of a job has returned, and the database refuses to complete
-        it.
-        """
+        """Settle a job that its handler completed and the database refuses."""
         policy, detail = (
             self._kinds.policy(held.kind),
             _detail(held, self._kinds, self._where),
@@ -179,9 +182,7 @@ class Crashes:
             self._untold.append(Died(held.id, held.kind, held.attempt, report))
 
     def tell(self) -> None:
-        """Let the registry's `on_dead` hear of deaths that no runner saw, once one can
-        listen.
-        """
+        """Tell a ready runner's `on_dead` of the deaths that no runner saw."""
         listener = self._pool.listener()
         while listener is not None and self._untold:
             listener.tell(self._untold.popleft())
@@ -195,8 +196,9 @@ def decide_crash(
     *,
     was_running: bool,
 ) -> NotComplete:
-    """Decide about a job whose process died; one that was not running had just
-    failed.
+    """Decide about a job whose process died.
+
+    A job that was not running had just failed.
     """
     if (held.id, held.deliveries) in crash.cancelled:
         return Cancel("no longer wanted")

@@ -33,7 +33,7 @@ from redrive.worker.supervisor.upkeep.progress import ProgressBook
 
 
 class Inbox:
-    """Takes jobs out of runners' hands, and passes each on to who is to know."""
+    """Receives messages of runners, and passes on what they say about jobs."""
 
     def __init__(  # noqa: PLR0913 # whom it tells
         self,
@@ -54,9 +54,7 @@ class Inbox:
         self._samples = samples
 
     def heed(self, runner: RunnerProcess, message: Up) -> Hello | None:
-        """Act on a message. A runner's first one concerns the whole worker, and is
-        returned.
-        """
+        """Act on a message. Returns the first one of a runner, its Hello."""
         match message:
             case Done(rows=rows, example=example):
                 self.completed(runner, rows, example)
@@ -88,9 +86,7 @@ class Inbox:
         rows: Iterable[tuple[int, int, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
-        """A runner completed jobs: (id, deliveries, seconds), and the trace of one of
-        them.
-        """
+        """Take completed jobs: (id, deliveries, seconds), and the trace of one."""
         finished = runner.held.take_completed(rows)
         self._capacity.heed(runner, time.monotonic())
         if self._breakers.is_used:
@@ -99,9 +95,7 @@ class Inbox:
         self._exchange.completed(finished, example)
 
     def read_last(self, runner: RunnerProcess) -> None:
-        """Hear of a dead runner what it said last, and what it completed without saying
-        so.
-        """
+        """Take the last messages of a dead runner, and what it completed unreported."""
         for message in runner.receive() or ():
             self.heed(runner, message)
         rows = [
@@ -110,7 +104,7 @@ class Inbox:
         self.completed(runner, rows)
 
     def take_back(self, held: Held) -> None:
-        """Keep a job that never started for another runner, unless we are stopping."""
+        """Keep a job that never started for another runner, or give it back."""
         if self._drain.is_on:
             self._exchange.settle(held, Release("shutdown"))
         else:
@@ -119,7 +113,7 @@ class Inbox:
     def _note(
         self, runner: RunnerProcess, message: Checkpoint | Progress | Returned
     ) -> None:
-        """Keep what a handler says of a job that is still its own."""
+        """Keep a note of a handler, if its job is still its own."""
         match message:
             case Checkpoint():
                 self._checkpoint(runner, message)

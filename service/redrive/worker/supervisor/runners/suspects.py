@@ -1,8 +1,7 @@
-"""Suspects: jobs that may be what kills their processes, run where they can harm nobody
-else.
+"""Suspects: jobs that may kill their processes, run where they harm no other job.
 
-Each runs in a runner of its own, few at a time, on slots that are nobody else's; those
-there is no room for are given back.
+Each runs in a runner of its own, a few at a time, on slots of their own. The rest is
+given back.
 """
 
 import random
@@ -16,8 +15,11 @@ from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
 MOST_IN_HAND = 2
-"""As many as run. Each runner is one more process with the whole application in it, and
-a suspect that waits here while another one kills the worker would be charged for it."""
+"""How many suspects this worker holds; all of them run.
+
+Each runner is one more process with the whole application in it. A suspect that waits
+while another one kills the worker would be charged for it.
+"""
 
 IDLE_SECONDS = 20.0
 
@@ -35,7 +37,7 @@ class Suspects:
         return list(self._waiting)
 
     def take(self, held: Held) -> Release | None:
-        """Take a job that was just claimed, or say how to give it back."""
+        """Take a claimed job, or return how to give it back."""
         in_hand = len(self._waiting) + sum(
             len(runner.held) for runner in self._runners()
         )
@@ -46,13 +48,11 @@ class Suspects:
         return put_off_suspect("suspect", 0.0, self._put_off, random.random())
 
     def keep(self, wanted: Callable[[Held], bool]) -> None:
-        """Let go of the jobs that are not wanted."""
+        """Drop the jobs that are not wanted."""
         self._waiting = deque(held for held in self._waiting if wanted(held))
 
     def hand_out(self, now: float) -> None:
-        """Hand each free runner a job; start what is missing, let go of what is not
-        needed.
-        """
+        """Hand each free runner a job. Start missing runners, and stop idle ones."""
         for runner in self._runners():
             if runner.takes_suspects and self._waiting:
                 runner.hand([self._waiting.popleft()])
@@ -70,7 +70,7 @@ class Suspects:
             self._pool.spawn(alone=True)
 
     def free_runner(self) -> RunnerProcess | None:
-        """A runner without a job, once one is ready; starts one if need be."""
+        """Return a free runner, if one is ready. Starts one if there is none."""
         runners = self._runners()
         if not runners:
             self._pool.spawn(alone=True)
