@@ -60,7 +60,7 @@ class JobFlow:
         """Return how many jobs a claim may take now."""
         if self.drain.is_on or not self.identity.may_claim:
             return 0
-        return self.dispatch.room(backlog=self.polling.expects_more)
+        return self.dispatch.free_slots(backlog=self.polling.expects_more)
 
     def proceed(self, now: float) -> None:
         """Do what is due. While the database is to be left alone, only hand out."""
@@ -78,17 +78,19 @@ class JobFlow:
         match load:
             case Load.IDLE:
                 jobs = self.exchange.run(
-                    now, room=free_slots, linger=0.0, patience=PATIENCE_MS
+                    now, free_slots=free_slots, linger=0.0, patience=PATIENCE_MS
                 )
             case Load.STEADY:
-                jobs = self.exchange.run(now, room=free_slots, linger=self._linger())
+                jobs = self.exchange.run(
+                    now, free_slots=free_slots, linger=self._linger()
+                )
                 self._use_wait()
             case Load.CLAIM_FIRST:
                 jobs = self._claim_first(now, free_slots)
             case Load.BACKLOG:
                 jobs = self.exchange.run(
                     now,
-                    room=free_slots,
+                    free_slots=free_slots,
                     linger=self._linger(),
                     meanwhile=self._use_wait,
                 )
@@ -113,7 +115,7 @@ class JobFlow:
         if time.monotonic() < self.exchange.available_at:
             return jobs
         self.dispatch.load(jobs)
-        self.exchange.run(now, room=0, linger=0.0, meanwhile=self._use_wait)
+        self.exchange.run(now, free_slots=0, linger=0.0, meanwhile=self._use_wait)
         self._use_wait()
         return ()
 

@@ -39,18 +39,22 @@ class Claims:
         """True if it is time to look for new lanes."""
 
     def prepare(
-        self, conn: store.Connection, room: int, patience: int, now: float
+        self, conn: store.Connection, free_slots: int, patience: int, now: float
     ) -> ClaimRequest | None:
         """Register if needed, and return the request of the next claim.
 
-        Returns None if there is no room, or no lane to claim from. Raises
+        Returns None if there is no free_slots, or no lane to claim from. Raises
         psycopg.Error.
         """
         worker = self._identity.take(conn)
         if worker != self._claimant:
             self._claimant, self._last_claim = worker, 0
             self._lanes.start_over()
-        request = self._request(conn, worker, room, patience, now) if room else None
+        request = (
+            self._request(conn, worker, free_slots, patience, now)
+            if free_slots
+            else None
+        )
         self._polling.looked()
         return request
 
@@ -58,7 +62,7 @@ class Claims:
         self,
         conn: store.Connection,
         worker: int,
-        room: int,
+        free_slots: int,
         patience: int,
         now: float,
     ) -> ClaimRequest | None:
@@ -71,7 +75,7 @@ class Claims:
             self.look(conn)
         request = self._lanes.request(
             worker,
-            room,
+            free_slots,
             now,
             after=self._last_claim,
             is_large=polling.expects_more,

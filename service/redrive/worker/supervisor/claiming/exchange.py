@@ -138,10 +138,10 @@ class Exchange:
         """Return the jobs that are not settled yet."""
         return self._pending.held()
 
-    def is_needed(self, room: int) -> bool:
-        """Return True if there is anything to send or to ask, with this much room."""
+    def is_needed(self, free_slots: int) -> bool:
+        """Return True if there is anything to send or to ask, with this many free slots."""
         has_news = self.is_settling and not self.is_held_up
-        return room > 0 or has_news or not self._identity.may_claim
+        return free_slots > 0 or has_news or not self._identity.may_claim
 
     def not_needed(self, now: float) -> None:
         """Note that nothing is to be sent or asked, so that no fault is seen in it."""
@@ -153,28 +153,30 @@ class Exchange:
         self,
         now: float,
         *,
-        room: int,
+        free_slots: int,
         linger: float,
         patience: int = 0,
         meanwhile: Callable[[], object] | None = None,
     ) -> Sequence[Held]:
-        """Settle what has ended, and claim up to `room` jobs. Returns the claimed jobs.
+        """Settle what has ended, and claim up to `free_slots` jobs. Returns the claimed jobs.
 
         `patience`: milliseconds that a claim may wait for its turn. `meanwhile` is
         called while the database works, if there is anything to send.
         """
         if self._apart.is_full:
-            room = 0
+            free_slots = 0
         jobs: Sequence[Held] = []
-        if room or self._is_due(now, linger):
-            jobs = self._call(now, room, self._pending.take(), patience, meanwhile)
+        if free_slots or self._is_due(now, linger):
+            jobs = self._call(
+                now, free_slots, self._pending.take(), patience, meanwhile
+            )
         if time.monotonic() >= self.available_at:
             self._apart.retry(now)
         return jobs
 
-    def claim(self, now: float, room: int) -> Sequence[Held]:
-        """Claim up to `room` jobs, and settle nothing. Returns the claimed jobs."""
-        return self._call(now, room, SettlementBatch([], []))
+    def claim(self, now: float, free_slots: int) -> Sequence[Held]:
+        """Claim up to `free_slots` jobs, and settle nothing. Returns the claimed jobs."""
+        return self._call(now, free_slots, SettlementBatch([], []))
 
     def _is_due(self, now: float, linger: float) -> bool:
         return (
@@ -186,7 +188,7 @@ class Exchange:
     def _call(
         self,
         now: float,
-        room: int,
+        free_slots: int,
         settlements: SettlementBatch,
         patience: int = 0,
         meanwhile: Callable[[], object] | None = None,
@@ -195,7 +197,7 @@ class Exchange:
         self._side_effects.take(now)
         try:
             with self._link.use() as conn:
-                request = self.claims.prepare(conn, room, patience, now)
+                request = self.claims.prepare(conn, free_slots, patience, now)
                 self._checkpoints.send(conn, now)
                 if not (request or settlements or self._side_effects.is_taken):
                     self.answered_at = time.monotonic()
@@ -310,7 +312,7 @@ class Exchange:
 def _may_be_of_one_job(error: psycopg.Error) -> bool:
     """Return True if parts of the batch may be settled although the whole was not.
 
-    They are not if the server has no room, stops the statement, or asks for the whole
+    They are not if the server has no free_slots, stops the statement, or asks for the whole
     once more.
     """
     return trouble(error) is Trouble.FATAL or error.sqlstate == LOCK_NOT_AVAILABLE

@@ -41,7 +41,7 @@ class Dispatch:
         yield from self._suspects.waiting()
         yield from self._trial.waiting()
 
-    def room(self, *, backlog: bool) -> int:
+    def free_slots(self, *, backlog: bool) -> int:
         """Return how many jobs to claim now.
 
         `backlog`: True if the last claim probably left jobs behind.
