@@ -125,7 +125,7 @@ class ClaimRequest:
         from_start: scan from the beginning, for jobs that became visible there.
         after: the last known claim of this worker.
         is_large: it will probably claim many jobs, so they are read at once.
-        patience: milliseconds to wait for a lane, if others claim from all of them.
+        lane_wait_ms: milliseconds to wait for a lane, if others claim from all of them.
         arrays: the lanes and places as they are sent, if they are packed already.
     """
 
@@ -136,7 +136,7 @@ class ClaimRequest:
     from_start: bool = True
     after: int = 0
     is_large: bool = True
-    patience: int = 0
+    lane_wait_ms: int = 0
     arrays: LaneArrays | None = field(default=None, compare=False, repr=False)
 
 
@@ -349,7 +349,7 @@ def _send_claim(
 ) -> Cursor | None:
     """Ask for jobs. Returns the cursor that reads them, if the claim may be large."""
     arrays = claim.arrays or lane_arrays(claim.lanes, claim.places)
-    scalars = claim.from_start, claim.want, claim.patience
+    scalars = claim.from_start, claim.want, claim.lane_wait_ms
     parameters = claim.worker, *arrays, *scalars
     with _transaction(conn, commits and claim.is_large):
         _claiming(conn).execute(_CLAIM, parameters, prepare=True)

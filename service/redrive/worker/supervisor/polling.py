@@ -23,7 +23,7 @@ BUSY_LANE_SECONDS, MAX_BUSY_LANE_SECONDS = 0.001, 0.025
 LEARNING = 0.3
 """Weight of a poll that took longer than expected."""
 
-PATIENCE_MS = 50
+LANE_WAIT_MS = 50
 """How long a claim of an idle worker may wait for its turn: its loop stands still."""
 
 JUST_AFTER_SECONDS = 0.001

@@ -39,7 +39,7 @@ class Claims:
         """True if it is time to look for new lanes."""
 
     def prepare(
-        self, conn: store.Connection, free_slots: int, patience: int, now: float
+        self, conn: store.Connection, free_slots: int, lane_wait_ms: int, now: float
     ) -> ClaimRequest | None:
         """Register if needed, and return the request of the next claim.
 
@@ -51,7 +51,7 @@ class Claims:
             self._claimant, self._last_claim = worker, 0
             self._lanes.start_over()
         request = (
-            self._request(conn, worker, free_slots, patience, now)
+            self._request(conn, worker, free_slots, lane_wait_ms, now)
             if free_slots
             else None
         )
@@ -63,7 +63,7 @@ class Claims:
         conn: store.Connection,
         worker: int,
         free_slots: int,
-        patience: int,
+        lane_wait_ms: int,
         now: float,
     ) -> ClaimRequest | None:
         polling = self._polling
@@ -79,7 +79,7 @@ class Claims:
             now,
             after=self._last_claim,
             is_large=polling.expects_more,
-            patience=patience,
+            lane_wait_ms=lane_wait_ms,
         )
         if request is None:
             self._found_no_lane(now)
@@ -113,7 +113,7 @@ class Claims:
     ) -> None:
         """Choose the time of the next claim."""
         now, chance = time.monotonic(), random.random()
-        if request.patience and not (count or is_any_busy):
+        if request.lane_wait_ms and not (count or is_any_busy):
             self._polling.took(cost)
         self._polling.claimed(count, request.want, now, chance)
         if is_any_busy:

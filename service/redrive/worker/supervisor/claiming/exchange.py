@@ -155,12 +155,12 @@ class Exchange:
         *,
         free_slots: int,
         linger: float,
-        patience: int = 0,
+        lane_wait_ms: int = 0,
         meanwhile: Callable[[], object] | None = None,
     ) -> Sequence[Held]:
         """Settle what has ended, and claim up to `free_slots` jobs. Returns the claimed jobs.
 
-        `patience`: milliseconds that a claim may wait for its turn. `meanwhile` is
+        `lane_wait_ms`: milliseconds that a claim may wait for its turn. `meanwhile` is
         called while the database works, if there is anything to send.
         """
         if self._apart.is_full:
@@ -168,7 +168,7 @@ class Exchange:
         jobs: Sequence[Held] = []
         if free_slots or self._is_due(now, linger):
             jobs = self._call(
-                now, free_slots, self._pending.take(), patience, meanwhile
+                now, free_slots, self._pending.take(), lane_wait_ms, meanwhile
             )
         if time.monotonic() >= self.available_at:
             self._apart.retry(now)
@@ -190,14 +190,14 @@ class Exchange:
         now: float,
         free_slots: int,
         settlements: SettlementBatch,
-        patience: int = 0,
+        lane_wait_ms: int = 0,
         meanwhile: Callable[[], object] | None = None,
     ) -> Sequence[Held]:
         claims = settlements.claims()
         self._side_effects.take(now)
         try:
             with self._link.use() as conn:
-                request = self.claims.prepare(conn, free_slots, patience, now)
+                request = self.claims.prepare(conn, free_slots, lane_wait_ms, now)
                 self._checkpoints.send(conn, now)
                 if not (request or settlements or self._side_effects.is_taken):
                     self.answered_at = time.monotonic()

@@ -137,7 +137,7 @@ class LaneBook:
         *,
         after: int = 0,
         is_large: bool = True,
-        patience: int = 0,
+        lane_wait_ms: int = 0,
     ) -> ClaimRequest | None:
         """Return the request of the next claim; None if there is no lane to look at."""
         if not self._lanes or want <= 0:
@@ -145,7 +145,7 @@ class LaneBook:
         order, places, arrays = self._ready or self._next()
         is_sweep = now >= self._sweep_at
         return ClaimRequest(
-            worker, order, places, want, is_sweep, after, is_large, patience, arrays
+            worker, order, places, want, is_sweep, after, is_large, lane_wait_ms, arrays
         )
 
     def get_ready(self) -> None:
