@@ -324,13 +324,13 @@ def test_a_runner_is_as_fast_as_it_is_while_it_has_jobs():
     """Or a burst after a quiet hour would be fetched by the slot's worth, however fast it is."""
     capacity, one = Capacity(4), runner()
     one.held.speed.ended, one.held.speed.busy_seconds = 15, 0.001
-    capacity.heed(one, 100.0)
+    capacity.measure(one, 100.0)
     before = one.held.speed.per_second
     one.held.speed.ended = 16
-    capacity.heed(one, 100.0)
+    capacity.measure(one, 100.0)
     one.held.by_id[1] = job(1)
     one.held.speed.busy_since, one.held.speed.ended = 100.0, 16
-    capacity.heed(one, 100.002)
+    capacity.measure(one, 100.002)
 
     assert before == 0.0, "too few to say"
     assert one.held.speed.per_second == pytest.approx(0.7 * 16_000 + 0.3 * 8_000)

@@ -126,7 +126,7 @@ class Runner:
             case Died():
                 self._hear_of_death(message)
             case CheckpointKept():
-                self._services.notes.heed(message)
+                self._services.notes.answered(message)
             case Suspended(seconds=stopped):
                 self._postpone_timeouts(stopped)
             case _:

@@ -51,7 +51,7 @@ class NoteBook:
             self._send(Checkpoint(*key, self._last, data))
         return kept
 
-    def heed(self, answer: CheckpointKept) -> None:
+    def answered(self, answer: CheckpointKept) -> None:
         """Take the answer to a checkpoint, and to those of its job before it."""
         key = answer.id, answer.deliveries
         with self._lock:

@@ -143,7 +143,7 @@ class JobFlow:
         for runner in self.pool.runners:
             if runner.takes_any:
                 for message in runner.receive() or ():
-                    self.inbox.heed(runner, message)
+                    self.inbox.handle(runner, message)
 
     def _hand_out(self) -> None:
         """Give jobs to runners. Give back those that wait for a dependency."""

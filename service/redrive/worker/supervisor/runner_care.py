@@ -45,7 +45,7 @@ class RunnerCare:
     def wait(self, seconds: float) -> None:
         """Hear what runners say within this time, or until something wakes the loop."""
         for runner in self.selector.wait(self.pool.runners, seconds):
-            self._hear(runner)
+            self._receive(runner)
 
     def look_after(self, now: float) -> None:
         """Replace runners that have ended, grown, or run old code."""
@@ -71,13 +71,13 @@ class RunnerCare:
             logger.info("code changed", extra={"files": changed})
             self.pool.renew()
 
-    def _hear(self, runner: RunnerProcess) -> None:
+    def _receive(self, runner: RunnerProcess) -> None:
         messages = runner.receive()
         if messages is None:
             self._ended(runner)
             return
         for message in messages:
-            hello = self.inbox.heed(runner, message)
+            hello = self.inbox.handle(runner, message)
             if hello is None:
                 continue
             if self.suspension.is_on:
@@ -99,7 +99,7 @@ class RunnerCare:
     def _read_out(self, runner: RunnerProcess) -> None:
         """Take the last reports of a dead runner, then give back what it still held."""
         runner.process.wait()
-        self._hear(runner)
+        self._receive(runner)
         # A child process that outlived it may still hold the channel open.
         if runner in self.pool.runners:
             self._ended(runner)

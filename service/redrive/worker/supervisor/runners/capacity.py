@@ -24,7 +24,7 @@ class Capacity:
     def __init__(self, slots: int) -> None:
         self._slots = slots
 
-    def heed(self, runner: RunnerProcess, now: float) -> None:
+    def measure(self, runner: RunnerProcess, now: float) -> None:
         """Measure a runner that has ended enough jobs for that."""
         if runner.held.speed.ended >= MEASURED_ROUNDS * self._slots:
             runner.held.measure(now)

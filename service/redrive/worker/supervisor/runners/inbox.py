@@ -53,7 +53,7 @@ class Inbox:
         self._progress = progress
         self._samples = samples
 
-    def heed(self, runner: RunnerProcess, message: Up) -> Hello | None:
+    def handle(self, runner: RunnerProcess, message: Up) -> Hello | None:
         """Act on a message. Returns the first one of a runner, its Hello."""
         match message:
             case Done(rows=rows, example=example):
@@ -88,7 +88,7 @@ class Inbox:
     ) -> None:
         """Take completed jobs: (id, deliveries, seconds), and the trace of one."""
         finished = runner.held.take_completed(rows)
-        self._capacity.heed(runner, time.monotonic())
+        self._capacity.measure(runner, time.monotonic())
         if self._breakers.is_used:
             for held, _ in finished:
                 self._breakers.succeeded(held.kind)
@@ -97,7 +97,7 @@ class Inbox:
     def read_last(self, runner: RunnerProcess) -> None:
         """Take the last messages of a dead runner, and what it completed unreported."""
         for message in runner.receive() or ():
-            self.heed(runner, message)
+            self.handle(runner, message)
         rows = [
             (held.id, held.deliveries, 0.0) for held in remains_of(runner).completed
         ]

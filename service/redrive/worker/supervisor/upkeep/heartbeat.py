@@ -167,7 +167,7 @@ class Heartbeat:
             )
             alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
         for worker in known:
-            self._hear(worker, sent, is_alive=worker in alive)
+            self._confirmed(worker, sent, is_alive=worker in alive)
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
         with self.link.use(
             self._bound
@@ -188,7 +188,7 @@ class Heartbeat:
         if self.listener.is_deaf:
             self._stopping.wait(seconds)
 
-    def _hear(self, worker: int, sent: float, *, is_alive: bool) -> None:
+    def _confirmed(self, worker: int, sent: float, *, is_alive: bool) -> None:
         if worker not in self._heard:
             return  # retired meanwhile
         if worker in self._left:
