@@ -62,19 +62,19 @@ class Ownership:
         given_up = self.pool.give_up(lost)
         for runner in given_up:
             self.inbox.read_last(runner)
-        self._acquit(lost, given_up)
+        self._clear_suspicion(lost, given_up)
         self.telemetry.declared_lost(self.pool.held())
         self.pool.forget(lost)
         self.dispatch.forget(lost)
 
-    def _acquit(
+    def _clear_suspicion(
         self, lost: AbstractSet[int], given_up: Iterable[RunnerProcess]
     ) -> None:
         """Clear the jobs of lost identities, except those whose runners crashed."""
         crashed = [runner for runner in given_up if not runner.blameless]
         suspects = {job.id for runner in crashed for job in runner.held}
         ours = [held for held in self._known() if held.worker in lost]
-        self.identity.acquit(held for held in ours if held.id not in suspects)
+        self.identity.clear_suspicion(held for held in ours if held.id not in suspects)
 
     def _resume(self) -> None:
         """Resume the runners: the database has confirmed that their jobs are ours."""

@@ -137,7 +137,7 @@ class Apart:
         self._abandoned -= _keys(free)
         self._pending.set_aside(locked)
         stale = self._pending.done(free, claims, answer.completed, answer.settled)
-        self._identity.acquit(stale)
+        self._identity.clear_suspicion(stale)
         return bool(free)
 
     def _end_left_open(self, conn: store.Connection, locked: SettlementBatch) -> None:

@@ -226,7 +226,7 @@ class Exchange:
         stale = self._pending.done(
             settlements, claims, answer.completed, answer.settled
         )
-        self._identity.acquit(stale)
+        self._identity.clear_suspicion(stale)
         if answer.claim_error is None:
             self.answered_at = time.monotonic()
 

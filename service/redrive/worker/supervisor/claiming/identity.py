@@ -73,7 +73,7 @@ class Identity:
         self._heartbeat.leave(lost)
         return lost
 
-    def acquit(self, jobs: Iterable[Held]) -> None:
+    def clear_suspicion(self, jobs: Iterable[Held]) -> None:
         """Note that these jobs of lost identities have killed no process."""
         for held in jobs:
             self._innocent.setdefault(held.worker, []).append(
@@ -95,7 +95,7 @@ class Identity:
             with link.use() as conn:
                 released, is_over = store.retire(conn, worker, jobs)
                 if is_over and not jobs:  # from now on no worker charges them
-                    self._forgive(conn, worker)
+                    self._refund_crashes(conn, worker)
             if jobs or not is_over:
                 self._closed.add(worker)
             else:
@@ -108,11 +108,11 @@ class Identity:
                     extra={"worker": worker, "jobs": released},
                 )
 
-    def _forgive(self, conn: store.Connection, worker: int) -> None:
+    def _refund_crashes(self, conn: store.Connection, worker: int) -> None:
         if worker not in self._innocent:
             return
-        forgiven = store.forgive(conn, self._innocent[worker])
+        refunded = store.forgive(conn, self._innocent[worker])
         del self._innocent[worker]
-        if forgiven:
-            told = {"worker": worker, "jobs": len(forgiven)}
+        if refunded:
+            told = {"worker": worker, "jobs": len(refunded)}
             logger.info("took back what jobs were charged for our silence", extra=told)
