@@ -70,7 +70,7 @@ class Held(msgspec.Struct, gc=False, eq=False):
         )
 
 
-class Coming(Sequence[Held]):
+class LazyJobs(Sequence[Held]):
     """Jobs of a claim that are made when they are first used.
 
     By then the database may work on the next claim. Their number is known before.

@@ -9,7 +9,7 @@ from redrive.worker import store
 from redrive.worker.exchange import Answer, ClaimRequest
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.claiming.lanes import LaneBook
-from redrive.worker.supervisor.held import Batch, Coming, Held, held_from
+from redrive.worker.supervisor.held import Batch, Held, LazyJobs, held_from
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 
@@ -106,7 +106,7 @@ class Claims:
         if not count:
             return []
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
-        return Coming(count, lambda: held_from(batch, answer.lanes, answer.rows()))
+        return LazyJobs(count, lambda: held_from(batch, answer.lanes, answer.rows()))
 
     def _pace(
         self, request: ClaimRequest, count: int, cost: float, *, is_any_busy: bool
