@@ -45,7 +45,7 @@ from redrive.worker.supervisor.claiming.settlements import (
     SettlementBatch,
 )
 from redrive.worker.supervisor.drain import LAST_SECONDS, Drain
-from redrive.worker.supervisor.held import Batch, Held, held_from
+from redrive.worker.supervisor.held import Batch, ClaimedJob, held_from
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.polling import (
     JUST_AFTER_SECONDS,
@@ -283,7 +283,7 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
 
 def job(
     number: int = 1, *, worker: int = 1, run_at: datetime = EPOCH, payload: str = "{}"
-) -> Held:
+) -> ClaimedJob:
     row = (7, number, 1, 1, "kind", payload, None, run_at, 0.0)
     return held_from(
         Batch(worker, ["default"]), [LaneClaim(1, 1, run_at, number, 7, 7)], [row]

@@ -23,7 +23,7 @@ from redrive.worker.supervisor.claiming import apart
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.claiming.lanes import LaneBook
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 from tests.factories import claim, failure, holders, lanes_of, make_jobs, make_worker
@@ -53,7 +53,7 @@ def identity(database: Database) -> Identity:
 def exchange(link: Link, identity: Identity) -> Exchange:
     telemetry = Telemetry(Metrics(), None)
 
-    def on_refused(held: Held, error: psycopg.Error) -> None:
+    def on_refused(held: ClaimedJob, error: psycopg.Error) -> None:
         failed = failure(message=refusal(error))
         reason = "not_retryable"
         exchange.ended(

@@ -15,7 +15,7 @@ from redrive.observability.metrics import MAX_LABEL_SETS
 from redrive.observability.sampling import Sampler
 from redrive.rules.attempts.settlement import Outcome
 from redrive.worker.protocol import Report
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 
 logger = logging.getLogger("redrive.jobs")
 
@@ -61,7 +61,7 @@ class EndLog:
         self._too_old_at: dict[str, float] = {}
         self._sampler = Sampler[_Sort]()
 
-    def ended(self, held: Held, report: Report) -> None:
+    def ended(self, held: ClaimedJob, report: Report) -> None:
         """Log the end of an attempt, unless there were many like it."""
         now = time.monotonic()
         level = _LEVELS.get(report.outcome, logging.INFO)
@@ -70,7 +70,7 @@ class EndLog:
         if logger.isEnabledFor(level) and self._has_line(held, report, now):
             logger.log(level, report.outcome.logged, extra=_fields(held, report))
 
-    def _has_line(self, held: Held, report: Report, now: float) -> bool:
+    def _has_line(self, held: ClaimedJob, report: Report, now: float) -> bool:
         """Return True if this end gets a log line of its own."""
         if report.outcome is Outcome.RELEASE or logger.isEnabledFor(logging.DEBUG):
             return True
@@ -101,7 +101,7 @@ class EndLog:
             logger.info("more like it", extra=fields | {"count": count})
 
 
-def _fields(held: Held, report: Report) -> dict[str, object]:
+def _fields(held: ClaimedJob, report: Report) -> dict[str, object]:
     """Return the fields of a settlement's log line, in order."""
     fields: dict[str, object] = {
         "job": held.id,

@@ -28,7 +28,7 @@ class Claim:
     left: int
 
 
-class Held(msgspec.Struct, gc=False, eq=False):
+class ClaimedJob(msgspec.Struct, gc=False, eq=False):
     """Job that this worker has claimed and not settled.
 
     `lane_no` counts `batch.queues` from 1. `position` counts the jobs sent to the
@@ -70,18 +70,18 @@ class Held(msgspec.Struct, gc=False, eq=False):
         )
 
 
-class LazyJobs(Sequence[Held]):
+class LazyJobs(Sequence[ClaimedJob]):
     """Jobs of a claim that are made when they are first used.
 
     By then the database may work on the next claim. Their number is known before.
     """
 
-    def __init__(self, count: int, make: Callable[[], list[Held]]) -> None:
+    def __init__(self, count: int, make: Callable[[], list[ClaimedJob]]) -> None:
         self._count = count
         self._make = make
-        self._jobs: list[Held] | None = None
+        self._jobs: list[ClaimedJob] | None = None
 
-    def _made(self) -> list[Held]:
+    def _made(self) -> list[ClaimedJob]:
         if self._jobs is None:
             self._jobs = self._make()
             # free what they were made of, which is as large as they are
@@ -91,20 +91,20 @@ class LazyJobs(Sequence[Held]):
     def __len__(self) -> int:
         return self._count if self._jobs is None else len(self._jobs)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[ClaimedJob]:
         return iter(self._made())
 
     @overload
-    def __getitem__(self, index: int) -> Held: ...
+    def __getitem__(self, index: int) -> ClaimedJob: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Held]: ...
-    def __getitem__(self, index: int | slice) -> Held | Sequence[Held]:
+    def __getitem__(self, index: slice) -> Sequence[ClaimedJob]: ...
+    def __getitem__(self, index: int | slice) -> ClaimedJob | Sequence[ClaimedJob]:
         return self._made()[index]
 
 
 def held_from(
     batch: Batch, lanes: Iterable[LaneClaim], rows: Iterable[Row]
-) -> list[Held]:
+) -> list[ClaimedJob]:
     """Return the jobs of claimed rows."""
     queues = batch.queues
     claims = {
@@ -113,7 +113,7 @@ def held_from(
         if lane.claim is not None and lane.lane_no is not None
     }
     return [
-        Held(
+        ClaimedJob(
             id_,
             deliveries,
             attempt,

@@ -17,7 +17,7 @@ from redrive.rules.scheduling.load import Load, load_of
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.drain import Drain
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.polling import LANE_WAIT_MS, Polling
 from redrive.worker.supervisor.runners.breakers import Breakers
 from redrive.worker.supervisor.runners.dispatch import Dispatch
@@ -109,7 +109,7 @@ class JobFlow:
             has_free_slots=free_slots > 0,
         )
 
-    def _claim_first(self, now: float, free_slots: int) -> Sequence[Held]:
+    def _claim_first(self, now: float, free_slots: int) -> Sequence[ClaimedJob]:
         """Claim, then settle while the new jobs are handed out. Returns no jobs."""
         jobs = self.exchange.claim(now, free_slots)
         if time.monotonic() < self.exchange.available_at:
@@ -122,7 +122,7 @@ class JobFlow:
     def _linger(self) -> float:
         return LINGER_SECONDS if self.pool.held() else 0.0
 
-    def _pass_on(self, jobs: Sequence[Held]) -> None:
+    def _pass_on(self, jobs: Sequence[ClaimedJob]) -> None:
         """Hand out the jobs of a claim, unless the next call can cover that time."""
         looks_for_lanes = self.exchange.claims.looks_for_lanes
         is_backlog = jobs and self.polling.expects_more and not looks_for_lanes

@@ -26,7 +26,7 @@ from redrive.worker.supervisor.claiming.until_empty import EmptyCheck
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.guards import Guards
 from redrive.worker.supervisor.health import Health
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.job_flow import JobFlow
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.options import WorkerOptions
@@ -281,7 +281,7 @@ class Supervisor:
             self._kinds.heals(),
         )
 
-    def _refused(self, held: Held, error: psycopg.Error) -> None:
+    def _refused(self, held: ClaimedJob, error: psycopg.Error) -> None:
         self._crashes.refused(held, error)
 
     # ------------------------------------------------------------------ figures

@@ -11,7 +11,7 @@ import psycopg
 from redrive.database.connect import Link
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.breakers import Breakers
 from redrive.worker.supervisor.runners.dispatch import Dispatch
 from redrive.worker.supervisor.runners.inbox import Inbox
@@ -97,7 +97,7 @@ class Ownership:
         except psycopg.Error as error:
             self.telemetry.database_error("retire", error)
 
-    def _known(self) -> Iterator[Held]:
+    def _known(self) -> Iterator[ClaimedJob]:
         """Return all jobs that this worker has, wherever they are."""
         return chain(
             self.pool.jobs(),

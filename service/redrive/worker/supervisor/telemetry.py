@@ -39,7 +39,7 @@ from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category
 from redrive.worker.protocol import Kind, Report
 from redrive.worker.supervisor.end_log import EndLog
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 
 logger = logging.getLogger("redrive.jobs")
 
@@ -161,7 +161,7 @@ class Telemetry:
         self.metrics.exchange.observe((), (cost,))
         self.metrics.claims.add(("hit" if count else "empty",))
 
-    def received(self, jobs: Sequence[Held], cost: float) -> None:
+    def received(self, jobs: Sequence[ClaimedJob], cost: float) -> None:
         """Count the jobs of a claim that took `cost` seconds, after their hand-out."""
         # only this figure needs our clock to agree with the database's
         now = datetime.now(UTC)
@@ -171,7 +171,7 @@ class Telemetry:
             _log_claimed(jobs)
 
     def _claimed_from(
-        self, queue: str, jobs: Sequence[Held], now: datetime, cost: float
+        self, queue: str, jobs: Sequence[ClaimedJob], now: datetime, cost: float
     ) -> None:
         """Count the claimed jobs of one lane."""
         if self.tracing is not None and not self.tracing.is_overrun:
@@ -186,7 +186,7 @@ class Telemetry:
             ],
         )
 
-    def settled(self, jobs: Iterable[Held], cost: float) -> None:
+    def settled(self, jobs: Iterable[ClaimedJob], cost: float) -> None:
         """Trace settlements that were written in `cost` seconds."""
         if self.tracing is not None and not self.tracing.is_overrun:
             for queue, count in Tally(held.queue for held in jobs).items():
@@ -194,7 +194,7 @@ class Telemetry:
 
     def completed(
         self,
-        finished: Sequence[tuple[Held, float]],
+        finished: Sequence[tuple[ClaimedJob, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
         """Count attempts that succeeded, with their seconds and the trace of one."""
@@ -208,7 +208,7 @@ class Telemetry:
             _log_completed(finished)
 
     def _exemplify(
-        self, finished: Iterable[tuple[Held, float]], job: int, trace: str
+        self, finished: Iterable[tuple[ClaimedJob, float]], job: int, trace: str
     ) -> None:
         """Show the trace of a job with its duration."""
         for held, seconds in finished:
@@ -216,12 +216,12 @@ class Telemetry:
                 labels = (held.queue, held.kind, Outcome.COMPLETE.label)
                 self.metrics.duration.exemplify(labels, seconds, trace)
 
-    def ended(self, held: Held, report: Report) -> None:
+    def ended(self, held: ClaimedJob, report: Report) -> None:
         """Count and log an attempt that did not succeed."""
         self._count(held, report)
         self.end_log.ended(held, report)
 
-    def _count(self, held: Held, report: Report) -> None:
+    def _count(self, held: ClaimedJob, report: Report) -> None:
         labels = (held.queue, held.kind, report.outcome.label)
         self.metrics.attempts.add(labels)
         self.metrics.duration.observe(labels, (report.seconds,))
@@ -229,7 +229,7 @@ class Telemetry:
             self.metrics.duration.exemplify(labels, report.seconds, report.trace)
         self._count_reason(held, report)
 
-    def _count_reason(self, held: Held, report: Report) -> None:
+    def _count_reason(self, held: ClaimedJob, report: Report) -> None:
         """Count why a job runs again."""
         reason = report.reason or "other"
         if report.outcome is Outcome.RETRY:
@@ -237,7 +237,7 @@ class Telemetry:
         elif report.outcome is Outcome.RELEASE:
             self.metrics.released.add((held.queue, reason))
 
-    def stale(self, jobs: Iterable[Held]) -> None:
+    def stale(self, jobs: Iterable[ClaimedJob]) -> None:
         """Count and log settlements that were refused."""
         for held in jobs:
             self.metrics.stale.add((held.queue, held.kind))
@@ -340,15 +340,15 @@ def _longest(
     return longest
 
 
-def _by_lane(jobs: Iterable[Held]) -> Iterable[list[Held]]:
-    lanes: dict[int, list[Held]] = defaultdict(list)
+def _by_lane(jobs: Iterable[ClaimedJob]) -> Iterable[list[ClaimedJob]]:
+    lanes: dict[int, list[ClaimedJob]] = defaultdict(list)
     for held in jobs:
         lanes[held.lane_no].append(held)
     return lanes.values()
 
 
 def _seconds_by_kind(
-    finished: Iterable[tuple[Held, float]],
+    finished: Iterable[tuple[ClaimedJob, float]],
 ) -> Mapping[tuple[str, str], Sequence[float]]:
     """Collect the seconds of attempts by queue and kind."""
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -357,7 +357,7 @@ def _seconds_by_kind(
     return times
 
 
-def _log_claimed(jobs: Iterable[Held]) -> None:
+def _log_claimed(jobs: Iterable[ClaimedJob]) -> None:
     for held in jobs:
         fields = {
             "delivery": held.deliveries,
@@ -367,13 +367,13 @@ def _log_claimed(jobs: Iterable[Held]) -> None:
         logger.debug("claimed", extra={"job": held.id} | fields)
 
 
-def _log_completed(finished: Iterable[tuple[Held, float]]) -> None:
+def _log_completed(finished: Iterable[tuple[ClaimedJob, float]]) -> None:
     for held, seconds in finished:
         fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
         logger.debug(Outcome.COMPLETE.logged, extra=fields)
 
 
-def _created(jobs: Iterable[Held]) -> list[object]:
+def _created(jobs: Iterable[ClaimedJob]) -> list[object]:
     """Return the contexts in which some of these jobs were enqueued."""
     traced = (
         held.extras

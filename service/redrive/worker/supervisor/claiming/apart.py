@@ -23,7 +23,7 @@ from redrive.worker.supervisor.claiming.settlements import (
     SettlementBatch,
     storable_forms,
 )
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
@@ -47,7 +47,7 @@ class Apart:
         identity: Identity,
         pending: PendingSettlements,
         telemetry: Telemetry,
-        on_refused: Callable[[Held, psycopg.Error], None],
+        on_refused: Callable[[ClaimedJob, psycopg.Error], None],
     ) -> None:
         self._link = link
         self._identity = identity
@@ -68,7 +68,7 @@ class Apart:
         """Return when to retry what was set aside; monotonic."""
         return self._retry_at if self._pending.aside else float("inf")
 
-    def abandoned(self, held: Held) -> None:
+    def abandoned(self, held: ClaimedJob) -> None:
         """Note that a job's handler is dead: its open transaction may be ended."""
         self._abandoned.add((held.id, held.deliveries))
 
@@ -156,7 +156,7 @@ class Apart:
         for report, held in part.reports:
             self._settle_storable(report, held, refusal(error))
 
-    def _settle_storable(self, report: Report, held: Held, reason: str) -> None:
+    def _settle_storable(self, report: Report, held: ClaimedJob, reason: str) -> None:
         """Settle a job with the first form of its report that can be stored."""
         part = SettlementBatch([], [(report, held)])
         for form in storable_forms(held, report, reason):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from redrive.worker import store
 from redrive.worker.protocol import Checkpoint, CheckpointKept
 from redrive.worker.store import Noted
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 
 Answer = Callable[[CheckpointKept], None]
 
@@ -18,7 +18,7 @@ AGAIN_SECONDS = 0.1
 class _Waiting:
     """Newest checkpoint of a job; it replaces those before it."""
 
-    held: Held
+    held: ClaimedJob
     message: Checkpoint
     answer: Answer
 
@@ -36,7 +36,7 @@ class Checkpoints:
         self.is_unanswered = False
         """True if the last try to send them failed."""
 
-    def add(self, held: Held, message: Checkpoint, answer: Answer) -> None:
+    def add(self, held: ClaimedJob, message: Checkpoint, answer: Answer) -> None:
         """Take a checkpoint. Its handler waits for the answer."""
         self._waiting[held.id, held.deliveries] = _Waiting(held, message, answer)
         self._again_at = 0.0
@@ -73,5 +73,5 @@ class Checkpoints:
         self.is_unanswered = False
 
 
-def _noted(held: Held, data: str) -> Noted:
+def _noted(held: ClaimedJob, data: str) -> Noted:
     return Noted(held.worker, held.claim.id, held.id, held.deliveries, data)

@@ -9,7 +9,7 @@ from redrive.worker import store
 from redrive.worker.exchange import Answer, ClaimRequest
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.claiming.lanes import LaneBook
-from redrive.worker.supervisor.held import Batch, Held, LazyJobs, held_from
+from redrive.worker.supervisor.held import Batch, ClaimedJob, LazyJobs, held_from
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 
@@ -93,7 +93,7 @@ class Claims:
 
     def learn(
         self, request: ClaimRequest, answer: Answer, cost: float
-    ) -> Sequence[Held]:
+    ) -> Sequence[ClaimedJob]:
         """Learn from a claim that took `cost` seconds. Returns its jobs."""
         count = sum(lane.jobs for lane in answer.lanes)
         if count:
@@ -119,7 +119,7 @@ class Claims:
         if is_any_busy:
             self._polling.was_busy(now, chance)
 
-    def handed_out(self, jobs: Sequence[Held]) -> None:
+    def handed_out(self, jobs: Sequence[ClaimedJob]) -> None:
         """Count the jobs of the last claim, now that they are on their way."""
         self._telemetry.received(jobs, self._cost)
 

@@ -26,7 +26,7 @@ from redrive.worker.supervisor.claiming.settlements import (
     SettlementBatch,
 )
 from redrive.worker.supervisor.claiming.side_effects import SideEffects
-from redrive.worker.supervisor.held import Claim, Held
+from redrive.worker.supervisor.held import Claim, ClaimedJob
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 
@@ -57,7 +57,7 @@ class Exchange:
         lanes: LaneBook,
         polling: Polling,
         telemetry: Telemetry,
-        on_refused: Callable[[Held, psycopg.Error], None],
+        on_refused: Callable[[ClaimedJob, psycopg.Error], None],
     ) -> None:
         self._link = link
         self._identity = identity
@@ -76,13 +76,15 @@ class Exchange:
 
     def completed(
         self,
-        finished: Sequence[tuple[Held, float]],
+        finished: Sequence[tuple[ClaimedJob, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
         """Take attempts that succeeded, with their seconds and the trace of one."""
         self._pending.completed(finished, example)
 
-    def ended(self, held: Held, report: Report, *, is_abandoned: bool = False) -> None:
+    def ended(
+        self, held: ClaimedJob, report: Report, *, is_abandoned: bool = False
+    ) -> None:
         """Take an attempt that did not succeed.
 
         `is_abandoned`: its handler is dead, and may have left a transaction that locks
@@ -94,16 +96,16 @@ class Exchange:
             self._polling.job_due(time.monotonic() + report.delay)
         self._pending.ended(held, report, aside=is_abandoned)
 
-    def settle(self, held: Held, settlement: NotComplete) -> None:
+    def settle(self, held: ClaimedJob, settlement: NotComplete) -> None:
         """Settle a job that no runner reports."""
         self.ended(held, report_of(held.id, held.deliveries, settlement))
 
-    def tell(self, held: Held, side_effect: SideEffect) -> None:
+    def tell(self, held: ClaimedJob, side_effect: SideEffect) -> None:
         """Take a side effect that a handler has reported."""
         self._side_effects.add(held, side_effect)
 
     def keep(
-        self, held: Held, checkpoint: Checkpoint, answer: AnswerCheckpoint
+        self, held: ClaimedJob, checkpoint: Checkpoint, answer: AnswerCheckpoint
     ) -> None:
         """Take a checkpoint. Its handler waits for the answer."""
         self._checkpoints.add(held, checkpoint, answer)
@@ -134,7 +136,7 @@ class Exchange:
         due_at = min(self._pending.due_at(linger), self._apart.due_at)
         return max(due_at, self.available_at)
 
-    def jobs(self) -> Iterable[Held]:
+    def jobs(self) -> Iterable[ClaimedJob]:
         """Return the jobs that are not settled yet."""
         return self._pending.held()
 
@@ -157,7 +159,7 @@ class Exchange:
         linger: float,
         lane_wait_ms: int = 0,
         meanwhile: Callable[[], object] | None = None,
-    ) -> Sequence[Held]:
+    ) -> Sequence[ClaimedJob]:
         """Settle what has ended, and claim up to `free_slots` jobs. Returns the claimed jobs.
 
         `lane_wait_ms`: milliseconds that a claim may wait for its turn. `meanwhile` is
@@ -165,7 +167,7 @@ class Exchange:
         """
         if self._apart.is_full:
             free_slots = 0
-        jobs: Sequence[Held] = []
+        jobs: Sequence[ClaimedJob] = []
         if free_slots or self._is_due(now, linger):
             jobs = self._call(
                 now, free_slots, self._pending.take(), lane_wait_ms, meanwhile
@@ -174,7 +176,7 @@ class Exchange:
             self._apart.retry(now)
         return jobs
 
-    def claim(self, now: float, free_slots: int) -> Sequence[Held]:
+    def claim(self, now: float, free_slots: int) -> Sequence[ClaimedJob]:
         """Claim up to `free_slots` jobs, and settle nothing. Returns the claimed jobs."""
         return self._call(now, free_slots, SettlementBatch([], []))
 
@@ -192,7 +194,7 @@ class Exchange:
         settlements: SettlementBatch,
         lane_wait_ms: int = 0,
         meanwhile: Callable[[], object] | None = None,
-    ) -> Sequence[Held]:
+    ) -> Sequence[ClaimedJob]:
         claims = settlements.claims()
         self._side_effects.take(now)
         try:
@@ -232,7 +234,7 @@ class Exchange:
 
     def _claimed(
         self, request: ClaimRequest, answer: Answer, cost: float
-    ) -> Sequence[Held]:
+    ) -> Sequence[ClaimedJob]:
         if answer.claim_error is None:
             return self.claims.learn(request, answer, cost)
         self._telemetry.database_error("claim", answer.claim_error)

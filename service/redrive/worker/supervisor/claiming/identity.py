@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from redrive.database.connect import Link
 from redrive.worker import store
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.upkeep.heartbeat import Heartbeat
 
 logger = logging.getLogger("redrive.worker")
@@ -73,14 +73,14 @@ class Identity:
         self._heartbeat.leave(lost)
         return lost
 
-    def clear_suspicion(self, jobs: Iterable[Held]) -> None:
+    def clear_suspicion(self, jobs: Iterable[ClaimedJob]) -> None:
         """Note that these jobs of lost identities have killed no process."""
         for held in jobs:
             self._innocent.setdefault(held.worker, []).append(
                 (held.id, held.deliveries)
             )
 
-    def retire(self, link: Link, known: Iterable[Held]) -> None:
+    def retire(self, link: Link, known: Iterable[ClaimedJob]) -> None:
         """Give back the jobs of identities left behind, except the `known` ones.
 
         Raises psycopg.Error.

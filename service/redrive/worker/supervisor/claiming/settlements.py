@@ -18,7 +18,7 @@ from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category
 from redrive.worker.exchange import Settlements
 from redrive.worker.protocol import Report, Returned
-from redrive.worker.supervisor.held import Claim, Held
+from redrive.worker.supervisor.held import Claim, ClaimedJob
 from redrive.worker.supervisor.telemetry import Telemetry
 
 FULL_BATCH = 500
@@ -34,8 +34,8 @@ _claim_of = attrgetter("claim")
 class SettlementBatch:
     """Settlements sent together: completions, and reports of all other ends."""
 
-    completions: list[Held]
-    reports: list[tuple[Report, Held]]
+    completions: list[ClaimedJob]
+    reports: list[tuple[Report, ClaimedJob]]
     has_results: bool = False
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class SettlementBatch:
         """Count the jobs of each claim."""
         return Counter(map(_claim_of, self.held()))
 
-    def held(self) -> Iterable[Held]:
+    def held(self) -> Iterable[ClaimedJob]:
         """Return the jobs of the settlements."""
         return chain(self.completions, (held for _, held in self.reports))
 
@@ -85,7 +85,7 @@ class SettlementBatch:
         others = self._where(lambda held: held.id not in jobs)
         return meant, others
 
-    def _where(self, is_meant: Callable[[Held], bool]) -> "SettlementBatch":
+    def _where(self, is_meant: Callable[[ClaimedJob], bool]) -> "SettlementBatch":
         return SettlementBatch(
             [held for held in self.completions if is_meant(held)],
             [(report, held) for report, held in self.reports if is_meant(held)],
@@ -117,7 +117,7 @@ class PendingSettlements:
 
     def completed(
         self,
-        finished: Sequence[tuple[Held, float]],
+        finished: Sequence[tuple[ClaimedJob, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
         """Take attempts that succeeded, with their seconds and the trace of one."""
@@ -125,7 +125,7 @@ class PendingSettlements:
         self._telemetry.completed(finished, example)
         self._note()
 
-    def ended(self, held: Held, report: Report, *, aside: bool = False) -> None:
+    def ended(self, held: ClaimedJob, report: Report, *, aside: bool = False) -> None:
         """Take an attempt that did not succeed. `aside`: its job may be locked."""
         batch = self._aside if aside else self._waiting
         batch.reports.append((report, held))
@@ -167,7 +167,7 @@ class PendingSettlements:
         self._aside = _joined(self._aside, taken)
         self._sent_before |= may_be_done and bool(taken)
 
-    def held(self) -> Iterable[Held]:
+    def held(self) -> Iterable[ClaimedJob]:
         """Return the jobs of the settlements."""
         return chain(self._waiting.held(), self._aside.held())
 
@@ -177,7 +177,7 @@ class PendingSettlements:
         claims: Counter[Claim],
         completed: set[int] | None,
         settled: set[int],
-    ) -> list[Held]:
+    ) -> list[ClaimedJob]:
         """Take the answer of the database: the ids that were ours to settle.
 
         `completed` is None if all of them were. The other jobs had been fenced off.
@@ -188,8 +188,8 @@ class PendingSettlements:
             return []
         for claim, jobs in claims.items():
             claim.left -= jobs
-        returned: list[Held] = []
-        crashed: list[Held] = []
+        returned: list[ClaimedJob] = []
+        crashed: list[ClaimedJob] = []
         if completed is not None:
             returned += [held for held in taken.completions if held.id not in completed]
         for report, held in taken.reports:
@@ -202,7 +202,9 @@ class PendingSettlements:
         self._sent_before = False
         return returned
 
-    def _resolved(self, held: Held, report: Report, *, was_rolled_back: bool) -> None:
+    def _resolved(
+        self, held: ClaimedJob, report: Report, *, was_rolled_back: bool
+    ) -> None:
         """Count a job that its handler completed, now that the database has decided."""
         if was_rolled_back:
             self._telemetry.ended(held, report)
@@ -216,7 +218,7 @@ def _joined(first: SettlementBatch, second: SettlementBatch) -> SettlementBatch:
     )
 
 
-def storable_forms(held: Held, report: Report, refusal: str) -> Iterator[Report]:
+def storable_forms(held: ClaimedJob, report: Report, refusal: str) -> Iterator[Report]:
     """Yield reports to send in place of one that the database refused."""
     text = f"the failure could not be stored: {refusal}"
     constant = made_up("UnstorableError", text, Category.OTHER, held.kind)

@@ -2,7 +2,7 @@
 
 from redrive.worker import store
 from redrive.worker.protocol import SideEffect
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 
 AGAIN_SECONDS = 0.1
 """Delay before resending a side effect whose job row is locked."""
@@ -21,7 +21,7 @@ class SideEffects:
         """True if any side effect belongs to the try under way."""
         return bool(self._taken)
 
-    def add(self, held: Held, side_effect: SideEffect) -> None:
+    def add(self, held: ClaimedJob, side_effect: SideEffect) -> None:
         """Take a side effect that a handler has reported."""
         self._waiting.append((held.worker, side_effect))
         self._due_at = 0.0

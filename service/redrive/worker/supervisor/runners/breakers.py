@@ -30,7 +30,7 @@ from redrive.worker.protocol import (
     has_expired,
     read_extras,
 )
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 
 CHECK_SECONDS = 0.5
 REPORT_SECONDS = 0.05
@@ -76,7 +76,7 @@ class Breakers:
         self._failures = Tally[str]()
         self._successes = Tally[str]()
         self._standing: dict[str, Standing] = {}
-        self._held: list[tuple[Held, Report]] = []
+        self._held: list[tuple[ClaimedJob, Report]] = []
         self._probing: dict[str, float] = {}  # until when the probe is this worker's
         self._ahead: dict[str, int] = {}  # jobs given back since it opened
         self._check_at = 0.0
@@ -112,7 +112,7 @@ class Breakers:
             counts = self._successes if succeeded else self._failures
             counts[name] += 1
 
-    def holds_back(self, held: Held, report: Report) -> bool:
+    def holds_back(self, held: ClaimedJob, report: Report) -> bool:
         """Hold back a failure that a dependency may have caused, until the next report."""
         names = self._names(held.kind)
         if not names or report.category not in BLAMED or report.outcome not in RETURNED:
@@ -122,11 +122,11 @@ class Breakers:
         self._held.append((held, report))
         return True
 
-    def jobs(self) -> Iterator[Held]:
+    def jobs(self) -> Iterator[ClaimedJob]:
         """Return the jobs whose failures are held back."""
         return (held for held, _ in self._held)
 
-    def give_up(self) -> list[tuple[Held, Report]]:
+    def give_up(self) -> list[tuple[ClaimedJob, Report]]:
         """Take out what is held back, unchanged: there is no time for a report."""
         held, self._held = self._held, []
         return held
@@ -143,7 +143,9 @@ class Breakers:
         has_reason = bool(self._failures) or was_notified or now >= self._check_at
         return self.is_used and has_reason and now >= self._quiet_until
 
-    def report(self, link: Link, worker: int, now: float) -> list[tuple[Held, Report]]:
+    def report(
+        self, link: Link, worker: int, now: float
+    ) -> list[tuple[ClaimedJob, Report]]:
         """Report, and learn the state of the dependencies.
 
         Returns the failures that were held back, with their final reports. Raises
@@ -188,7 +190,7 @@ class Breakers:
         """Return True if one job of this worker may try a half-open dependency."""
         return self._probing.get(name, 0.0) > now
 
-    def _final(self, held: Held, report: Report) -> Report:
+    def _final(self, held: ClaimedJob, report: Report) -> Report:
         """Return the final report of a failure that was held back.
 
         If a dependency is to blame, it is a retry with the attempt refunded.
@@ -213,15 +215,15 @@ class Breakers:
         return any(not standing.is_closed for standing in self._standing.values())
 
     def put_off(
-        self, jobs: Sequence[Held]
-    ) -> tuple[list[Held], list[tuple[Held, Release]]]:
+        self, jobs: Sequence[ClaimedJob]
+    ) -> tuple[list[ClaimedJob], list[tuple[ClaimedJob, Release]]]:
         """Take out the jobs that wait for a dependency, each with its release.
 
         Returns the other jobs first. Jobs that have expired are among them.
         """
         now = time.monotonic()
-        others: list[Held] = []
-        releases: list[tuple[Held, Release]] = []
+        others: list[ClaimedJob] = []
+        releases: list[tuple[ClaimedJob, Release]] = []
         for held in jobs:
             release = (
                 None if has_expired(held.extras) else self._release(held.kind, now)

@@ -9,7 +9,7 @@ database works on the other.
 
 from collections.abc import Iterator, Sequence
 
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
 AHEAD_SECONDS = 0.03
@@ -63,8 +63,8 @@ class Capacity:
         return min(free, half) if backlog and free * 2 >= ahead else 0
 
     def shares(
-        self, runners: Sequence[RunnerProcess], jobs: Sequence[Held]
-    ) -> Iterator[tuple[RunnerProcess | None, Sequence[Held]]]:
+        self, runners: Sequence[RunnerProcess], jobs: Sequence[ClaimedJob]
+    ) -> Iterator[tuple[RunnerProcess | None, Sequence[ClaimedJob]]]:
         """Deal jobs out by what is free; the last taker gets the rest.
 
         The taker is None if no runner can take them.

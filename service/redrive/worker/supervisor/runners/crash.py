@@ -20,7 +20,7 @@ from redrive.rules.model import Category, Claimed, Failure
 from redrive.worker.protocol import Died, claimed_of, read_extras, report_of
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.drain import Drain
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runners.inbox import Inbox
 from redrive.worker.supervisor.runners.oom import OomWatch
@@ -158,7 +158,7 @@ class Crashes:
             runner.cancelled,
         )
 
-    def refused(self, held: Held, error: psycopg.Error) -> None:
+    def refused(self, held: ClaimedJob, error: psycopg.Error) -> None:
         """Settle a job that its handler completed and the database refuses."""
         policy, detail = (
             self._kinds.policy(held.kind),
@@ -167,14 +167,14 @@ class Crashes:
         failure = _refused(held, error, detail)
         self._end(held, decide(_claimed(held), failure, policy, random.random()))
 
-    def _settle(self, held: Held, crash: Crash, *, was_running: bool) -> None:
+    def _settle(self, held: ClaimedJob, crash: Crash, *, was_running: bool) -> None:
         settlement = decide_crash(
             held, crash, self._kinds, self._where, was_running=was_running
         )
         self._end(held, settlement, is_abandoned=True)
 
     def _end(
-        self, held: Held, settlement: NotComplete, *, is_abandoned: bool = False
+        self, held: ClaimedJob, settlement: NotComplete, *, is_abandoned: bool = False
     ) -> None:
         report = report_of(held.id, held.deliveries, settlement)
         self._exchange.ended(held, report, is_abandoned=is_abandoned)
@@ -189,7 +189,7 @@ class Crashes:
 
 
 def decide_crash(
-    held: Held,
+    held: ClaimedJob,
     crash: Crash,
     kinds: KnownKinds,
     where: Mapping[str, str],
@@ -214,7 +214,7 @@ def decide_crash(
 
 
 def _detail(
-    held: Held, kinds: KnownKinds, where: Mapping[str, str]
+    held: ClaimedJob, kinds: KnownKinds, where: Mapping[str, str]
 ) -> dict[str, object]:
     """Return the details that every failure of a job keeps."""
     known = kinds.find(held.kind)
@@ -224,24 +224,28 @@ def _detail(
     }
 
 
-def _claimed(held: Held) -> Claimed:
+def _claimed(held: ClaimedJob) -> Claimed:
     return claimed_of(held.kind, held.attempt, read_extras(held.extras))
 
 
-def _outlived(held: Held, kinds: KnownKinds, detail: Mapping[str, object]) -> Failure:
+def _outlived(
+    held: ClaimedJob, kinds: KnownKinds, detail: Mapping[str, object]
+) -> Failure:
     known = kinds.find(held.kind)
     limit = known.timeout if known else 0.0
     text = f"it outlived its timeout of {limit:g} s and was killed"
     return made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
 
 
-def _refused(held: Held, error: psycopg.Error, detail: Mapping[str, object]) -> Failure:
+def _refused(
+    held: ClaimedJob, error: psycopg.Error, detail: Mapping[str, object]
+) -> Failure:
     text = f"its handler succeeded, and the database refused to complete it: {refusal(error)}"
     category = category_of(Evidence((), "", sqlstate=error.sqlstate))
     return made_up("CompletionRefused", text, category, held.kind, **detail)
 
 
-def _lost(held: Held, crash: Crash, detail: Mapping[str, object]) -> Failure:
+def _lost(held: ClaimedJob, crash: Crash, detail: Mapping[str, object]) -> Failure:
     text = f"its process died: {crash}"
     return made_up("RunnerLost", text, Category.LOST, held.kind, **detail)
 

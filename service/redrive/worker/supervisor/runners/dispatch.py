@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from redrive.database.connect import Link
 from redrive.rules.attempts.settlement import Release
 from redrive.worker.protocol import read_extras
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runners.capacity import Capacity
 from redrive.worker.supervisor.runners.pool import RunnerPool
@@ -26,8 +26,8 @@ class Dispatch:
         self._pool = pool
         self._capacity = capacity
         self._kinds = kinds
-        self._claimed: Sequence[Held] = ()  # handed out while the database works
-        self._waiting: deque[Held] = deque()  # for any runner
+        self._claimed: Sequence[ClaimedJob] = ()  # handed out while the database works
+        self._waiting: deque[ClaimedJob] = deque()  # for any runner
         self._suspects = Suspects(pool)
         self._trial = Trial(pool, self._suspects)
 
@@ -35,7 +35,7 @@ class Dispatch:
         waiting = self._suspects.waiting() or self._trial.waiting()
         return bool(self._claimed or self._waiting or waiting)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[ClaimedJob]:
         yield from self._claimed
         yield from self._waiting
         yield from self._suspects.waiting()
@@ -52,7 +52,7 @@ class Dispatch:
             self._pool.runners, len(self._claimed), backlog=backlog
         )
 
-    def load(self, jobs: Sequence[Held]) -> None:
+    def load(self, jobs: Sequence[ClaimedJob]) -> None:
         """Keep the jobs of a claim until `unload`."""
         self._claimed = jobs
 
@@ -61,14 +61,14 @@ class Dispatch:
         """True if jobs of a claim wait for `unload`."""
         return bool(self._claimed)
 
-    def unload(self) -> Sequence[Held]:
+    def unload(self) -> Sequence[ClaimedJob]:
         """Take out the jobs of the last claim, to hand them out."""
         jobs, self._claimed = self._claimed, ()
         return jobs
 
-    def claimed(self, jobs: Sequence[Held]) -> list[tuple[Held, Release]]:
+    def claimed(self, jobs: Sequence[ClaimedJob]) -> list[tuple[ClaimedJob, Release]]:
         """Hand out the jobs of one claim. Returns those to give back."""
-        releases: list[tuple[Held, Release]] = []
+        releases: list[tuple[ClaimedJob, Release]] = []
         others = [
             held for held in jobs if held.extras is None or self._is_any(held, releases)
         ]
@@ -81,7 +81,9 @@ class Dispatch:
         self._hand_out(others)
         return releases
 
-    def _is_any(self, held: Held, releases: list[tuple[Held, Release]]) -> bool:
+    def _is_any(
+        self, held: ClaimedJob, releases: list[tuple[ClaimedJob, Release]]
+    ) -> bool:
         """Return True if any runner may have the job. Keep or release a suspect."""
         losses = read_extras(held.extras).losses
         most = self._kinds.policy(held.kind).max_losses
@@ -92,7 +94,7 @@ class Dispatch:
             releases.append((held, release))
         return False
 
-    def take_back(self, held: Held) -> None:
+    def take_back(self, held: ClaimedJob) -> None:
         """Keep a job for another runner: its own ended before it started the job."""
         self._waiting.append(held)
 
@@ -104,7 +106,7 @@ class Dispatch:
                 self._hand_out([held])
         self._hand_to_suspects(now)
 
-    def try_alone(self, link: Link, now: float) -> tuple[Held, Release] | None:
+    def try_alone(self, link: Link, now: float) -> tuple[ClaimedJob, Release] | None:
         """Proceed with the trial. Returns the job to give back, if it never started.
 
         Raises psycopg.Error.
@@ -120,7 +122,7 @@ class Dispatch:
         self._suspects.keep(lambda held: held.worker not in workers)
         self._trial.forget(workers)
 
-    def give_up(self) -> list[Held]:
+    def give_up(self) -> list[ClaimedJob]:
         """Take out all jobs, to give them back."""
         given_up = list(self)
         self._claimed = ()
@@ -133,7 +135,7 @@ class Dispatch:
         if not self._trial.is_on:
             self._suspects.hand_out(now)
 
-    def _hand_out(self, jobs: Sequence[Held]) -> None:
+    def _hand_out(self, jobs: Sequence[ClaimedJob]) -> None:
         for runner, share in self._capacity.shares(self._pool.runners, jobs):
             if runner is None:
                 self._waiting.extend(share)

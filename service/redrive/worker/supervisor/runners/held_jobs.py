@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.speed import Speed
 
 
@@ -16,20 +16,20 @@ from redrive.worker.supervisor.runners.speed import Speed
 class HeldJobs:
     """Jobs of one runner, by id. `sent`: how many it has got in its life."""
 
-    by_id: dict[int, Held] = field(default_factory=dict[int, Held])
+    by_id: dict[int, ClaimedJob] = field(default_factory=dict[int, ClaimedJob])
     speed: Speed = field(default_factory=Speed)
     sent: int = 0
 
     def __len__(self) -> int:
         return len(self.by_id)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[ClaimedJob]:
         return iter(self.by_id.values())
 
     def __contains__(self, job: int) -> bool:
         return job in self.by_id
 
-    def add(self, jobs: Sequence[Held]) -> None:
+    def add(self, jobs: Sequence[ClaimedJob]) -> None:
         """Add jobs, and number them in the order in which the runner takes them."""
         if not self.by_id:
             self.speed.begin(time.monotonic())
@@ -38,7 +38,7 @@ class HeldJobs:
             self.by_id[held.id] = held
         self.sent += len(jobs)
 
-    def find(self, job: int, deliveries: int | None = None) -> Held | None:
+    def find(self, job: int, deliveries: int | None = None) -> ClaimedJob | None:
         """Return a job in hand, if it is this delivery. None = any delivery."""
         held = self.by_id.get(job)
         if held is None or deliveries in {None, held.deliveries}:
@@ -47,12 +47,12 @@ class HeldJobs:
 
     def take_completed(
         self, rows: Iterable[tuple[int, int, float]]
-    ) -> list[tuple[Held, float]]:
+    ) -> list[tuple[ClaimedJob, float]]:
         """Take out completed jobs: (id, deliveries, seconds), as in `Done`.
 
         Returns the jobs that were in hand under this delivery, with their seconds.
         """
-        found: list[tuple[Held, float]] = []
+        found: list[tuple[ClaimedJob, float]] = []
         for job, deliveries, seconds in rows:
             held = self.by_id.get(job)
             if held is not None and held.deliveries == deliveries:
@@ -61,7 +61,7 @@ class HeldJobs:
         self._ended(len(found))
         return found
 
-    def take_ended(self, job: int, deliveries: int) -> Held | None:
+    def take_ended(self, job: int, deliveries: int) -> ClaimedJob | None:
         """Take out a job whose attempt ended; None if another claim's is in hand."""
         held = self.by_id.get(job)
         if held is None or held.deliveries != deliveries:
@@ -70,7 +70,7 @@ class HeldJobs:
         self._ended(1)
         return held
 
-    def take_unstarted(self, jobs: Iterable[int]) -> list[Held]:
+    def take_unstarted(self, jobs: Iterable[int]) -> list[ClaimedJob]:
         """Take out jobs that the runner never started."""
         taken = (self.by_id.pop(job, None) for job in jobs)
         return [held for held in taken if held is not None]

@@ -23,7 +23,7 @@ from redrive.worker.protocol import (
 )
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.drain import Drain
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.breakers import Breakers
 from redrive.worker.supervisor.runners.capacity import Capacity
 from redrive.worker.supervisor.runners.dispatch import Dispatch
@@ -103,7 +103,7 @@ class Inbox:
         ]
         self.completed(runner, rows)
 
-    def take_back(self, held: Held) -> None:
+    def take_back(self, held: ClaimedJob) -> None:
         """Keep a job that never started for another runner, or give it back."""
         if self._drain.is_on:
             self._exchange.settle(held, Release("shutdown"))

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from redrive.worker.protocol import OpenBreakers
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.start import RunnerOptions, start_runner
 
@@ -45,7 +45,7 @@ class RunnerPool:
         """Count the jobs in the hands of runners by queue and kind."""
         return Tally((held.queue, held.kind) for held in self.jobs())
 
-    def jobs(self) -> Iterator[Held]:
+    def jobs(self) -> Iterator[ClaimedJob]:
         """Return the jobs in the hands of runners."""
         return (held for runner in self.runners for held in runner.held)
 

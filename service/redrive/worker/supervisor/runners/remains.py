@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
 
@@ -17,10 +17,10 @@ class Remains:
         waiting: they had not started.
     """
 
-    running: list[Held] = field(default_factory=list[Held])
-    completed: list[Held] = field(default_factory=list[Held])
-    failed: list[Held] = field(default_factory=list[Held])
-    waiting: list[Held] = field(default_factory=list[Held])
+    running: list[ClaimedJob] = field(default_factory=list[ClaimedJob])
+    completed: list[ClaimedJob] = field(default_factory=list[ClaimedJob])
+    failed: list[ClaimedJob] = field(default_factory=list[ClaimedJob])
+    waiting: list[ClaimedJob] = field(default_factory=list[ClaimedJob])
 
 
 def remains_of(runner: RunnerProcess) -> Remains:

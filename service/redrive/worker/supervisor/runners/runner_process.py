@@ -16,7 +16,7 @@ from redrive.worker.protocol import (
     decode_up,
 )
 from redrive.worker.shared_state import Running, SharedState
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.held_jobs import HeldJobs
 from redrive.worker.supervisor.runners.os_process import OsProcess
 
@@ -116,7 +116,7 @@ class RunnerProcess:
 
     # ------------------------------------------------------------------ its jobs
 
-    def hand(self, jobs: Sequence[Held]) -> None:
+    def hand(self, jobs: Sequence[ClaimedJob]) -> None:
         """Send jobs, at least one, all of one claim.
 
         If the runner is gone, it holds them all the same: its end sorts them out.
@@ -176,7 +176,9 @@ class RunnerProcess:
             if is_late and running in self._running():
                 yield held.id
 
-    def _ignores_cancellation(self, held: Held, seconds: float, now_ns: int) -> bool:
+    def _ignores_cancellation(
+        self, held: ClaimedJob, seconds: float, now_ns: int
+    ) -> bool:
         """Return True if an attempt that runs for `seconds` should have ended by now."""
         told_at = self.cancelled.get((held.id, held.deliveries))
         if told_at is None:
@@ -235,7 +237,7 @@ class RunnerProcess:
         self.shared.close()
 
 
-def _in_frames(jobs: Sequence[Held]) -> Iterator[Jobs]:
+def _in_frames(jobs: Sequence[ClaimedJob]) -> Iterator[Jobs]:
     """Cut jobs into runs of about FRAME_CHARACTERS of payload each, equal in number."""
     batch = jobs[0].batch
     characters = sum([len(held.payload) for held in jobs])

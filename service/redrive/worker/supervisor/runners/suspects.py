@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from redrive.rules.attempts.policy import put_off_suspect
 from redrive.rules.attempts.settlement import Release
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
@@ -29,14 +29,14 @@ class Suspects:
 
     def __init__(self, pool: RunnerPool) -> None:
         self._pool = pool
-        self._waiting: deque[Held] = deque()
+        self._waiting: deque[ClaimedJob] = deque()
         self._put_off = 0
 
-    def waiting(self) -> list[Held]:
+    def waiting(self) -> list[ClaimedJob]:
         """Return the suspects that have not started."""
         return list(self._waiting)
 
-    def take(self, held: Held) -> Release | None:
+    def take(self, held: ClaimedJob) -> Release | None:
         """Take a claimed job, or return how to give it back."""
         in_hand = len(self._waiting) + sum(
             len(runner.held) for runner in self._runners()
@@ -47,7 +47,7 @@ class Suspects:
         self._put_off += 1
         return put_off_suspect("suspect", 0.0, self._put_off, random.random())
 
-    def keep(self, wanted: Callable[[Held], bool]) -> None:
+    def keep(self, wanted: Callable[[ClaimedJob], bool]) -> None:
         """Drop the jobs that are not wanted."""
         self._waiting = deque(held for held in self._waiting if wanted(held))
 

@@ -19,7 +19,7 @@ from redrive.database.connect import Link
 from redrive.rules.attempts.policy import put_off_suspect
 from redrive.rules.attempts.settlement import Release
 from redrive.worker import store
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.suspects import Suspects
@@ -39,7 +39,7 @@ class Trial:
     def __init__(self, pool: RunnerPool, suspects: Suspects) -> None:
         self._pool = pool
         self._suspects = suspects
-        self._held: Held | None = None
+        self._held: ClaimedJob | None = None
         self._runner: RunnerProcess | None = None
         self._is_on = self._is_noted = False
         self._since = self._over_at = self._next_at = 0.0
@@ -50,11 +50,11 @@ class Trial:
         """True if everything else must wait."""
         return self._is_on
 
-    def waiting(self) -> list[Held]:
+    def waiting(self) -> list[ClaimedJob]:
         """Return the job, if it has not started."""
         return [self._held] if self._held is not None and self._runner is None else []
 
-    def take(self, held: Held) -> Release | None:
+    def take(self, held: ClaimedJob) -> Release | None:
         """Take a claimed job, or return how to give it back."""
         now = time.monotonic()
         if self._held is None and now >= self._next_at:
@@ -67,7 +67,7 @@ class Trial:
         after = max(0.0, self._next_at - now)
         return put_off_suspect("trial", after, self._put_off, random.random())
 
-    def proceed(self, link: Link, now: float) -> tuple[Held, Release] | None:
+    def proceed(self, link: Link, now: float) -> tuple[ClaimedJob, Release] | None:
         """Begin or end the trial if it is time.
 
         Returns the job to give back, if it never started. Raises psycopg.Error; then
@@ -102,10 +102,10 @@ class Trial:
         self._held = self._runner = None
         self._is_on = self._is_noted = False
 
-    def _runs(self, held: Held, runner: RunnerProcess) -> bool:
+    def _runs(self, held: ClaimedJob, runner: RunnerProcess) -> bool:
         return runner in self._pool.runners and runner.held.find(held.id) is held
 
-    def _begin(self, link: Link, held: Held, runner: RunnerProcess) -> None:
+    def _begin(self, link: Link, held: ClaimedJob, runner: RunnerProcess) -> None:
         self._is_noted = True  # the answer may be lost
         with link.use() as conn:
             seconds = store.run_alone(conn, held.worker, held.id)

@@ -5,7 +5,7 @@ from collections import deque
 from redrive.database.connect import Link
 from redrive.worker import store
 from redrive.worker.store import Noted
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 
 
 class ProgressBook:
@@ -14,7 +14,7 @@ class ProgressBook:
     def __init__(self) -> None:
         self._noted: deque[Noted] = deque()
 
-    def note(self, held: Held, share: float, detail: str) -> None:
+    def note(self, held: ClaimedJob, share: float, detail: str) -> None:
         """Note the progress of a job."""
         self._noted.append(
             Noted(held.worker, held.claim.id, held.id, held.deliveries, detail, share)
