@@ -205,6 +205,7 @@ def exchange(
     settled: Cursor | None = None
     reading: Cursor | None = None
     is_pipelined = claim is None or asked or claim.is_large
+
     try:
         with conn.pipeline() if is_pipelined else contextlib.nullcontext():
             if asked:
@@ -261,9 +262,12 @@ def _claimed(
     found = _claiming(conn).fetchall()
     lanes = [LaneClaim(*row[:_OF_A_LANE]) for row in found if row[_OF_A_LANE] is None]
     rows = [row[_OF_A_LANE - 1 :] for row in found if row[_OF_A_LANE] is not None]
-    if rows or not any(lane.jobs for lane in lanes):
+
+    has_all = bool(rows) or not any(lane.jobs for lane in lanes)
+    if has_all:
         return lanes, lambda: rows
-    return lanes, (reading or _read(conn, claim)).fetchall
+    reading = reading or _read(conn, claim)
+    return lanes, reading.fetchall
 
 
 def _settled(

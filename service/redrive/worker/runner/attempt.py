@@ -123,6 +123,7 @@ class Attempt:
             return early.settlement
         except BaseException as error:  # noqa: BLE001 # a handler's SystemExit ends its job, not us
             settlement = self._judge(error)
+
         self.over_at = NEVER
         if self.task.cancelling():
             await self._absorb_cancellation()
@@ -190,9 +191,11 @@ class Attempt:
             await self._tell("on_expired", self.handler.on_expired)
         if reason is not None:
             raise Settled(failures.not_started(self, reason))
+
         release = self.services.dependencies.put_off(self.handler.depends_on)
         if release is not None:
             raise Settled(release)
+
         version = self.extras.headers.get("version", 1)
         if isinstance(version, int) and version > self.handler.version:
             raise Settled(self._newer_payload(version))
@@ -330,6 +333,7 @@ class Attempt:
         )
         if settlement is not None:
             return settlement
+
         self.may_be_done = not was_open
         failure = failures.not_committed(self, was_open=was_open)
         claimed = claimed_of(self.work.kind, self.work.attempt, self.extras)

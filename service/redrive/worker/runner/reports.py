@@ -62,8 +62,10 @@ class Reports:
         if self._ended:
             self._channel.send(Ended(self._ended))
             self._ended = []
+
         latest, self._latest = self._latest, None
         if self._sampler is not None and latest is not None:
             self._sampler.offer(latest)
+
         if self._channel.is_blocked:
             asyncio.get_running_loop().call_later(0.002, self._channel.flush)

@@ -40,19 +40,18 @@ class Sampler:
         """Sample a job that succeeded and may be sampled, if it is time."""
         now, kind = time.monotonic(), attempt.work.kind
         is_first = self._sent_by_kind[kind] < FIRST
-        if not is_first and (
-            now < self._due_at or now < self._due_by_kind.get(kind, 0.0)
-        ):
+        due_at = max(self._due_at, self._due_by_kind.get(kind, 0.0))
+        if now < due_at and not is_first:
             return
+
         self._due_at = now + OF_ANY_SECONDS
         if len(self._due_by_kind) >= MAX_KINDS:
             self._due_by_kind.clear()
             self._sent_by_kind.clear()
         self._sent_by_kind[kind] += 1
-        wait = min(
-            max(OF_KIND_SECONDS, (now - self._began) / SIZE), MAX_OF_KIND_SECONDS
-        )
-        self._due_by_kind[kind] = now + wait
+        longer = max(OF_KIND_SECONDS, (now - self._began) / SIZE)
+        self._due_by_kind[kind] = now + min(longer, MAX_OF_KIND_SECONDS)
+
         with contextlib.suppress(Exception):  # no sample is worth a runner
             self._send(Sampled(kind, encode_json(_facts(attempt)).decode()))
 
@@ -62,11 +61,14 @@ def _facts(attempt: Attempt) -> dict[str, object]:
     is_small = len(work.payload) <= MAX_PAYLOAD
     is_sealed = attempt.services.keyring is not None or MARK in extras.headers
     payload = decode_object(work.payload) if is_small and not is_sealed else None
-    secrets = attempt.secrets() if is_small else attempt.services.secrets
-    declared = attempt.handler.secret
     found = facts_of(
-        payload, extras.headers, extras.tenant, declared=declared, secrets=secrets
+        payload,
+        extras.headers,
+        extras.tenant,
+        declared=attempt.handler.secret,
+        secrets=attempt.secrets() if is_small else attempt.services.secrets,
     )
+
     place = {
         name: where[name]
         for name in ("environment", "version", "node", "pod")

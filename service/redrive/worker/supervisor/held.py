@@ -52,6 +52,11 @@ class ClaimedJob(msgspec.Struct, gc=False, eq=False):
     returned: Returned | None = None
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Return the job and its delivery."""
+        return self.id, self.deliveries
+
+    @property
     def worker(self) -> int:
         """Return the identity that claimed it."""
         return self.batch.worker

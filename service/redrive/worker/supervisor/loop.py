@@ -373,6 +373,7 @@ class Supervisor:
         self._runner_care.look_after(now)
         if not self._exchange.is_needed(self._job_flow.free_slots()):
             self._exchange.not_needed(now)
+
         self._polling.others = self._heartbeat.others
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())

@@ -62,6 +62,7 @@ class Ownership:
         given_up = self.pool.give_up(lost)
         for runner in given_up:
             self.inbox.read_last(runner)
+
         self._clear_suspicion(lost, given_up)
         self.telemetry.declared_lost(self.pool.held())
         self.pool.forget(lost)

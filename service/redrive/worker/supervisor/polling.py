@@ -77,9 +77,9 @@ class Polling:
         """Return when to poll; 0.0 = at once."""
         if self._expects_more:
             return 0.0
-        return (
-            min(self._due_at, self._rests_until) if self._was_notified else self._due_at
-        )
+        if self._was_notified:
+            return min(self._due_at, self._rests_until)
+        return self._due_at
 
     def is_due(self, now: float) -> bool:
         """Return True if it is time to poll."""
@@ -141,16 +141,19 @@ class Polling:
         """Choose the next poll: there are no more jobs for now."""
         self._expects_more = False
         idle_seconds = now - self._active_at
-        interval = min(MAX_SECONDS, max(self._least_seconds, idle_seconds * IDLE_SHARE))
+        interval = max(self._least_seconds, idle_seconds * IDLE_SHARE)
+        interval = min(MAX_SECONDS, interval)
+
         rest = rest_seconds(self.others, self._look_seconds)
         self._rests_until = now + rest * (0.5 + chance)
         self._due_at = max(self._rests_until, now + interval * (0.8 + 0.4 * chance))
+
         if self._lanes_due_at > now:
-            self.no_later_than(
-                max(self._rests_until, self._lanes_due_at + JUST_AFTER_SECONDS)
-            )
+            lanes_at = self._lanes_due_at + JUST_AFTER_SECONDS
+            self.no_later_than(max(self._rests_until, lanes_at))
 
     def was_busy(self, now: float, chance: float) -> None:
         """Poll again soon: another worker claimed there, and may have left jobs."""
         seconds = BUSY_LANE_SECONDS * max(1, self.others)
-        self.no_later_than(now + min(MAX_BUSY_LANE_SECONDS, seconds) * (0.5 + chance))
+        seconds = min(MAX_BUSY_LANE_SECONDS, seconds)
+        self.no_later_than(now + seconds * (0.5 + chance))

@@ -319,13 +319,13 @@ class Telemetry:
         is_draining: bool,
     ) -> None:
         """Show the current figures. `inflight`: jobs of runners by queue and kind."""
-        self.metrics.inflight.replace(
-            {labels: float(n) for labels, n in inflight.items()}
-        )
-        self.metrics.timeout.replace(_longest(inflight, timeout_of))
-        self.metrics.slots.set((), slots)
-        self.metrics.busy.set((), min(slots, sum(inflight.values())))
-        self.metrics.draining.set((), float(is_draining))
+        metrics = self.metrics
+        counts = {labels: float(count) for labels, count in inflight.items()}
+        metrics.inflight.replace(counts)
+        metrics.timeout.replace(_longest(inflight, timeout_of))
+        metrics.slots.set((), slots)
+        metrics.busy.set((), min(slots, sum(inflight.values())))
+        metrics.draining.set((), float(is_draining))
 
 
 def _longest(

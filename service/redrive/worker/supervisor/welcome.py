@@ -32,9 +32,11 @@ class Welcome:
         has_other_schedules = self.schedules.learn(hello.schedules)
         if self.kinds.learn(kinds) or has_other_schedules:
             self.identity.leave()  # it is registered with the old ones
+
         depends_on = {kind.kind: kind.depends_on for kind in hello.kinds}
         self.breakers.configure(hello.dependencies, depends_on)
         self.job_flow.tell_open_breakers()
+
         self.telemetry.ready(kinds)
         self.queue_check.look(each.queue for each in (*hello.kinds, *hello.schedules))
         self.polling.expect_more()

@@ -70,7 +70,7 @@ class Apart:
 
     def abandoned(self, held: ClaimedJob) -> None:
         """Note that a job's handler is dead: its open transaction may be ended."""
-        self._abandoned.add((held.id, held.deliveries))
+        self._abandoned.add(held.key)
 
     def is_due(self, now: float) -> bool:
         """Return True if it is time to retry."""
@@ -134,6 +134,7 @@ class Apart:
             claims = free.claims()
             answer = exchange(conn, free.columns(claims), None)
             self._end_left_open(conn, locked)
+
         self._abandoned -= _keys(free)
         self._pending.set_aside(locked)
         stale = self._pending.done(free, claims, answer.completed, answer.settled)
@@ -172,4 +173,4 @@ class Apart:
 
 
 def _keys(batch: SettlementBatch) -> set[tuple[int, int]]:
-    return {(held.id, held.deliveries) for held in batch.held()}
+    return {held.key for held in batch.held()}

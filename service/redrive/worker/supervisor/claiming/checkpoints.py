@@ -38,7 +38,7 @@ class Checkpoints:
 
     def add(self, held: ClaimedJob, message: Checkpoint, answer: Answer) -> None:
         """Take a checkpoint. Its handler waits for the answer."""
-        self._waiting[held.id, held.deliveries] = _Waiting(held, message, answer)
+        self._waiting[held.key] = _Waiting(held, message, answer)
         self._again_at = 0.0
 
     def is_due(self, now: float) -> bool:

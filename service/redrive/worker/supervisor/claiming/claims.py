@@ -99,10 +99,12 @@ class Claims:
         if count:
             self._last_claim = max(lane.claim or 0 for lane in answer.lanes)
             self._link.keep()
+
         is_any_busy = self._lanes.learn(request, answer.lanes, cost)
         self._telemetry.claimed(count, cost)
         self._pace(request, count, cost, is_any_busy=is_any_busy)
         self._cost = cost
+
         if not count:
             return []
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
@@ -132,6 +134,7 @@ class Claims:
         began, before = time.monotonic(), self._lanes.known
         found = store.lanes(conn, self._lanes.queues)
         ended = time.monotonic()
+
         due_in = self._lanes.replace(found, began, ended, self._polling.others)
         self._polling.lanes_due(None if due_in is None else began + due_in)
         if self._lanes.known - before:

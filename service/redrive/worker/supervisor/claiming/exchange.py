@@ -197,6 +197,7 @@ class Exchange:
     ) -> Sequence[ClaimedJob]:
         claims = settlements.claims()
         self._side_effects.take(now)
+
         try:
             with self._link.use() as conn:
                 request = self.claims.prepare(conn, free_slots, lane_wait_ms, now)
@@ -213,6 +214,7 @@ class Exchange:
             self._telemetry.database_error("exchange", error)
             self._failed(error, settlements)
             return []
+
         cost = time.monotonic() - began
         self._settled(settlements, claims, answer, cost)
         return [] if request is None else self._claimed(request, answer, cost)

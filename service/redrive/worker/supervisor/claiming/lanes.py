@@ -104,11 +104,12 @@ class LaneBook:
         due_in = dict(found)
         self._remember(due_in, ended)
         cost = ended - began
-        pause = max(
-            COST_FACTOR * cost, REFRESH_SECONDS if cost >= DEAR_SECONDS else 0.0
-        )
+        pause = COST_FACTOR * cost
+        if cost >= DEAR_SECONDS:
+            pause = max(pause, REFRESH_SECONDS)
         self._may_look_at = ended + max(pause, min(pause * others, REFRESH_SECONDS))
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
+
         waits = [wait for wait in due_in.values() if wait is not None]
         return max(0.0, min(waits)) if waits else None
 
@@ -123,6 +124,7 @@ class LaneBook:
         self._seen |= dict.fromkeys(found, now)
         self._seen = {lane: at for lane, at in self._seen.items() if at >= since}
         self._remembered_at = now
+
         self._lanes = list(self._seen)
         self._places = {lane: self._places.get(lane, START) for lane in self._lanes}
         self._looked = {
@@ -181,6 +183,7 @@ class LaneBook:
         now = time.monotonic()
         if request.from_start:
             self._sweep_at = now + sweep_pause(cost)
+
         busy, looked_at = set[int | None](), 0
         for lane_no, jobs, upto, upto_id, as_of, _ in found:
             looked_at = max(looked_at, lane_no or len(request.lanes))
@@ -194,6 +197,7 @@ class LaneBook:
                 self._places[lane] = Place(upto, upto_id or 0, as_of or 0)
                 if jobs:
                     self._seen[lane] = now
+
         self._count_looks(request.lanes, looked_at)
         return bool(busy)
 

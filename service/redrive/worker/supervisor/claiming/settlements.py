@@ -188,6 +188,7 @@ class PendingSettlements:
             return []
         for claim, jobs in claims.items():
             claim.left -= jobs
+
         returned: list[ClaimedJob] = []
         crashed: list[ClaimedJob] = []
         if completed is not None:
@@ -197,6 +198,7 @@ class PendingSettlements:
                 self._resolved(held, report, was_rolled_back=held.id in settled)
             elif held.id not in settled:
                 (crashed if report.losses else returned).append(held)
+
         if (returned or crashed) and not self._sent_before:
             self._telemetry.stale([*returned, *crashed])
         self._sent_before = False

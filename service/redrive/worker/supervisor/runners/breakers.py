@@ -297,7 +297,9 @@ def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
     """
     if one.names.keys() != other.names.keys() or one.probes != other.probes:
         return False
-    return bool(one.probes) or all(
+    if one.probes:
+        return True
+    return all(
         abs(open_until - other.names[name][0]) < SAME_SECONDS
         for name, (open_until, _) in one.names.items()
     )

@@ -31,9 +31,8 @@ class Capacity:
 
     def of(self, runner: RunnerProcess) -> int:
         """Return how many jobs this runner should hold."""
-        return self._slots + min(
-            MOST_AHEAD, int(runner.held.speed.per_second * AHEAD_SECONDS)
-        )
+        ahead = int(runner.held.speed.per_second * AHEAD_SECONDS)
+        return self._slots + min(MOST_AHEAD, ahead)
 
     def _free_in(self, runner: RunnerProcess) -> int:
         return max(0, self.of(runner) - len(runner.held))
@@ -54,13 +53,17 @@ class Capacity:
             coming: jobs that are about to be handed out.
             backlog: True if the last claim probably left jobs behind.
         """
-        takers = [r for r in runners if r.takes_any]
+        takers = [runner for runner in runners if runner.takes_any]
         free = max(0, self.free(takers) - coming)
-        ahead = sum(self.of(r) - self._slots for r in takers)
-        if not coming and any(len(r.held) < self._slots for r in takers):
+        has_idle_slot = any(len(runner.held) < self._slots for runner in takers)
+        if has_idle_slot and not coming:
             return free
+
+        ahead = sum(self.of(runner) - self._slots for runner in takers)
+        if not backlog or free * 2 < ahead:
+            return 0
         half = self._slots * len(takers) + ahead // 2
-        return min(free, half) if backlog and free * 2 >= ahead else 0
+        return min(free, half)
 
     def shares(
         self, runners: Sequence[RunnerProcess], jobs: Sequence[ClaimedJob]

@@ -160,10 +160,8 @@ class Crashes:
 
     def refused(self, held: ClaimedJob, error: psycopg.Error) -> None:
         """Settle a job that its handler completed and the database refuses."""
-        policy, detail = (
-            self._kinds.policy(held.kind),
-            _detail(held, self._kinds, self._where),
-        )
+        policy = self._kinds.policy(held.kind)
+        detail = _detail(held, self._kinds, self._where)
         failure = _refused(held, error, detail)
         self._end(held, decide(_claimed(held), failure, policy, random.random()))
 
@@ -200,28 +198,32 @@ def decide_crash(
 
     A job that was not running had just failed.
     """
-    if (held.id, held.deliveries) in crash.cancelled:
+    if held.key in crash.cancelled:
         return Cancel("no longer wanted")
+
     policy = kinds.policy(held.kind)
     claimed = _claimed(held)
     running = crash.running if was_running else 0
     detail = {**crash.record(), "running": running, **_detail(held, kinds, where)}
+
     if held.id in crash.killed_for:
-        return decide(claimed, _outlived(held, kinds, detail), policy, random.random())
+        failure = _outlived(held, kinds, detail)
+        return decide(claimed, failure, policy, random.random())
     if crash.killed_for or crash.blameless or not running:
         return Release("neighbour_killed")
-    return decide_loss(claimed, _lost(held, crash, detail), policy, alone=running == 1)
+    failure = _lost(held, crash, detail)
+    return decide_loss(claimed, failure, policy, alone=running == 1)
 
 
 def _detail(
     held: ClaimedJob, kinds: KnownKinds, where: Mapping[str, str]
 ) -> dict[str, object]:
     """Return the details that every failure of a job keeps."""
+    detail: dict[str, object] = dict(where)
     known = kinds.find(held.kind)
-    return {
-        **where,
-        **({"secret_fields": known.secret} if known and known.secret else {}),
-    }
+    if known is not None and known.secret:
+        detail["secret_fields"] = known.secret
+    return detail
 
 
 def _claimed(held: ClaimedJob) -> Claimed:

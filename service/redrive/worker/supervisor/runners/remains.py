@@ -29,7 +29,7 @@ def remains_of(runner: RunnerProcess) -> Remains:
     on_slots = {(each.id, each.deliveries) for each in runner.shared.running()}
     remains = Remains()
     for held in runner.held:
-        key = (held.id, held.deliveries)
+        key = held.key
         if key in completed:
             remains.completed.append(held)
         elif key in on_slots:

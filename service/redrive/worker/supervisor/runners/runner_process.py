@@ -128,12 +128,12 @@ class RunnerProcess:
     def cancel(self, job: int) -> None:
         """Tell it once that a job is no longer wanted, if it holds the job."""
         held = self.held.find(job)
-        if held is None or (job, held.deliveries) in self.cancelled:
+        if held is None or held.key in self.cancelled:
             return
         # Forget the jobs that have ended. Replace all at once: another thread reads it.
         still = {key: at for key, at in self.cancelled.items() if key[0] in self.held}
-        self.cancelled = still | {(job, held.deliveries): time.monotonic()}
-        self.tell(CancelJob(job, held.deliveries))
+        self.cancelled = still | {held.key: time.monotonic()}
+        self.tell(CancelJob(*held.key))
 
     def progress(self, worker: int) -> tuple[dict[str, float], list[int]]:
         """Return an identity's running jobs with their seconds, and its waiting jobs.
@@ -142,6 +142,7 @@ class RunnerProcess:
         """
         held = {job.id: job for job in list(self.held) if job.worker == worker}
         now_ns = time.monotonic_ns()
+
         try:
             running = {
                 str(one.id): round((now_ns - one.since_ns) / 1e9, 1)
@@ -151,7 +152,9 @@ class RunnerProcess:
             taken = self.shared.taken
         except ValueError:  # it has just ended, and its shared memory is gone
             return {}, []
-        return running, [job.id for job in held.values() if job.position > taken]
+
+        waiting = [job.id for job in held.values() if job.position > taken]
+        return running, waiting
 
     # ------------------------------------------------------------------ its deadlines
 
@@ -169,6 +172,7 @@ class RunnerProcess:
             held = self.held.find(running.id, running.deliveries)
             if held is None or held.id in self.killed_for:
                 continue
+
             seconds = (now_ns - running.since_ns) / 1e9 - suspended(running.since_ns)
             is_late = seconds > timeout_of(held.kind) + KILL_AFTER_SECONDS
             is_late = is_late or self._ignores_cancellation(held, seconds, now_ns)
@@ -180,7 +184,7 @@ class RunnerProcess:
         self, held: ClaimedJob, seconds: float, now_ns: int
     ) -> bool:
         """Return True if an attempt that runs for `seconds` should have ended by now."""
-        told_at = self.cancelled.get((held.id, held.deliveries))
+        told_at = self.cancelled.get(held.key)
         if told_at is None:
             return False
         has_known = now_ns / 1e9 - told_at  # or since it began, if that was later

@@ -62,6 +62,7 @@ class Suspects:
                 and now - runner.started_at > IDLE_SECONDS
             ):
                 runner.stop()
+
         if not self._waiting:
             self._put_off = 0
         runners = self._runners()

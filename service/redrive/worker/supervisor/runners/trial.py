@@ -80,6 +80,7 @@ class Trial:
             if now >= self._over_at or not self._runs(held, self._runner):
                 self._end(link, now)
             return None
+
         runner = self._suspects.free_runner()
         if runner is not None and not self._is_on:
             self._is_on, self._since = True, now

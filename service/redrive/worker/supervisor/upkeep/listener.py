@@ -57,24 +57,28 @@ class Listener:
             self._listen(conn)
         if self._is_shared:
             return False
+
         until = time.monotonic() + seconds
         rests_until = min(until, self._heard_at + max(REST_SECONDS, rest))
         time.sleep(max(0.0, rests_until - time.monotonic()))
-        # What has come meanwhile is one waking, however much it is.
+
+        # All notifications that arrived meanwhile are one wake-up.
         left = max(0.0, until - time.monotonic())
         heard = _heard(conn) or (_wait(conn, left) and _arrived(conn))
-        if heard:
-            self._heard_at = time.monotonic()
-            return any(slots & self._slots for slots in heard)
-        return False
+        if not heard:
+            return False
+        self._heard_at = time.monotonic()
+        return any(slots & self._slots for slots in heard)
 
     def _listen(self, conn: store.Connection) -> None:
         """Listen, if the session is not shared."""
-        # A pooler's clients are told a process that is none of the server's.
         queues = None if self._queues is None else list(self._queues)
         pid, slots = conn.execute(_WHO_AND_WHAT, (queues,)).fetchone() or (0, None)
         self._slots = ALL_SLOTS if slots is None else slots
-        was_shared, self._is_shared = self._is_shared, pid != conn.info.backend_pid
+
+        # A pooler tells its clients a process that is not the server's.
+        was_shared = self._is_shared
+        self._is_shared = pid != conn.info.backend_pid
         if not self._is_shared:
             conn.execute("listen redrive")
         elif not was_shared:
