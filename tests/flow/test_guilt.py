@@ -12,6 +12,7 @@ from redrive import enqueue, enqueue_many
 from redrive.worker import store
 from redrive.worker.channel import Channel
 from redrive.worker.shared_state import SharedState
+from redrive.worker.supervisor.runners.os_process import OsProcess
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from tests.factories import holders, silence
 from tests.flow import look
@@ -161,13 +162,13 @@ def test_a_runner_is_blameless_only_if_it_lived_when_it_was_given_up(had_ended: 
         ["sleep", "0" if had_ended else "60"], start_new_session=True
     )
     runner = RunnerProcess(
-        process, Channel(socket.socket()), SharedState(1), False, 0.0
+        OsProcess(process), Channel(socket.socket()), SharedState(1), False, 0.0
     )
     if had_ended:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     for _ in range(2):
         runner.give_up()
-    runner.wait()
+    runner.process.wait()
     runner.close()
 
     assert runner.blameless is not had_ended

@@ -165,7 +165,7 @@ def test_that_a_worker_is_too_old_for_a_kind_is_said_once_a_minute(caplog):
         ("WARNING", "b", "unknown_kind"),
     ]
     now = time.monotonic()
-    assert [telemetry._is_news("a", now + later) for later in (59, 61, 62)] == [
+    assert [telemetry.end_log._is_news("a", now + later) for later in (59, 61, 62)] == [
         False,
         True,
         False,

@@ -13,7 +13,7 @@ from redrive.rules.attempts.policy import Policy, decide_loss, put_off_suspect
 from redrive.rules.attempts.settlement import DeadLetter, Outcome, Release, Retry
 from redrive.rules.model import Category, Claimed, Reason
 from redrive.worker.protocol import Dependency, Kind, Report
-from redrive.worker.supervisor.held import Batch, Claim, Held
+from redrive.worker.supervisor.held import Batch, Claim, ClaimedJob
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runners.breakers import MAX_REFUNDS, Breakers, Standing
 from redrive.worker.supervisor.runners.crash import Crash, decide_crash
@@ -23,9 +23,11 @@ COUNT = st.integers(1, 10)
 FAILED = (DeadLetter, Retry)
 
 
-def _held(attempt: int = 1, deliveries: int = 1, extras: str | None = None) -> Held:
+def _held(
+    attempt: int = 1, deliveries: int = 1, extras: str | None = None
+) -> ClaimedJob:
     batch, now = Batch(1, ["default"]), datetime.now(UTC)
-    return Held(
+    return ClaimedJob(
         1,
         deliveries,
         attempt,

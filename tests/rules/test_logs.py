@@ -18,7 +18,7 @@ from redrive.rules.attempts.failure import describe
 from redrive.rules.attempts.settlement import Outcome
 from redrive.worker.exchange import EPOCH, LaneClaim
 from redrive.worker.protocol import Report
-from redrive.worker.supervisor.held import Batch, Held, held_from
+from redrive.worker.supervisor.held import Batch, ClaimedJob, held_from
 from redrive.worker.supervisor.telemetry import Telemetry
 
 CANARY = "canary-5f1e2d9c"
@@ -154,7 +154,7 @@ def written() -> Iterator[list[logging.LogRecord]]:
     root.setLevel(level)
 
 
-def failed(job: int, message: str) -> tuple[Held, Report]:
+def failed(job: int, message: str) -> tuple[ClaimedJob, Report]:
     row = (1, job, 1, 1, "mail.send", "{}", None, EPOCH, 0.0)
     (held,) = held_from(Batch(1, ["default"]), [LaneClaim(1, 1, EPOCH, 1, 1, 1)], [row])
     record = msgspec.json.encode(
@@ -176,7 +176,7 @@ def test_of_a_storm_the_first_failures_of_each_sort_are_logged_and_the_rest_coun
 
     assert [r.job for r in lines] == [*range(1, IN_FULL + 1), 2001, 2002, 2003]
     written.clear()
-    telemetry.say_held_back(float("inf"))
+    telemetry.end_log.say_held_back(float("inf"))
     (told,) = [json.loads(JsonFormatter().format(record)) for record in written]
     assert {
         name: told[name] for name in ("event", "kind", "ended", "error_class", "count")

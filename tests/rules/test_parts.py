@@ -45,7 +45,7 @@ from redrive.worker.supervisor.claiming.settlements import (
     SettlementBatch,
 )
 from redrive.worker.supervisor.drain import LAST_SECONDS, Drain
-from redrive.worker.supervisor.held import Batch, Held, held_from
+from redrive.worker.supervisor.held import Batch, ClaimedJob, held_from
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.polling import (
     JUST_AFTER_SECONDS,
@@ -61,6 +61,7 @@ from redrive.worker.supervisor.runners.capacity import (
     Capacity,
 )
 from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.held_jobs import HeldJobs
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.telemetry import Telemetry
 
@@ -282,7 +283,7 @@ def _all_of(near: Channel, far: Channel) -> list[bytes]:
 
 def job(
     number: int = 1, *, worker: int = 1, run_at: datetime = EPOCH, payload: str = "{}"
-) -> Held:
+) -> ClaimedJob:
     row = (7, number, 1, 1, "kind", payload, None, run_at, 0.0)
     return held_from(
         Batch(worker, ["default"]), [LaneClaim(1, 1, run_at, number, 7, 7)], [row]
@@ -299,7 +300,7 @@ def runner(
 ) -> RunnerProcess:
     # no process, no channel, no shared state: capacity asks for none of them
     nothing: Any = SimpleNamespace(pid=pid)
-    jobs = {number: job(number) for number in range(held)}
+    jobs = HeldJobs({number: job(number) for number in range(held)})
     return RunnerProcess(
         nothing, nothing, nothing, alone, 0.0, held=jobs, ready=ready, retiring=retiring
     )
@@ -307,33 +308,33 @@ def runner(
 
 def test_slow_handlers_are_not_fetched_ahead_and_fast_ones_are():
     capacity, slow, fast = Capacity(4), runner(pid=1), runner(pid=2)
-    slow.speed.ended, slow.speed.busy_seconds = 1, 0.1
-    fast.speed.ended, fast.speed.busy_seconds = 20_000, 0.1
+    slow.held.speed.ended, slow.held.speed.busy_seconds = 1, 0.1
+    fast.held.speed.ended, fast.held.speed.busy_seconds = 20_000, 0.1
     for one in (slow, fast):
-        one.measure(100.1)
+        one.held.measure(100.1)
 
     assert capacity.of(slow) == 4
     assert capacity.of(fast) == 4 + MOST_AHEAD
     for n in range(60):
-        fast.measure(100.2 + n / 10)
+        fast.held.measure(100.2 + n / 10)
     assert capacity.of(fast) == 4, "its speed is forgotten when it has none"
 
 
 def test_a_runner_is_as_fast_as_it_is_while_it_has_jobs():
     """Or a burst after a quiet hour would be fetched by the slot's worth, however fast it is."""
     capacity, one = Capacity(4), runner()
-    one.speed.ended, one.speed.busy_seconds = 15, 0.001
-    capacity.heed(one, 100.0)
-    before = one.speed.per_second
-    one.speed.ended = 16
-    capacity.heed(one, 100.0)
-    one.held[1] = job(1)
-    one.speed.busy_since, one.speed.ended = 100.0, 16
-    capacity.heed(one, 100.002)
+    one.held.speed.ended, one.held.speed.busy_seconds = 15, 0.001
+    capacity.measure(one, 100.0)
+    before = one.held.speed.per_second
+    one.held.speed.ended = 16
+    capacity.measure(one, 100.0)
+    one.held.by_id[1] = job(1)
+    one.held.speed.busy_since, one.held.speed.ended = 100.0, 16
+    capacity.measure(one, 100.002)
 
     assert before == 0.0, "too few to say"
-    assert one.speed.per_second == pytest.approx(0.7 * 16_000 + 0.3 * 8_000)
-    assert one.speed.busy_since == 100.002
+    assert one.held.speed.per_second == pytest.approx(0.7 * 16_000 + 0.3 * 8_000)
+    assert one.held.speed.busy_since == 100.002
 
 
 def test_only_runners_that_take_jobs_have_room():
@@ -350,9 +351,9 @@ def test_only_runners_that_take_jobs_have_room():
 def test_jobs_are_fetched_ahead_by_half_of_what_may_be_and_only_from_a_backlog():
     """A claim for each job that ends would cost more than the jobs do."""
     capacity, busy = Capacity(4), runner(4)
-    busy.speed.per_second = 20 / AHEAD_SECONDS
+    busy.held.speed.per_second = 20 / AHEAD_SECONDS
     nearly_full = runner(4 + 11)
-    nearly_full.speed.per_second = busy.speed.per_second
+    nearly_full.held.speed.per_second = busy.held.speed.per_second
 
     assert capacity.to_claim([busy], backlog=True) == 4 + 10
     assert capacity.to_claim([busy], backlog=False) == 0
@@ -362,7 +363,7 @@ def test_jobs_are_fetched_ahead_by_half_of_what_may_be_and_only_from_a_backlog()
 def test_the_other_half_is_fetched_before_one_half_is_handed_out():
     """The database waited while jobs were handed out, and then the runner for the database."""
     capacity, idle = Capacity(4), runner()
-    idle.speed.per_second = 20 / AHEAD_SECONDS
+    idle.held.speed.per_second = 20 / AHEAD_SECONDS
 
     assert capacity.to_claim([idle], backlog=False) == 24
     assert capacity.to_claim([idle], coming=14, backlog=True) == 10
@@ -407,22 +408,26 @@ def test_jobs_nobody_can_take_are_nobodys():
 
 def test_a_report_of_an_earlier_claim_takes_no_job_out_of_hand():
     one = runner(3)
-    ended = [one.take_ended(0, 7), one.take_ended(9, 1), one.take_ended(0, 1)]
-    completed = one.take_completed([(1, 7, 0.5), (9, 1, 0.5), (1, 1, 0.5)])
+    ended = [
+        one.held.take_ended(0, 7),
+        one.held.take_ended(9, 1),
+        one.held.take_ended(0, 1),
+    ]
+    completed = one.held.take_completed([(1, 7, 0.5), (9, 1, 0.5), (1, 1, 0.5)])
 
     assert [held and held.id for held in ended] == [None, None, 0]
     assert [(held.id, seconds) for held, seconds in completed] == [(1, 0.5)]
-    assert one.load == 1
-    assert one.speed.ended == 2
+    assert len(one.held) == 1
+    assert one.held.speed.ended == 2
 
 
 def test_an_identity_that_is_lost_takes_its_jobs_along():
     one = runner(2)
-    one.held[5] = job(5, worker=2)
+    one.held.by_id[5] = job(5, worker=2)
 
-    one.forget({2})
+    one.held.forget({2})
 
-    assert sorted(one.held) == [0, 1]
+    assert sorted(one.held.by_id) == [0, 1]
 
 
 # ---------------------------------------------------------------------- polling

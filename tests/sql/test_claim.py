@@ -458,7 +458,9 @@ def test_who_waits_for_a_lane_gets_what_is_left_and_what_came_meanwhile(
         for lane in (*LANE, later):
             claim(conn, one, 1, lanes=[lane])
     empty = Lane(-1, "default", 0)
-    request = ClaimRequest(two, [empty, *LANE, later], [START] * 3, 10, patience=HANGS)
+    request = ClaimRequest(
+        two, [empty, *LANE, later], [START] * 3, 10, lane_wait_ms=HANGS
+    )
     waiting = second.start(lambda: exchange(second.conn, claim=request))
     assert database.wait_until_blocked(second) == [first.pid]
     new = make_job(database.conn)
@@ -482,7 +484,7 @@ def test_who_holds_a_lane_waits_for_no_other(database: Database) -> None:
     first.rows("begin")
     other = Lane(0, "other", 0)
     claim(first.conn, one, 1, lanes=[other])
-    request = ClaimRequest(two, [other, *LANE], [START, START], 10, patience=HANGS)
+    request = ClaimRequest(two, [other, *LANE], [START, START], 10, lane_wait_ms=HANGS)
     busy, mine = exchange(database.conn, claim=request).lanes
     first.rows("rollback")
 
@@ -502,7 +504,7 @@ def test_who_waited_for_a_lane_holds_no_other(database: Database) -> None:
     for session in (first, second):
         session.rows("begin")
     claim(first.conn, one, lanes=LANE)
-    request = ClaimRequest(two, LANE, [START], 10, patience=HANGS)
+    request = ClaimRequest(two, LANE, [START], 10, lane_wait_ms=HANGS)
     waiting = second.start(lambda: exchange(second.conn, claim=request))
     assert database.wait_until_blocked(second) == [first.pid]
     first.rows("rollback")
@@ -523,7 +525,7 @@ def test_the_patience_of_a_claim_ends_with_its_wait(
     first, second = database.session(), database.session()
     first.rows("begin")
     claim(first.conn, one, 1, lanes=LANE)
-    request = ClaimRequest(two, LANE, [START], 10, patience=HANGS if ends else 1)
+    request = ClaimRequest(two, LANE, [START], 10, lane_wait_ms=HANGS if ends else 1)
     second.rows("begin")
     second.rows("set local lock_timeout = '7s'")
     waiting = second.start(lambda: exchange(second.conn, claim=request))

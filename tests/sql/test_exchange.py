@@ -21,10 +21,11 @@ from redrive.worker.exchange import START, ClaimRequest, Settlements
 from redrive.worker.exchange import exchange as exchange_of_worker
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Report
 from redrive.worker.store import Registration
+from redrive.worker.supervisor.claiming import apart
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.claiming.lanes import LaneBook
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 from tests.factories import claim, failure, holders, lanes_of, make_jobs, make_worker
@@ -54,7 +55,7 @@ def identity(database: Database) -> Identity:
 def exchange(link: Link, identity: Identity) -> Exchange:
     telemetry = Telemetry(Metrics(), None)
 
-    def on_refused(held: Held, error: psycopg.Error) -> None:
+    def on_refused(held: ClaimedJob, error: psycopg.Error) -> None:
         failed = failure(message=refusal(error))
         reason = "not_retryable"
         exchange.ended(
@@ -100,7 +101,7 @@ def test_a_job_that_ends_meanwhile_is_settled_by_the_next_one(
     database: Database, link: Link, exchange: Exchange
 ) -> None:
     ids = make_jobs(database.conn, 3)
-    one, two = exchange.run(time.monotonic(), room=2, linger=0.0)
+    one, two = exchange.run(time.monotonic(), free_slots=2, linger=0.0)
     exchange.completed([(one, 0.1)])
     ours = server_process(link)
     other = database.session()
@@ -113,12 +114,12 @@ def test_a_job_that_ends_meanwhile_is_settled_by_the_next_one(
         other.rows("rollback")
 
     (three,) = exchange.run(
-        time.monotonic(), room=1, linger=0.0, meanwhile=once(meanwhile)
+        time.monotonic(), free_slots=1, linger=0.0, meanwhile=once(meanwhile)
     )
 
     assert exchange.is_settling
     assert database.column(JOBS) == ids[1:]
-    assert exchange.run(time.monotonic(), room=0, linger=0.0) == []
+    assert exchange.run(time.monotonic(), free_slots=0, linger=0.0) == []
     assert not exchange.is_settling
     assert database.column(JOBS) == [three.id]
     assert database.column("select id from redrive.claims") == [three.claim.id]
@@ -128,7 +129,7 @@ def test_a_checkpoint_that_comes_meanwhile_is_not_blamed_for_a_report_that_is_re
     database: Database, link: Link, exchange: Exchange
 ) -> None:
     make_jobs(database.conn, 3)
-    one, two, three = exchange.run(time.monotonic(), room=3, linger=0.0)
+    one, two, three = exchange.run(time.monotonic(), free_slots=3, linger=0.0)
     exchange.completed([(one, 0.1)])
     unstorable = failure(message="\0")
     exchange.ended(
@@ -148,10 +149,10 @@ def test_a_checkpoint_that_comes_meanwhile_is_not_blamed_for_a_report_that_is_re
         exchange.keep(three, Checkpoint(three.id, three.deliveries, 1, "{}"), answer)
         other.rows("rollback")
 
-    exchange.run(time.monotonic(), room=0, linger=0.0, meanwhile=once(meanwhile))
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0, meanwhile=once(meanwhile))
 
     assert said == []
-    exchange.run(time.monotonic(), room=0, linger=0.0)
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
     assert said == [True]
 
 
@@ -224,9 +225,9 @@ def test_jobs_are_made_of_their_rows_when_somebody_looks_at_them(
     database: Database, exchange: Exchange
 ) -> None:
     make_jobs(database.conn, 20)
-    first = exchange.run(time.monotonic(), room=12, linger=0.0)
+    first = exchange.run(time.monotonic(), free_slots=12, linger=0.0)
     assert len(first) == 12
-    second = exchange.run(time.monotonic(), room=12, linger=0.0)
+    second = exchange.run(time.monotonic(), free_slots=12, linger=0.0)
 
     assert [job.id for job in (*first, *second)] == database.column(JOBS)
     assert [len(first), len(second)] == [12, 8]
@@ -237,14 +238,14 @@ def test_who_claims_first_settles_nothing(
     database: Database, exchange: Exchange
 ) -> None:
     ids = make_jobs(database.conn, 2)
-    (one,) = exchange.run(time.monotonic(), room=1, linger=0.0)
+    (one,) = exchange.run(time.monotonic(), free_slots=1, linger=0.0)
     exchange.completed([(one, 0.1)])
 
     (two,) = exchange.claim(time.monotonic(), 1)
     assert exchange.is_settling
     assert database.column(JOBS) == [one.id, two.id] == ids
 
-    exchange.run(time.monotonic(), room=0, linger=0.0)
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
     assert database.column(JOBS) == [two.id]
 
 
@@ -258,21 +259,25 @@ def test_a_claim_whose_jobs_cannot_be_read_is_given_back(
 ) -> None:
     """The next claim read them too, and the worker knew nothing of whose they were: KeyError."""
     ids = make_jobs(database.conn, 40)
-    done = list(exchange.run(time.monotonic(), room=20, linger=0.0)) if settles else []
+    done = (
+        list(exchange.run(time.monotonic(), free_slots=20, linger=0.0))
+        if settles
+        else []
+    )
     exchange.completed([(held, 0.1) for held in done])
     first = identity.me
     other = database.session()
     other.rows("begin")
     other.rows("lock table redrive.checkpoints in access exclusive mode")
 
-    assert exchange.run(time.monotonic(), room=20, linger=0.0) == []
+    assert exchange.run(time.monotonic(), free_slots=20, linger=0.0) == []
     other.rows("rollback")
 
     assert not exchange.is_settling
     unseen = database.rows("select worker, ids from redrive.claims")
     assert unseen == [(first, ids[len(done) : len(done) + 20])]
     identity.retire(link, [])
-    jobs = exchange.run(time.monotonic(), room=40, linger=0.0)
+    jobs = exchange.run(time.monotonic(), free_slots=40, linger=0.0)
     assert sorted(held.id for held in jobs) == ids[len(done) :]
     assert database.column("select worker from redrive.claims") == [identity.me]
 
@@ -294,7 +299,10 @@ def test_what_is_refused_takes_nothing_with_it_that_was_committed_before(
 ) -> None:
     ids = make_jobs(database.conn, 20)
     exchange.completed(
-        [(held, 0.1) for held in exchange.run(time.monotonic(), room=5, linger=0.0)]
+        [
+            (held, 0.1)
+            for held in exchange.run(time.monotonic(), free_slots=5, linger=0.0)
+        ]
     )
     database.conn.execute(
         "create function public.refuse() returns trigger language plpgsql"
@@ -304,22 +312,23 @@ def test_what_is_refused_takes_nothing_with_it_that_was_committed_before(
         f"create {trigger} for each row execute function public.refuse()"
     )
 
-    assert exchange.run(time.monotonic(), room=5, linger=0.0) == []
+    assert exchange.run(time.monotonic(), free_slots=5, linger=0.0) == []
     assert exchange.is_settling is not is_settled
     assert database.column(JOBS) == ids[5 * is_settled :]
 
     database.conn.execute("drop function public.refuse cascade")
-    jobs = exchange.run(time.monotonic(), room=5, linger=0.0)
+    jobs = exchange.run(time.monotonic(), free_slots=5, linger=0.0)
     assert [held.id for held in jobs] == ids[5:10]
     while exchange.is_settling:  # what was set aside
-        exchange.run(time.monotonic(), room=0, linger=0.0)
+        exchange.run(time.monotonic(), free_slots=0, linger=0.0)
     assert database.column(JOBS) == ids[5:]
     assert database.column("select ids from redrive.claims") == [ids[5:10]]
 
 
 def test_completions_that_are_refused_end_otherwise_and_all_others_as_they_did(
-    database: Database, exchange: Exchange
+    database: Database, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(apart, "SEARCH_SECONDS", 60.0)
     ids = make_jobs(database.conn, 40)
     refused = [ids[1], ids[17], ids[18], ids[39]]
     database.conn.execute(
@@ -329,7 +338,7 @@ def test_completions_that_are_refused_end_otherwise_and_all_others_as_they_did(
     database.conn.execute(
         "alter table redrive.completions add constraint no_keys check (key is null)"
     )
-    first, *rest = exchange.run(time.monotonic(), room=40, linger=0.0)
+    first, *rest = exchange.run(time.monotonic(), free_slots=40, linger=0.0)
     exchange.completed([(held, 0.1) for held in rest])
     unstorable = failure(message="\0")
     report = Report(
@@ -337,10 +346,10 @@ def test_completions_that_are_refused_end_otherwise_and_all_others_as_they_did(
     )
     exchange.ended(first, report)
 
-    exchange.run(time.monotonic(), room=0, linger=0.0)
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
     assert database.column(JOBS) == sorted([ids[0], *refused])
     assert exchange.is_settling
-    exchange.run(time.monotonic(), room=0, linger=0.0)
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
 
     assert not exchange.is_settling
     assert database.column(JOBS) == ids[:1]
@@ -360,7 +369,7 @@ def test_jobs_that_are_made_late_outlive_their_connection_and_are_kept_once(
     database: Database, link: Link, exchange: Exchange
 ) -> None:
     ids = make_jobs(database.conn, 50)
-    jobs = exchange.run(time.monotonic(), room=50, linger=0.0)
+    jobs = exchange.run(time.monotonic(), free_slots=50, linger=0.0)
     held_by = answers(link)
     link.close()
 

@@ -32,7 +32,7 @@ from redrive.worker.protocol import (
 )
 from redrive.worker.shared_state import SharedState
 from redrive.worker.supervisor.runners.crash import Crash
-from redrive.worker.supervisor.runners.pool import RUNNER
+from redrive.worker.supervisor.runners.start import RUNNER
 
 START_SECONDS = 60.0
 """Limit for importing the application."""

@@ -219,7 +219,7 @@ async def attempt_of(handlers: Handlers, batch: Jobs, conn: Any = None) -> Outco
             kept = CheckpointKept(
                 message.id, message.deliveries, message.n, is_kept=True
             )
-            loop.call_soon_threadsafe(services.notes.heed, kept)
+            loop.call_soon_threadsafe(services.notes.answered, kept)
 
     loop = asyncio.get_running_loop()
     services = Services(

@@ -1,6 +1,4 @@
-"""Frames: messages cross the socket pair between supervisor and runner in both
-directions.
-"""
+"""Frames of messages between supervisor and runner, in both directions."""
 
 import socket
 import struct
@@ -27,7 +25,7 @@ class Channel:
         self._out: deque[memoryview] = deque()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the descriptor of the socket, for selectors."""
         return self._sock.fileno()
 
     @property
@@ -36,9 +34,9 @@ class Channel:
         return bool(self._out)
 
     def send(self, message: Down | Up) -> None:
-        """Queue a message and send what the socket takes.
+        """Queue a message, and send what the socket takes.
 
-        Raises OSError when the other side is gone.
+        Raises OSError if the other side is gone.
         """
         body = encode_frame(message)
         self._out.append(memoryview(_HEADER.pack(len(body)) + body))
@@ -57,13 +55,13 @@ class Channel:
                 self._out[0] = self._out[0][sent:]
 
     def receive(self) -> list[bytes] | None:
-        """All whole frames that have arrived; None when there will be no more."""
+        """Return all whole frames that have arrived; None if there will be no more."""
         closed = self._read()
         frames = self._cut()
         return None if closed and not frames else frames
 
     def _read(self) -> bool:
-        """Take what has arrived. Returns whether the other side has closed."""
+        """Read what has arrived. Returns True if the other side has closed."""
         while True:
             try:
                 chunk = self._sock.recv(_READ_SIZE)
@@ -76,7 +74,7 @@ class Channel:
                 return not chunk
 
     def _cut(self) -> list[bytes]:
-        """Take the whole frames out of what has arrived."""
+        """Take out the whole frames that have arrived."""
         frames: list[bytes] = []
         start = 0
         size = len(self._in)

@@ -1,7 +1,6 @@
-"""The statements of an exchange: what has ended is settled, then jobs are claimed and
-read.
+"""Statements of an exchange: settle what has ended, then claim and read jobs.
 
-Every job passes through here twice; the other statements of a worker are in `store`.
+Every job passes through here twice. The other statements of a worker are in `store`.
 """
 
 import contextlib
@@ -28,11 +27,12 @@ from redrive.worker.protocol import Report, Returned
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""A floor below every run_at: the scan starts at the beginning of the lane."""
+"""Instant before every run_at: a scan from here starts at the beginning of a lane."""
 
 _CLAIM = (
     "select lane_no, jobs, upto, upto_id, as_of, claim,"
-    " id, deliveries, attempt, kind, payload, rest, run_at, created from redrive.claim_v1("
+    " id, deliveries, attempt, kind, payload, rest, run_at, created"
+    " from redrive.claim_v1("
     "%s, %s::text[], %s::smallint[], %s::smallint[], %s::timestamptz[], %s::bigint[],"
     " %s::bigint[], %s, %s, %s)"
 )
@@ -40,29 +40,34 @@ _CLAIMED = (
     "select claim, id, deliveries, attempt, kind, payload::text, rest, run_at, created"
     " from redrive.claimed_v1(%s, %s)"
 )
-_COMPLETE = "select redrive.complete_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
+_COMPLETE = (
+    "select redrive.complete_v1("
+    "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
+)
 _COMPLETE_WITH_RESULTS = (
-    "select redrive.complete_with_results_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[],"
+    "select redrive.complete_with_results_v1("
+    "%s::int[], %s::bigint[], %s::bigint[], %s::int[],"
     " %s::bigint[], %s::bigint[], %s::jsonb[], %s::float8[])"
 )
 _SETTLE = (
     "select redrive.settle_v1("
-    "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[],"
+    "%s::int[], %s::bigint[], %s::bigint[], %s::int[],"
+    " %s::text[], %s::timestamptz[], %s::float8[],"
     " %s::boolean[], %s::int[], %s::jsonb[], %s::text[], %s::bigint[])"
 )
 
 Row = tuple[int, int, int, int, str, str, str | None, datetime, float]
 """claim, id, deliveries, attempt, kind, payload, JSON of `Extras`, run_at, created.
 
-A plain tuple, because thousands come at once; supervisor/held.py gives the columns
-their names.
+It is a plain tuple, because thousands come at once. supervisor/held.py names the
+columns.
 """
 
 Completion = tuple[int, int, int, int]
 """id, deliveries, claim, worker"""
 
 ClaimReport = tuple[Report, int, int]
-"""A report, and the claim and the identity that hold the job."""
+"""Report, with the claim and the identity that hold the job."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,7 +82,7 @@ class Lane:
 class Place(NamedTuple):
     """Place in a lane: scans continue after the job `id` that is due at `run_at`.
 
-    All before it had been claimed when the claim `as_of` was made.
+    All jobs before it had been claimed when the claim `as_of` was made.
     """
 
     run_at: datetime
@@ -86,11 +91,11 @@ class Place(NamedTuple):
 
 
 START = Place(EPOCH, 0, 0)
-"""The beginning of a lane."""
+"""Beginning of a lane."""
 
 
 class LaneArrays(NamedTuple):
-    """Lanes, and where each one's scan starts, as claim_v1 takes them."""
+    """Lanes and the places where their scans start, as claim_v1 takes them."""
 
     queues: Texts
     priorities: Smallints
@@ -116,12 +121,12 @@ def lane_arrays(lanes: Sequence[Lane], places: Sequence[Place]) -> LaneArrays:
 class ClaimRequest:
     """Request of a claim: the lanes in order, and the place where each scan starts.
 
-    `from_start`: from the beginning instead, for what has become visible there.
-        `after`: the last
-    claim that is known of this worker. `is_large`: likely to be, so that its jobs are
-    read at once. `patience`: milliseconds to wait for a lane, where others claim from
-    all that hold something. `arrays`: what is sent of lanes and places, where it was
-    made before.
+    Attributes:
+        from_start: scan from the beginning, for jobs that became visible there.
+        after: the last known claim of this worker.
+        is_large: it will probably claim many jobs, so they are read at once.
+        lane_wait_ms: milliseconds to wait for a lane, if others claim from all of them.
+        arrays: the lanes and places as they are sent, if they are packed already.
     """
 
     worker: int
@@ -131,12 +136,12 @@ class ClaimRequest:
     from_start: bool = True
     after: int = 0
     is_large: bool = True
-    patience: int = 0
+    lane_wait_ms: int = 0
     arrays: LaneArrays | None = field(default=None, compare=False, repr=False)
 
 
 class LaneClaim(NamedTuple):
-    """Result of a claim in one lane; see claim.sql."""
+    """Result of a claim in one lane, as claim.sql says it."""
 
     lane_no: int | None
     jobs: int
@@ -147,15 +152,15 @@ class LaneClaim(NamedTuple):
 
 
 _OF_A_LANE = len(LaneClaim._fields)
-"""Columns of a claim's row that are of a lane; the last of them, and the rest, of a
-job.
-"""
+"""Columns about a lane in a claim's row. The last of them also belongs to a job."""
 
 
 class Settlements(NamedTuple):
-    """Settlements to send. `ended`: the claims that become empty with this batch.
+    """Settlements to send.
 
-    `results`: of some of the completions.
+    Attributes:
+        ended: the claims that become empty with this batch.
+        results: results of some of the completions, to be kept.
     """
 
     completions: Sequence[Completion] = ()
@@ -167,9 +172,12 @@ class Settlements(NamedTuple):
 class Answer(NamedTuple):
     """Result of an exchange.
 
-    The ids that were completed (None: all of them), those settled by reports, the
-    claims and what makes the rows of their jobs, to be called once; or why nothing was
-    claimed.
+    Attributes:
+        completed: the ids that were completed; None = all of them.
+        settled: the ids that were settled by reports.
+        lanes: the claims.
+        rows: makes the rows of the claimed jobs; to be called once.
+        claim_error: why nothing was claimed, if the claim failed.
     """
 
     completed: set[int] | None
@@ -182,38 +190,32 @@ class Answer(NamedTuple):
 def exchange(
     conn: OwnConnection, settlements: Settlements, claim: ClaimRequest | None
 ) -> Answer:
-    """Settle, then claim, then read what was claimed: up to three transactions in one
-    round trip.
+    """Settle, claim, and read what was claimed, in one round trip.
 
-    The claim holds a lane for as long as it lasts and waits for no disk; what was
-    settled is settled, whatever becomes of it, and nothing is claimed after settlements
-    that failed. A few small jobs come with their claim, and nothing is to be read.
-    Raises psycopg.Error when nothing is known to be settled.
+    These are up to three transactions. The claim holds its lanes only while it lasts,
+    and waits for no disk. Settlements are kept even if the claim fails. If settlements
+    fail, nothing is claimed. A few small jobs come with their claim, and need no read.
+
+    Raises psycopg.Error if no settlement is known to be kept.
     """
     asked = bool(settlements.completions or settlements.reports)
-    # in a caller's transaction all is one
-    commits = (
-        conn.info.transaction_status == TransactionStatus.IDLE and claim is not None
-    )
+    # in a caller's transaction, all of it is one transaction
+    is_idle = conn.info.transaction_status == TransactionStatus.IDLE
+    commits = is_idle and claim is not None
     settled: Cursor | None = None
     reading: Cursor | None = None
+    is_pipelined = claim is None or asked or claim.is_large
+
     try:
-        with (
-            conn.pipeline()
-            if claim is None or asked or claim.is_large
-            else contextlib.nullcontext()
-        ):
+        with conn.pipeline() if is_pipelined else contextlib.nullcontext():
             if asked:
                 with _transaction(conn, commits) as settled:
                     _send_settlements(conn, settlements)
             if claim is not None:
-                with _transaction(conn, commits and claim.is_large):
-                    _send_claim(conn, claim)
-                if claim.is_large:
-                    reading = _read(conn, claim)
+                reading = _send_claim(conn, claim, commits=commits)
         lanes, rows = _claimed(conn, reading, claim)
     except psycopg.Error as error:
-        # of a lost connection nobody knows whether what it had answered was committed
+        # after a lost connection, nobody knows what was committed
         if conn.closed:
             raise
         if commits:
@@ -226,11 +228,10 @@ def exchange(
 
 @contextlib.contextmanager
 def _transaction(conn: OwnConnection, commits: bool) -> Iterator[Cursor | None]:  # noqa: FBT001 # mine
-    """A transaction of its own in a pipeline that goes on after it; what says that it
-    is committed.
+    """Open a transaction of its own in a pipeline.
 
-    Not a `sync`, which would wait for the answers. Behind a failure the server skips
-    the rest.
+    Yields the cursor whose status says if it was committed. This is not a `sync`, which
+    would wait for the answers. After a failure, the server skips the rest.
     """
     if not commits:
         yield None
@@ -245,9 +246,9 @@ def _transaction(conn: OwnConnection, commits: bool) -> Iterator[Cursor | None]:
 def _send_settlements(conn: OwnConnection, settlements: Settlements) -> None:
     completions, reports, ended, results = settlements
     if completions:
-        _send_completions(
-            _completing(conn), completions, () if reports else ended, results
-        )
+        # the last statement of a batch says which claims are empty
+        ended_by_them = () if reports else ended
+        _send_completions(_completing(conn), completions, ended_by_them, results)
     if reports:
         _send_reports(_settling(conn), reports, ended)
 
@@ -255,29 +256,31 @@ def _send_settlements(conn: OwnConnection, settlements: Settlements) -> None:
 def _claimed(
     conn: OwnConnection, reading: Cursor | None, claim: ClaimRequest | None
 ) -> tuple[list[LaneClaim], Callable[[], list[Row]]]:
-    """Return the claims and their jobs; read the jobs now if they did not come with the
-    claim.
-    """
+    """Return the claims and their jobs, which are read now if they did not come yet."""
     if claim is None:
         return [], list
     found = _claiming(conn).fetchall()
     lanes = [LaneClaim(*row[:_OF_A_LANE]) for row in found if row[_OF_A_LANE] is None]
     rows = [row[_OF_A_LANE - 1 :] for row in found if row[_OF_A_LANE] is not None]
-    if rows or not any(lane.jobs for lane in lanes):
+
+    has_all = bool(rows) or not any(lane.jobs for lane in lanes)
+    if has_all:
         return lanes, lambda: rows
-    return lanes, (reading or _read(conn, claim)).fetchall
+    reading = reading or _read(conn, claim)
+    return lanes, reading.fetchall
 
 
 def _settled(
     conn: OwnConnection, settlements: Settlements
 ) -> tuple[set[int] | None, set[int]]:
-    """The ids that were completed (None: all of them), and those settled by reports."""
-    return (
-        _completed(_completing(conn)) if settlements.completions else None,
-        {job for (job,) in _settling(conn).fetchall()}
-        if settlements.reports
-        else set(),
-    )
+    """Return the completed ids (None = all of them), and those settled by reports."""
+    completed: set[int] | None = None
+    settled = set[int]()
+    if settlements.completions:
+        completed = _completed(_completing(conn))
+    if settlements.reports:
+        settled = {job for (job,) in _settling(conn).fetchall()}
+    return completed, settled
 
 
 def _completing(conn: OwnConnection) -> Cursor:
@@ -312,13 +315,13 @@ def _send_completions(
     returned = (
         Bigints([one.id for one in results]),
         Texts([one.result for one in results]),
+        Floats([one.keep for one in results]),
     )
-    keeps = Floats([one.keep for one in results])
-    cursor.execute(_COMPLETE_WITH_RESULTS, (*batch, *returned, keeps), prepare=True)
+    cursor.execute(_COMPLETE_WITH_RESULTS, (*batch, *returned), prepare=True)
 
 
 def _completed(cursor: Cursor) -> set[int] | None:
-    """The ids that were ours to complete; None: all."""
+    """Return the ids that were ours to complete; None = all of them."""
     (ids,) = cursor.fetchone() or (None,)
     return None if ids is None else set(ids)
 
@@ -327,38 +330,40 @@ def _send_reports(
     cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]
 ) -> None:
     ordered = sorted(reports, key=lambda item: (item[0].id, item[0].deliveries))
-    said = [report for report, _, _ in ordered]
-    cursor.execute(
-        _SETTLE,
-        (
-            Ints([worker for _, _, worker in ordered]),
-            Bigints([claim for _, claim, _ in ordered]),
-            Bigints([report.id for report in said]),
-            Ints([report.deliveries for report in said]),
-            Texts([report.outcome for report in said]),
-            [report.run_at for report in said],
-            Floats([report.delay for report in said]),
-            Booleans([report.refund for report in said]),
-            Ints([report.losses for report in said]),
-            Texts([report.failure for report in said]),
-            Texts([report.reason for report in said]),
-            Bigints(ended),
-        ),
-        prepare=True,
+    sent = [report for report, _, _ in ordered]
+    parameters = (
+        Ints([worker for _, _, worker in ordered]),
+        Bigints([claim for _, claim, _ in ordered]),
+        Bigints([report.id for report in sent]),
+        Ints([report.deliveries for report in sent]),
+        Texts([report.outcome for report in sent]),
+        [report.run_at for report in sent],
+        Floats([report.delay for report in sent]),
+        Booleans([report.refund for report in sent]),
+        Ints([report.losses for report in sent]),
+        Texts([report.failure for report in sent]),
+        Texts([report.reason for report in sent]),
+        Bigints(ended),
     )
+    cursor.execute(_SETTLE, parameters, prepare=True)
 
 
-def _send_claim(conn: OwnConnection, claim: ClaimRequest) -> None:
-    """Ask for jobs."""
+def _send_claim(
+    conn: OwnConnection, claim: ClaimRequest, *, commits: bool
+) -> Cursor | None:
+    """Ask for jobs. Returns the cursor that reads them, if the claim may be large."""
     arrays = claim.arrays or lane_arrays(claim.lanes, claim.places)
-    scalars = claim.from_start, claim.want, claim.patience
-    _claiming(conn).execute(_CLAIM, (claim.worker, *arrays, *scalars), prepare=True)
+    scalars = claim.from_start, claim.want, claim.lane_wait_ms
+    parameters = claim.worker, *arrays, *scalars
+    with _transaction(conn, commits and claim.is_large):
+        _claiming(conn).execute(_CLAIM, parameters, prepare=True)
+    return _read(conn, claim) if claim.is_large else None
 
 
 def _read(conn: OwnConnection, claim: ClaimRequest) -> Cursor:
-    """Ask for the rows of what was claimed: they may be large, and go with their
-    cursor.
+    """Ask for the rows of the claimed jobs.
+
+    They may be large, so they have a cursor of their own, and are freed with it.
     """
-    return conn.cursor(binary=True).execute(
-        _CLAIMED, (claim.worker, claim.after), prepare=True
-    )
+    cursor = conn.cursor(binary=True)
+    return cursor.execute(_CLAIMED, (claim.worker, claim.after), prepare=True)

@@ -1,8 +1,7 @@
 """Messages between supervisor and runner.
 
-Payloads cross as the text that Postgres gave and are parsed in the runner, one by one:
-    a payload
-that cannot be read must fail its own job and not the batch it came in.
+Payloads cross as the text that Postgres gave. The runner parses them one by one, so a
+payload that cannot be read fails its own job and not its batch.
 """
 
 from collections.abc import Callable
@@ -21,14 +20,15 @@ from redrive.rules.attempts.settlement import (
     Retry,
 )
 from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.model import Claimed
 from redrive.rules.scheduling.slots import Declaration
 
 
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A claimed job on its way to a runner.
+    """Claimed job on its way to a runner.
 
-    `extras` is the JSON of `Extras`, or None where all of it is at its default; `lane`
-    counts `Jobs.queues` from 1; `created` in seconds since 1970.
+    `extras` is the JSON of `Extras`; None if all of it has its default. `lane` counts
+    `Jobs.queues` from 1. `created` is in seconds since 1970.
     """
 
     id: int
@@ -69,7 +69,7 @@ NO_EXTRAS = Extras()
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """`Extras` without what comes from a producer as it was."""
+    """`Extras` without the fields that a producer fills."""
 
     max_attempts: int | None = None
     losses: int = 0
@@ -85,8 +85,9 @@ decode_extras = msgspec.json.Decoder(Extras).decode
 
 
 def read_extras(text: str | None) -> Extras:
-    """Read the rare fields of a job without failing: headers can hold what Python
-    cannot read.
+    """Read the rare fields of a job. Never fails.
+
+    Headers can hold what Python cannot read.
     """
     if text is None:
         return NO_EXTRAS
@@ -106,6 +107,19 @@ def read_extras(text: str | None) -> Extras:
         facts.fingerprint,
         facts.redrives,
         expires_in=facts.expires_in,
+    )
+
+
+def claimed_of(kind: str, attempt: int, extras: Extras) -> Claimed:
+    """Return the facts about a claimed job that decisions need."""
+    return Claimed(
+        kind,
+        attempt,
+        extras.max_attempts,
+        extras.losses,
+        extras.streak,
+        extras.fingerprint,
+        extras.expires_in,
     )
 
 
@@ -170,8 +184,8 @@ class Dependency(msgspec.Struct, array_like=True, frozen=True):
 class Jobs(msgspec.Struct, array_like=True, tag="jobs"):
     """Down: run these jobs.
 
-    `worker` is the identity that claimed them, `queues` the queue of each lane it
-    claimed from.
+    `worker` is the identity that claimed them. `queues` has the queue of each lane that
+    it claimed from.
     """
 
     worker: int
@@ -180,7 +194,7 @@ class Jobs(msgspec.Struct, array_like=True, tag="jobs"):
 
 
 class Stop(msgspec.Struct, array_like=True, tag="stop"):
-    """Down: start nothing more, say what was not started, end when the rest is done."""
+    """Down: start nothing more, list what was not started, and end after the rest."""
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
@@ -194,7 +208,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 class Done(msgspec.Struct, array_like=True, tag="done"):
     """Up: completed attempts as (id, deliveries, seconds).
 
-    `example` is the id of one of them and its trace, where they are traced.
+    `example` is the id of one of them and its trace, if they are traced.
     """
 
     rows: list[tuple[int, int, float]]
@@ -226,17 +240,13 @@ class Checkpoint(msgspec.Struct, array_like=True, tag="checkpoint"):
 
 
 class Progress(msgspec.Struct, array_like=True, tag="progress"):
-    """Up: progress of handlers as (id, deliveries, share, JSON of the text or an
-    envelope).
-    """
+    """Up: progress of handlers as (id, deliveries, share, JSON of text or envelope)."""
 
     rows: list[tuple[int, int, float, str]]
 
 
 class Returned(msgspec.Struct, array_like=True, tag="returned"):
-    """Up, before `Done`: the result of a handler as JSON, to be kept for this many
-    seconds.
-    """
+    """Up, before `Done`: a handler's result as JSON, to keep for this many seconds."""
 
     id: int
     deliveries: int
@@ -245,8 +255,9 @@ class Returned(msgspec.Struct, array_like=True, tag="returned"):
 
 
 class CheckpointKept(msgspec.Struct, array_like=True, tag="checkpoint_kept"):
-    """Down: a checkpoint and those before it are committed; or the job is not ours any
-    more.
+    """Down: a checkpoint and those before it are committed.
+
+    If not, another worker has the job by now, or the database refuses it.
     """
 
     id: int
@@ -263,13 +274,12 @@ class Sampled(msgspec.Struct, array_like=True, tag="sampled"):
 
 
 class OpenBreakers(msgspec.Struct, array_like=True, tag="open_breakers"):
-    """Down: start nothing that depends on these, but for one job for each lease in
-    `probes`.
+    """Down: start nothing that depends on these breakers, except probes.
 
-    A lease allows one job, however often it is sent.
+    A lease in `probes` allows one job, however often it is sent.
 
-    names -> the monotonic instant until which the breaker is open, and its cooldown in
-    seconds probes -> the lease: the monotonic instant at which it runs out
+    `names`: breaker -> the monotonic instant until which it is open, and its cooldown
+    in seconds. `probes`: breaker -> the lease, the monotonic instant at which it ends.
     """
 
     names: dict[str, tuple[float, float]]
@@ -284,7 +294,7 @@ class Observed(msgspec.Struct, array_like=True, tag="observed"):
 
 
 class Died(msgspec.Struct, array_like=True, tag="died"):
-    """Down: a job died of what the supervisor saw; for the registry's `on_dead`."""
+    """Down: a job died, and no runner saw it; for the registry's `on_dead`."""
 
     id: int
     kind: str
@@ -293,16 +303,14 @@ class Died(msgspec.Struct, array_like=True, tag="died"):
 
 
 class CancelJob(msgspec.Struct, array_like=True, tag="cancel_job"):
-    """Down: a job is no longer wanted; under this delivery."""
+    """Down: a job is no longer wanted, if it is this delivery."""
 
     id: int
     deliveries: int
 
 
 class Suspended(msgspec.Struct, array_like=True, tag="suspended"):
-    """Down: the runner was stopped for so many seconds; they count towards no
-    timeout.
-    """
+    """Down: the runner was suspended for this long, which counts to no timeout."""
 
     seconds: float
 
@@ -346,8 +354,9 @@ def report_of(  # noqa: PLR0913 # a record
     may_be_gone: bool = False,
     trace: str | None = None,
 ) -> Report:
-    """Write a settlement as a report; the keywords are fields of it, `seconds` those it
-    ran.
+    """Return a settlement as a report. The keywords are fields of it.
+
+    `seconds`: how long the handler ran.
     """
     report = Report(
         job,

@@ -1,16 +1,15 @@
-"""Shared memory in which a runner shows what it is doing, for the supervisor to read at
-any time.
+"""Shared memory that shows the supervisor what a runner does, at any time.
 
 A runner that hangs or is dead cannot answer. Its shared state still says which jobs it
-had started and since when, and which it had completed but not yet reported: a job that
-    killed its process takes
-no success of its neighbours with it.
+had started and when, and which it had completed but not yet reported. So a job that
+kills its process takes no neighbour's success with it.
 
-    taken     how many of the jobs sent to this runner it has taken off its list, in the
-    order sent done      how many it has completed
-    slots     per slot: job id (0: idle), deliveries, start in monotonic nanoseconds, a
-              clock that processes share
-    ring      the last completed jobs: id, deliveries
+| field | content |
+|---|---|
+| taken | how many of the jobs sent to this runner it has taken off its list |
+| done | how many it has completed |
+| slots | job id (0 = idle), deliveries, start in monotonic nanoseconds, for each |
+| ring | id and deliveries of the last completed jobs |
 """
 
 import mmap
@@ -19,16 +18,14 @@ from typing import NamedTuple
 
 WORD = 8
 TAKEN, DONE, SLOTS = 0, 1, 2
-"""Where things are, in words; a word is written whole, so a reader sees the old or the
-new one.
-"""
+"""Offsets in words. A word is written whole: a reader sees the old or the new one."""
 
 RING = 4_096
-"""Completed jobs remembered: more than can wait for one report."""
+"""Completed jobs that are kept: more than can wait for one report."""
 
 
 class Running(NamedTuple):
-    """A job that has started. `since_ns`: monotonic nanoseconds."""
+    """Job that has started. `since_ns`: monotonic nanoseconds."""
 
     id: int
     deliveries: int
@@ -36,8 +33,9 @@ class Running(NamedTuple):
 
 
 class SharedState:
-    """State of one runner in shared memory; the supervisor makes it, the runner opens
-    its descriptor.
+    """State of one runner in shared memory.
+
+    The supervisor makes it, and the runner opens its descriptor.
     """
 
     def __init__(self, slots: int, fd: int | None = None) -> None:
@@ -51,11 +49,10 @@ class SharedState:
         self._completions = 0
 
     def start(self, slot: int, job: int, deliveries: int, now_ns: int) -> None:
-        """Runner: the next job of the list starts in a slot.
+        """Runner: start the next job of the list in a slot.
 
-        Its id comes last: a runner stopped by the scheduler between an id and its start
-            would show,
-        for as long as it stands still, a job that began when the one before it did.
+        Its id is written last. Otherwise, a runner that is stopped between the id and
+        the start would show a job that started with the one before it.
         """
         words, at = self._words, SLOTS + 3 * slot
         self._starts += 1
@@ -65,10 +62,10 @@ class SharedState:
         words[at] = job
 
     def complete(self, slot: int, job: int, deliveries: int) -> None:
-        """Runner: the work of the slot's job is done, and the slot is idle.
+        """Runner: note that a slot's job is completed, and that the slot is idle.
 
-        In this order: between the two it shows a completed job that runs, and never
-            neither.
+        In this order: between the two, the job is shown as both completed and running,
+        but never as neither.
         """
         words, at = self._words, self._ring_at + 2 * (self._completions % RING)
         words[at] = job
@@ -78,19 +75,18 @@ class SharedState:
         words[SLOTS + 3 * slot] = 0
 
     def clear(self, slot: int) -> None:
-        """Runner: the slot is idle, its job was not completed."""
+        """Runner: note that a slot is idle, and that its job was not completed."""
         self._words[SLOTS + 3 * slot] = 0
 
     @property
     def taken(self) -> int:
-        """Supervisor: how many jobs may have started, in the order sent; later ones
-        have not.
-        """
+        """Supervisor: how many jobs may have started, in the order of their sending."""
         return self._words[TAKEN]
 
     def running(self) -> list[Running]:
-        """Supervisor: what runs. No start is older than its job; it may be that of the
-        next one.
+        """Supervisor: return the running jobs.
+
+        A start may be that of the slot's next job, but never that of an earlier one.
         """
         words = self._words[SLOTS : self._ring_at].tolist()
         return [
@@ -98,7 +94,7 @@ class SharedState:
         ]
 
     def completed(self) -> set[tuple[int, int]]:
-        """Supervisor: the last completed jobs, as (id, deliveries)."""
+        """Supervisor: return the last completed jobs, as (id, deliveries)."""
         last = min(self._words[DONE], RING)
         words = self._words[self._ring_at :].tolist()
         return set(zip(words[0 : 2 * last : 2], words[1 : 2 * last : 2], strict=True))
@@ -111,7 +107,7 @@ class SharedState:
 
 
 def _unnamed_file(size: int) -> int:
-    """The descriptor of a new file that is gone when nobody has it open."""
+    """Return a descriptor of a new file without a name."""
     import tempfile  # noqa: PLC0415 # a runner makes none
 
     with tempfile.TemporaryFile() as file:

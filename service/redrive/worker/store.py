@@ -1,4 +1,4 @@
-"""The statements of the worker, one function each: rows in, rows out, no decisions.
+"""Statements of the worker, one function each: rows in, rows out, no decisions.
 
 Those of an exchange are in `exchange`.
 """
@@ -23,9 +23,9 @@ from redrive.worker.protocol import Dependency, Sampled, SideEffect
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 STEPS_SECONDS = 1.0
-"""How long a chore goes on by short steps: others share its connection."""
+"""Longest time of a chore in short steps: others share its connection."""
 FORGET_BATCH = 1000
-"""Rows of each table that one step of forgetting looks at or deletes."""
+"""Rows of each table that one step of `forget` looks at or deletes."""
 
 _KEEP_CHECKPOINTS = (
     "select id, delivery, is_kept from redrive.keep_checkpoints_v1("
@@ -52,13 +52,13 @@ _DECLARE_LIMITS: LiteralString = (
 )
 
 KEYS_AT_A_TIME = 1000
-"""Ordering keys that one step of `unpark` looks at, and names one of `tend_limits`."""
+"""Ordering keys that one step of `unpark` looks at; names in `tend_limits`."""
 
 BATCHES_AT_A_TIME = 20
 CANCELLATIONS_AT_A_TIME = 1000
 
 WorkerSideEffect = tuple[int, SideEffect]
-"""The identity that holds a job, and what its handler reported."""
+"""Identity that holds a job, and what its handler reported."""
 
 
 class Noted(NamedTuple):
@@ -84,11 +84,15 @@ class BreakerRow(NamedTuple):
 class Registration(NamedTuple):
     """Registration of a worker.
 
-    It may be silent for `ttl` seconds; a kind may be a prefix (`mail.*`); `queues` None
-    = all; `depends_on`: kind -> breakers, for those that have any; `holds`: the kinds
-    whose deaths hold their ordering key; `limits`: kind -> templates, for those that
-    have any; `approvals`: kinds whose redrive needs two people; `heals`: kind -> how
-    its dead letters are tried after a deploy.
+    Attributes:
+        ttl: how long it may be silent, in seconds.
+        kinds: its kinds; one may be a prefix (`mail.*`).
+        queues: the queues to claim from; None = all.
+        depends_on: kind -> breakers, for kinds that have any.
+        holds: the kinds whose dead letters hold their ordering key.
+        limits: kind -> limit templates, for kinds that have any.
+        approvals: the kinds whose redrive needs two people.
+        heals: kind -> how its dead letters are tried after a deploy.
     """
 
     name: str
@@ -104,9 +108,10 @@ class Registration(NamedTuple):
 
 
 class DueSchedule(NamedTuple):
-    """A schedule for which something is to be done, by the database's clock: `as_of`.
+    """Schedule that is due, by the database's clock: `as_of`.
 
-    `expected`: its `next_at` there; `next_at` None = to be worked out, after `after`.
+    `expected`: its `next_at` in the database. `next_at`: None = to be computed, from
+    `after` on.
     """
 
     name: str
@@ -129,7 +134,7 @@ class Rescued(NamedTuple):
 
 
 def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[int]:
-    """Keep what handlers reported. Returns the jobs to come with again."""
+    """Keep side effects. Returns the ids of those to send again."""
     found = conn.execute(
         _SIDE_EFFECTS,
         (
@@ -146,7 +151,9 @@ def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[
 def keep_checkpoints(
     conn: Connection, noted: Sequence[Noted]
 ) -> dict[tuple[int, int], bool]:
-    """Keep checkpoints. Of jobs still held: (id, deliveries) -> False: come with it
+    """Keep checkpoints.
+
+    Returns, for jobs that are still held, (id, deliveries) -> False if it must be sent
     again.
     """
     workers, claims, ids, deliveries, data, _ = zip(*noted, strict=True)
@@ -158,7 +165,7 @@ def keep_checkpoints(
 
 
 def keep_progress(conn: Connection, noted: Sequence[Noted]) -> None:
-    """Keep how far jobs are, of those still held."""
+    """Keep the progress of jobs that are still held."""
     workers, claims, ids, deliveries, data, shares = zip(*noted, strict=True)
     conn.execute(
         _KEEP_PROGRESS,
@@ -176,9 +183,7 @@ def keep_progress(conn: Connection, noted: Sequence[Noted]) -> None:
 def is_any_due(
     conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str]
 ) -> bool:
-    """Return whether a job of these kinds is due that nobody holds. `queues` None =
-    all.
-    """
+    """Return True if a free job of these kinds is due. `queues`: None = all."""
     asked = None if queues is None else list(queues), list(kinds)
     return bool(
         _value(
@@ -190,7 +195,7 @@ def is_any_due(
 
 
 def known_queues(conn: Connection) -> list[str]:
-    """The queues that ever had a job, or that somebody has set something for."""
+    """Return the queues that ever had a job or a setting."""
     found = conn.execute(
         "select queue from redrive.totals union select queue from redrive.queues"
     )
@@ -200,8 +205,9 @@ def known_queues(conn: Connection) -> list[str]:
 def lanes(
     conn: Connection, queues: Sequence[str] | None
 ) -> list[tuple[Lane, float | None]]:
-    """The lanes that hold jobs, most urgent first, with the seconds until the next job
-    is due.
+    """Return the lanes that hold jobs, most urgent first.
+
+    Each has the seconds until its next job is due.
     """
     found = conn.execute(_LANES, (None if queues is None else list(queues),)).fetchall()
     return [
@@ -215,7 +221,7 @@ def breakers(
     failures: Mapping[str, int],
     successes: Mapping[str, int],
 ) -> list[BreakerRow]:
-    """Report what was seen of dependencies. Returns how they stand."""
+    """Report what was seen of dependencies. Returns their states."""
     with conn.cursor(row_factory=class_row(BreakerRow)) as cursor:
         return cursor.execute(
             _BREAKERS,
@@ -231,9 +237,7 @@ def breakers(
 
 
 def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
-    """Try to get the probe of a half-open dependency for `lease` seconds; True if this
-    worker has it.
-    """
+    """Try to get the probe of a half-open dependency for `lease` seconds."""
     return bool(
         _value(
             conn,
@@ -276,9 +280,7 @@ def beat(
     inflight: Mapping[int, int],
     progress: Mapping[int, str] | None = None,
 ) -> set[int]:
-    """Beat for each identity (-> jobs in flight, their progress). Returns those still
-    alive.
-    """
+    """Send a heartbeat for each identity. Returns the identities still alive."""
     said = progress or {}
     found = conn.execute(
         "select redrive.beat_v1(%s::int[], %s::int[], %s::jsonb[])",
@@ -297,8 +299,7 @@ def others(conn: Connection, workers: Sequence[int]) -> int:
 
 
 def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:
-    """Return the jobs that cannot be settled now, because another session has locked
-    them.
+    """Return the jobs that another session has locked.
 
     The others are locked until the end of the transaction.
     """
@@ -308,8 +309,7 @@ def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:
 def end_left_open(conn: Connection, deliveries: Iterable[tuple[int, int]]) -> list[int]:
     """End the transactions in which dead handlers complete these (id, deliveries).
 
-    Returns the jobs of those that are ending: one may be another role's, and not ours
-        to end.
+    Returns the jobs of those that end. A transaction of another role cannot be ended.
     """
     ids, numbers = zip(*deliveries, strict=True)
     found = conn.execute(
@@ -320,15 +320,15 @@ def end_left_open(conn: Connection, deliveries: Iterable[tuple[int, int]]) -> li
 
 
 def cancelled(conn: Connection, workers: Sequence[int]) -> list[int]:
-    """The jobs of these identities that are no longer wanted, until they have ended."""
+    """Return the jobs of these identities that are no longer wanted."""
     found = conn.execute("select redrive.cancelled_v1(%s::int[])", (list(workers),))
     return [job for (job,) in found]
 
 
 def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
-    """Note that a job has its worker to itself; None: no longer.
+    """Note that a job has its worker to itself; None = no longer.
 
-    Returns after how many seconds it has outlasted its losses; None: the worker was
+    Returns after how many seconds it has outlasted its crashes; None if the worker was
     declared lost.
     """
     return _value(conn, "select redrive.run_alone_v1(%s, %s)", worker, job)
@@ -342,9 +342,9 @@ class Retired(NamedTuple):
 
 
 def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> Retired:
-    """Release what an identity holds but the `known` jobs, and what nobody has locked.
+    """Release the jobs of an identity, except `known` and locked ones.
 
-    An identity that holds nothing any more is forgotten.
+    An identity that holds no more jobs is forgotten.
     """
     statement = "select released, is_over from redrive.retire_v1(%s, %s::bigint[])"
     with conn.cursor(row_factory=class_row(Retired)) as cursor:
@@ -353,9 +353,9 @@ def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> Retired:
 
 
 def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
-    """Take back what jobs (id, deliveries) were charged whose worker is there again.
+    """Refund the crashes that jobs (id, deliveries) were charged with.
 
-    Returns those that had been.
+    Returns the jobs that had been charged.
     """
     ids, deliveries = [job for job, _ in held], [n for _, n in held]
     found = conn.execute(
@@ -365,7 +365,7 @@ def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
-    """Try to take a chore; one worker of all gets it, once in `every` seconds."""
+    """Try to take a chore. One of all workers gets it, once in `every` seconds."""
     return bool(
         _value(
             conn,
@@ -379,7 +379,7 @@ def take_chore(conn: Connection, name: str, every: float) -> bool:
 def mark_lost(conn: Connection, ttl: float) -> int:
     """Mark workers lost that were silent for their own ttl, else for `ttl` seconds.
 
-    Returns how many.
+    Returns their number.
     """
     return (
         _value(conn, "select redrive.mark_lost_v1(%s * interval '1 second')", ttl) or 0
@@ -387,9 +387,7 @@ def mark_lost(conn: Connection, ttl: float) -> int:
 
 
 def advance_floors(conn: Connection) -> None:
-    """Note where the live claims of workers begin, for scans that dead rows would make
-    slow.
-    """
+    """Note where the live claims begin, so that scans skip dead rows."""
     conn.execute("select redrive.advance_floors_v1()")
 
 
@@ -403,11 +401,9 @@ def rescue(conn: Connection, ttl: float, max_losses: int) -> Rescued:
 
 
 def fold(conn: Connection) -> int:
-    """Add up the deltas of counters and groups, by short steps. Returns how many there
-    were.
+    """Add up the deltas of counters and groups, in short steps.
 
-    After a second it leaves the rest to the next call, which goes on where this one
-    stopped.
+    Returns their number. After a second it leaves the rest to the next call.
     """
     end = time.monotonic() + STEPS_SECONDS
     return sum(_fold(conn, step, end) for step in _FOLD_STEPS)
@@ -423,11 +419,10 @@ def _fold(conn: Connection, step: LiteralString, end: float) -> int:
 
 
 def forget(conn: Connection) -> int:
-    """Delete what is past its retention, by short steps. Returns how many rows that
-    were.
+    """Delete what is past its retention, in short steps.
 
-    One step a call is enough to walk over what has no order of time; full ones mean
-    there is more.
+    Returns the number of rows. One step of each call walks over rows without an order
+    of time. Full steps mean that there is more.
     """
     end, forgotten, gone = time.monotonic() + STEPS_SECONDS, 0, FORGET_BATCH
     while gone >= FORGET_BATCH and time.monotonic() < end:
@@ -437,8 +432,9 @@ def forget(conn: Connection) -> int:
 
 
 def tend_history(conn: Connection) -> int:
-    """Make the history's next partitions, drop those whose day has come. Returns how
-    many.
+    """Make the next partitions of the history, and drop the old ones.
+
+    Returns their number.
     """
     return _value(conn, "select redrive.tend_history_v1()") or 0
 
@@ -449,8 +445,9 @@ def sample(conn: Connection) -> None:
 
 
 def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
-    """Offer jobs that succeeded to the reservoirs of their kinds. Returns how many were
-    kept.
+    """Offer jobs that succeeded to the reservoirs of their kinds.
+
+    Returns how many were kept.
     """
     kinds, facts = Texts([s.kind for s in samples]), Texts([s.facts for s in samples])
     return _value(
@@ -459,22 +456,20 @@ def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
 
 
 def unpark(conn: Connection) -> int:
-    """Wake ordering keys whose first job waits for nobody, of those next in turn.
+    """Wake ordering keys whose first job is free to run, some at a time.
 
-    Returns how many.
+    Returns their number.
     """
     return _value(conn, "select redrive.unpark_v1(%s)", KEYS_AT_A_TIME) or 0
 
 
 def tend_limits(conn: Connection) -> int:
-    """Wake those that wait behind a limit though there is room. Returns how many."""
+    """Wake jobs that wait behind a limit with free slots. Returns their number."""
     return _value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
 
 
 def end_cancellations(conn: Connection) -> int:
-    """End the jobs that are to be cancelled and wait by now. Returns how many were
-    looked at.
-    """
+    """End the waiting jobs that are to be cancelled. Returns how many it looked at."""
     return (
         _value(conn, "select redrive.end_cancellations_v1(%s)", CANCELLATIONS_AT_A_TIME)
         or 0
@@ -482,7 +477,7 @@ def end_cancellations(conn: Connection) -> int:
 
 
 def fold_batches(conn: Connection) -> int:
-    """See which batches have ended, by short steps. Returns how many were looked at."""
+    """Find batches that have ended, in short steps. Returns how many it looked at."""
     end, looked, last = time.monotonic() + STEPS_SECONDS, 0, BATCHES_AT_A_TIME
     while last >= BATCHES_AT_A_TIME and time.monotonic() < end:
         last = (
@@ -495,9 +490,7 @@ def fold_batches(conn: Connection) -> int:
 def declare_schedules(
     conn: Connection, worker: int, version: str, declared: Sequence[Declaration]
 ) -> bool:
-    """Say which schedules a worker's code has. Returns whether the worker is still
-    alive.
-    """
+    """Declare the schedules of a worker. Returns True if it is still alive."""
     said = [
         asdict(one) | {"payload": msgspec.json.decode(one.payload)} for one in declared
     ]
@@ -513,7 +506,7 @@ def declare_schedules(
 
 
 def due_schedules(conn: Connection) -> list[DueSchedule]:
-    """The schedules for which something is to be done."""
+    """Return the schedules that are due."""
     with conn.cursor(row_factory=class_row(DueSchedule)) as cursor:
         return cursor.execute(
             "select name, declaration, cron, tz, catch_up, expected, next_at, after, as_of"
@@ -524,8 +517,9 @@ def due_schedules(conn: Connection) -> list[DueSchedule]:
 def fire_schedule(
     conn: Connection, due: DueSchedule, slots: Sequence[datetime], next_at: datetime
 ) -> list[int] | None:
-    """Enqueue the jobs of slots and move the schedule on. Returns them; None: somebody
-    else did.
+    """Enqueue the jobs of slots, and move the schedule on.
+
+    Returns the jobs; None if another worker has done it.
     """
     return _value(
         conn,
@@ -541,8 +535,9 @@ def fire_schedule(
 def is_pending(
     conn: Connection, queues: Sequence[str] | None, kinds: Sequence[str], horizon: float
 ) -> bool:
-    """Return True if a job of these kinds runs or is due within `horizon` seconds; None
-    = all queues.
+    """Return True if a job of these kinds runs or is due within `horizon` seconds.
+
+    `queues`: None = all.
     """
     return bool(
         _value(
@@ -556,6 +551,6 @@ def is_pending(
 
 
 def _value(conn: Connection, statement: LiteralString, *parameters: object) -> Any:
-    """The one value that a statement returns."""
+    """Return the one value that a statement returns."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute(statement, parameters).fetchone()

@@ -24,7 +24,9 @@ from redrive.observability.metrics import Exposition, Metrics, exchange_age
 from redrive.observability.stats import DatabaseStats
 from redrive.observability.tracing import is_asked_for
 from redrive.observability.tracing import set_up as set_up_tracing
-from redrive.worker.supervisor.loop import Health, Supervisor, WorkerOptions
+from redrive.worker.supervisor.health import Health
+from redrive.worker.supervisor.loop import Supervisor
+from redrive.worker.supervisor.options import WorkerOptions
 from redrive.worker.supervisor.telemetry import Telemetry
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One clock for the deadlines of all slots, in place of a timer for each job."""
+"""Clock for the deadlines of all slots: it replaces a timer for each job."""
 
 import asyncio
 import time
@@ -7,17 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from redrive.worker.runner.attempt import NEVER, Attempt
 
 TICK, IDLE_TICK = 0.05, 0.25
-"""Seconds between two looks, while an attempt has a deadline and while none has."""
+"""Seconds between two looks: if an attempt has a deadline, and if none has."""
 
 
 async def cancel_overdue(
     attempts: Sequence[Attempt | None],
     until_busy: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Cancel async attempts whose time is over, for ever; `attempts` holds those that
-    run.
+    """Cancel async attempts whose time is over, for ever.
 
-    `until_busy` waits while there are none and none is to come.
+    `attempts` holds the running ones. `until_busy` waits until there are any.
     """
     while True:
         if until_busy is not None:

@@ -15,25 +15,22 @@ from redrive.worker.protocol import Observed, OpenBreakers
 
 
 class Dependencies(Watch):
-    """Releases jobs behind an open breaker, and watches what handlers do with
-    `job.dependency`.
+    """Releases jobs behind an open breaker, and watches uses of `job.dependency`.
 
-    Handlers in threads call it too: `send` must bear that. `open` has, for each open
-        breaker, the
-    monotonic instant until which it is, and its cooldown in seconds.
+    Handlers call it from threads too, so `send` must allow that. `open` maps the name
+    of each open breaker to the monotonic instant until which it is open, and its
+    cooldown in seconds.
     """
 
     def __init__(self, send: Callable[[Observed], None]) -> None:
         self._send = send
         self.open: dict[str, tuple[float, float]] = {}
-        self._ahead: Counter[str] = Counter()  # jobs put off since its breaker opened
-        self._probes: dict[str, float] = {}  # leases of which none is used
-        self._probed: dict[str, float] = {}  # the last one that was
+        self._ahead: Counter[str] = Counter()  # jobs given back since it opened
+        self._probes: dict[str, float] = {}  # leases not used yet
+        self._probed: dict[str, float] = {}  # the last lease used
 
     def learn(self, told: OpenBreakers) -> None:
-        """Take over what the supervisor says: a probe that was sent is not sent
-        again.
-        """
+        """Learn the open breakers and probes. A used probe is not used again."""
         self.open, self._ahead = told.names, Counter()
         self._probes = {
             name: lease
@@ -42,11 +39,9 @@ class Dependencies(Watch):
         }
 
     def put_off(self, names: Iterable[str]) -> Release | None:
-        """The release of a job behind an open breaker; None: it may run, if need be as
-        a probe.
-        """
+        """Return the release of a job behind an open breaker; None if it may run."""
         for name in names:
-            # once: a handler in a thread asks while the loop may be told anew
+            # read it once: the loop may replace it while a thread asks
             breaker = self.open.get(name)
             if breaker is not None:
                 lease = self._probes.pop(name, None)
@@ -67,7 +62,7 @@ class Dependencies(Watch):
             raise DependencyOpen(name, release.delay)
 
     def leave(self, name: str, error: Exception | None) -> None:
-        """Report how it went; what is no fault of the dependency's speaks for it."""
+        """Report a use. Errors that are no fault of the dependency are successes."""
         blamed = error is not None and category_of(evidence_of(error, "")) in {
             Category.TRANSIENT,
             Category.THROTTLED,

@@ -1,5 +1,6 @@
-"""Hooks of the application: `on_dead` and `on_expired`. They are told, and cannot hurt
-a job.
+"""Hooks of the application, such as `on_dead` and `on_expired`.
+
+Nothing that they do changes the end of a job.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from redrive.handlers import Death
 from redrive.rules.attempts.failure import class_name
 
 HOOK_SECONDS = 5.0
-"""How long a hook of the application may take."""
+"""Longest time of a hook."""
 
 logger = logging.getLogger("redrive.runner")
 
@@ -29,7 +30,7 @@ class Hooks:
     def died(
         self, job: int, kind: str, attempt: int, reason: str, failure: Mapping[str, Any]
     ) -> None:
-        """Tell the registry's `on_dead`, beside and after the job's settling.
+        """Call the registry's `on_dead`, after the job was settled or while it is.
 
         `failure` is a record, as `Failure.record` makes it.
         """
@@ -52,7 +53,7 @@ class Hooks:
         task.add_done_callback(self._tasks.discard)
 
     async def call(self, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
-        """Call a hook for at most HOOK_SECONDS; nothing it raises gets out."""
+        """Call a hook for at most HOOK_SECONDS. Nothing that it raises gets out."""
         try:
             async with asyncio.timeout(HOOK_SECONDS):
                 if inspect.iscoroutinefunction(hook):

@@ -1,8 +1,8 @@
-"""A runner: takes jobs from the supervisor and reports how their attempts ended.
+"""Runner: takes jobs from the supervisor, and reports how their attempts ended.
 
-It knows nothing of Postgres and owns no truth. Long-lived slots take jobs off one list
-in the order they came, so `SharedState.taken` tells the supervisor what has started.
-What an attempt is stands in `attempt`.
+It knows nothing of Postgres, and keeps no state that matters. Long-lived slots take
+jobs off one list in the order in which they came. So `SharedState.taken` tells the
+supervisor which have started.
 """
 
 import asyncio
@@ -45,12 +45,11 @@ from redrive.worker.shared_state import SharedState
 
 JOBS_BETWEEN_YIELDS = 64
 NS_BETWEEN_YIELDS = 2_000_000
-"""How often each slot lets the loop run: handlers that never wait would keep it from
-reading.
+"""How often each slot yields: handlers that never wait would block the reading.
 
-Sixteen slots of 64 jobs each are a whole claim's worth: were they counted only, the
-supervisor would learn of all of them at once, and settle and claim while the runner has
-nothing to do.
+Sixteen slots of 64 jobs each are the jobs of a whole claim. If only jobs were counted,
+the supervisor would learn of all of them at once. Then it would settle and claim while
+the runner has nothing to do.
 """
 
 
@@ -107,9 +106,8 @@ class Runner:
     def _read(self) -> None:
         frames = self._channel.receive()
         if frames is None:
-            os._exit(
-                0
-            )  # the supervisor is gone; whatever runs here is no longer ours to run
+            # The supervisor is gone, so the running jobs are no longer ours.
+            os._exit(0)
         for frame in frames:
             self._obey(decode_down(frame))
 
@@ -118,7 +116,7 @@ class Runner:
             case Jobs(rows=rows):
                 self._list.extend(zip(repeat(message), rows))
                 self._wake(len(rows))
-                self._came.set()  # after them: the clock would run first
+                self._came.set()  # after the jobs: else the clock runs first
             case Stop():
                 self._stop()
             case CancelJob():
@@ -128,7 +126,7 @@ class Runner:
             case Died():
                 self._hear_of_death(message)
             case CheckpointKept():
-                self._services.notes.heed(message)
+                self._services.notes.answered(message)
             case Suspended(seconds=stopped):
                 self._postpone_timeouts(stopped)
             case _:
@@ -140,17 +138,14 @@ class Runner:
                 attempt.over_at += seconds
 
     def _cancel(self, message: CancelJob) -> None:
-        """End a job's attempt, or let it end as soon as it begins: it keeps its place
-        on the list.
+        """End a job's attempt, or let it end as soon as it starts.
 
-        The supervisor counts by these places what has begun.
+        The job keeps its place on the list: the supervisor counts started jobs by
+        places.
         """
         key = message.id, message.deliveries
         for attempt in self._attempts:
-            if (
-                attempt is not None
-                and (attempt.work.id, attempt.work.deliveries) == key
-            ):
+            if attempt is not None and attempt.key == key:
                 attempt.cancel()
                 return
         if any((work.id, work.deliveries) == key for _, work in self._list):
@@ -171,9 +166,7 @@ class Runner:
         self._wake(len(self._idle))
 
     def _wake(self, count: int) -> None:
-        """Let so many idle slots look at the list, or all of them if there are
-        fewer.
-        """
+        """Wake up to `count` idle slots, so that they look at the list."""
         for _ in range(min(count, len(self._idle))):
             self._idle.popleft().set_result(None)
 
@@ -201,17 +194,13 @@ class Runner:
                 await asyncio.sleep(0)
 
     async def _until_busy(self) -> None:
-        """Wait until a job runs or is listed; a slot that yields between two jobs runs
-        none.
-        """
+        """Wait until a job runs or is listed. A slot between two jobs runs none."""
         if not self._list and all(attempt is None for attempt in self._attempts):
             self._came.clear()
             await self._came.wait()
 
     async def _more(self) -> bool:
-        """Wait for a job on the list. Returns whether there is one; if not, there never
-        will be.
-        """
+        """Wait for a job on the list. Returns False if none will come."""
         while not self._list:
             if self._stopping:
                 return False
@@ -237,7 +226,7 @@ class Runner:
         if attempt.is_noting:
             self._services.notes.forget(attempt.key)
         if settlement is None:
-            # before it counts as completed: from then on its runner may die
+            # Send this before the job counts as completed: then the runner may die.
             if attempt.returned is not None:
                 self._channel.send(attempt.returned)
             self._shared.complete(slot, work.id, work.deliveries)
@@ -245,7 +234,7 @@ class Runner:
             return
         self._shared.clear(slot)
         self._reports.ended(attempt, settlement)
-        # most likely it is gone, and did not die
+        # If the handler completed the job, it is probably gone and did not die.
         if isinstance(settlement, DeadLetter) and not attempt.may_be_gone:
             self._died(work, settlement)
 

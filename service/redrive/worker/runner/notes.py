@@ -7,16 +7,14 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Progress
+from redrive.worker.runner.sealing import Key
 
 PROGRESS_SECONDS = 1.0
-"""Until the next progress of any job is passed on; of each job the newest."""
-
-Key = tuple[int, int]
-"""A job's id, and the delivery."""
+"""Time between two messages with the newest progress of each job."""
 
 
 class Noting(Protocol):
-    """An attempt, as far as its notes go."""
+    """Notes of one attempt's handler."""
 
     @property
     def key(self) -> Key:
@@ -24,14 +22,12 @@ class Noting(Protocol):
         ...
 
     def sealed_progress(self, share: float, text: str) -> tuple[int, int, float, str]:
-        """A row of `Progress`."""
+        """Return a row of `Progress`."""
         ...
 
 
 class NoteBook:
-    """The notes of one runner's jobs; `send` takes a message to the supervisor, from
-    any thread.
-    """
+    """Notes of one runner's jobs. `send` sends a message, from any thread."""
 
     def __init__(self, send: Callable[[Checkpoint | Progress], None]) -> None:
         self._send = send
@@ -40,15 +36,13 @@ class NoteBook:
         self._last = 0
         self._lock = threading.Lock()
 
-    def progress(self, attempt: Noting, share: float, text: str) -> None:
-        """Note how far an attempt is, in place of what it said before. Any thread
-        may.
-        """
+    def progress(self, noting: Noting, share: float, text: str) -> None:
+        """Note how far an attempt is. Any thread may call it."""
         with self._lock:
-            self._progress[attempt.key] = attempt, share, text
+            self._progress[noting.key] = noting, share, text
 
     def checkpoint(self, key: Key, data: str) -> "Future[bool]":
-        """Send a checkpoint; the future has whether it was kept. Any thread may."""
+        """Send a checkpoint; the future says if it was kept. Any thread may call it."""
         kept: Future[bool] = Future()
         with self._lock:
             self._last += 1
@@ -57,10 +51,8 @@ class NoteBook:
             self._send(Checkpoint(*key, self._last, data))
         return kept
 
-    def heed(self, answer: CheckpointKept) -> None:
-        """The supervisor has an answer to a checkpoint, and to those of its job before
-        it.
-        """
+    def answered(self, answer: CheckpointKept) -> None:
+        """Take the answer to a checkpoint, and to those of its job before it."""
         key = answer.id, answer.deliveries
         with self._lock:
             waiting = self._waiting.pop(key, [])
@@ -73,22 +65,24 @@ class NoteBook:
                 kept.set_result(answer.is_kept)
 
     def forget(self, key: Key) -> None:
-        """An attempt has ended."""
+        """Drop the notes of an attempt that has ended."""
         with self._lock:
             self._progress.pop(key, None)
             self._waiting.pop(key, None)
 
     async def pass_on(self) -> None:
-        """Send what there is of progress, for ever."""
+        """Send new progress once in a while, for ever."""
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             if self._progress:
                 self.send_progress()
 
     def send_progress(self) -> None:
-        """Send what there is of progress."""
+        """Send the progress since the last call."""
         with self._lock:
             noted, self._progress = self._progress, {}
-        self._send(
-            Progress([said[0].sealed_progress(*said[1:]) for said in noted.values()])
-        )
+        rows = [
+            noting.sealed_progress(share, text)
+            for noting, share, text in noted.values()
+        ]
+        self._send(Progress(rows))

@@ -1,4 +1,4 @@
-"""The process of a runner: set-up, and an end that does not wait for anybody."""
+"""Process of a runner: its start, and an end that waits for no handler."""
 
 import asyncio
 import contextlib
@@ -26,21 +26,19 @@ from redrive.worker.shared_state import SharedState
 
 WITHHELD = "withheld"
 SAMPLES = "samples"
-"""The last argument, where jobs that succeed are sampled."""
+"""Last argument of a runner that samples jobs that succeed."""
 
 
 def main(arguments: list[str]) -> int:
     """Run with the arguments FD SHARED_FD SLOTS PARENT HANDLERS TARGETS WHERE SAMPLES.
 
     Returns:
-        The exit status where it cannot start; once started, it ends the process itself.
+        The exit status if it cannot start. Once started, it ends the process itself.
     """
     fd, shared_fd, slots, parent = map(int, arguments[:4])
     registry, targets_file, where, samples = arguments[4:8]
     _end_with_parent(parent)
-    # the supervisor drains; a terminal's Ctrl-C is for it
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _ignore_signals()
     _print_lines()
     try:
         keyring = configured()
@@ -51,11 +49,14 @@ def main(arguments: list[str]) -> int:
         print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
         return 64
     gc.freeze()  # what was imported stays: no collection need look at it again
-    channel = Channel(socket.socket(fileno=fd))
-    shared = SharedState(slots, shared_fd)
-    known = msgspec.json.decode(where)
     runner = Runner(
-        channel, shared, handlers, known, tracing, keyring, samples=samples == SAMPLES
+        Channel(socket.socket(fileno=fd)),
+        SharedState(slots, shared_fd),
+        handlers,
+        msgspec.json.decode(where),
+        tracing,
+        keyring,
+        samples=samples == SAMPLES,
     )
     asyncio.run(runner.run())
     if tracing is not None:
@@ -64,16 +65,20 @@ def main(arguments: list[str]) -> int:
     os._exit(0)
 
 
+def _ignore_signals() -> None:
+    """Leave it to the supervisor to drain; a terminal sends Ctrl-C to both."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def _print_lines() -> None:
-    """Let what handlers print out line by line, into a pipe, too: this process can be
-    killed.
-    """
-    with contextlib.suppress(AttributeError):  # where it is closed, or something else
+    """Write what handlers print line by line: this process can be killed."""
+    with contextlib.suppress(AttributeError):  # if it is closed, or replaced
         cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(line_buffering=True)
 
 
 def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
-    """The application's registry and the HTTP targets, where there are any."""
+    """Return the handlers of the application and of the HTTP targets."""
     handlers = load(registry) if registry else Handlers()
     if targets_file:
         from redrive.handlers.targets.file import load as load_targets  # noqa: PLC0415 # it brings pydantic
@@ -89,10 +94,9 @@ def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
 
 
 def _withhold_keys() -> None:
-    """Hide the keys from handlers, and from processes and reports that copy their
-    environment.
+    """Hide the keys from handlers, and from all that copies their environment.
 
-    Not by removing them: such a process would take it that encryption is off.
+    The variable stays set. Without it, a process would believe that encryption is off.
     """
     if os.environ.get(KEYS):
         os.environ[KEYS] = WITHHELD

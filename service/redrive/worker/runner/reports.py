@@ -1,6 +1,4 @@
-"""Reports of ended attempts, sent to the supervisor in one batch per turn of the
-loop.
-"""
+"""Reports of ended attempts, sent in one batch per turn of the event loop."""
 
 import asyncio
 import time
@@ -13,9 +11,9 @@ from redrive.worker.runner.sampler import Sampler
 
 
 class Reports:
-    """Ends since the last batch was sent; `flushed_ns`, monotonic, says when that was.
+    """Ends since the last batch. `flushed_ns`: when that was sent; monotonic.
 
-    Of each batch the `sampler` is offered one job that succeeded and may be sampled.
+    From each batch, the `sampler` is offered one job that succeeded and may be sampled.
     """
 
     def __init__(self, channel: Channel, sampler: Sampler | None = None) -> None:
@@ -29,7 +27,7 @@ class Reports:
         self.flushed_ns = 0
 
     def completed(self, attempt: Attempt) -> None:
-        """Report that the work is done; nothing of it is encoded."""
+        """Report that the work is done. Nothing of it is encoded."""
         work = attempt.work
         self._done.append((work.id, work.deliveries, attempt.seconds))
         if attempt.handler.sample:
@@ -40,8 +38,9 @@ class Reports:
             self._schedule()
 
     def ended(self, attempt: Attempt, settlement: NotComplete) -> None:
-        """Report any other end; most likely the work is done where a transaction
-        completed it.
+        """Report any other end.
+
+        If the handler completed the job in a transaction, the work is probably done.
         """
         self._ended.append(attempt.report(settlement))
         if attempt.may_be_done and attempt.handler.sample:
@@ -54,7 +53,7 @@ class Reports:
         asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send what there is."""
+        """Send the reports since the last batch."""
         self._flush_is_due = False
         self.flushed_ns = time.monotonic_ns()
         if self._done:
@@ -63,8 +62,10 @@ class Reports:
         if self._ended:
             self._channel.send(Ended(self._ended))
             self._ended = []
+
         latest, self._latest = self._latest, None
         if self._sampler is not None and latest is not None:
             self._sampler.offer(latest)
+
         if self._channel.is_blocked:
             asyncio.get_running_loop().call_later(0.002, self._channel.flush)

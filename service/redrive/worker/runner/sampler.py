@@ -1,8 +1,7 @@
-"""Now and then a job that succeeded is remembered, for whoever asks what others died
-of.
+"""Sampler of jobs that succeeded: they are compared with those that died.
 
-What is sent tells no content (rules/payloads/facts.py), and of an encrypted payload
-nothing at all.
+A sample holds no content (rules/payloads/facts.py), and nothing of an encrypted
+payload.
 """
 
 import contextlib
@@ -17,20 +16,18 @@ from redrive.worker.protocol import Sampled
 from redrive.worker.runner.attempt import Attempt
 
 OF_ANY_SECONDS = 0.1
-"""Between two of one runner, whatever their kinds."""
+"""Time between two samples of one runner."""
 FIRST = 20
-"""Of a kind these come at once: as many as a comparison needs, also where all is over
-soon.
-"""
+"""First samples of a kind come at once: enough to compare with a short run."""
 OF_KIND_SECONDS, MAX_OF_KIND_SECONDS = 1.0, 1296.0
-"""Between two of a kind: at first, and when a runner has been up for three days."""
+"""Time between two samples of a kind: at first, and after three days."""
 SIZE = 200
-"""Of a reservoir: the more time it covers, the rarer a new one is wanted."""
+"""Size of a reservoir: the more time it covers, the fewer samples it needs."""
 MAX_KINDS = 1000
 
 
 class Sampler:
-    """Offers jobs that succeeded, through `send`."""
+    """Sends samples of jobs that succeeded."""
 
     def __init__(self, send: Callable[[Sampled], None]) -> None:
         self._send = send
@@ -43,19 +40,18 @@ class Sampler:
         """Sample a job that succeeded and may be sampled, if it is time."""
         now, kind = time.monotonic(), attempt.work.kind
         is_first = self._sent_by_kind[kind] < FIRST
-        if not is_first and (
-            now < self._due_at or now < self._due_by_kind.get(kind, 0.0)
-        ):
+        due_at = max(self._due_at, self._due_by_kind.get(kind, 0.0))
+        if now < due_at and not is_first:
             return
+
         self._due_at = now + OF_ANY_SECONDS
         if len(self._due_by_kind) >= MAX_KINDS:
             self._due_by_kind.clear()
             self._sent_by_kind.clear()
         self._sent_by_kind[kind] += 1
-        wait = min(
-            max(OF_KIND_SECONDS, (now - self._began) / SIZE), MAX_OF_KIND_SECONDS
-        )
-        self._due_by_kind[kind] = now + wait
+        longer = max(OF_KIND_SECONDS, (now - self._began) / SIZE)
+        self._due_by_kind[kind] = now + min(longer, MAX_OF_KIND_SECONDS)
+
         with contextlib.suppress(Exception):  # no sample is worth a runner
             self._send(Sampled(kind, encode_json(_facts(attempt)).decode()))
 
@@ -65,11 +61,14 @@ def _facts(attempt: Attempt) -> dict[str, object]:
     is_small = len(work.payload) <= MAX_PAYLOAD
     is_sealed = attempt.services.keyring is not None or MARK in extras.headers
     payload = decode_object(work.payload) if is_small and not is_sealed else None
-    secrets = attempt.secrets() if is_small else attempt.services.secrets
-    declared = attempt.handler.secret
     found = facts_of(
-        payload, extras.headers, extras.tenant, declared=declared, secrets=secrets
+        payload,
+        extras.headers,
+        extras.tenant,
+        declared=attempt.handler.secret,
+        secrets=attempt.secrets() if is_small else attempt.services.secrets,
     )
+
     place = {
         name: where[name]
         for name in ("environment", "version", "node", "pod")

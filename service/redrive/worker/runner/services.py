@@ -17,23 +17,23 @@ from redrive.worker.runner.notes import NoteBook
 
 NO_APPLICATION = sys.stdlib_module_names | {"redrive"}
 MOST_KNOWN = 64
-"""So many secrets of targets are hidden everywhere; of more, each from its own jobs
-alone.
+"""Most secrets of targets that are hidden in every record.
 
-All of a thousand could not be sought, and every text would be hidden whole.
+If there are more, each is hidden only in records of its own jobs. A search for
+thousands would cost too much, and would hide most of every text.
 """
 
 
 class Services:
-    """Handlers, and whatever an attempt needs besides its job.
+    """Handlers, and what attempts need besides their jobs.
 
     Args:
         handlers: the registry.
         slots: attempts at once, and threads for handlers that are plain functions.
-        send: takes a message to the supervisor, from any thread.
-        where: what a failure's record says of this process.
-        keyring: opens payloads and seals failures; None: encryption is off.
-        leaves_open: the transaction of `job.complete(conn)` is a test's, which ends it.
+        send: sends a message to the supervisor, from any thread.
+        where: details of this process that every failure gets.
+        keyring: opens payloads and seals failures; None = encryption is off.
+        leaves_open: a test ends the transaction of `job.complete(conn)` itself.
     """
 
     def __init__(  # noqa: PLR0913 # what all attempts share
@@ -72,11 +72,11 @@ def _known(handlers: Handlers) -> frozenset[str]:
 
 
 def _own_packages(handlers: Handlers) -> frozenset[str]:
-    """The application's packages that are installed as libraries are: its frames are
-    there.
+    """Return the application's packages that are installed like libraries.
 
-    Those of its registry and of its handlers' functions; an application that runs from
-    its own directory has none, for that tells its frames from those of libraries.
+    These are the packages of its registry and of its handlers' functions. An
+    application that runs from its own directory has none: that directory tells its
+    frames apart.
     """
     functions = (inspect.unwrap(handler.function) for handler in handlers)
     modules = {

@@ -1,4 +1,4 @@
-"""An attempt within a span of its own."""
+"""Attempt within a span of its own."""
 
 from redrive.observability.tracing import Tracing, fail, is_sampled, traceparent
 from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Retry
@@ -7,7 +7,7 @@ from redrive.worker.runner.attempt import Attempt
 
 
 async def run_traced(attempt: Attempt, tracing: Tracing) -> NotComplete | None:
-    """`Attempt.run` as a span; the attempt knows its trace when that is kept."""
+    """Run an attempt in a span. If its trace is kept, the attempt knows it."""
     work = attempt.work
     headers = read_extras(work.extras).headers
     with tracing.process(

@@ -1,6 +1,4 @@
-"""The transaction in which a handler completed its job, once the handler has
-returned.
-"""
+"""End of the transaction in which a handler completed its job."""
 
 import asyncio
 import logging
@@ -16,11 +14,10 @@ logger = logging.getLogger("redrive.runner")
 
 
 async def end_transaction(conn: Any, threads: Executor) -> bool:
-    """Roll back what is still open on the connection. Returns whether anything was, or
-    may be.
+    """Roll back an open transaction. Returns True if one was, or may have been, open.
 
-    An open transaction locks the job's row, and the settlement of the whole batch would
-    wait for it. Never raises, and takes at most ROLL_BACK_SECONDS.
+    An open transaction locks the job's row, and would hold up the settlement of its
+    batch. It never raises, and takes at most ROLL_BACK_SECONDS.
     """
     try:
         async with asyncio.timeout(ROLL_BACK_SECONDS):

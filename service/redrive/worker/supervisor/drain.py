@@ -1,18 +1,18 @@
-"""The drain: the time between the signal that stops a worker and its end."""
+"""Drain: the time between the signal that stops a worker and its end."""
 
 import time
 
 LAST_SECONDS = 1.5
-"""What is left after the drain to give jobs back and end."""
+"""Time after the drain to give jobs back and to end."""
 
 
 class Drain:
-    """`seconds` for what runs to end by itself, from the first signal on; a second one
-    ends it.
-    """
+    """Clock of a drain. Running jobs get `seconds` to end; a second signal ends it."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        self.exit_status: int | None = None
+        """Exit status of the worker, once it is to end."""
         self._is_on = False
         self._over_at = self._exit_at = float("inf")
 
@@ -22,10 +22,8 @@ class Drain:
         The clock starts here and not in the loop, which a frozen database may hold for
         seconds.
         """
-        now = time.monotonic()
-        self._over_at = min(
-            self._over_at, now + (0.0 if self._is_asked else self.seconds)
-        )
+        seconds = 0.0 if self._is_asked else self.seconds
+        self._over_at = min(self._over_at, time.monotonic() + seconds)
         self._exit_at = min(self._exit_at, self._over_at + LAST_SECONDS)
 
     @property
@@ -51,3 +49,7 @@ class Drain:
     def is_overdue(self, now: float) -> bool:
         """Return True if the process must end, even if something hangs."""
         return now >= self._exit_at
+
+    def end(self, status: int) -> None:
+        """End with this exit status, unless there is one that says what went wrong."""
+        self.exit_status = self.exit_status or status

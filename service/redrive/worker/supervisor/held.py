@@ -1,4 +1,4 @@
-"""A claimed job, from its claim until its settlement is known."""
+"""Claimed job, from its claim until its settlement is known."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,7 @@ from redrive.worker.protocol import Returned, Work
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Facts that jobs claimed together share: the identity, and the queue of each
-    lane.
-    """
+    """Facts of jobs claimed together: the identity, and the queue of each lane."""
 
     worker: int
     queues: list[str]
@@ -23,21 +21,19 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """The row that says whose some jobs of one lane are; `left` counts those not
-    settled yet.
-    """
+    """Claim of some jobs of one lane. `left` counts those not settled yet."""
 
     id: int
     lane_no: int
     left: int
 
 
-class Held(msgspec.Struct, gc=False, eq=False):
-    """A job that this worker has claimed and not settled.
+class ClaimedJob(msgspec.Struct, gc=False, eq=False):
+    """Job that this worker has claimed and not settled.
 
     `lane_no` counts `batch.queues` from 1. `position` counts the jobs sent to the
-    runner that has it; compare with SharedState.taken. `returned`: its handler's
-    result, to be kept.
+    runner that holds it; compare it with SharedState.taken. `returned`: the result of
+    its handler, to be kept.
     """
 
     id: int
@@ -56,8 +52,13 @@ class Held(msgspec.Struct, gc=False, eq=False):
     returned: Returned | None = None
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Return the job and its delivery."""
+        return self.id, self.deliveries
+
+    @property
     def worker(self) -> int:
-        """The identity that claimed it."""
+        """Return the identity that claimed it."""
         return self.batch.worker
 
     def work(self) -> Work:
@@ -74,41 +75,42 @@ class Held(msgspec.Struct, gc=False, eq=False):
         )
 
 
-class Coming(Sequence[Held]):
-    """The jobs of a claim, made when somebody first looks at one: by then the database
-    may work on the next claim. Their number is known before.
+class LazyJobs(Sequence[ClaimedJob]):
+    """Jobs of a claim that are made when they are first used.
+
+    By then the database may work on the next claim. Their number is known before.
     """
 
-    def __init__(self, count: int, make: Callable[[], list[Held]]) -> None:
+    def __init__(self, count: int, make: Callable[[], list[ClaimedJob]]) -> None:
         self._count = count
         self._make = make
-        self._jobs: list[Held] | None = None
+        self._jobs: list[ClaimedJob] | None = None
 
-    def _made(self) -> list[Held]:
+    def _made(self) -> list[ClaimedJob]:
         if self._jobs is None:
             self._jobs = self._make()
-            # and let go of what they were made of, which is as large as they are
+            # free what they were made of, which is as large as they are
             self._make = list
         return self._jobs
 
     def __len__(self) -> int:
         return self._count if self._jobs is None else len(self._jobs)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[ClaimedJob]:
         return iter(self._made())
 
     @overload
-    def __getitem__(self, index: int) -> Held: ...
+    def __getitem__(self, index: int) -> ClaimedJob: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Held]: ...
-    def __getitem__(self, index: int | slice) -> Held | Sequence[Held]:
+    def __getitem__(self, index: slice) -> Sequence[ClaimedJob]: ...
+    def __getitem__(self, index: int | slice) -> ClaimedJob | Sequence[ClaimedJob]:
         return self._made()[index]
 
 
 def held_from(
     batch: Batch, lanes: Iterable[LaneClaim], rows: Iterable[Row]
-) -> list[Held]:
-    """Give the columns of claimed rows their names."""
+) -> list[ClaimedJob]:
+    """Return the jobs of claimed rows."""
     queues = batch.queues
     claims = {
         lane.claim: Claim(lane.claim, lane.lane_no, lane.jobs)
@@ -116,7 +118,7 @@ def held_from(
         if lane.claim is not None and lane.lane_no is not None
     }
     return [
-        Held(
+        ClaimedJob(
             id_,
             deliveries,
             attempt,

@@ -1,6 +1,4 @@
-"""The kinds that the runners have handlers for, as far as the supervisor must know
-them.
-"""
+"""Kinds that the runners have handlers for, as far as the supervisor needs them."""
 
 from collections.abc import Mapping
 
@@ -11,7 +9,7 @@ from redrive.worker.protocol import Kind
 
 
 class KnownKinds:
-    """Kinds that runners can run; empty until the first runner is ready."""
+    """Kinds of the runners; empty until the first one is ready."""
 
     def __init__(self) -> None:
         self._kinds: Mapping[str, Kind] = {}
@@ -21,9 +19,7 @@ class KnownKinds:
         return bool(self._kinds)
 
     def learn(self, kinds: Mapping[str, Kind]) -> bool:
-        """Take what a runner said, by name. Returns whether a worker of these is
-        another one.
-        """
+        """Learn a runner's kinds. Returns True if the worker must register again."""
         before = self._kinds.keys(), self.holds()
         self._kinds = kinds
         are_others = before != (kinds.keys(), self.holds())
@@ -33,11 +29,11 @@ class KnownKinds:
         return are_others
 
     def names(self) -> list[str]:
-        """Every kind, prefixes too."""
+        """Return every kind, including prefixes."""
         return list(self._kinds)
 
     def depends_on(self) -> dict[str, tuple[str, ...]]:
-        """The breakers of the kinds that depend on any."""
+        """Return the breakers of the kinds that depend on any."""
         return {
             name: kind.depends_on
             for name, kind in self._kinds.items()
@@ -45,19 +41,19 @@ class KnownKinds:
         }
 
     def holds(self) -> list[str]:
-        """The kinds whose deaths hold their ordering key."""
+        """Return the kinds whose dead letters hold their ordering key."""
         return [name for name, kind in self._kinds.items() if kind.holds_key]
 
     def limits(self) -> dict[str, tuple[str, ...]]:
-        """The templates of the kinds that are limited."""
+        """Return the limit templates of the kinds that have any."""
         return {name: kind.limits for name, kind in self._kinds.items() if kind.limits}
 
     def approvals(self) -> list[str]:
-        """The kinds whose redrive needs two people."""
+        """Return the kinds whose redrive needs two people."""
         return [name for name, kind in self._kinds.items() if kind.approval == "two"]
 
     def heals(self) -> dict[str, Heal]:
-        """The kinds whose dead letters are tried after a deploy."""
+        """Return how the dead letters of kinds are tried after a deploy."""
         return {name: kind.heal for name, kind in self._kinds.items() if kind.heal}
 
     def find(self, name: str) -> Kind | None:
@@ -65,14 +61,12 @@ class KnownKinds:
         return self._kinds.get(matching(name, self._kinds, self._prefixes) or "")
 
     def timeout(self, name: str) -> float:
-        """Seconds that an attempt may take; infinite for an unknown kind."""
+        """Return the seconds that an attempt may take; infinite for an unknown kind."""
         known = self.find(name)
         return float("inf") if known is None else known.timeout
 
     def policy(self, name: str) -> Policy:
-        """Return the supervisor's part of a kind's policy; the defaults for an unknown
-        kind.
-        """
+        """Return the supervisor's part of a kind's policy, or the defaults."""
         known = self.find(name)
         if known is None:
             return Policy()

@@ -1,64 +1,54 @@
-"""Times of polling.
+"""Times of polling: soon after activity, rarely when idle, at once for a reason.
 
-Soon after activity, rarely when idle, at once when there is a reason to expect some.
-What wakes one worker wakes all of them, and one of them gets the job: so whoever has
-    found too little rests, for
-longer the more workers there are, and all together look as often as two of them would.
+A notification wakes all workers, and one of them gets the job. So a worker that found
+too little rests. It rests longer the more workers there are: all together poll as often
+as two of them would.
 """
 
 MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
-"""Between two polls without a reason."""
+"""Limits of the interval between two polls without a reason."""
 
 SOONEST_SECONDS, JOBS_OF_A_POLL = 0.002, 100
-"""As soon as this where jobs come so fast that a poll would find so many: they pay for
-it.
-"""
+"""Shortest interval, if jobs arrive so fast that each poll finds JOBS_OF_A_POLL."""
 
 IDLE_SHARE = 0.2
-"""The interval between two polls, as a share of the time since something happened."""
+"""Interval between two polls, as a share of the time since the last activity."""
 
 TURN_SECONDS = 0.0025
-"""Of the rest after a look that found too little, for each other worker."""
+"""Rest after a poll that found too little, for each other worker."""
 
 BUSY_LANE_SECONDS, MAX_BUSY_LANE_SECONDS = 0.001, 0.025
-"""Until a lane is tried again that somebody else was claiming from, for each other
-worker.
-"""
+"""Delay before retrying a lane that another worker uses, for each other worker."""
 
 LEARNING = 0.3
-"""Weight of a look that took longer than was believed."""
+"""Weight of a poll that took longer than expected."""
 
-PATIENCE_MS = 50
-"""How long a worker that has no job waits for its turn in a lane: its loop stands
-still.
-"""
+LANE_WAIT_MS = 50
+"""How long a claim of an idle worker may wait for its turn: its loop stands still."""
 
 JUST_AFTER_SECONDS = 0.001
-"""Past the instant at which a job is due: one that is asked for too early is not
-found.
-"""
+"""Delay after the instant at which a job is due: an earlier claim does not find it."""
 
 
 def rest_seconds(others: int, look: float = 0.0) -> float:
     """Return how long a worker with this many others rests on average.
 
-    `look`: seconds that one takes which finds nothing. Where that is long there is no
-        processor to
-    spare, and one of all of them at a time is enough.
+    `look`: seconds of a poll that finds nothing. If that is long, there is no processor
+    to spare, and one poll at a time is enough for all workers.
     """
     return min(MAX_SECONDS, max(TURN_SECONDS, look) * others)
 
 
 def least_seconds(found: int, seconds: float) -> float:
-    """Between two polls, where the last one found so many jobs, of so many seconds."""
+    """Return the shortest interval after a poll that found jobs of `seconds` seconds."""
     until_enough = JOBS_OF_A_POLL * seconds / max(1, found)
     return max(SOONEST_SECONDS, min(MIN_SECONDS, until_enough))
 
 
 class Polling:
-    """The next poll of one worker. Instants are monotonic seconds.
+    """Next poll of one worker. Instants are monotonic seconds.
 
-    `others`: how many workers look for the same jobs; any thread may set it.
+    `others`: how many workers poll for the same jobs. Any thread may set it.
     """
 
     def __init__(self, now: float) -> None:
@@ -75,30 +65,30 @@ class Polling:
 
     @property
     def expects_more(self) -> bool:
-        """True if more jobs were likely to wait than the last claim took."""
+        """True if the last claim probably left jobs behind."""
         return self._expects_more
 
     @property
     def was_notified(self) -> bool:
-        """True if the database has announced jobs since the last look."""
+        """True if the database has announced jobs since the last poll."""
         return self._was_notified
 
     def due_at(self) -> float:
         """Return when to poll; 0.0 = at once."""
         if self._expects_more:
             return 0.0
-        return (
-            min(self._due_at, self._rests_until) if self._was_notified else self._due_at
-        )
+        if self._was_notified:
+            return min(self._due_at, self._rests_until)
+        return self._due_at
 
     def is_due(self, now: float) -> bool:
         """Return True if it is time to poll."""
         return now >= self.due_at()
 
     def notified(self, now: float) -> bool:
-        """The database says that jobs were enqueued. Any thread may call.
+        """Note that jobs were enqueued. Any thread may call it.
 
-        Returns whether the next poll comes sooner for it.
+        Returns True if the next poll comes sooner for it.
         """
         due_at = self.due_at()
         self._was_notified = True
@@ -106,32 +96,33 @@ class Polling:
         return self.due_at() < due_at
 
     def looked(self) -> None:
-        """Everything that was notified until now is about to be looked for."""
+        """Note that all announced jobs are about to be looked for."""
         self._was_notified = False
 
     def expect_more(self) -> None:
-        """Jobs are likely to wait."""
+        """Poll at once: jobs are likely to wait."""
         self._expects_more = True
 
     def retry_soon(self) -> None:
-        """The last poll came to nothing: what it was for still stands."""
+        """Poll again at once: the last poll failed."""
         self._due_at = 0.0
 
     def job_due(self, at: float) -> None:
-        """One of our jobs will be due at this instant."""
+        """Poll for a job of this worker that is due at this instant."""
         self.no_later_than(at + JUST_AFTER_SECONDS)
 
     def no_later_than(self, at: float) -> None:
-        """Poll by then."""
+        """Poll at this instant at the latest."""
         self._due_at = min(self._due_at, at)
 
     def lanes_due(self, at: float | None) -> None:
-        """The next job of any lane is due at this instant; None when there is none."""
+        """Note when the next job of any lane is due; None = there is none."""
         self._lanes_due_at = float("inf") if at is None else at
 
     def claimed(self, count: int, want: int, now: float, chance: float) -> None:
-        """A claim of `want` jobs took `count`. `chance`: 0 to 1, spreads the polls of
-        workers.
+        """Choose the next poll after a claim of `want` jobs that got `count`.
+
+        `chance`: 0 to 1, spreads the polls of workers.
         """
         if count:
             self._active_at = now
@@ -142,26 +133,27 @@ class Polling:
             self.found_nothing(now, chance)
 
     def took(self, seconds: float) -> None:
-        """A look that found nothing took so long: less is believed at once, more by and
-        by.
-        """
+        """Learn the cost of a poll that found nothing: less at once, more by and by."""
         more = self._look_seconds + LEARNING * (seconds - self._look_seconds)
         self._look_seconds = min(seconds, more)
 
     def found_nothing(self, now: float, chance: float) -> None:
-        """There is nothing more to be had for now."""
+        """Choose the next poll: there are no more jobs for now."""
         self._expects_more = False
         idle_seconds = now - self._active_at
-        interval = min(MAX_SECONDS, max(self._least_seconds, idle_seconds * IDLE_SHARE))
+        interval = max(self._least_seconds, idle_seconds * IDLE_SHARE)
+        interval = min(MAX_SECONDS, interval)
+
         rest = rest_seconds(self.others, self._look_seconds)
         self._rests_until = now + rest * (0.5 + chance)
         self._due_at = max(self._rests_until, now + interval * (0.8 + 0.4 * chance))
+
         if self._lanes_due_at > now:
-            self.no_later_than(
-                max(self._rests_until, self._lanes_due_at + JUST_AFTER_SECONDS)
-            )
+            lanes_at = self._lanes_due_at + JUST_AFTER_SECONDS
+            self.no_later_than(max(self._rests_until, lanes_at))
 
     def was_busy(self, now: float, chance: float) -> None:
-        """Somebody else was claiming there, and may have left something."""
+        """Poll again soon: another worker claimed there, and may have left jobs."""
         seconds = BUSY_LANE_SECONDS * max(1, self.others)
-        self.no_later_than(now + min(MAX_BUSY_LANE_SECONDS, seconds) * (0.5 + chance))
+        seconds = min(MAX_BUSY_LANE_SECONDS, seconds)
+        self.no_later_than(now + seconds * (0.5 + chance))

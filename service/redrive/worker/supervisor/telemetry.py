@@ -21,53 +21,30 @@ line each; one more line counts the others.
 """
 
 import logging
-import time
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import psycopg
 
 from redrive.database.address import CannotLogIn
 from redrive.database.trouble import Trouble, refusal, trouble
-from redrive.observability.logs import FAILURE
 from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
-from redrive.observability.sampling import Sampler
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category
 from redrive.worker.protocol import Kind, Report
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.end_log import EndLog
+from redrive.worker.supervisor.held import ClaimedJob
 
 logger = logging.getLogger("redrive.jobs")
 
-_decode_extras = _decode_failure = msgspec.json.Decoder(dict[str, Any]).decode
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    """Fields that make records of failures alike; the rest is skipped."""
-
-    error_class: str = ""
-    fingerprint: str = ""
-
-
-_NO_FAILURE = _Identity()
-_identify = msgspec.json.Decoder(_Identity).decode
-
-
-class _Sort(NamedTuple):
-    """Key of similar ends of attempts, for the log."""
-
-    kind: str
-    ended: str
-    reason: str | None
-    error_class: str
-    fingerprint: str
+_decode_extras = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 RETRIED = tuple(
@@ -86,21 +63,7 @@ RELEASES = (
     "trial",
     "unstorable",
 )
-"""Why jobs are given back; besides `breaker <name>`."""
-
-TOO_OLD = {
-    "unknown_kind": "this worker's registry has no handler for the kind: import the module that"
-    " declares it, or start a worker that has it",
-    "newer_payload": "the producer is newer than this worker: deploy the handler's newer version",
-}
-"""Of these: the worker cannot run the job, and perhaps no other can; and what to do
-about it.
-"""
-
-TOO_OLD_SECONDS = 60.0
-"""How often that is said of a kind."""
-
-_LEVELS = {Outcome.DEAD_LETTER: logging.WARNING, Outcome.RELEASE: logging.DEBUG}
+"""Reasons for giving jobs back, besides `breaker <name>`."""
 
 OPERATIONS = (
     "exchange",
@@ -115,21 +78,21 @@ OPERATIONS = (
     "maintenance",
     "trial",
 )
-"""What the database may refuse; the code of a cut connection is `none`."""
+"""Operations that the database may refuse. The code of a cut connection is `none`."""
 
 
 CHORES = ("rescue", "fold", "sample", "unpark")
-"""What workers do for one another."""
+"""Chores that are shown at 0."""
 
 CLAIM_RESULTS = ("hit", "empty", "error")
 DEATH_CAUSES = ("signal", "exit", "deadline")
 
 _MILESTONES = frozenset({1, 10, 100})
-"""Which errors in a row are logged, besides every thousandth."""
+"""Numbers of errors in a row that are logged, besides every thousandth."""
 
 
 class Telemetry:
-    """Observes one worker. `queues` None = all."""
+    """Observes one worker. `queues`: None = all."""
 
     def __init__(
         self,
@@ -142,15 +105,14 @@ class Telemetry:
         self.errors_in_a_row = 0
         self._queues = queues
         self._shown: set[tuple[str, str]] = set()
-        self._too_old_said: dict[str, float] = {}
-        self._sampler = Sampler[_Sort]()
+        self.end_log = EndLog()
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
         metrics.draining.set((), 0)
         self._show_worker()
 
     def _show_worker(self) -> None:
-        """Show at 0 what concerns the worker as a whole."""
+        """Show at 0 the metrics of the worker as a whole."""
         metrics = self.metrics
         for result in CLAIM_RESULTS:
             metrics.claims.create((result,))
@@ -165,7 +127,7 @@ class Telemetry:
         metrics.rescued.create(())
 
     def ready(self, kinds: Mapping[str, Kind]) -> None:
-        """A runner said what it can run.
+        """Count the kinds of a runner that is ready.
 
         Each kind is shown at 0, so that its first settlement is an increase.
         """
@@ -184,7 +146,7 @@ class Telemetry:
             self._show_kind(queue, kind)
 
     def _show_kind(self, queue: str, kind: str) -> None:
-        """Show at 0 what concerns one kind."""
+        """Show at 0 the metrics of one kind."""
         for outcome in Outcome:
             self.metrics.attempts.create((queue, kind, outcome.label))
         for category in RETRIED:
@@ -195,25 +157,24 @@ class Telemetry:
             self.metrics.released.create((queue, why))
 
     def claimed(self, count: int, cost: float) -> None:
-        """Count a claim: its jobs, or that nothing was due; it took `cost` seconds."""
+        """Count a claim that took `cost` seconds, by whether it found jobs."""
         self.errors_in_a_row = 0
         self.metrics.exchange.observe((), (cost,))
         self.metrics.claims.add(("hit" if count else "empty",))
 
-    def received(self, jobs: Sequence[Held], cost: float) -> None:
-        """The jobs of a claim were handed out; it had taken `cost` seconds."""
-        now = datetime.now(
-            UTC
-        )  # only this figure trusts our clock to agree with the database's
+    def received(self, jobs: Sequence[ClaimedJob], cost: float) -> None:
+        """Count the jobs of a claim that took `cost` seconds, after their hand-out."""
+        # only this figure needs our clock to agree with the database's
+        now = datetime.now(UTC)
         for of_lane in _by_lane(jobs):
             self._claimed_from(of_lane[0].queue, of_lane, now, cost)
         if logger.isEnabledFor(logging.DEBUG):
             _log_claimed(jobs)
 
     def _claimed_from(
-        self, queue: str, jobs: Sequence[Held], now: datetime, cost: float
+        self, queue: str, jobs: Sequence[ClaimedJob], now: datetime, cost: float
     ) -> None:
-        """Jobs of one lane were claimed."""
+        """Count the claimed jobs of one lane."""
         if self.tracing is not None and not self.tracing.is_overrun:
             self.tracing.call("receive", queue, cost, len(jobs), _created(jobs))
         for kind in {held.kind for held in jobs}:
@@ -226,20 +187,18 @@ class Telemetry:
             ],
         )
 
-    def settled(self, jobs: Iterable[Held], cost: float) -> None:
-        """Settlements were written; it took `cost` seconds."""
+    def settled(self, jobs: Iterable[ClaimedJob], cost: float) -> None:
+        """Trace settlements that were written in `cost` seconds."""
         if self.tracing is not None and not self.tracing.is_overrun:
             for queue, count in Tally(held.queue for held in jobs).items():
                 self.tracing.call("settle", queue, cost, count)
 
     def completed(
         self,
-        finished: Sequence[tuple[Held, float]],
+        finished: Sequence[tuple[ClaimedJob, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
-        """Attempts succeeded; with the seconds each took, and the trace of one of
-        them.
-        """
+        """Count attempts that succeeded, with their seconds and the trace of one."""
         succeeded = Outcome.COMPLETE.label
         for (queue, kind), values in _seconds_by_kind(finished).items():
             self.metrics.attempts.add((queue, kind, succeeded), len(values))
@@ -250,55 +209,20 @@ class Telemetry:
             _log_completed(finished)
 
     def _exemplify(
-        self, finished: Iterable[tuple[Held, float]], job: int, trace: str
+        self, finished: Iterable[tuple[ClaimedJob, float]], job: int, trace: str
     ) -> None:
-        """Show the trace of a job beside the seconds that it took."""
+        """Show the trace of a job with its duration."""
         for held, seconds in finished:
             if held.id == job:
                 labels = (held.queue, held.kind, Outcome.COMPLETE.label)
                 self.metrics.duration.exemplify(labels, seconds, trace)
 
-    def ended(self, held: Held, report: Report) -> None:
-        """An attempt ended otherwise."""
+    def ended(self, held: ClaimedJob, report: Report) -> None:
+        """Count and log an attempt that did not succeed."""
         self._count(held, report)
-        level = _LEVELS.get(report.outcome, logging.INFO)
-        if report.reason in TOO_OLD and self._is_news(held.kind, time.monotonic()):
-            level = logging.WARNING
-        if logger.isEnabledFor(level) and self._is_to_be_said(
-            held, report, time.monotonic()
-        ):
-            logger.log(level, report.outcome.logged, extra=_fields(held, report))
+        self.end_log.ended(held, report)
 
-    def _is_to_be_said(self, held: Held, report: Report, now: float) -> bool:
-        """Return True if it gets a log line of its own; with `debug` everything
-        does.
-        """
-        if report.outcome is Outcome.RELEASE or logger.isEnabledFor(logging.DEBUG):
-            return True
-        failure = _NO_FAILURE if report.failure is None else _identify(report.failure)
-        ending = held.kind, report.outcome.logged, report.reason
-        sort = _Sort(*ending, failure.error_class, failure.fingerprint)
-        return self._sampler.lets_through(sort, now)
-
-    def say_held_back(self, now: float) -> None:
-        """Once a minute: how many more ends there were like those that had a line."""
-        for sort, count in self._sampler.held_back(now):
-            fields = {} if sort is None else sort._asdict()
-            logger.info("more like it", extra=fields | {"count": count})
-
-    def _is_news(self, kind: str, now: float) -> bool:
-        """Return True if a minute has passed since the log said this worker is too old
-        for a kind.
-        """
-        said = self._too_old_said
-        if now < said.get(kind, float("-inf")) + TOO_OLD_SECONDS:
-            return False
-        if len(said) >= MAX_LABEL_SETS:
-            said.clear()
-        said[kind] = now
-        return True
-
-    def _count(self, held: Held, report: Report) -> None:
+    def _count(self, held: ClaimedJob, report: Report) -> None:
         labels = (held.queue, held.kind, report.outcome.label)
         self.metrics.attempts.add(labels)
         self.metrics.duration.observe(labels, (report.seconds,))
@@ -306,16 +230,16 @@ class Telemetry:
             self.metrics.duration.exemplify(labels, report.seconds, report.trace)
         self._count_reason(held, report)
 
-    def _count_reason(self, held: Held, report: Report) -> None:
-        """Why a job is to run again."""
+    def _count_reason(self, held: ClaimedJob, report: Report) -> None:
+        """Count why a job runs again."""
         reason = report.reason or "other"
         if report.outcome is Outcome.RETRY:
             self.metrics.retries.add((held.queue, held.kind, reason))
         elif report.outcome is Outcome.RELEASE:
             self.metrics.released.add((held.queue, reason))
 
-    def stale(self, jobs: Iterable[Held]) -> None:
-        """Settlements were refused."""
+    def stale(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Count and log settlements that were refused."""
         for held in jobs:
             self.metrics.stale.add((held.queue, held.kind))
             logger.warning(
@@ -323,9 +247,7 @@ class Telemetry:
             )
 
     def rescued(self, lost: int, rescued: int, dead: int) -> None:
-        """Count the jobs taken back from `lost` workers; `dead` of them are dead
-        letters now.
-        """
+        """Count the jobs taken back from `lost` workers; `dead` of them died."""
         self.metrics.rescued.add((), rescued + dead)
         logger.warning(
             "rescued jobs of lost workers",
@@ -333,23 +255,19 @@ class Telemetry:
         )
 
     def declared_lost(self, held: int) -> None:
-        """Count the jobs that this worker dropped because it was silent for too
-        long.
-        """
+        """Count the jobs that this worker dropped after a silence."""
         self.metrics.lost.add((), held)
 
     def runner_ended(self, cause: str, status: int, running: int) -> None:
-        """A runner process died, by one of DEATH_CAUSES, with so many jobs running."""
+        """Count and log the death of a runner, by one of DEATH_CAUSES."""
         self.metrics.runner_deaths.add((cause,))
         logger.warning(
             "runner died", extra={"cause": cause, "status": status, "running": running}
         )
 
     def chore_failed(self, chore: str, error: psycopg.Error, in_a_row: int) -> None:
-        """A chore of this worker came to nothing, so many times in a row."""
-        if (
-            trouble(error) is Trouble.LOST
-        ):  # that is the database's trouble, not the chore's
+        """Count a failed chore. `in_a_row`: how often it has failed."""
+        if trouble(error) is Trouble.LOST:  # no fault of the chore
             self._count_database_error("maintenance", error)
             return
         self.metrics.maintenance_failures.add((chore,))
@@ -363,7 +281,7 @@ class Telemetry:
             logger.warning("maintenance failed", extra=extra)
 
     def beat_failed(self, error: psycopg.Error) -> None:
-        """The database did not hear a beat."""
+        """Count a heartbeat that did not reach the database."""
         self._count_database_error("beat", error)
 
     def _count_database_error(self, operation: str, error: psycopg.Error) -> str:
@@ -372,8 +290,9 @@ class Telemetry:
         return state
 
     def database_error(self, operation: str, error: psycopg.Error) -> None:
-        """The database refused, or was gone. Its text may hold values and stays out of
-        the log.
+        """Count and log a call that the database refused or did not answer.
+
+        The text of the error may hold values, so the log does not show it.
         """
         state = self._count_database_error(operation, error)
         if operation == "exchange":
@@ -400,22 +319,20 @@ class Telemetry:
         *,
         is_draining: bool,
     ) -> None:
-        """The figures of this moment; `inflight`: jobs in runners' hands by queue and
-        kind.
-        """
-        self.metrics.inflight.replace(
-            {labels: float(n) for labels, n in inflight.items()}
-        )
-        self.metrics.timeout.replace(_longest(inflight, timeout_of))
-        self.metrics.slots.set((), slots)
-        self.metrics.busy.set((), min(slots, sum(inflight.values())))
-        self.metrics.draining.set((), float(is_draining))
+        """Show the current figures. `inflight`: jobs of runners by queue and kind."""
+        metrics = self.metrics
+        counts = {labels: float(count) for labels, count in inflight.items()}
+        metrics.inflight.replace(counts)
+        metrics.timeout.replace(_longest(inflight, timeout_of))
+        metrics.slots.set((), slots)
+        metrics.busy.set((), min(slots, sum(inflight.values())))
+        metrics.draining.set((), float(is_draining))
 
 
 def _longest(
     inflight: Iterable[tuple[str, str]], timeout_of: Callable[[str], float]
 ) -> dict[tuple[str, ...], float]:
-    """The longest timeout of each queue; a kind that nobody knows has none."""
+    """Return the longest timeout of each queue; unknown kinds have none."""
     longest: dict[tuple[str, ...], float] = {}
     for queue, kind in inflight:
         timeout = timeout_of(kind)
@@ -424,15 +341,15 @@ def _longest(
     return longest
 
 
-def _by_lane(jobs: Iterable[Held]) -> Iterable[list[Held]]:
-    lanes: dict[int, list[Held]] = defaultdict(list)
+def _by_lane(jobs: Iterable[ClaimedJob]) -> Iterable[list[ClaimedJob]]:
+    lanes: dict[int, list[ClaimedJob]] = defaultdict(list)
     for held in jobs:
         lanes[held.lane_no].append(held)
     return lanes.values()
 
 
 def _seconds_by_kind(
-    finished: Iterable[tuple[Held, float]],
+    finished: Iterable[tuple[ClaimedJob, float]],
 ) -> Mapping[tuple[str, str], Sequence[float]]:
     """Collect the seconds of attempts by queue and kind."""
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -441,7 +358,7 @@ def _seconds_by_kind(
     return times
 
 
-def _log_claimed(jobs: Iterable[Held]) -> None:
+def _log_claimed(jobs: Iterable[ClaimedJob]) -> None:
     for held in jobs:
         fields = {
             "delivery": held.deliveries,
@@ -451,35 +368,14 @@ def _log_claimed(jobs: Iterable[Held]) -> None:
         logger.debug("claimed", extra={"job": held.id} | fields)
 
 
-def _log_completed(finished: Iterable[tuple[Held, float]]) -> None:
+def _log_completed(finished: Iterable[tuple[ClaimedJob, float]]) -> None:
     for held, seconds in finished:
         fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
         logger.debug(Outcome.COMPLETE.logged, extra=fields)
 
 
-def _fields(held: Held, report: Report) -> dict[str, object]:
-    """Return the fields of a settlement's log line, in order."""
-    fields: dict[str, object] = {
-        "job": held.id,
-        "kind": held.kind,
-        "attempt": held.attempt,
-        "delivery": held.deliveries,
-        "reason": report.reason,
-        "category": report.category or None,
-        "trace_id": report.trace,
-    }
-    if report.outcome is Outcome.RETRY:
-        fields["retry_in"] = round(report.delay, 1)
-    if report.reason in TOO_OLD:
-        fields["fix"] = TOO_OLD[report.reason]
-    if report.failure is not None:
-        failure = fields[FAILURE] = _decode_failure(report.failure)
-        fields["payload_version"] = failure["detail"].get("payload_version")
-    return fields
-
-
-def _created(jobs: Iterable[Held]) -> list[object]:
-    """The contexts in which some of these jobs were enqueued."""
+def _created(jobs: Iterable[ClaimedJob]) -> list[object]:
+    """Return the contexts in which some of these jobs were enqueued."""
     traced = (
         held.extras
         for held in jobs

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from redrive.worker import store
 from redrive.worker.protocol import Checkpoint, CheckpointKept
 from redrive.worker.store import Noted
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 
 Answer = Callable[[CheckpointKept], None]
 
 AGAIN_SECONDS = 0.1
-"""Until a checkpoint is sent again whose job somebody else has locked."""
+"""Delay before resending a checkpoint whose job row is locked."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """The newest of a job: it stands for those before it."""
+    """Newest checkpoint of a job; it replaces those before it."""
 
-    held: Held
+    held: ClaimedJob
     message: Checkpoint
     answer: Answer
 
@@ -34,11 +34,11 @@ class Checkpoints:
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._again_at = 0.0
         self.is_unanswered = False
-        """Whether the last try to send them came to nothing."""
+        """True if the last try to send them failed."""
 
-    def add(self, held: Held, message: Checkpoint, answer: Answer) -> None:
-        """A handler waits for this one."""
-        self._waiting[held.id, held.deliveries] = _Waiting(held, message, answer)
+    def add(self, held: ClaimedJob, message: Checkpoint, answer: Answer) -> None:
+        """Take a checkpoint. Its handler waits for the answer."""
+        self._waiting[held.key] = _Waiting(held, message, answer)
         self._again_at = 0.0
 
     def is_due(self, now: float) -> bool:
@@ -46,13 +46,16 @@ class Checkpoints:
         return bool(self._waiting) and now >= self._again_at
 
     def send(self, conn: store.Connection, now: float) -> None:
-        """Send them, in a transaction of their own. Raises psycopg.Error; then all wait
-        on.
+        """Send those that are due, in a transaction of their own.
+
+        Raises psycopg.Error; then all of them wait for the next try.
         """
+        if not self.is_due(now):
+            return
         self.is_unanswered = True
-        found = store.keep_checkpoints(
-            conn, [_noted(one.held, one.message.data) for one in self._waiting.values()]
-        )
+        waiting = self._waiting.values()
+        noted = [_noted(one.held, one.message.data) for one in waiting]
+        found = store.keep_checkpoints(conn, noted)
         self.is_unanswered = False
         for key, one in list(self._waiting.items()):
             is_kept = found.get(key)
@@ -63,12 +66,12 @@ class Checkpoints:
             one.say(is_kept=is_kept is True)
 
     def refuse(self) -> None:
-        """The database does not accept one of them: none is kept."""
+        """Say that no checkpoint is kept: the database does not accept one of them."""
         for one in self._waiting.values():
             one.say(is_kept=False)
         self._waiting.clear()
         self.is_unanswered = False
 
 
-def _noted(held: Held, data: str) -> Noted:
+def _noted(held: ClaimedJob, data: str) -> Noted:
     return Noted(held.worker, held.claim.id, held.id, held.deliveries, data)

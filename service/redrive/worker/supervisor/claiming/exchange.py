@@ -1,13 +1,12 @@
-"""The exchange: one call that settles what has ended and claims new jobs.
+"""Exchange: one call that settles what has ended and claims new jobs.
 
-What it means when that fails is decided here, too.
+This file also decides what follows when that call fails.
 """
 
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import assert_never
 
 import psycopg
@@ -16,43 +15,41 @@ from redrive.database.connect import doing
 from redrive.database.link import Link
 from redrive.database.trouble import Trouble, trouble
 from redrive.rules.attempts.settlement import NotComplete, Outcome
-from redrive.worker import store
 from redrive.worker.exchange import Answer, ClaimRequest, exchange
 from redrive.worker.protocol import Checkpoint, Report, SideEffect, report_of
 from redrive.worker.supervisor.claiming.apart import Apart
 from redrive.worker.supervisor.claiming.checkpoints import Answer as AnswerCheckpoint
 from redrive.worker.supervisor.claiming.checkpoints import Checkpoints
+from redrive.worker.supervisor.claiming.claims import Claims
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.claiming.lanes import LaneBook
 from redrive.worker.supervisor.claiming.settlements import (
     PendingSettlements,
     SettlementBatch,
 )
-from redrive.worker.supervisor.held import Batch, Claim, Coming, Held, held_from
+from redrive.worker.supervisor.claiming.side_effects import SideEffects
+from redrive.worker.supervisor.held import Claim, ClaimedJob
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 
-TELL_AGAIN_SECONDS = 0.1
-"""Until a side effect is reported again whose job its handler holds in a transaction of
-its own.
-"""
-
 LOCK_NOT_AVAILABLE = "55P03"
 
+AGAIN_SECONDS = 0.1
+"""Average delay, about, after an error that a retry can mend."""
+
 BACK_OFF_SECONDS = 1.0
-"""Until the database is asked again after an error that neither a retry nor we can
-mend.
-"""
+"""Average delay, about, after an error that neither a retry nor this worker can mend."""
 
 
 class Exchange:
     """Exchange of one worker with the database: settlements go, jobs come.
 
-    A round trip under way lets the runners work on what they have, so batches grow by
-    themselves under load and are one job long when there is only one. What they say
-    meanwhile may be told: it goes with the next one. `on_refused`: the database does
-        not accept this job's completion;
-    it is to end otherwise.
+    While a round trip is under way, runners work on what they have. So batches grow by
+    themselves under load, and hold one job when there is only one. Settlements that
+    arrive during a round trip go with the next one.
+
+    `on_refused` is called with each job whose completion the database does not accept.
+    That job must end in another way.
     """
 
     def __init__(  # noqa: PLR0913 # what it talks to, and whom it tells
@@ -62,44 +59,38 @@ class Exchange:
         lanes: LaneBook,
         polling: Polling,
         telemetry: Telemetry,
-        on_refused: Callable[[Held, psycopg.Error], None],
+        on_refused: Callable[[ClaimedJob, psycopg.Error], None],
     ) -> None:
         self._link = link
         self._identity = identity
-        self._lanes = lanes
         self._polling = polling
         self._telemetry = telemetry
+        self.claims = Claims(link, identity, lanes, polling, telemetry)
         self._pending = PendingSettlements(telemetry)
         self._apart = Apart(link, identity, self._pending, telemetry, on_refused)
-        self._side_effects: list[store.WorkerSideEffect] = []
-        self._tell_at = 0.0
+        self._side_effects = SideEffects()
         self._checkpoints = Checkpoints()
         self._hold_off_until = 0.0
-        self._looks_for_lanes = False
-        self._claimant: int | None = None
-        # when it last asked for jobs, and when it last succeeded or was not needed; any
-        # thread may read them
-        self.asked_at = self.answered_at = time.monotonic()
-        self._last_claim = 0
-        self._cost = 0.0
+        self.answered_at = time.monotonic()
+        """When it last succeeded or was not needed. Any thread may read it."""
 
-    # ------------------------------------------------------------------ what it is told
+    # ------------------------------------------------------------------ from runners
 
     def completed(
         self,
-        finished: Sequence[tuple[Held, float]],
+        finished: Sequence[tuple[ClaimedJob, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
-        """Attempts succeeded, with the seconds each took, and the trace of one of
-        them.
-        """
+        """Take attempts that succeeded, with their seconds and the trace of one."""
         self._pending.completed(finished, example)
 
-    def ended(self, held: Held, report: Report, *, is_abandoned: bool = False) -> None:
-        """An attempt ended otherwise.
+    def ended(
+        self, held: ClaimedJob, report: Report, *, is_abandoned: bool = False
+    ) -> None:
+        """Take an attempt that did not succeed.
 
         `is_abandoned`: its handler is dead, and may have left a transaction that locks
-            its job.
+        its job.
         """
         if is_abandoned:
             self._apart.abandoned(held)
@@ -107,26 +98,25 @@ class Exchange:
             self._polling.job_due(time.monotonic() + report.delay)
         self._pending.ended(held, report, aside=is_abandoned)
 
-    def settle(self, held: Held, settlement: NotComplete) -> None:
-        """Settle a job by our own decision."""
+    def settle(self, held: ClaimedJob, settlement: NotComplete) -> None:
+        """Settle a job that no runner reports."""
         self.ended(held, report_of(held.id, held.deliveries, settlement))
 
-    def tell(self, held: Held, side_effect: SideEffect) -> None:
-        """A handler says what it has done."""
-        self._side_effects.append((held.worker, side_effect))
-        self._tell_at = 0.0
+    def tell(self, held: ClaimedJob, side_effect: SideEffect) -> None:
+        """Take a side effect that a handler has reported."""
+        self._side_effects.add(held, side_effect)
 
     def keep(
-        self, held: Held, checkpoint: Checkpoint, answer: AnswerCheckpoint
+        self, held: ClaimedJob, checkpoint: Checkpoint, answer: AnswerCheckpoint
     ) -> None:
-        """A handler hands over a checkpoint, and waits for the answer."""
+        """Take a checkpoint. Its handler waits for the answer."""
         self._checkpoints.add(held, checkpoint, answer)
 
     def expect_results(self) -> None:
-        """Handlers of this worker return what is to be kept."""
+        """Look for results from now on: handlers of this worker return some."""
         self._pending.has_results = True
 
-    # ------------------------------------------------------------------ what it answers
+    # ------------------------------------------------------------------ its state
 
     @property
     def is_settling(self) -> bool:
@@ -144,24 +134,21 @@ class Exchange:
         return max(self._hold_off_until, self._link.retry_at)
 
     def due_at(self, linger: float) -> float:
-        """Return when to settle if settlements may wait for `linger` seconds;
-        monotonic.
-        """
-        return max(
-            min(self._pending.due_at(linger), self._apart.due_at), self.available_at
-        )
+        """Return when to settle if settlements may wait for `linger` seconds."""
+        due_at = min(self._pending.due_at(linger), self._apart.due_at)
+        return max(due_at, self.available_at)
 
-    def jobs(self) -> Iterable[Held]:
-        """The jobs that are not settled yet."""
+    def jobs(self) -> Iterable[ClaimedJob]:
+        """Return the jobs that are not settled yet."""
         return self._pending.held()
 
-    def is_needed(self, room: int) -> bool:
-        """Whether there is anything to tell or to ask, with room for so many jobs."""
+    def is_needed(self, free_slots: int) -> bool:
+        """Return True if there is anything to send or to ask, with this many free slots."""
         has_news = self.is_settling and not self.is_held_up
-        return room > 0 or has_news or not self._identity.may_claim
+        return free_slots > 0 or has_news or not self._identity.may_claim
 
     def not_needed(self, now: float) -> None:
-        """Nothing is to be told or asked now: that none succeeds is no fault."""
+        """Note that nothing is to be sent or asked, so that no fault is seen in it."""
         self.answered_at = now
 
     # ------------------------------------------------------------------ the round trip
@@ -170,122 +157,69 @@ class Exchange:
         self,
         now: float,
         *,
-        room: int,
+        free_slots: int,
         linger: float,
-        patience: int = 0,
+        lane_wait_ms: int = 0,
         meanwhile: Callable[[], object] | None = None,
-    ) -> Sequence[Held]:
-        """Settle what has ended, claim up to `room` jobs. Returns the jobs that were
-        claimed.
+    ) -> Sequence[ClaimedJob]:
+        """Settle what has ended, and claim up to `free_slots` jobs. Returns the claimed jobs.
 
-        `patience`: milliseconds that a claim may wait for its turn. `meanwhile` is done
-            while the
-        database works, if there is anything to say to it.
+        `lane_wait_ms`: milliseconds that a claim may wait for its turn. `meanwhile` is
+        called while the database works, if there is anything to send.
         """
         if self._apart.is_full:
-            room = 0
-        jobs: Sequence[Held] = []
-        if room or self._is_due(now, linger):
-            jobs = self._run(now, room, self._pending.take(), patience, meanwhile)
+            free_slots = 0
+        jobs: Sequence[ClaimedJob] = []
+        if free_slots or self._is_due(now, linger):
+            jobs = self._call(
+                now, free_slots, self._pending.take(), lane_wait_ms, meanwhile
+            )
         if time.monotonic() >= self.available_at:
             self._apart.retry(now)
         return jobs
 
-    def claim(self, now: float, room: int) -> Sequence[Held]:
-        """Claim up to `room` jobs, and settle nothing. Returns the jobs that were
-        claimed.
-        """
-        return self._run(now, room, SettlementBatch([], []))
-
-    def _run(
-        self,
-        now: float,
-        room: int,
-        settlements: SettlementBatch,
-        patience: int = 0,
-        meanwhile: Callable[[], object] | None = None,
-    ) -> Sequence[Held]:
-        claims = settlements.claims()
-        side_effects: list[store.WorkerSideEffect] = []
-        if now >= self._tell_at:
-            side_effects, self._side_effects = self._side_effects, side_effects
-        try:
-            with self._link.use() as conn:
-                request = self._prepare(conn, room, now)
-                request = request and replace(request, patience=patience)
-                if self._checkpoints.is_due(now):
-                    self._checkpoints.send(conn, now)
-                if not (request or settlements or side_effects):
-                    self.answered_at = time.monotonic()
-                    return []
-                if side_effects:
-                    self._send_side_effects(conn, side_effects, now)
-                    side_effects = []
-                began = time.monotonic()
-                with doing(meanwhile, conn):
-                    answer = exchange(conn, settlements.columns(claims), request)
-                cost = time.monotonic() - began
-        except psycopg.Error as error:
-            self._telemetry.database_error("exchange", error)
-            self._failed(error, settlements, side_effects)
-            return []
-        self._settled(settlements, claims, answer, cost)
-        return [] if request is None else self._learn(request, answer, cost)
+    def claim(self, now: float, free_slots: int) -> Sequence[ClaimedJob]:
+        """Claim up to `free_slots` jobs, and settle nothing. Returns the claimed jobs."""
+        return self._call(now, free_slots, SettlementBatch([], []))
 
     def _is_due(self, now: float, linger: float) -> bool:
         return (
             now >= self._pending.due_at(linger)
-            or (bool(self._side_effects) and now >= self._tell_at)
+            or self._side_effects.is_due(now)
             or self._checkpoints.is_due(now)
         )
 
-    def _prepare(
-        self, conn: store.Connection, room: int, now: float
-    ) -> ClaimRequest | None:
-        """Be somebody, and say what to claim; None when there is no room, or nowhere to
-        look.
-        """
-        worker = self._identity.take(conn)
-        if worker != self._claimant:
-            self._claimant, self._last_claim = worker, 0
-            self._lanes.start_over()
-        request = self._request(conn, worker, room, now) if room else None
-        self._polling.looked()
-        return request
-
-    def _request(
-        self, conn: store.Connection, worker: int, room: int, now: float
-    ) -> ClaimRequest | None:
-        """Return the request of a claim; None if no lane is known, even after a look
-        for some.
-        """
-        polling = self._polling
-        self.asked_at = now
-        self._looks_for_lanes = self._lanes.is_stale(
-            now, was_notified=polling.was_notified
-        )
-        if self._looks_for_lanes and not self._lanes.known:
-            self._look(conn)
-        request = self._lanes.request(
-            worker, room, now, after=self._last_claim, is_large=polling.expects_more
-        )
-        if request is None:
-            polling.found_nothing(now, random.random())
-            if polling.was_notified:  # of a lane that could not be looked for yet
-                polling.no_later_than(max(now, self._lanes.may_look_at))
-        return request
-
-    def _send_side_effects(
+    def _call(
         self,
-        conn: store.Connection,
-        side_effects: Sequence[store.WorkerSideEffect],
         now: float,
-    ) -> None:
-        again = store.side_effects(conn, side_effects)
-        self._side_effects = [
-            (worker, effect) for worker, effect in side_effects if effect.id in again
-        ]
-        self._tell_at = now + TELL_AGAIN_SECONDS
+        free_slots: int,
+        settlements: SettlementBatch,
+        lane_wait_ms: int = 0,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Sequence[ClaimedJob]:
+        claims = settlements.claims()
+        self._side_effects.take(now)
+
+        try:
+            with self._link.use() as conn:
+                request = self.claims.prepare(conn, free_slots, lane_wait_ms, now)
+                self._checkpoints.send(conn, now)
+                if not (request or settlements or self._side_effects.is_taken):
+                    self.answered_at = time.monotonic()
+                    return []
+                self._side_effects.send(conn, now)
+                columns = settlements.columns(claims)
+                began = time.monotonic()
+                with doing(meanwhile, conn):
+                    answer = exchange(conn, columns, request)
+        except psycopg.Error as error:
+            self._telemetry.database_error("exchange", error)
+            self._failed(error, settlements)
+            return []
+
+        cost = time.monotonic() - began
+        self._settled(settlements, claims, answer, cost)
+        return [] if request is None else self._claimed(request, answer, cost)
 
     def _settled(
         self,
@@ -298,125 +232,72 @@ class Exchange:
         stale = self._pending.done(
             settlements, claims, answer.completed, answer.settled
         )
-        self._identity.acquit(stale)
+        self._identity.clear_suspicion(stale)
         if answer.claim_error is None:
             self.answered_at = time.monotonic()
 
-    def _learn(
+    def _claimed(
         self, request: ClaimRequest, answer: Answer, cost: float
-    ) -> Sequence[Held]:
-        if answer.claim_error is not None:
-            self._telemetry.database_error("claim", answer.claim_error)
-            self._failed(answer.claim_error, SettlementBatch([], []), [])
-            return []
-        count = sum(lane.jobs for lane in answer.lanes)
-        if count:
-            self._last_claim = max(lane.claim or 0 for lane in answer.lanes)
-            self._link.keep()
-        is_any_busy = self._lanes.learn(request, answer.lanes, cost)
-        self._telemetry.claimed(count, cost)
-        now, chance = time.monotonic(), random.random()
-        if request.patience and not (count or is_any_busy):
-            self._polling.took(cost)
-        self._polling.claimed(count, request.want, now, chance)
-        if is_any_busy:
-            self._polling.was_busy(now, chance)
-        self._cost = cost
-        batch = Batch(request.worker, [lane.queue for lane in request.lanes])
-        return (
-            Coming(count, lambda: held_from(batch, answer.lanes, answer.rows()))
-            if count
-            else []
-        )
-
-    def handed_out(self, jobs: Sequence[Held]) -> None:
-        """The jobs of the last claim are on their way: what is to be known of them can
-        wait.
-        """
-        self._telemetry.received(jobs, self._cost)
-
-    # ------------------------------------------------------------------ lanes
-
-    def get_ready(self) -> None:
-        """Prepare for the next claim while there is nothing to do."""
-        self._lanes.get_ready()
-
-    @property
-    def looks_for_lanes(self) -> bool:
-        """True if `look_for_lanes` is due."""
-        return self._looks_for_lanes
+    ) -> Sequence[ClaimedJob]:
+        if answer.claim_error is None:
+            return self.claims.learn(request, answer, cost)
+        self._telemetry.database_error("claim", answer.claim_error)
+        self._failed(answer.claim_error, SettlementBatch([], []))
+        return []
 
     def look_for_lanes(self) -> None:
-        """See whether there are new lanes, if it is time.
+        """Look for new lanes, if it is time.
 
-        To be called after the jobs of those that were known are on their way.
+        Call this once the jobs of the known lanes are on their way.
         """
-        if not self._looks_for_lanes:
+        if not self.claims.looks_for_lanes:
             return
         try:
             with self._link.use() as conn:
-                self._look(conn)
+                self.claims.look(conn)
         except psycopg.Error as error:
             self._telemetry.database_error("lanes", error)
-            self._failed(error, SettlementBatch([], []), [])
-
-    def _look(self, conn: store.Connection) -> None:
-        began, before = time.monotonic(), self._lanes.known
-        found = store.lanes(conn, self._lanes.queues)
-        due_in = self._lanes.replace(
-            found, began, time.monotonic(), self._polling.others
-        )
-        self._polling.lanes_due(None if due_in is None else began + due_in)
-        if self._lanes.known - before:
-            self._polling.expect_more()
-        self._looks_for_lanes = False
+            self._failed(error, SettlementBatch([], []))
 
     # ------------------------------------------------------------------ failures
 
-    def _failed(
-        self,
-        error: psycopg.Error,
-        settlements: SettlementBatch,
-        side_effects: list[store.WorkerSideEffect],
-    ) -> None:
-        """A round trip came to nothing: settle in parts, or keep what it was to write.
+    def _failed(self, error: psycopg.Error, settlements: SettlementBatch) -> None:
+        """Settle in parts after a failure, or keep what it was to write.
 
-        When the connection was lost the identity is left behind: jobs may have been
-            claimed for it
-        unseen; and a server that crashed may have forgotten claims of it that were
-        committed relaxed, and give us the same jobs again under the same fence.
+        The identity is left behind if the connection was lost. Jobs may have been
+        claimed for it unseen. And a server that crashed may have forgotten claims that
+        were not on its disk yet, and give us the same jobs again under the same fence.
 
-        And when no settlements were there to fail before it, a claim may have been made
-        whose jobs could not be read.
+        It is also left behind if a claim may have been made whose jobs were not read.
+        That cannot be if settlements failed before it.
 
-        No error ends the worker: what is wrong with the database somebody may mend.
+        No error ends the worker: somebody may mend the database.
         """
-        self._looks_for_lanes = False
+        self.claims.looks_for_lanes = False
         problem = trouble(error)
         match problem:
             case Trouble.LOST:
-                self._keep(settlements, side_effects, may_be_done=True)
+                self._put_back(settlements, may_be_done=True)
                 self._identity.leave()
             case Trouble.DATA if self._checkpoints.is_unanswered:
                 self._checkpoints.refuse()
-                self._keep(settlements, side_effects)
-            case Trouble.DATA if side_effects or settlements:
-                self._apart.settle(
-                    settlements
-                )  # without the side effects: they may be to blame
+                self._put_back(settlements)
+            case Trouble.DATA if self._side_effects.is_taken or settlements:
+                self._side_effects.drop()
+                self._apart.settle(settlements)
             case Trouble.FATAL | Trouble.AGAIN if settlements and _may_be_of_one_job(
                 error
             ):
-                self._keep(SettlementBatch([], []), side_effects)
-                self._tell_at = time.monotonic() + BACK_OFF_SECONDS
+                self._put_back(SettlementBatch([], []))
+                self._side_effects.wait_until(time.monotonic() + BACK_OFF_SECONDS)
                 self._apart.settle(settlements)
             case Trouble.AGAIN:
-                self._keep(settlements, side_effects)
-                self._hold_off(0.1)
+                self._put_back(settlements)
+                self._hold_off(AGAIN_SECONDS)
                 if not settlements:
                     self._identity.leave()
             case Trouble.DATA | Trouble.FATAL:
-                self._keep(settlements, side_effects)
+                self._put_back(settlements)
                 self._hold_off(BACK_OFF_SECONDS)
                 self._identity.leave()
             case _:
@@ -425,22 +306,19 @@ class Exchange:
     def _hold_off(self, seconds: float) -> None:
         self._hold_off_until = time.monotonic() + seconds * random.uniform(0.1, 1.1)
 
-    def _keep(
-        self,
-        settlements: SettlementBatch,
-        side_effects: list[store.WorkerSideEffect],
-        *,
-        may_be_done: bool = False,
+    def _put_back(
+        self, settlements: SettlementBatch, *, may_be_done: bool = False
     ) -> None:
-        self._side_effects = side_effects + self._side_effects
+        """Keep all of a failed call for the next one."""
+        self._side_effects.put_back()
         self._pending.put_back(settlements, may_be_done=may_be_done)
         self._polling.retry_soon()
 
 
 def _may_be_of_one_job(error: psycopg.Error) -> bool:
-    """Return True if a part of the batch may be settled although the whole was not.
+    """Return True if parts of the batch may be settled although the whole was not.
 
-    Not when the server has no room, stops the statement, or asks for the whole once
-    more.
+    They are not if the server has no free_slots, stops the statement, or asks for the whole
+    once more.
     """
     return trouble(error) is Trouble.FATAL or error.sqlstate == LOCK_NOT_AVAILABLE

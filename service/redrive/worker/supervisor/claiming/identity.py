@@ -1,13 +1,12 @@
-"""Identities of the worker: the one that claims jobs, and those it left behind.
+"""Identities of the worker: the one that claims jobs, and those left behind.
 
-An identity is left behind when its last claim may have gone through unseen: nothing
-    more is claimed
-for it, what nobody knows of is given back at once, and it beats on while anything known
-of it is unsettled.
+An identity is left behind if its last claim may have succeeded unseen. Nothing more is
+claimed for it. Its unknown jobs are given back at once. Its heartbeats continue while a
+known job of it is not settled.
 
-One that was declared lost may be so for no fault of its jobs: the process was stopped,
-    or cut off.
-That we are here to say so is the proof, and what its jobs were charged is taken back.
+An identity may be declared lost through no fault of its jobs: the process was stopped
+or cut off. If this worker is still there, its jobs killed no process, and the crashes
+they were charged with are refunded.
 """
 
 import logging
@@ -16,31 +15,28 @@ from collections.abc import Callable, Iterable
 
 from redrive.database.link import Link
 from redrive.worker import store
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.upkeep.heartbeat import Heartbeat
 
 logger = logging.getLogger("redrive.worker")
 
 
 class Identity:
-    """The identities of one worker; `me` is None before the first claim and after
-    `leave`.
-    """
+    """Identities of a worker. `me` is None before the first claim and after `leave`."""
 
     def __init__(
         self, describe: Callable[[], store.Registration], heartbeat: Heartbeat
     ) -> None:
         self.me: int | None = None
         self.left: set[int] = set()
-        self._closed: set[int] = (
-            set()
-        )  # of these, what nobody knew of has been given back
+        # identities left behind whose unknown jobs have been given back
+        self._closed: set[int] = set()
         self._innocent: dict[int, list[tuple[int, int]]] = {}
         self._describe = describe
         self._heartbeat = heartbeat
 
     def take(self, conn: store.Connection) -> int:
-        """The identity to claim for, a new one if need be. Raises psycopg.Error."""
+        """Return the identity to claim for, registered if needed. Raises psycopg.Error."""
         if self.me is None:
             sent = time.monotonic()
             self.me = store.register(conn, self._describe())
@@ -50,15 +46,15 @@ class Identity:
 
     @property
     def may_claim(self) -> bool:
-        """Whether one may claim now.
+        """True if this worker may claim now.
 
-        Not before those left behind have given back what nobody knows of. While the
-        database refuses that, each claim that fails would leave one more behind.
+        Identities left behind first give back their unknown jobs. While the database
+        refuses that, each failed claim would leave one more behind.
         """
         return self.me is not None or self.left <= self._closed
 
     def leave(self) -> None:
-        """Come back as somebody new."""
+        """Leave the identity behind: the next claim needs a new one."""
         if self.me is not None:
             self.left.add(self.me)
             self.me = None
@@ -69,7 +65,7 @@ class Identity:
         return bool(self._heartbeat.lost())
 
     def leave_lost(self) -> set[int]:
-        """Leave those behind that others may have declared lost. Returns them."""
+        """Leave the identities behind that may be declared lost. Returns them."""
         lost = self._heartbeat.lost()
         if self.me in lost:
             self.me = None
@@ -77,15 +73,15 @@ class Identity:
         self._heartbeat.leave(lost)
         return lost
 
-    def acquit(self, jobs: Iterable[Held]) -> None:
-        """Jobs of lost identities have killed no process of ours."""
+    def clear_suspicion(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Note that these jobs of lost identities have killed no process."""
         for held in jobs:
             self._innocent.setdefault(held.worker, []).append(
                 (held.id, held.deliveries)
             )
 
-    def retire(self, link: Link, known: Iterable[Held]) -> None:
-        """Give back what was claimed for those left behind, except `known` jobs.
+    def retire(self, link: Link, known: Iterable[ClaimedJob]) -> None:
+        """Give back the jobs of identities left behind, except the `known` ones.
 
         Raises psycopg.Error.
         """
@@ -98,8 +94,8 @@ class Identity:
                 continue
             with link.use() as conn:
                 released, is_over = store.retire(conn, worker, jobs)
-                if is_over and not jobs:  # from here on nobody charges them
-                    self._forgive(conn, worker)
+                if is_over and not jobs:  # from now on no worker charges them
+                    self._refund_crashes(conn, worker)
             if jobs or not is_over:
                 self._closed.add(worker)
             else:
@@ -112,11 +108,11 @@ class Identity:
                     extra={"worker": worker, "jobs": released},
                 )
 
-    def _forgive(self, conn: store.Connection, worker: int) -> None:
+    def _refund_crashes(self, conn: store.Connection, worker: int) -> None:
         if worker not in self._innocent:
             return
-        forgiven = store.forgive(conn, self._innocent[worker])
+        refunded = store.forgive(conn, self._innocent[worker])
         del self._innocent[worker]
-        if forgiven:
-            told = {"worker": worker, "jobs": len(forgiven)}
+        if refunded:
+            told = {"worker": worker, "jobs": len(refunded)}
             logger.info("took back what jobs were charged for our silence", extra=told)

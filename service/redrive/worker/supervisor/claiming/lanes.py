@@ -1,23 +1,19 @@
-"""Order of lanes to look at, and the place where each scan starts.
+"""Order of the lanes that a claim looks at, and the place where each scan starts.
 
-The claims of a lane follow each other: a worker remembers, for each lane, up to where
-    it has been
-claimed, and its next scan starts there instead of walking again over the dead index
-entries behind it: with 400,000 of them held by an open snapshot a claim takes 0.5 ms
-    instead of 80 ms. What lies
-before that place (a transaction that committed late) is found by a sweep from the
-beginning. A claim that sweeps takes longer, and the jobs of its time wait for it: a
-two-hundredth of the time where that is a few milliseconds, more where it would
-otherwise come less than every five seconds, but never more than a twentieth.
+A worker remembers how far it has claimed in each lane. Its next scan starts there, and
+does not walk again over dead index entries. With 400,000 of them held by an open
+snapshot, a claim takes 0.5 ms instead of 80 ms.
 
-The most urgent lanes come first, and of equal ones the one that has not been looked at
-for longest: none of them is looked at again before every other was. A claim that is
-    full leaves the lanes after
-its last one alone, and under a flood that would be for ever. So of `AGING_SHARE` such
-claims in a row one begins with the lane that has not been looked at for longest,
-    whatever its priority: each of
-n lanes is looked at within n * AGING_SHARE claims of every worker, and the urgent ones
-keep the rest.
+A transaction that commits late may leave a job before that place. A sweep from the
+beginning finds it. A sweep takes longer, and other jobs wait for it. So sweeps take a
+two-hundredth of the time if they are short. They take more if they would otherwise be
+rarer than every five seconds, but never more than a twentieth.
+
+The most urgent lanes come first. Among equal ones, the lane that has waited longest for
+a look comes first. A claim that is full does not look at the lanes after its last one.
+Under a flood they would wait for ever. So one of `AGING_SHARE` such claims in a row
+begins with the lane that has waited longest, whatever its priority. Every worker looks
+at each of n lanes within n * AGING_SHARE claims.
 """
 
 import time
@@ -35,25 +31,26 @@ from redrive.worker.exchange import (
 )
 
 COST_FACTOR = 20.0
-"""Times the cost of a look or a sweep pass before the next."""
+"""Pause after a look for lanes, as a multiple of its cost."""
 
 SWEEP_COST_FACTOR, SWEEP_SECONDS = 200.0, 5.0
-"""And before a sweep so many, but no more than so long."""
+"""Pause after a sweep, as a multiple of its cost, and its usual limit in seconds."""
 
 DEAR_SECONDS = 0.005
-"""A look that takes longer is not repeated for each notification; no new lane waits for
-it for more than REFRESH_SECONDS, where it is the network or a busy server that makes it
-long."""
+"""A look that takes longer than this is not repeated for each notification.
+
+If the network or a busy server makes it long, a new lane waits up to REFRESH_SECONDS.
+"""
 
 REFRESH_SECONDS = 1.0
 AGING_SHARE = 16
 
 LATE_COMMIT = timedelta(seconds=10)
-"""How long a job may become visible after it was due before a sweep alone finds it."""
+"""If a job becomes visible later than this after it was due, only a sweep finds it."""
 
 
 def sweep_pause(cost: float) -> float:
-    """Seconds until the next sweep, after one that took `cost` seconds."""
+    """Return the seconds until the next sweep, after one that took `cost` seconds."""
     return max(COST_FACTOR * cost, min(SWEEP_COST_FACTOR * cost, SWEEP_SECONDS))
 
 
@@ -63,12 +60,12 @@ class LaneBook:
     def __init__(self, queues: Sequence[str] | None) -> None:
         self.queues = queues
         self._lanes: list[Lane] = []
-        self._seen: dict[Lane, float] = {}  # when it was last known to hold jobs
+        self._seen: dict[Lane, float] = {}  # when each was last known to hold jobs
         self._remembered_at = 0.0
         self._places: dict[Lane, Place] = {}
         self._claims = 0
         self._partial_claims = 0
-        self._looked: dict[Lane, int] = {}  # which claim was the last to look at it
+        self._looked: dict[Lane, int] = {}  # the last claim to look at each
         self._sweep_at = 0.0
         self._fresh_until = 0.0
         self._may_look_at = 0.0
@@ -76,20 +73,19 @@ class LaneBook:
 
     @property
     def known(self) -> set[Lane]:
-        """The lanes that held jobs at the last look, or a moment before."""
+        """Return the lanes that held jobs at the last look or shortly before."""
         return set(self._lanes)
 
     @property
     def may_look_at(self) -> float:
-        """Return the earliest time of the next look, monotonic: looks may cost a
-        twentieth of the time.
+        """Return the earliest time of the next look; monotonic.
+
+        Looks may take a twentieth of the time.
         """
         return self._may_look_at
 
     def is_stale(self, now: float, *, was_notified: bool) -> bool:
-        """Return True if it is time to ask the database; a notification may mean a new
-        lane.
-        """
+        """Return True if it is time to look: a notification may mean a new lane."""
         has_reason = was_notified or not self._lanes
         return now >= self._fresh_until or (has_reason and now >= self._may_look_at)
 
@@ -100,41 +96,42 @@ class LaneBook:
         ended: float,
         others: int = 0,
     ) -> float | None:
-        """Take what the database answered: each lane with the seconds until its next
-        job is due.
+        """Take the lanes found by a look, with the seconds until each one's next job.
 
-        Returns the shortest of these, or None. Beside `others` it looks less often:
-        together they see a new lane as soon.
+        Returns the shortest of these times, or None. With `others`, this worker looks
+        less often: together, the workers see a new lane as soon.
         """
         due_in = dict(found)
         self._remember(due_in, ended)
         cost = ended - began
-        pause = max(
-            COST_FACTOR * cost, REFRESH_SECONDS if cost >= DEAR_SECONDS else 0.0
-        )
+        pause = COST_FACTOR * cost
+        if cost >= DEAR_SECONDS:
+            pause = max(pause, REFRESH_SECONDS)
         self._may_look_at = ended + max(pause, min(pause * others, REFRESH_SECONDS))
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
+
         waits = [wait for wait in due_in.values() if wait is not None]
         return max(0.0, min(waits)) if waits else None
 
     def _remember(self, found: Iterable[Lane], now: float) -> None:
-        """Keep these lanes, and those that held jobs at the look before or since.
+        """Keep these lanes, and the lanes that held jobs at the last look or since.
 
-        Under a steady load a lane is empty every now and then, and would be left alone
-        until the next look.
+        Under a steady load a lane is sometimes empty for a moment. Without this, it
+        would be ignored until the next look.
         """
         self._ready = None
         since = min(self._remembered_at, now - REFRESH_SECONDS)
         self._seen |= dict.fromkeys(found, now)
         self._seen = {lane: at for lane, at in self._seen.items() if at >= since}
         self._remembered_at = now
+
         self._lanes = list(self._seen)
         self._places = {lane: self._places.get(lane, START) for lane in self._lanes}
         self._looked = {
             lane: self._looked.get(lane, self._claims) for lane in self._lanes
         }
 
-    def request(
+    def request(  # noqa: PLR0913 # all that a claim says
         self,
         worker: int,
         want: int,
@@ -142,6 +139,7 @@ class LaneBook:
         *,
         after: int = 0,
         is_large: bool = True,
+        lane_wait_ms: int = 0,
     ) -> ClaimRequest | None:
         """Return the request of the next claim; None if there is no lane to look at."""
         if not self._lanes or want <= 0:
@@ -149,11 +147,11 @@ class LaneBook:
         order, places, arrays = self._ready or self._next()
         is_sweep = now >= self._sweep_at
         return ClaimRequest(
-            worker, order, places, want, is_sweep, after, is_large, arrays=arrays
+            worker, order, places, want, is_sweep, after, is_large, lane_wait_ms, arrays
         )
 
     def get_ready(self) -> None:
-        """Pack what the next request says, while nobody waits for it."""
+        """Pack the arrays of the next request while no job waits for it."""
         if self._ready is None:
             self._ready = self._next()
             for array in self._ready[-1]:
@@ -165,9 +163,7 @@ class LaneBook:
         return order, places, lane_arrays(order, places)
 
     def _next_order(self) -> list[Lane]:
-        """By priority, equal ones in turn; now and then the one that has waited longest
-        first.
-        """
+        """Return the lanes by priority, or with the longest waiting one first."""
         looked = self._looked
         order = sorted(self._lanes, key=lambda lane: (lane.priority, looked[lane]))
         if self._partial_claims == AGING_SHARE - 1:
@@ -179,14 +175,16 @@ class LaneBook:
     def learn(
         self, request: ClaimRequest, found: Iterable[LaneClaim], cost: float
     ) -> bool:
-        """Go on from where these lanes have been claimed.
+        """Continue each lane behind the jobs that have been claimed.
 
-        Returns whether somebody else was claiming from one.
+        Returns True if another worker was claiming from one of the lanes.
         """
         self._ready = None
-        now, busy, looked_at = time.monotonic(), set[int | None](), 0
+        now = time.monotonic()
         if request.from_start:
             self._sweep_at = now + sweep_pause(cost)
+
+        busy, looked_at = set[int | None](), 0
         for lane_no, jobs, upto, upto_id, as_of, _ in found:
             looked_at = max(looked_at, lane_no or len(request.lanes))
             if upto is None:
@@ -194,31 +192,35 @@ class LaneBook:
             elif lane_no is None:
                 self._looked_at_all(request.lanes, upto)
             else:
-                busy.discard(lane_no)  # it was waited for
+                busy.discard(lane_no)  # the claim has waited for it
                 lane = request.lanes[lane_no - 1]
                 self._places[lane] = Place(upto, upto_id or 0, as_of or 0)
                 if jobs:
                     self._seen[lane] = now
-        self._claims += 1
-        self._looked |= dict.fromkeys(request.lanes[:looked_at], self._claims)
-        is_all = looked_at in {0, len(request.lanes)}
-        self._partial_claims = 0 if is_all else (self._partial_claims + 1) % AGING_SHARE
+
+        self._count_looks(request.lanes, looked_at)
         return bool(busy)
 
+    def _count_looks(self, lanes: Sequence[Lane], looked_at: int) -> None:
+        """Note that a claim has looked at the first `looked_at` of these lanes."""
+        self._claims += 1
+        self._looked |= dict.fromkeys(lanes[:looked_at], self._claims)
+        if looked_at in {0, len(lanes)}:
+            self._partial_claims = 0
+        else:
+            self._partial_claims = (self._partial_claims + 1) % AGING_SHARE
+
     def _looked_at_all(self, lanes: Iterable[Lane], now: datetime) -> None:
-        """Nothing that was due is left in these lanes but what others are to run."""
+        """Move the places of lanes that hold no due job that is still free."""
         for lane in lanes:
             place = self._places[lane]
-            if (
-                place.run_at > now
-            ):  # the clock went back, and what comes now is before it
+            # If the clock went back, the next jobs are due before the place.
+            if place.run_at > now:
                 self._places[lane] = START
             elif place.run_at < now - LATE_COMMIT:
                 self._places[lane] = Place(now - LATE_COMMIT, 0, place.as_of)
 
     def start_over(self) -> None:
-        """Forget the places: what they were said to be true of may be forgotten,
-        too.
-        """
+        """Forget the places: the claims that they are based on may be forgotten too."""
         self._ready = None
         self._places = dict.fromkeys(self._lanes, START)

@@ -1,6 +1,4 @@
-"""Queues that a worker is to serve and nobody knows: slips, as a rule, at which it
-would idle.
-"""
+"""Check for queues that never had a job: mostly typing errors in a setting."""
 
 import logging
 from collections.abc import Iterable
@@ -16,7 +14,7 @@ logger = logging.getLogger("redrive.worker")
 
 
 class QueueCheck:
-    """Warns of each such queue once; of none in a database that knows no queue yet."""
+    """Warns of each such queue once, unless the database knows no queue yet."""
 
     def __init__(
         self, link: Link, queues: Iterable[str] | None, telemetry: Telemetry
@@ -26,7 +24,7 @@ class QueueCheck:
         self._telemetry = telemetry
 
     def look(self, declared: Iterable[str]) -> None:
-        """Look which queues are known; those that handlers or schedules name are."""
+        """Look up the queues, except those that handlers or schedules name."""
         self._unknown.difference_update(declared)
         if not self._unknown:
             return

@@ -1,8 +1,7 @@
 """Settlements that the database does not know of yet.
 
-Each stays here until the database has answered for it: taken for a try, put back when
-    the try came
-to nothing.
+Each stays here until the database has answered for it. It is taken for a try, and put
+back if the try fails.
 """
 
 import time
@@ -18,28 +17,25 @@ from redrive.rules.attempts.failure import made_up
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category
 from redrive.worker.exchange import Settlements
-from redrive.worker.protocol import Report
-from redrive.worker.supervisor.held import Claim, Held
+from redrive.worker.protocol import Report, Returned
+from redrive.worker.supervisor.held import Claim, ClaimedJob
 from redrive.worker.supervisor.telemetry import Telemetry
 
 FULL_BATCH = 500
-"""Settlements that go at once; fewer may wait for company."""
+"""This many settlements go at once; fewer may wait for others."""
 
 UNSTORABLE_SECONDS = 60.0
-"""When a job runs again whose settlement the database refuses in every form."""
-
+"""Delay of a job if the database refuses its settlement in every form."""
 
 _claim_of = attrgetter("claim")
 
 
 @dataclass(frozen=True, slots=True)
 class SettlementBatch:
-    """Settlements sent together: completions, and reports of attempts that ended
-    otherwise.
-    """
+    """Settlements sent together: completions, and reports of all other ends."""
 
-    completions: list[Held]
-    reports: list[tuple[Report, Held]]
+    completions: list[ClaimedJob]
+    reports: list[tuple[Report, ClaimedJob]]
     has_results: bool = False
 
     def __len__(self) -> int:
@@ -47,47 +43,49 @@ class SettlementBatch:
 
     def columns(self, claims: Counter[Claim]) -> Settlements:
         """Return the settlements as the database takes them; `claims` as below."""
-        return Settlements(
-            [
-                (held.id, held.deliveries, held.claim.id, held.batch.worker)
-                for held in self.completions
-            ],
-            [(report, held.claim.id, held.worker) for report, held in self.reports],
-            [claim.id for claim, jobs in claims.items() if jobs == claim.left],
-            # not looked for where there has never been one
-            [held.returned for held in self.completions if held.returned is not None]
-            if self.has_results
-            else (),
-        )
+        completions = [
+            (held.id, held.deliveries, held.claim.id, held.batch.worker)
+            for held in self.completions
+        ]
+        reports = [
+            (report, held.claim.id, held.worker) for report, held in self.reports
+        ]
+        ended = [claim.id for claim, jobs in claims.items() if jobs == claim.left]
+        return Settlements(completions, reports, ended, self._results())
+
+    def _results(self) -> Sequence[Returned]:
+        """Return the results to keep. Most workers have none, so it does not look."""
+        if not self.has_results:
+            return ()
+        return [held.returned for held in self.completions if held.returned is not None]
 
     def claims(self) -> Counter[Claim]:
         """Count the jobs of each claim."""
         return Counter(map(_claim_of, self.held()))
 
-    def held(self) -> Iterable[Held]:
-        """Their jobs."""
+    def held(self) -> Iterable[ClaimedJob]:
+        """Return the jobs of the settlements."""
         return chain(self.completions, (held for _, held in self.reports))
 
     def halves(self) -> tuple["SettlementBatch", "SettlementBatch"]:
-        """Two parts. Neither is empty where there are two settlements."""
+        """Split the batch. Neither part is empty if there are two settlements."""
         if self.completions and self.reports:
             return replace(self, reports=[]), replace(self, completions=[])
         done, ended = self.completions, self.reports
         i, j = len(done) // 2, len(ended) // 2
-        return (
-            SettlementBatch(done[:i], ended[:j], self.has_results),
-            SettlementBatch(done[i:], ended[j:], self.has_results),
-        )
+        first = SettlementBatch(done[:i], ended[:j], self.has_results)
+        second = SettlementBatch(done[i:], ended[j:], self.has_results)
+        return first, second
 
     def parted(
         self, jobs: Container[int]
     ) -> tuple["SettlementBatch", "SettlementBatch"]:
         """Split the batch into the settlements of these jobs and the others."""
-        return self._where(lambda held: held.id in jobs), self._where(
-            lambda held: held.id not in jobs
-        )
+        meant = self._where(lambda held: held.id in jobs)
+        others = self._where(lambda held: held.id not in jobs)
+        return meant, others
 
-    def _where(self, is_meant: Callable[[Held], bool]) -> "SettlementBatch":
+    def _where(self, is_meant: Callable[[ClaimedJob], bool]) -> "SettlementBatch":
         return SettlementBatch(
             [held for held in self.completions if is_meant(held)],
             [(report, held) for report, held in self.reports if is_meant(held)],
@@ -96,10 +94,9 @@ class SettlementBatch:
 
 
 class PendingSettlements:
-    """Settlements of one worker. `telemetry` hears of each once, when it is certain.
+    """Settlements of one worker. `telemetry` counts each one once, when it is certain.
 
-    Most go together. Some are set aside: whatever keeps them from being settled, the
-    others do not wait for it.
+    Most go together. Some are set aside, so that the others do not wait for them.
     """
 
     def __init__(self, telemetry: Telemetry) -> None:
@@ -107,32 +104,31 @@ class PendingSettlements:
         self._waiting = SettlementBatch([], [])
         self._aside = SettlementBatch([], [])
         self._first_at = float("inf")
-        self._sent_before = False  # an earlier try may have been carried out
-        self.has_results = False  # handlers here return what is to be kept
+        self._sent_before = False  # an earlier try may have succeeded
+        self.has_results = False  # handlers of this worker return results to keep
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._aside)
 
     @property
     def aside(self) -> int:
-        """Return how many are set aside."""
+        """Return how many settlements are set aside."""
         return len(self._aside)
 
     def completed(
         self,
-        finished: Sequence[tuple[Held, float]],
+        finished: Sequence[tuple[ClaimedJob, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
-        """Attempts succeeded, with the seconds each took, and the trace of one of
-        them.
-        """
+        """Take attempts that succeeded, with their seconds and the trace of one."""
         self._waiting.completions.extend([held for held, _ in finished])
         self._telemetry.completed(finished, example)
         self._note()
 
-    def ended(self, held: Held, report: Report, *, aside: bool = False) -> None:
-        """An attempt ended otherwise. `aside`: somebody may have locked its job."""
-        (self._aside if aside else self._waiting).reports.append((report, held))
+    def ended(self, held: ClaimedJob, report: Report, *, aside: bool = False) -> None:
+        """Take an attempt that did not succeed. `aside`: its job may be locked."""
+        batch = self._aside if aside else self._waiting
+        batch.reports.append((report, held))
         if not report.may_be_gone:
             self._telemetry.ended(held, report)
         self._note()
@@ -142,32 +138,26 @@ class PendingSettlements:
             self._first_at = time.monotonic()
 
     def due_at(self, linger: float) -> float:
-        """Return when to send the common batch if its first settlement may wait for
-        `linger` seconds.
-        """
-        return 0.0 if len(self._waiting) >= FULL_BATCH else self._first_at + linger
+        """Return when to send the common batch; its first may wait `linger` seconds."""
+        if len(self._waiting) >= FULL_BATCH:
+            return 0.0
+        return self._first_at + linger
 
     def take(self) -> SettlementBatch:
-        """Take those that go together, for one try. `done` or `put_back` must
-        follow.
-        """
+        """Take the common batch for one try. `done` or `put_back` must follow."""
         taken = replace(self._waiting, has_results=self.has_results)
         self._waiting = SettlementBatch([], [])
         self._first_at = float("inf")
         return taken
 
     def take_aside(self) -> SettlementBatch:
-        """Take those that were set aside, for one try. `done` or `set_aside` must
-        follow.
-        """
+        """Take what was set aside for one try. `done` or `set_aside` must follow."""
         taken = replace(self._aside, has_results=self.has_results)
         self._aside = SettlementBatch([], [])
         return taken
 
     def put_back(self, taken: SettlementBatch, *, may_be_done: bool = False) -> None:
-        """Keep them for the next try. `may_be_done`: this one may have been carried
-        out.
-        """
+        """Keep them for the next try. `may_be_done`: this one may have succeeded."""
         self._waiting = _joined(taken, self._waiting)
         self._sent_before |= may_be_done and bool(taken)
         self._note()
@@ -177,8 +167,8 @@ class PendingSettlements:
         self._aside = _joined(self._aside, taken)
         self._sent_before |= may_be_done and bool(taken)
 
-    def held(self) -> Iterable[Held]:
-        """Their jobs."""
+    def held(self) -> Iterable[ClaimedJob]:
+        """Return the jobs of the settlements."""
         return chain(self._waiting.held(), self._aside.held())
 
     def done(
@@ -187,20 +177,20 @@ class PendingSettlements:
         claims: Counter[Claim],
         completed: set[int] | None,
         settled: set[int],
-    ) -> list[Held]:
-        """The database has answered: these ids were ours to settle; `completed` None:
-        all of them.
+    ) -> list[ClaimedJob]:
+        """Take the answer of the database: the ids that were ours to settle.
 
-        The others had been fenced off; after an unknown outcome a missing one may be
-        our own earlier success. Returns those of them whose process did not die under
-        them.
+        `completed` is None if all of them were. The other jobs had been fenced off.
+        After an unknown outcome, a missing one may be our own earlier success. Returns
+        the others, without those that a process died under.
         """
         if not taken:
             return []
         for claim, jobs in claims.items():
             claim.left -= jobs
-        returned: list[Held] = []
-        crashed: list[Held] = []
+
+        returned: list[ClaimedJob] = []
+        crashed: list[ClaimedJob] = []
         if completed is not None:
             returned += [held for held in taken.completions if held.id not in completed]
         for report, held in taken.reports:
@@ -208,15 +198,16 @@ class PendingSettlements:
                 self._resolved(held, report, was_rolled_back=held.id in settled)
             elif held.id not in settled:
                 (crashed if report.losses else returned).append(held)
+
         if (returned or crashed) and not self._sent_before:
             self._telemetry.stale([*returned, *crashed])
         self._sent_before = False
         return returned
 
-    def _resolved(self, held: Held, report: Report, *, was_rolled_back: bool) -> None:
-        """Only the database could say whether a handler's own transaction completed the
-        job.
-        """
+    def _resolved(
+        self, held: ClaimedJob, report: Report, *, was_rolled_back: bool
+    ) -> None:
+        """Count a job that its handler completed, now that the database has decided."""
         if was_rolled_back:
             self._telemetry.ended(held, report)
         else:
@@ -229,7 +220,7 @@ def _joined(first: SettlementBatch, second: SettlementBatch) -> SettlementBatch:
     )
 
 
-def storable_forms(held: Held, report: Report, refusal: str) -> Iterator[Report]:
+def storable_forms(held: ClaimedJob, report: Report, refusal: str) -> Iterator[Report]:
     """Yield reports to send in place of one that the database refused."""
     text = f"the failure could not be stored: {refusal}"
     constant = made_up("UnstorableError", text, Category.OTHER, held.kind)

@@ -1,4 +1,4 @@
-"""`--until-empty`: whether there is anything left to wait for."""
+"""Check for `redrive worker --until-empty`: are there jobs to wait for?"""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from redrive.worker import store
 from redrive.worker.supervisor.telemetry import Telemetry
 
 SOON_SECONDS = 60.0
-"""A job due within this time is waited for."""
+"""Time within which a job must be due to be waited for."""
 
 CHECK_SECONDS = 0.2
 
 
 class EmptyCheck:
-    """Asks the database every now and then."""
+    """Asks the database once in a while."""
 
     def __init__(
         self, link: Link, queues: Sequence[str] | None, telemetry: Telemetry
@@ -26,9 +26,7 @@ class EmptyCheck:
         self._due_at = 0.0
 
     def is_empty(self, now: float, kinds: Sequence[str]) -> bool:
-        """Return True if no job of these kinds runs or is due soon; False if nobody can
-        say.
-        """
+        """Return True if it is certain that no such job runs or is due soon."""
         if now < self._due_at:
             return False
         self._due_at = now + CHECK_SECONDS

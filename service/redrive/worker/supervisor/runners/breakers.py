@@ -1,12 +1,12 @@
-"""The supervisor's side of breakers: counts what is seen of dependencies, and acts on
-it.
+"""Breakers in the supervisor: it counts what runners observe, and acts on it.
 
-A dependency that is down must cost no attempts. So a transient failure of a job that
-depends on something is held back until the next report (a tenth of a second); when the
-breaker is open by then, or half of what all workers saw of the dependency has failed,
-the attempt is refunded. Jobs behind an open breaker are not started at all: they are
-given back as they are claimed, without a way through a runner, and so that they do not
-come back all at once.
+A dependency that is down must cost no attempts. So a transient failure of a job with
+dependencies is held back until the next report, a tenth of a second later. The attempt
+is refunded if the breaker is open by then, or if half of all uses by all workers have
+failed.
+
+Jobs behind an open breaker are not started. They are given back right after the claim,
+spread over time.
 """
 
 import random
@@ -30,21 +30,19 @@ from redrive.worker.protocol import (
     has_expired,
     read_extras,
 )
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 
 CHECK_SECONDS = 0.5
 REPORT_SECONDS = 0.05
-"""How soon after one report of what was seen of dependencies the next may follow."""
+"""Shortest interval between two reports of what was seen of dependencies."""
 
 PROBE_LEASE_SECONDS = 30.0
 SAME_SECONDS = 0.25
 MAX_REFUNDS = 20
-"""Refunds a job gets in its life: one that fails alone in a quiet hour must not go on
-for ever.
-"""
+"""Refunds of one job in its life: a job that always fails alone must end."""
 
 RETURNED = frozenset({Outcome.RETRY, Outcome.DEAD_LETTER})
-"""Settlements that a dependency may be to blame for."""
+"""Outcomes that a dependency may be to blame for."""
 
 BLAMED = frozenset({Category.TRANSIENT, Category.THROTTLED})
 
@@ -69,7 +67,7 @@ class Standing:
 
 
 class Breakers:
-    """The dependencies of one worker."""
+    """Dependencies of one worker."""
 
     def __init__(self) -> None:
         self._settings: dict[str, Dependency] = {}
@@ -78,8 +76,8 @@ class Breakers:
         self._failures = Tally[str]()
         self._successes = Tally[str]()
         self._standing: dict[str, Standing] = {}
-        self._held: list[tuple[Held, Report]] = []
-        self._probing: dict[str, float] = {}  # until when the probe is ours
+        self._held: list[tuple[ClaimedJob, Report]] = []
+        self._probing: dict[str, float] = {}  # until when the probe is this worker's
         self._ahead: dict[str, int] = {}  # jobs given back since it opened
         self._check_at = 0.0
         self._quiet_until = 0.0
@@ -88,7 +86,7 @@ class Breakers:
     def configure(
         self, dependencies: Iterable[Dependency], of_kind: Mapping[str, tuple[str, ...]]
     ) -> None:
-        """Take what a runner said of its handlers."""
+        """Take the dependencies of a runner's handlers."""
         self._settings = {dependency.name: dependency for dependency in dependencies}
         self._of_kind = {kind: names for kind, names in of_kind.items() if names}
         self._prefixes = sorted(
@@ -104,20 +102,18 @@ class Breakers:
         return bool(self._settings)
 
     def succeeded(self, kind: str) -> None:
-        """An attempt of a kind succeeded."""
+        """Count an attempt that succeeded for the dependencies of its kind."""
         for name in self._names(kind):
             self._successes[name] += 1
 
     def observed(self, name: str, *, succeeded: bool) -> None:
-        """A handler used a dependency by name."""
+        """Count a use of a dependency by name."""
         if name in self._settings:
             counts = self._successes if succeeded else self._failures
             counts[name] += 1
 
-    def holds_back(self, held: Held, report: Report) -> bool:
-        """Take a failure that a dependency may be to blame for, until the next report
-        says.
-        """
+    def holds_back(self, held: ClaimedJob, report: Report) -> bool:
+        """Hold back a failure that a dependency may have caused, until the next report."""
         names = self._names(held.kind)
         if not names or report.category not in BLAMED or report.outcome not in RETURNED:
             return False
@@ -126,12 +122,12 @@ class Breakers:
         self._held.append((held, report))
         return True
 
-    def jobs(self) -> Iterator[Held]:
-        """The jobs whose failures are held back."""
+    def jobs(self) -> Iterator[ClaimedJob]:
+        """Return the jobs whose failures are held back."""
         return (held for held, _ in self._held)
 
-    def give_up(self) -> list[tuple[Held, Report]]:
-        """Take out what is held back, as it came: there is no time left to ask."""
+    def give_up(self) -> list[tuple[ClaimedJob, Report]]:
+        """Take out what is held back, unchanged: there is no time for a report."""
         held, self._held = self._held, []
         return held
 
@@ -147,11 +143,13 @@ class Breakers:
         has_reason = bool(self._failures) or was_notified or now >= self._check_at
         return self.is_used and has_reason and now >= self._quiet_until
 
-    def report(self, link: Link, worker: int, now: float) -> list[tuple[Held, Report]]:
-        """Report and learn. Returns the failures that were held back, with their final
-        reports.
+    def report(
+        self, link: Link, worker: int, now: float
+    ) -> list[tuple[ClaimedJob, Report]]:
+        """Report, and learn the state of the dependencies.
 
-        Raises psycopg.Error; what was held back stays so.
+        Returns the failures that were held back, with their final reports. Raises
+        psycopg.Error; then they stay held back.
         """
         self._quiet_until = now + REPORT_SECONDS
         with link.use() as conn:
@@ -164,9 +162,7 @@ class Breakers:
         return [(held, self._final(held, report)) for held, report in self.give_up()]
 
     def _learn(self, found: Sequence[store.BreakerRow], now: float) -> None:
-        """Take the answer to a report: what was counted is known, and how dependencies
-        stand.
-        """
+        """Take the answer to a report: the counts are known, and the states are new."""
         self._failures.clear()
         self._successes.clear()
         self._check_at = now + CHECK_SECONDS
@@ -194,10 +190,10 @@ class Breakers:
         """Return True if one job of this worker may try a half-open dependency."""
         return self._probing.get(name, 0.0) > now
 
-    def _final(self, held: Held, report: Report) -> Report:
-        """The report of a failure that was held back.
+    def _final(self, held: ClaimedJob, report: Report) -> Report:
+        """Return the final report of a failure that was held back.
 
-        One that a dependency is to blame for is a retry, with the attempt refunded.
+        If a dependency is to blame, it is a retry with the attempt refunded.
         """
         to_blame = self._to_blame(held.kind)
         refunds = read_extras(held.extras).refunds or 0
@@ -207,12 +203,11 @@ class Breakers:
         return _refunded(report, wait, refunds)
 
     def _to_blame(self, kind: str) -> list[Standing]:
-        """The dependencies of a kind that its failures are put down to."""
+        """Return the dependencies that are to blame for a kind's failures."""
         standings = (self._standing.get(name) for name in self._names(kind))
         return [one for one in standings if one is not None and one.is_to_blame]
 
-    # ------------------------------------------------------------------ what follows
-    # from it
+    # ------------------------------------------------------------------ its effect
 
     @property
     def is_any_open(self) -> bool:
@@ -220,15 +215,15 @@ class Breakers:
         return any(not standing.is_closed for standing in self._standing.values())
 
     def put_off(
-        self, jobs: Sequence[Held]
-    ) -> tuple[list[Held], list[tuple[Held, Release]]]:
-        """Take out what waits for a dependency, each with its release.
+        self, jobs: Sequence[ClaimedJob]
+    ) -> tuple[list[ClaimedJob], list[tuple[ClaimedJob, Release]]]:
+        """Take out the jobs that wait for a dependency, each with its release.
 
-        Returns the others first; what waits no longer is among them.
+        Returns the other jobs first. Jobs that have expired are among them.
         """
         now = time.monotonic()
-        others: list[Held] = []
-        releases: list[tuple[Held, Release]] = []
+        others: list[ClaimedJob] = []
+        releases: list[tuple[ClaimedJob, Release]] = []
         for held in jobs:
             release = (
                 None if has_expired(held.extras) else self._release(held.kind, now)
@@ -240,7 +235,7 @@ class Breakers:
         return others, releases
 
     def _release(self, kind: str, now: float) -> Release | None:
-        """None when a job of this kind may run, or may be the probe."""
+        """Return the release of a job of this kind; None if it may run or probe."""
         for name in self._names(kind):
             standing = self._standing.get(name)
             if standing is None or standing.is_closed or self._is_probing(name, now):
@@ -265,7 +260,7 @@ class Breakers:
         return news
 
     def _open(self) -> dict[str, tuple[float, float]]:
-        """The breakers that are not closed, as in `OpenBreakers.names`."""
+        """Return the breakers that are not closed, as in `OpenBreakers.names`."""
         return {
             name: (standing.open_until, self._settings[name].cooldown)
             for name, standing in self._standing.items()
@@ -274,7 +269,7 @@ class Breakers:
 
 
 def _refunded(report: Report, wait: float, refunds: int) -> Report:
-    """Turn the report into a retry; the more refunds the job has had, the later."""
+    """Turn a report into a retry. It is later after more refunds."""
     spread = random.uniform(0.2, 2.0) * min(60.0, 1.3**refunds)
     return msgspec.structs.replace(
         report,
@@ -297,12 +292,14 @@ def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
     """Return True if both reports say the same.
 
     Each report counts anew how long a breaker stays open, a few milliseconds apart.
-    While a probe is out its breaker is due at every moment: that it is a later one is
-        nothing new.
+    While a probe is out, its breaker is due at every moment, so a later instant is no
+    news.
     """
     if one.names.keys() != other.names.keys() or one.probes != other.probes:
         return False
-    return bool(one.probes) or all(
+    if one.probes:
+        return True
+    return all(
         abs(open_until - other.names[name][0]) < SAME_SECONDS
         for name, (open_until, _) in one.names.items()
     )

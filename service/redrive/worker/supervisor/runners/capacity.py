@@ -1,87 +1,83 @@
-"""Number of jobs to hold.
+"""Number of jobs to hold: no slot waits for the database, no job behind many others.
 
-Enough that no slot waits for the database, not so many that jobs wait behind others.
-
-Each runner gets its slots' worth, and beyond that what it ends within a moment, by its
-speed while it has any: waiting for the database does not make it slow. Handlers of a
-    second are not fetched
-ahead at all; handlers of a microsecond are fetched by the thousand, half of that at a
-time: one half runs while the database works on the other.
+Each runner gets a job for each slot, and those that it ends within a moment. Its speed
+is measured while it has jobs, so waiting for the database does not make it slow. If
+handlers take a second, no job is fetched ahead. If they take a microsecond, jobs are
+fetched ahead by the thousand. Half of them come at a time: one half runs while the
+database works on the other.
 """
 
 from collections.abc import Iterator, Sequence
 
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
 AHEAD_SECONDS = 0.03
 MOST_AHEAD = 4_000
 MEASURED_ROUNDS = 4
-"""Jobs per slot that are enough for a measurement: those that began together also end
-together.
-"""
+"""Jobs per slot to measure a speed: jobs that start together also end together."""
 
 
 class Capacity:
-    """Number of jobs that the runners of one worker can take, with this many slots
-    each.
-    """
+    """Number of jobs that runners can take. `slots`: of each runner."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
 
-    def heed(self, runner: RunnerProcess, now: float) -> None:
-        """Measure a runner that has ended enough: a burst is fetched by the thousand at
-        once.
-        """
-        if runner.speed.ended >= MEASURED_ROUNDS * self._slots:
-            runner.measure(now)
+    def measure(self, runner: RunnerProcess, now: float) -> None:
+        """Measure a runner that has ended enough jobs for that."""
+        if runner.held.speed.ended >= MEASURED_ROUNDS * self._slots:
+            runner.held.measure(now)
 
     def of(self, runner: RunnerProcess) -> int:
-        """Jobs this runner should have in hand."""
-        return self._slots + min(
-            MOST_AHEAD, int(runner.speed.per_second * AHEAD_SECONDS)
-        )
+        """Return how many jobs this runner should hold."""
+        ahead = int(runner.held.speed.per_second * AHEAD_SECONDS)
+        return self._slots + min(MOST_AHEAD, ahead)
 
     def _free_in(self, runner: RunnerProcess) -> int:
-        return max(0, self.of(runner) - runner.load)
+        return max(0, self.of(runner) - len(runner.held))
 
     def free(self, runners: Sequence[RunnerProcess]) -> int:
-        """Jobs that can be claimed now."""
+        """Return how many jobs can be claimed now."""
         return sum(self._free_in(r) for r in runners if r.takes_any)
 
     def to_claim(
         self, runners: Sequence[RunnerProcess], coming: int = 0, *, backlog: bool
     ) -> int:
-        """Jobs to ask for now: at once for an idle slot; to fetch ahead, by half of
-        that at a time.
+        """Return how many jobs to ask for now.
 
-        `coming`: jobs that are about to be handed out. `backlog`: whether more are
-            likely to wait
-        than were claimed.
+        A job for an idle slot is asked for at once. Jobs to fetch ahead are asked for
+        by the half.
+
+        Args:
+            coming: jobs that are about to be handed out.
+            backlog: True if the last claim probably left jobs behind.
         """
-        takers = [r for r in runners if r.takes_any]
+        takers = [runner for runner in runners if runner.takes_any]
         free = max(0, self.free(takers) - coming)
-        ahead = sum(self.of(r) - self._slots for r in takers)
-        if not coming and any(r.load < self._slots for r in takers):
+        has_idle_slot = any(len(runner.held) < self._slots for runner in takers)
+        if has_idle_slot and not coming:
             return free
+
+        ahead = sum(self.of(runner) - self._slots for runner in takers)
+        if not backlog or free * 2 < ahead:
+            return 0
         half = self._slots * len(takers) + ahead // 2
-        return min(free, half) if backlog and free * 2 >= ahead else 0
+        return min(free, half)
 
     def shares(
-        self, runners: Sequence[RunnerProcess], jobs: Sequence[Held]
-    ) -> Iterator[tuple[RunnerProcess | None, Sequence[Held]]]:
-        """Deal jobs out by what is free; the last taker gets what is left.
+        self, runners: Sequence[RunnerProcess], jobs: Sequence[ClaimedJob]
+    ) -> Iterator[tuple[RunnerProcess | None, Sequence[ClaimedJob]]]:
+        """Deal jobs out by what is free; the last taker gets the rest.
 
-        The taker is None when there is nobody to take them.
+        The taker is None if no runner can take them.
         """
         takers = sorted((r for r in runners if r.takes_any), key=self._free_in)
         if not takers:
             yield None, jobs
         for others, runner in zip(reversed(range(len(takers))), takers, strict=True):
-            # Even shares, the fullest first: what it cannot take goes to those that
-            # can, and no slow job queues up in one runner beside an idle slot of
-            # another.
+            # Shares are even, and the fullest runner comes first: the others get what
+            # it cannot take. So no slow job waits in one runner while another is idle.
             even = len(jobs) // (others + 1)
             size = min(even, self._free_in(runner)) if others else even
             if size:

@@ -17,32 +17,36 @@ from redrive.rules.attempts.failure import made_up
 from redrive.rules.attempts.policy import decide, decide_loss
 from redrive.rules.attempts.settlement import Cancel, DeadLetter, NotComplete, Release
 from redrive.rules.model import Category, Claimed, Failure
-from redrive.worker.protocol import Died, read_extras, report_of
+from redrive.worker.protocol import Died, claimed_of, read_extras, report_of
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.drain import Drain
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runners.inbox import Inbox
 from redrive.worker.supervisor.runners.oom import OomWatch
 from redrive.worker.supervisor.runners.pool import RunnerPool
-from redrive.worker.supervisor.runners.runner_process import Remains, RunnerProcess
+from redrive.worker.supervisor.runners.remains import Remains, remains_of
+from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
 
 MAX_UNTOLD = 1000
-"""Deaths remembered until a runner is there to hear of them."""
+"""Deaths that are kept until a runner can be told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
     """Death of a runner.
 
-    `status`: its exit status, negative for a signal. `peak_memory` in bytes;
-        `oom_kills` of the
-    kernel meanwhile. `running` jobs were in it. `cancelled`: those (id, deliveries)
-    that were no longer wanted. `killed_for`: the jobs that outlived their timeouts.
-    `blameless`: it was killed through no fault of its jobs.
+    Attributes:
+        status: its exit status, negative for a signal.
+        running: how many jobs ran in it.
+        killed_for: the jobs that outlived their timeouts.
+        blameless: it was killed through no fault of its jobs.
+        peak_memory: in bytes.
+        oom_kills: kills of the kernel meanwhile, for lack of memory.
+        cancelled: its jobs (id, deliveries) that were no longer wanted.
     """
 
     status: int
@@ -54,7 +58,7 @@ class Crash:
     cancelled: Container[tuple[int, int]] = ()
 
     def record(self) -> dict[str, object]:
-        """For the failure of a job that was in it."""
+        """Return the details for the failure of a job that was in it."""
         found: dict[str, object] = {"exit": _how(self.status)}
         if self.peak_memory:
             found["peak_memory_bytes"] = self.peak_memory
@@ -68,8 +72,9 @@ class Crash:
 
 
 class Crashes:
-    """Settles, or hands on, what runners leave behind. `where` is kept with every
-    failure.
+    """Settles the jobs of dead runners, or passes them on.
+
+    `where` is kept with every failure.
     """
 
     def __init__(  # noqa: PLR0913 # the jobs of a dead runner go every way there is
@@ -93,11 +98,12 @@ class Crashes:
         self._untold: deque[Died] = deque(maxlen=MAX_UNTOLD)
 
     def ended(self, runner: RunnerProcess) -> int | None:
-        """A runner's channel has closed.
+        """Remove a runner whose channel has closed, and settle its jobs.
 
-        Returns the exit status of a worker whose runners cannot even start, else None.
+        Returns the exit status of the worker if its runners cannot even start, else
+        None.
         """
-        remains = runner.sort_out()
+        remains = remains_of(runner)
         status = self._pool.remove(runner)
         if self._pool.waits_for_change(runner, status):
             logger.warning("the code cannot be loaded; waiting for its next change")
@@ -117,12 +123,12 @@ class Crashes:
     def _is_unable_to_start(self, runner: RunnerProcess, status: int) -> bool:
         """Return True if it could not load the handlers and has said why.
 
-        One that was killed is another matter: the next one may start.
+        If it was killed, the next one may start.
         """
         return not self._kinds and not runner.alone and status >= 0
 
     def _hand_on(self, runner: RunnerProcess, remains: Remains) -> None:
-        """Pass on the jobs that its death does not touch: completed, or never begun."""
+        """Pass on the jobs that were completed or had not started."""
         self._inbox.completed(
             runner, [(held.id, held.deliveries, 0.0) for held in remains.completed]
         )
@@ -130,7 +136,7 @@ class Crashes:
             self._inbox.take_back(held)
 
     def _charge(self, runner: RunnerProcess, remains: Remains, status: int) -> None:
-        """Settle the jobs that had begun: one of them may be what killed the runner."""
+        """Settle the jobs that had started: one of them may have killed the runner."""
         if self._drain.is_on and self._drain.is_over(time.monotonic()):
             for held in (*remains.running, *remains.failed):
                 self._end(held, Release("shutdown"), is_abandoned=True)
@@ -147,30 +153,26 @@ class Crashes:
             len(remains.running),
             runner.killed_for,
             runner.blameless,
-            runner.peak_memory,
+            runner.process.peak_memory,
             self._oom_watch.since(),
             runner.cancelled,
         )
 
-    def refused(self, held: Held, error: psycopg.Error) -> None:
-        """The handler of a job has returned, and the database refuses to complete
-        it.
-        """
-        policy, detail = (
-            self._kinds.policy(held.kind),
-            _detail(held, self._kinds, self._where),
-        )
+    def refused(self, held: ClaimedJob, error: psycopg.Error) -> None:
+        """Settle a job that its handler completed and the database refuses."""
+        policy = self._kinds.policy(held.kind)
+        detail = _detail(held, self._kinds, self._where)
         failure = _refused(held, error, detail)
         self._end(held, decide(_claimed(held), failure, policy, random.random()))
 
-    def _settle(self, held: Held, crash: Crash, *, was_running: bool) -> None:
+    def _settle(self, held: ClaimedJob, crash: Crash, *, was_running: bool) -> None:
         settlement = decide_crash(
             held, crash, self._kinds, self._where, was_running=was_running
         )
         self._end(held, settlement, is_abandoned=True)
 
     def _end(
-        self, held: Held, settlement: NotComplete, *, is_abandoned: bool = False
+        self, held: ClaimedJob, settlement: NotComplete, *, is_abandoned: bool = False
     ) -> None:
         report = report_of(held.id, held.deliveries, settlement)
         self._exchange.ended(held, report, is_abandoned=is_abandoned)
@@ -178,76 +180,74 @@ class Crashes:
             self._untold.append(Died(held.id, held.kind, held.attempt, report))
 
     def tell(self) -> None:
-        """Let the registry's `on_dead` hear of deaths that no runner saw, once one can
-        listen.
-        """
+        """Tell a ready runner's `on_dead` of the deaths that no runner saw."""
         listener = self._pool.listener()
         while listener is not None and self._untold:
             listener.tell(self._untold.popleft())
 
 
 def decide_crash(
-    held: Held,
+    held: ClaimedJob,
     crash: Crash,
     kinds: KnownKinds,
     where: Mapping[str, str],
     *,
     was_running: bool,
 ) -> NotComplete:
-    """Decide about a job whose process died; one that was not running had just
-    failed.
+    """Decide about a job whose process died.
+
+    A job that was not running had just failed.
     """
-    if (held.id, held.deliveries) in crash.cancelled:
+    if held.key in crash.cancelled:
         return Cancel("no longer wanted")
+
     policy = kinds.policy(held.kind)
     claimed = _claimed(held)
     running = crash.running if was_running else 0
     detail = {**crash.record(), "running": running, **_detail(held, kinds, where)}
+
     if held.id in crash.killed_for:
-        return decide(claimed, _outlived(held, kinds, detail), policy, random.random())
+        failure = _outlived(held, kinds, detail)
+        return decide(claimed, failure, policy, random.random())
     if crash.killed_for or crash.blameless or not running:
         return Release("neighbour_killed")
-    return decide_loss(claimed, _lost(held, crash, detail), policy, alone=running == 1)
+    failure = _lost(held, crash, detail)
+    return decide_loss(claimed, failure, policy, alone=running == 1)
 
 
 def _detail(
-    held: Held, kinds: KnownKinds, where: Mapping[str, str]
+    held: ClaimedJob, kinds: KnownKinds, where: Mapping[str, str]
 ) -> dict[str, object]:
     """Return the details that every failure of a job keeps."""
+    detail: dict[str, object] = dict(where)
     known = kinds.find(held.kind)
-    return {
-        **where,
-        **({"secret_fields": known.secret} if known and known.secret else {}),
-    }
+    if known is not None and known.secret:
+        detail["secret_fields"] = known.secret
+    return detail
 
 
-def _claimed(held: Held) -> Claimed:
-    extras = read_extras(held.extras)
-    return Claimed(
-        held.kind,
-        held.attempt,
-        extras.max_attempts,
-        extras.losses,
-        extras.streak,
-        extras.fingerprint,
-        extras.expires_in,
-    )
+def _claimed(held: ClaimedJob) -> Claimed:
+    return claimed_of(held.kind, held.attempt, read_extras(held.extras))
 
 
-def _outlived(held: Held, kinds: KnownKinds, detail: Mapping[str, object]) -> Failure:
+def _outlived(
+    held: ClaimedJob, kinds: KnownKinds, detail: Mapping[str, object]
+) -> Failure:
     known = kinds.find(held.kind)
     limit = known.timeout if known else 0.0
     text = f"it outlived its timeout of {limit:g} s and was killed"
     return made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
 
 
-def _refused(held: Held, error: psycopg.Error, detail: Mapping[str, object]) -> Failure:
+def _refused(
+    held: ClaimedJob, error: psycopg.Error, detail: Mapping[str, object]
+) -> Failure:
     text = f"its handler succeeded, and the database refused to complete it: {refusal(error)}"
     category = category_of(Evidence((), "", sqlstate=error.sqlstate))
     return made_up("CompletionRefused", text, category, held.kind, **detail)
 
 
-def _lost(held: Held, crash: Crash, detail: Mapping[str, object]) -> Failure:
+def _lost(held: ClaimedJob, crash: Crash, detail: Mapping[str, object]) -> Failure:
     text = f"its process died: {crash}"
     return made_up("RunnerLost", text, Category.LOST, held.kind, **detail)
 

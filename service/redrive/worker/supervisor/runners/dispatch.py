@@ -1,9 +1,7 @@
-"""Dispatch: which runner gets a claimed job, and what becomes of one that no runner can
-take.
+"""Dispatch of claimed jobs to runners.
 
-A job that may be what kills its processes runs by itself: if one more dies, there is no
-    doubt whose
-doing it was, and its neighbours are spared.
+A job that may kill its processes runs by itself. If one more process dies, the cause is
+certain, and no other job is harmed.
 """
 
 from collections import deque
@@ -13,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from redrive.database.link import Link
 from redrive.rules.attempts.settlement import Release
 from redrive.worker.protocol import read_extras
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runners.capacity import Capacity
 from redrive.worker.supervisor.runners.pool import RunnerPool
@@ -22,14 +20,14 @@ from redrive.worker.supervisor.runners.trial import Trial
 
 
 class Dispatch:
-    """The jobs of one worker that are in no runner's hands, and the way there."""
+    """Jobs of one worker that no runner holds yet."""
 
     def __init__(self, pool: RunnerPool, capacity: Capacity, kinds: KnownKinds) -> None:
         self._pool = pool
         self._capacity = capacity
         self._kinds = kinds
-        self._claimed: Sequence[Held] = ()  # handed out while the database works
-        self._waiting: deque[Held] = deque()  # for any runner
+        self._claimed: Sequence[ClaimedJob] = ()  # handed out while the database works
+        self._waiting: deque[ClaimedJob] = deque()  # for any runner
         self._suspects = Suspects(pool)
         self._trial = Trial(pool, self._suspects)
 
@@ -37,15 +35,16 @@ class Dispatch:
         waiting = self._suspects.waiting() or self._trial.waiting()
         return bool(self._claimed or self._waiting or waiting)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[ClaimedJob]:
         yield from self._claimed
         yield from self._waiting
         yield from self._suspects.waiting()
         yield from self._trial.waiting()
 
-    def room(self, *, backlog: bool) -> int:
-        """Jobs to claim now; `backlog`: whether more are likely to wait than were
-        claimed.
+    def free_slots(self, *, backlog: bool) -> int:
+        """Return how many jobs to claim now.
+
+        `backlog`: True if the last claim probably left jobs behind.
         """
         if self._waiting or self._trial.is_on or not self._kinds:
             return 0
@@ -53,39 +52,39 @@ class Dispatch:
             self._pool.runners, len(self._claimed), backlog=backlog
         )
 
-    def load(self, jobs: Sequence[Held]) -> None:
+    def load(self, jobs: Sequence[ClaimedJob]) -> None:
         """Keep the jobs of a claim until `unload`."""
         self._claimed = jobs
 
     @property
     def is_loaded(self) -> bool:
-        """True if jobs of a claim have not been looked at."""
+        """True if jobs of a claim wait for `unload`."""
         return bool(self._claimed)
 
-    def unload(self) -> Sequence[Held]:
-        """The jobs of the last claim, to be handed out."""
+    def unload(self) -> Sequence[ClaimedJob]:
+        """Take out the jobs of the last claim, to hand them out."""
         jobs, self._claimed = self._claimed, ()
         return jobs
 
-    def claimed(self, jobs: Sequence[Held]) -> list[tuple[Held, Release]]:
-        """Hand out the jobs of one claim. Returns those that there is no room for."""
-        releases: list[tuple[Held, Release]] = []
+    def claimed(self, jobs: Sequence[ClaimedJob]) -> list[tuple[ClaimedJob, Release]]:
+        """Hand out the jobs of one claim. Returns those to give back."""
+        releases: list[tuple[ClaimedJob, Release]] = []
         others = [
             held for held in jobs if held.extras is None or self._is_any(held, releases)
         ]
         if len(others) < len(jobs):
             self._hand_to_suspects(0.0)
         if self._trial.is_on and not self._pool.held():
-            # nothing is in its way: it need not wait for what has not started
+            # the trial can start at once, so these jobs are not started before it
             releases += [(held, Release("trial")) for held in others]
             others = []
         self._hand_out(others)
         return releases
 
-    def _is_any(self, held: Held, releases: list[tuple[Held, Release]]) -> bool:
-        """Return True if any runner may have the job; keep a suspect, or add its
-        release.
-        """
+    def _is_any(
+        self, held: ClaimedJob, releases: list[tuple[ClaimedJob, Release]]
+    ) -> bool:
+        """Return True if any runner may have the job. Keep or release a suspect."""
         losses = read_extras(held.extras).losses
         most = self._kinds.policy(held.kind).max_losses
         if losses == 0 or losses < most - 1:
@@ -95,28 +94,27 @@ class Dispatch:
             releases.append((held, release))
         return False
 
-    def take_back(self, held: Held) -> None:
-        """Keep a job whose runner ended before it began: another one gets it."""
+    def take_back(self, held: ClaimedJob) -> None:
+        """Keep a job for another runner: its own ended before it started the job."""
         self._waiting.append(held)
 
     def hand_out_waiting(self, now: float) -> None:
-        """Hand out what waits to the runners there are by now."""
+        """Hand out the waiting jobs to the runners that are ready by now."""
         if not self._trial.is_on:
             waiting, self._waiting = self._waiting, deque()
             for held in waiting:
                 self._hand_out([held])
         self._hand_to_suspects(now)
 
-    def try_alone(self, link: Link, now: float) -> tuple[Held, Release] | None:
-        """See to the job that is to have the worker to itself; returns it to be given
-        back.
+    def try_alone(self, link: Link, now: float) -> tuple[ClaimedJob, Release] | None:
+        """Proceed with the trial. Returns the job to give back, if it never started.
 
         Raises psycopg.Error.
         """
         return self._trial.proceed(link, now)
 
     def forget(self, workers: AbstractSet[int]) -> None:
-        """Drop the jobs of identities that were declared lost: others may have them."""
+        """Drop the jobs of lost identities: other workers may have them."""
         self._claimed = [held for held in self._claimed if held.worker not in workers]
         self._waiting = deque(
             held for held in self._waiting if held.worker not in workers
@@ -124,8 +122,8 @@ class Dispatch:
         self._suspects.keep(lambda held: held.worker not in workers)
         self._trial.forget(workers)
 
-    def give_up(self) -> list[Held]:
-        """Take out all there is, to be given back."""
+    def give_up(self) -> list[ClaimedJob]:
+        """Take out all jobs, to give them back."""
         given_up = list(self)
         self._claimed = ()
         self._waiting.clear()
@@ -137,7 +135,7 @@ class Dispatch:
         if not self._trial.is_on:
             self._suspects.hand_out(now)
 
-    def _hand_out(self, jobs: Sequence[Held]) -> None:
+    def _hand_out(self, jobs: Sequence[ClaimedJob]) -> None:
         for runner, share in self._capacity.shares(self._pool.runners, jobs):
             if runner is None:
                 self._waiting.extend(share)

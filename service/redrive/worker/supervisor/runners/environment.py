@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 SECRETS = frozenset({"PGPASSWORD", "REDRIVE_DATABASE_URL"})
-"""The worker's own. Given to runners only where a setting names them in full."""
+"""Variables of the worker. Runners get them only if a setting names them in full."""
 
 NEEDED = (
     "HOME",
@@ -20,16 +20,14 @@ NEEDED = (
     "TMPDIR",
     "TZ",
 )
-"""What a runner itself lives on, whatever is named."""
+"""Variables that every runner gets."""
 
 
 EVERYTHING = ("*",)
 
 
 def handed_over(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The variables that runners get: those that are named, with `*` at will, and
-    NEEDED.
-    """
+    """Return the variables that runners get: `names`, with `*` at will, and NEEDED."""
     asked = (*NEEDED, *names)
     return {
         name: value

@@ -23,16 +23,17 @@ from redrive.worker.protocol import (
 )
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.drain import Drain
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.breakers import Breakers
 from redrive.worker.supervisor.runners.capacity import Capacity
 from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.remains import remains_of
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.upkeep.progress import ProgressBook
 
 
 class Inbox:
-    """Takes jobs out of runners' hands, and passes each on to who is to know."""
+    """Receives messages of runners, and passes on what they say about jobs."""
 
     def __init__(  # noqa: PLR0913 # whom it tells
         self,
@@ -52,10 +53,8 @@ class Inbox:
         self._progress = progress
         self._samples = samples
 
-    def heed(self, runner: RunnerProcess, message: Up) -> Hello | None:
-        """Act on a message. A runner's first one concerns the whole worker, and is
-        returned.
-        """
+    def handle(self, runner: RunnerProcess, message: Up) -> Hello | None:
+        """Act on a message. Returns the first one of a runner, its Hello."""
         match message:
             case Done(rows=rows, example=example):
                 self.completed(runner, rows, example)
@@ -63,12 +62,12 @@ class Inbox:
                 for report in reports:
                     self._ended(runner, report)
             case SideEffect(id=job):
-                if (held := runner.find(job)) is not None:
+                if (held := runner.held.find(job)) is not None:
                     self._exchange.tell(held, message)
             case Checkpoint() | Progress() | Returned():
                 self._note(runner, message)
             case Unstarted(ids=jobs):
-                for held in runner.take_unstarted(jobs):
+                for held in runner.held.take_unstarted(jobs):
                     self.take_back(held)
             case Observed(name=name, succeeded=succeeded):
                 self._breakers.observed(name, succeeded=succeeded)
@@ -87,27 +86,25 @@ class Inbox:
         rows: Iterable[tuple[int, int, float]],
         example: tuple[int, str] | None = None,
     ) -> None:
-        """A runner completed jobs: (id, deliveries, seconds), and the trace of one of
-        them.
-        """
-        finished = runner.take_completed(rows)
-        self._capacity.heed(runner, time.monotonic())
+        """Take completed jobs: (id, deliveries, seconds), and the trace of one."""
+        finished = runner.held.take_completed(rows)
+        self._capacity.measure(runner, time.monotonic())
         if self._breakers.is_used:
             for held, _ in finished:
                 self._breakers.succeeded(held.kind)
         self._exchange.completed(finished, example)
 
     def read_last(self, runner: RunnerProcess) -> None:
-        """Hear of a dead runner what it said last, and what it completed without saying
-        so.
-        """
+        """Take the last messages of a dead runner, and what it completed unreported."""
         for message in runner.receive() or ():
-            self.heed(runner, message)
-        rows = [(held.id, held.deliveries, 0.0) for held in runner.sort_out().completed]
+            self.handle(runner, message)
+        rows = [
+            (held.id, held.deliveries, 0.0) for held in remains_of(runner).completed
+        ]
         self.completed(runner, rows)
 
-    def take_back(self, held: Held) -> None:
-        """Keep a job that never started for another runner, unless we are stopping."""
+    def take_back(self, held: ClaimedJob) -> None:
+        """Keep a job that never started for another runner, or give it back."""
         if self._drain.is_on:
             self._exchange.settle(held, Release("shutdown"))
         else:
@@ -116,23 +113,23 @@ class Inbox:
     def _note(
         self, runner: RunnerProcess, message: Checkpoint | Progress | Returned
     ) -> None:
-        """Keep what a handler says of a job that is still its own."""
+        """Keep a note of a handler, if its job is still its own."""
         match message:
             case Checkpoint():
                 self._checkpoint(runner, message)
             case Progress(rows=rows):
                 for job, deliveries, share, detail in rows:
-                    if (held := runner.find(job, deliveries)) is not None:
+                    if (held := runner.held.find(job, deliveries)) is not None:
                         self._progress.note(held, share, detail)
             case Returned(id=job, deliveries=deliveries):
-                if (held := runner.find(job, deliveries)) is not None:
+                if (held := runner.held.find(job, deliveries)) is not None:
                     held.returned = message
                     self._exchange.expect_results()
             case _:
                 assert_never(message)
 
     def _checkpoint(self, runner: RunnerProcess, message: Checkpoint) -> None:
-        held = runner.find(message.id, message.deliveries)
+        held = runner.held.find(message.id, message.deliveries)
         if held is None:
             runner.tell(
                 CheckpointKept(message.id, message.deliveries, message.n, is_kept=False)
@@ -141,7 +138,7 @@ class Inbox:
             self._exchange.keep(held, message, runner.tell)
 
     def _ended(self, runner: RunnerProcess, report: Report) -> None:
-        held = runner.take_ended(report.id, report.deliveries)
+        held = runner.held.take_ended(report.id, report.deliveries)
         if held is None:
             return
         if self._drain.is_on or not self._breakers.holds_back(held, report):

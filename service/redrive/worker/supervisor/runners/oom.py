@@ -1,4 +1,4 @@
-"""Counters of the kernel about processes that it killed for lack of memory."""
+"""Counter of processes that the kernel killed for lack of memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +7,14 @@ from redrive.observability.process import CGROUPS
 
 
 class OomWatch:
-    """Counts the processes of our cgroup that the kernel killed for want of memory."""
+    """Counts the kills in this process's cgroup."""
 
     def __init__(self) -> None:
         self._files = [path for path in _oom_files() if path.is_file()][:1]
         self._seen = self._count()
 
     def since(self) -> int:
-        """Kills since the last call; 0 where the system does not tell."""
+        """Return the kills since the last call; 0 if the system does not tell."""
         before, self._seen = self._seen, self._count()
         return max(0, self._seen - before)  # a look that failed counts nothing
 
@@ -31,8 +31,9 @@ class OomWatch:
 
 
 def _oom_files() -> Iterator[Path]:
-    """Yield the files of cgroups 1 and 2: ours, or the root that a container sees as
-    its own.
+    """Yield the files of cgroups 1 and 2.
+
+    They are this process's, or those of the root that a container sees as its own.
     """
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

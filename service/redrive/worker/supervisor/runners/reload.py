@@ -1,6 +1,4 @@
-"""`redrive worker --reload`: watches the code of the handlers while somebody works on
-it.
-"""
+"""Watch of the handlers' code, for `redrive worker --reload`."""
 
 import contextlib
 import importlib.util
@@ -21,11 +19,10 @@ logger = logging.getLogger("redrive.worker")
 
 
 class CodeWatch:
-    """Tells of changed files, from a thread of its own; `wake` is called when there are
-    any.
+    """Watches the code in a thread of its own; `wake` is called after a change.
 
-    Made before the code is loaded: what is saved while the watch is set up has changed,
-        too.
+    It is made before the code is loaded, so a file that is saved meanwhile has changed
+    too.
 
     Raises:
         SettingsError: the library that watches is not installed.
@@ -44,12 +41,12 @@ class CodeWatch:
         self._changed: deque[str] = deque()
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start to watch."""
         threading.Thread(target=self._watch, name="code-watch", daemon=True).start()
         logger.info("reloading when code changes", extra={"where": str(self._root)})
 
     def take(self) -> list[str]:
-        """The files that have changed since it was asked last."""
+        """Return the files that have changed since the last call."""
         return sorted({self._changed.popleft() for _ in range(len(self._changed))})
 
     def _watch(self) -> None:
@@ -73,7 +70,7 @@ class CodeWatch:
             self._wake()
 
     def _saved(self) -> set[tuple[str, int]]:
-        """The files that are watched, and when each was saved."""
+        """Return the watched files, and when each was saved."""
         from watchfiles import Change  # noqa: PLC0415 # as above
 
         found = set[tuple[str, int]]()
@@ -87,10 +84,9 @@ class CodeWatch:
 
 
 def code_of(handlers: str) -> Path:
-    """Return the directory to watch: the one that the registry's package is imported
-    from.
+    """Return the directory to watch: the one that has the registry's package.
 
-    Its neighbours are the application's too, unless it is installed as libraries are.
+    All of it is the application's, unless the package is installed like a library.
     """
     search_working_directory()
     found = importlib.util.find_spec(handlers.partition(":")[0].partition(".")[0])

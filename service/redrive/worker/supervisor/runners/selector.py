@@ -1,6 +1,4 @@
-"""Events of the supervisor: messages of runners, room in their channels, a wake-up
-call.
-"""
+"""Events for the loop: messages of runners, room in their channels, and wake-ups."""
 
 import contextlib
 import os
@@ -23,24 +21,24 @@ class RunnerSelector:
         self._selector.register(self._wake_read, selectors.EVENT_READ)
 
     def watch(self, runner: RunnerProcess) -> None:
-        """Wait for this runner, too."""
+        """Wait for this runner too."""
         self._selector.register(runner.fileno(), selectors.EVENT_READ, runner)
 
     def unwatch(self, runner: RunnerProcess) -> None:
-        """Wait for it no longer; to be called before its channel is closed."""
+        """Stop waiting for this runner. Call it before its channel is closed."""
         self._selector.unregister(runner.fileno())
 
     def wake(self) -> None:
-        """End the wait. Any thread may, and a signal's handler."""
+        """End the wait. Any thread or signal handler may call it."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"w")
 
     def wait(
         self, runners: Iterable[RunnerProcess], seconds: float
     ) -> list[RunnerProcess]:
-        """Wait until something happens. Returns the runners that have something to say.
+        """Wait until something happens. Returns the runners that have sent something.
 
-        Sends on what channels had no room for.
+        It also sends what channels had no room for before.
         """
         self._watch_blocked(runners)
         speakers: list[RunnerProcess] = []
@@ -57,7 +55,7 @@ class RunnerSelector:
         return speakers
 
     def _watch_blocked(self, runners: Iterable[RunnerProcess]) -> None:
-        """Hear of the runners whose channels are full when these take more."""
+        """Watch for room in the channels that are full."""
         for runner in runners:
             events = selectors.EVENT_READ | (
                 selectors.EVENT_WRITE if runner.is_blocked else 0

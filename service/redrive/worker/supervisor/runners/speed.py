@@ -1,19 +1,17 @@
-"""Speed of a runner while it has jobs: waiting for the database does not make it
-slow.
-"""
+"""Speed of a runner while it has jobs; waits for the database do not count."""
 
 from dataclasses import dataclass
 
 FORGETTING = 0.3
-"""Weight of a measurement that is slower than what was believed."""
+"""Weight of a measurement that is slower than the last speed."""
 
 
 @dataclass(slots=True)
 class Speed:
-    """The speed of one runner. Instants are monotonic seconds.
+    """Speed of one runner. Instants are monotonic seconds.
 
-    `per_second`: jobs per second as last measured; `ended` jobs in `busy_seconds` came
-        since.
+    `per_second`: jobs per second, as last measured. `ended`: jobs that ended since, in
+    `busy_seconds`.
     """
 
     per_second: float = 0.0
@@ -22,15 +20,15 @@ class Speed:
     busy_since: float = 0.0
 
     def begin(self, now: float) -> None:
-        """The runner had no job and gets one."""
+        """Note that the runner has jobs from now on."""
         self.busy_since = now
 
     def pause(self, now: float) -> None:
-        """The runner has no job left."""
+        """Note that the runner has no jobs from now on."""
         self.busy_seconds += now - self.busy_since
 
     def measure(self, now: float, *, is_busy: bool) -> None:
-        """Take the speed; a faster one is believed at once, a slower one by and by."""
+        """Measure the speed. A higher one counts at once, a lower one by and by."""
         if is_busy:
             self.pause(now)
             self.begin(now)

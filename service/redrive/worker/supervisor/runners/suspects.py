@@ -1,8 +1,7 @@
-"""Suspects: jobs that may be what kills their processes, run where they can harm nobody
-else.
+"""Suspects: jobs that may kill their processes, run where they harm no other job.
 
-Each runs in a runner of its own, few at a time, on slots that are nobody else's; those
-there is no room for are given back.
+Each runs in a runner of its own, a few at a time, on slots of their own. The rest is
+given back.
 """
 
 import random
@@ -11,13 +10,16 @@ from collections.abc import Callable
 
 from redrive.rules.attempts.policy import put_off_suspect
 from redrive.rules.attempts.settlement import Release
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
 MOST_IN_HAND = 2
-"""As many as run. Each runner is one more process with the whole application in it, and
-a suspect that waits here while another one kills the worker would be charged for it."""
+"""How many suspects this worker holds; all of them run.
+
+Each runner is one more process with the whole application in it. A suspect that waits
+while another one kills the worker would be charged for it.
+"""
 
 IDLE_SECONDS = 20.0
 
@@ -27,39 +29,40 @@ class Suspects:
 
     def __init__(self, pool: RunnerPool) -> None:
         self._pool = pool
-        self._waiting: deque[Held] = deque()
+        self._waiting: deque[ClaimedJob] = deque()
         self._put_off = 0
 
-    def waiting(self) -> list[Held]:
+    def waiting(self) -> list[ClaimedJob]:
         """Return the suspects that have not started."""
         return list(self._waiting)
 
-    def take(self, held: Held) -> Release | None:
-        """Take a job that was just claimed, or say how to give it back."""
-        in_hand = len(self._waiting) + sum(runner.load for runner in self._runners())
+    def take(self, held: ClaimedJob) -> Release | None:
+        """Take a claimed job, or return how to give it back."""
+        in_hand = len(self._waiting) + sum(
+            len(runner.held) for runner in self._runners()
+        )
         if in_hand < MOST_IN_HAND:
             self._waiting.append(held)
             return None
         self._put_off += 1
         return put_off_suspect("suspect", 0.0, self._put_off, random.random())
 
-    def keep(self, wanted: Callable[[Held], bool]) -> None:
-        """Let go of the jobs that are not wanted."""
+    def keep(self, wanted: Callable[[ClaimedJob], bool]) -> None:
+        """Drop the jobs that are not wanted."""
         self._waiting = deque(held for held in self._waiting if wanted(held))
 
     def hand_out(self, now: float) -> None:
-        """Hand each free runner a job; start what is missing, let go of what is not
-        needed.
-        """
+        """Hand each free runner a job. Start missing runners, and stop idle ones."""
         for runner in self._runners():
             if runner.takes_suspects and self._waiting:
                 runner.hand([self._waiting.popleft()])
             elif (
-                not runner.load
+                not runner.held
                 and not self._waiting
                 and now - runner.started_at > IDLE_SECONDS
             ):
                 runner.stop()
+
         if not self._waiting:
             self._put_off = 0
         runners = self._runners()
@@ -68,7 +71,7 @@ class Suspects:
             self._pool.spawn(alone=True)
 
     def free_runner(self) -> RunnerProcess | None:
-        """A runner without a job, once one is ready; starts one if need be."""
+        """Return a free runner, if one is ready. Starts one if there is none."""
         runners = self._runners()
         if not runners:
             self._pool.spawn(alone=True)

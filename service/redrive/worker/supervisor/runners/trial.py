@@ -1,15 +1,13 @@
-"""The trial: a job that may be what kills whole pods runs alone in one, and that is
-noted.
+"""Trial: a job that may kill whole pods runs alone in one, and this is noted.
 
-A job that lost its processes as often as its policy allows is dead for it only when
-there is no doubt, so it gets the pod to itself: nothing is claimed, what runs ends
-    first, and the database is
-told before it starts. If the worker is lost then, whoever rescues it knows the killer.
-Once the job has run for longer than it ever took to lose a process, or has ended, the
-others go on.
+A job that has lost as many processes as its policy allows dies only if there is no
+doubt. So it gets the pod to itself: nothing is claimed, running jobs end first, and the
+database is told before it starts. If the worker is lost then, the cause is known. The
+others continue once the job has ended, or has run for longer than it ever took to lose
+a process.
 
-What holds up others is bounded: the wait for what runs, and the share of time that
-    trials get.
+The delay for other jobs is bounded: the wait for running jobs, and the share of time
+for trials.
 """
 
 import logging
@@ -21,7 +19,7 @@ from redrive.database.link import Link
 from redrive.rules.attempts.policy import put_off_suspect
 from redrive.rules.attempts.settlement import Release
 from redrive.worker import store
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.suspects import Suspects
@@ -29,21 +27,19 @@ from redrive.worker.supervisor.runners.suspects import Suspects
 logger = logging.getLogger("redrive.worker")
 
 PATIENCE_SECONDS = 30.0
-"""For what runs to end, so that the trial can begin."""
+"""Time for running jobs to end before a trial."""
 
 REST_FACTOR = 4.0
-"""After a trial there is none for so many times as long: a fifth of a pod's time at
-most.
-"""
+"""Pause after a trial, in trials: they take a fifth of a pod's time at most."""
 
 
 class Trial:
-    """The one job that gets this worker to itself, if there is one."""
+    """Job that has this worker to itself, if there is one."""
 
     def __init__(self, pool: RunnerPool, suspects: Suspects) -> None:
         self._pool = pool
         self._suspects = suspects
-        self._held: Held | None = None
+        self._held: ClaimedJob | None = None
         self._runner: RunnerProcess | None = None
         self._is_on = self._is_noted = False
         self._since = self._over_at = self._next_at = 0.0
@@ -54,28 +50,28 @@ class Trial:
         """True if everything else must wait."""
         return self._is_on
 
-    def waiting(self) -> list[Held]:
-        """The job, as long as it has not started."""
+    def waiting(self) -> list[ClaimedJob]:
+        """Return the job, if it has not started."""
         return [self._held] if self._held is not None and self._runner is None else []
 
-    def take(self, held: Held) -> Release | None:
-        """Take a job that was just claimed, or say how to give it back."""
+    def take(self, held: ClaimedJob) -> Release | None:
+        """Take a claimed job, or return how to give it back."""
         now = time.monotonic()
         if self._held is None and now >= self._next_at:
             self._held, self._since, self._put_off = held, now, 0
-            # While others run they go on until there is a runner for it; else it goes
-            # first.
+            # Running jobs continue until there is a runner for it. If none runs, it
+            # comes first.
             self._is_on = not self._pool.held()
             return None
         self._put_off += 1
         after = max(0.0, self._next_at - now)
         return put_off_suspect("trial", after, self._put_off, random.random())
 
-    def proceed(self, link: Link, now: float) -> tuple[Held, Release] | None:
-        """Begin or end the trial when it is time. Returns the job to give back, if it
-        never began.
+    def proceed(self, link: Link, now: float) -> tuple[ClaimedJob, Release] | None:
+        """Begin or end the trial if it is time.
 
-        Raises psycopg.Error; the others wait until it has gone through.
+        Returns the job to give back, if it never started. Raises psycopg.Error; then
+        the other jobs wait until the next call succeeds.
         """
         held = self._held
         if held is None:
@@ -84,6 +80,7 @@ class Trial:
             if now >= self._over_at or not self._runs(held, self._runner):
                 self._end(link, now)
             return None
+
         runner = self._suspects.free_runner()
         if runner is not None and not self._is_on:
             self._is_on, self._since = True, now
@@ -97,25 +94,24 @@ class Trial:
         return None
 
     def forget(self, workers: AbstractSet[int]) -> None:
-        """Let go of the job if its identity was declared lost."""
+        """Drop the job if its identity was declared lost."""
         if self._held is not None and self._held.worker in workers:
             self.drop()
 
     def drop(self) -> None:
-        """Let go of the job."""
+        """Drop the job."""
         self._held = self._runner = None
         self._is_on = self._is_noted = False
 
-    def _runs(self, held: Held, runner: RunnerProcess) -> bool:
-        return runner in self._pool.runners and runner.find(held.id) is held
+    def _runs(self, held: ClaimedJob, runner: RunnerProcess) -> bool:
+        return runner in self._pool.runners and runner.held.find(held.id) is held
 
-    def _begin(self, link: Link, held: Held, runner: RunnerProcess) -> None:
-        self._is_noted = True  # even if the answer is lost
+    def _begin(self, link: Link, held: ClaimedJob, runner: RunnerProcess) -> None:
+        self._is_noted = True  # the answer may be lost
         with link.use() as conn:
             seconds = store.run_alone(conn, held.worker, held.id)
-        if (
-            seconds is not None
-        ):  # else it is no longer ours, and the loop will hear of it
+        # If it is None, the job is no longer ours, and the loop will hear of it.
+        if seconds is not None:
             self._runner, self._over_at = runner, time.monotonic() + seconds
             runner.hand([held])
             told = {"job": held.id, "kind": held.kind, "seconds": round(seconds)}
@@ -124,9 +120,7 @@ class Trial:
             )
 
     def _end(self, link: Link, now: float) -> None:
-        """Take the note back before anything else starts: it must not outlive the
-        proof.
-        """
+        """Remove the note before anything else starts, and drop the job."""
         if self._held is not None and self._is_noted:
             with link.use() as conn:
                 store.run_alone(conn, self._held.worker, None)

@@ -1,1 +1,1 @@
-"""What a worker does besides jobs: heartbeat, chores, schedules, progress."""
+"""Upkeep of a worker: heartbeat, chores, schedules, progress."""

@@ -1,10 +1,10 @@
-"""The thread that keeps the worker alive in the database.
+"""Heartbeat: the thread that keeps the worker alive in the database.
 
-It shares nothing with handlers, chores or claims, so nothing they do can silence it.
-When it cannot make itself heard in time, the worker must assume that its jobs are being
-given to others, and suspends what runs, until the database says whether they were.
+It shares nothing with handlers, chores or claims, so they cannot silence it. If no
+heartbeat arrives in time, other workers may take the jobs of this one. Then it suspends
+its runners until the database says if they did.
 
-Between two beats it waits, and hears NOTIFY meanwhile.
+Between two heartbeats, it waits for notifications.
 """
 
 import random
@@ -24,16 +24,20 @@ from redrive.worker.supervisor.upkeep.standstill import Standstill
 
 BEATS_PER_TTL = 6
 LISTEN_SECONDS = 5.0
-"""At a time: so often the thread says that it lives."""
+"""Longest wait for notifications: after it, the thread shows that it lives."""
 
 
 @dataclass
 class Heartbeat:
-    """Beats for every identity that the supervisor has. Durations in seconds.
+    """Sends heartbeats for every identity of the supervisor. Durations are in seconds.
 
-    `on_silence` is called from the watchdog, the others from this thread; `on_answer`
-    after a silence, or when an identity is lost. `inflight` says how many jobs are in
-    the hands of runners, `progress` how far those of an identity are.
+    Attributes:
+        on_silence: called from the watchdog when no heartbeat arrives.
+        on_answer: called after a silence, or when an identity is lost.
+        on_notify: called when jobs were enqueued.
+        on_failure: called when a heartbeat fails.
+        inflight: returns how many jobs runners hold.
+        progress: returns the progress of an identity's jobs.
     """
 
     link: Link
@@ -48,58 +52,54 @@ class Heartbeat:
     standstill: Standstill
     ticked_at: float = field(default_factory=time.monotonic, init=False)
     others: int = field(default=0, init=False)
-    """Workers that look for the same jobs."""
+    """Number of other workers that look for the same jobs."""
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
-    """Identity -> monotonic instant of the last good beat, taken before the beat was
-    sent.
-    """
+    """Identity -> when its last good heartbeat was about to be sent; monotonic."""
     _silent: set[int] = field(default_factory=set[int], init=False)
-    """Others may have taken their jobs; nobody knows yet."""
+    """Identities that other workers may have declared lost: nobody knows yet."""
     _lost: set[int] = field(default_factory=set[int], init=False)
     _left: set[int] = field(default_factory=set[int], init=False)
-    """Lost, and the supervisor has let go of their jobs; what had ended is still to be
-    settled.
+    """Lost identities whose jobs were dropped; what had ended is still to be settled.
     """
     _beat_at: float = field(default=0.0, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     @property
     def _bound(self) -> float:
-        """How long one statement may take."""
+        """Longest time of one statement."""
         return max(1.0, min(5.0, self.ttl / 3))
 
     @property
     def interval(self) -> float:
-        """Seconds between beats."""
+        """Seconds between two heartbeats."""
         return self.ttl / BEATS_PER_TTL
 
     def start(self) -> None:
-        """Beat until stopped, in a thread of its own."""
+        """Send heartbeats until stopped, in a thread of its own."""
         threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop the thread."""
         self._stopping.set()
 
-    # ------------------------------------------------------------------ for the
-    # supervisor
+    # ------------------------------------------------------- for the supervisor
 
     def heard(self, worker: int, at: float) -> None:
-        """An identity was registered or beaten by a statement sent at `at`."""
+        """Note that a statement sent at `at` has kept an identity alive."""
         self._heard[worker] = at
 
     def forget(self, worker: int) -> None:
-        """An identity was retired."""
+        """Forget an identity that was retired."""
         self._heard.pop(worker, None)
         self._silent.discard(worker)
         self._lost.discard(worker)
         self._left.discard(worker)
 
     def leave(self, workers: AbstractSet[int]) -> None:
-        """The supervisor has let go of lost identities' jobs.
+        """Note that the jobs of lost identities were dropped.
 
-        They are beaten on until they are retired, and what had ended is settled before
-        that.
+        Their heartbeats continue until they are retired. What had ended is settled
+        before that.
         """
         self._left |= workers
         self._lost -= workers
@@ -109,29 +109,23 @@ class Heartbeat:
         return list(self._heard)
 
     def lost(self) -> set[int]:
-        """The identities that others have declared lost."""
+        """Return the identities that other workers have declared lost."""
         return set(self._lost)
 
     @property
     def is_silent(self) -> bool:
-        """True if an identity was silent for so long that others may have taken its
-        jobs.
-        """
+        """True if an identity was silent for so long that others may have its jobs."""
         return bool(self._silent)
 
     def silent_seconds(self, now: float) -> float:
-        """Return the seconds since the database last confirmed a heartbeat of any
-        identity.
-        """
+        """Return the seconds since the database last confirmed a heartbeat."""
         return now - max(list(self._heard.values()), default=0.0)
 
     def check_silence(self, now: float) -> None:
-        """See which identities were silent for nearly a ttl: others may have their
-        jobs.
+        """Find the identities that were silent for nearly a ttl.
 
-        Called from the watchdog: this thread may be held up by the very call that
-            cannot make
-        itself heard.
+        Other workers may have their jobs. The watchdog calls this: the thread of the
+        heartbeat may be stuck in the very call that does not get through.
         """
         margin = min(2.0, self.ttl / 5)
         silent = {
@@ -156,13 +150,13 @@ class Heartbeat:
                 self._listen(self._pause())
             except psycopg.Error as error:
                 self.on_failure(error)
-                # Not as patient as the link: whoever was away may only be silent for so
-                # long.
+                # Retry sooner than the link does: the worker may be silent only for a
+                # ttl.
                 longest = min(LONGEST_BACKOFF, self.interval)
                 self._stopping.wait(random.uniform(0.05, longest))
 
     def _beat(self, sent: float) -> None:
-        """Beat for each identity. Raises psycopg.Error."""
+        """Send a heartbeat for each identity. Raises psycopg.Error."""
         known = list(self._heard)
         if not known:
             return
@@ -173,7 +167,7 @@ class Heartbeat:
             )
             alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
         for worker in known:
-            self._hear(worker, sent, is_alive=worker in alive)
+            self._confirmed(worker, sent, is_alive=worker in alive)
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
         with self.link.use(
             self._bound
@@ -181,22 +175,20 @@ class Heartbeat:
             self.others = store.others(conn, known)
 
     def _pause(self) -> float:
-        """Seconds to listen: until the next beat, once there is somebody to beat
-        for.
-        """
+        """Return the seconds to listen: until the next heartbeat, if one is due."""
         if not self._heard:
             return min(0.5, self.ttl / 20)
         return max(0.0, min(LISTEN_SECONDS, self._beat_at - time.monotonic()))
 
     def _listen(self, seconds: float) -> None:
-        """Wait for so long, or until jobs were enqueued. Raises psycopg.Error."""
+        """Wait for notifications for up to `seconds`. Raises psycopg.Error."""
         with self.link.use(bound=seconds + 5.0) as conn:
             if self.listener.hear(conn, seconds, rest_seconds(self.others)):
                 self.on_notify()
         if self.listener.is_deaf:
             self._stopping.wait(seconds)
 
-    def _hear(self, worker: int, sent: float, *, is_alive: bool) -> None:
+    def _confirmed(self, worker: int, sent: float, *, is_alive: bool) -> None:
         if worker not in self._heard:
             return  # retired meanwhile
         if worker in self._left:

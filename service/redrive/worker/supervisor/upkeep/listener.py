@@ -1,12 +1,12 @@
-"""Hears NOTIFY on a connection that others use, too: a hint that something may be due.
+"""Listener for NOTIFY on a shared connection: a hint that jobs may be due.
 
-Polling is the truth and never stops. A LISTEN connection can be lost without a sign,
-which the next statement on it finds. Through a pooler nothing is listened to: the
-session is shared, and it costs latency only.
+Polling never stops, so a lost notification costs latency only. A LISTEN connection can
+be lost without a sign; the next statement on it finds that. Through a pooler the
+session is shared, so the worker does not listen.
 
-Whoever can connect can notify, anything and as often as they like. So what is not a
-number is nothing, and a flood wakes a worker no more often than REST_SECONDS allow, and
-one of many no more often than it would look.
+Every user of the database can notify as often as they like. So a payload that is not a
+number counts as nothing. A flood wakes a worker no more often than REST_SECONDS allow,
+and one of many workers no more often than it would poll.
 """
 
 import logging
@@ -20,11 +20,11 @@ from redrive.worker import store
 logger = logging.getLogger("redrive.worker")
 
 REST_SECONDS = 0.01
-"""Between two looks at what came. Our own functions notify less often than that."""
+"""Shortest time between two wake-ups. Our own functions notify less often."""
 
 _SLOTS = re.compile(r"[0-9]{1,5}")
 ALL_SLOTS = -1
-"""Has every bit."""
+"""Mask with every bit."""
 
 _WHO_AND_WHAT = (
     "select pg_backend_pid(),"
@@ -33,7 +33,7 @@ _WHO_AND_WHAT = (
 
 
 class Listener:
-    """Listens for jobs that came to one of these queues; None = to any."""
+    """Listens for jobs in these queues; None = in any queue."""
 
     def __init__(self, queues: Sequence[str] | None) -> None:
         self._queues = queues
@@ -48,32 +48,37 @@ class Listener:
         return self._is_shared
 
     def hear(self, conn: store.Connection, seconds: float, rest: float = 0.0) -> bool:
-        """Wait for so long at most. Returns whether jobs came. Raises psycopg.Error.
+        """Wait up to `seconds` for jobs. Returns True if some came.
 
-        `rest`: how soon after it heard something there is no use in hearing more.
+        Raises psycopg.Error. `rest`: how long after one notification another has no
+        use.
         """
         if conn is not self._conn:
             self._listen(conn)
         if self._is_shared:
             return False
+
         until = time.monotonic() + seconds
         rests_until = min(until, self._heard_at + max(REST_SECONDS, rest))
         time.sleep(max(0.0, rests_until - time.monotonic()))
-        # What has come meanwhile is one waking, however much it is.
+
+        # All notifications that arrived meanwhile are one wake-up.
         left = max(0.0, until - time.monotonic())
         heard = _heard(conn) or (_wait(conn, left) and _arrived(conn))
-        if heard:
-            self._heard_at = time.monotonic()
-            return any(slots & self._slots for slots in heard)
-        return False
+        if not heard:
+            return False
+        self._heard_at = time.monotonic()
+        return any(slots & self._slots for slots in heard)
 
     def _listen(self, conn: store.Connection) -> None:
-        """Ask to be told, where the session is our own."""
-        # A pooler's clients are told a process that is none of the server's.
+        """Listen, if the session is not shared."""
         queues = None if self._queues is None else list(self._queues)
         pid, slots = conn.execute(_WHO_AND_WHAT, (queues,)).fetchone() or (0, None)
         self._slots = ALL_SLOTS if slots is None else slots
-        was_shared, self._is_shared = self._is_shared, pid != conn.info.backend_pid
+
+        # A pooler tells its clients a process that is not the server's.
+        was_shared = self._is_shared
+        self._is_shared = pid != conn.info.backend_pid
         if not self._is_shared:
             conn.execute("listen redrive")
         elif not was_shared:
@@ -87,24 +92,23 @@ def _heard(conn: store.Connection) -> list[int]:
 
 
 def _arrived(conn: store.Connection) -> list[int]:
-    """The same of what can be read now, without psycopg's wait for it: a tenth of a
-    millisecond.
+    """Return the same for what can be read now.
+
+    It does not wait as psycopg does, for a tenth of a millisecond.
     """
     conn.pgconn.consume_input()
     return [_slots(one.extra.decode()) for one in iter(conn.pgconn.notifies, None)]
 
 
 def _wait(conn: store.Connection, seconds: float) -> bool:
-    """Wait until there is something to read; psycopg itself looks ten times a
-    second.
-    """
+    """Wait until there is something to read; psycopg looks ten times a second."""
     poll = select.poll()
     poll.register(conn.fileno(), select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
 def _slots(payload: str) -> int:
-    """The queues that somebody tells of, as bits: all where they say nothing."""
+    """Return the queues of a notification as bits; all bits if it names none."""
     if not payload:
         return ALL_SLOTS
     return int(payload) if _SLOTS.fullmatch(payload) else 0

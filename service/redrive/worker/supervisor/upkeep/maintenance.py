@@ -1,9 +1,8 @@
-"""The thread that does the chores that all workers share: rescue, folding counters,
-unparking.
+"""Maintenance: the thread that does the chores that all workers share.
 
-Whichever worker comes first does one. Nothing waits for this thread: a chore that is
-slow or fails delays no beat, no claim and no other worker. The loop lends it its
-connection while there is no work, and opens another for itself when it is kept waiting.
+Each chore is done by the first worker that comes. No beat, claim or other worker waits
+for a chore that is slow or fails. The loop lends this thread its connection while there
+is no work. If the thread has to wait for it, it opens one of its own.
 """
 
 import logging
@@ -42,21 +41,19 @@ FORGET_SECONDS = 10.0
 SCHEDULES_SECONDS = 1.0
 HISTORY_SECONDS = 300.0
 CHORE_SECONDS = 10.0
-"""How long a chore may take; the server's own timeouts are shorter."""
+"""Longest time of a chore; the server's own timeouts are shorter."""
 
 STANDSTILL_SECONDS = 60.0
 UNWELL_SECONDS = 300.0
-"""How long a chore may fail until this worker is not well."""
+"""How long a chore may fail before this worker is unhealthy."""
 
 PUT_OFF_SECONDS = 10.0
-"""Until this worker tries a chore again that failed, so that the others have their
-turn.
-"""
+"""Delay before this worker retries a failed chore: others get their turn."""
 
 MAX_LOSSES = 100
-"""A job that lost so many workers is dead-lettered by whoever takes it back.
+"""Number of lost workers after which a rescued job dies.
 
-Before that its policy decides, at the claim.
+Before that, its policy decides at the claim.
 """
 
 RESCUE = "rescue"
@@ -74,13 +71,11 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "forget": (FORGET_SECONDS, store.forget),
     "history": (HISTORY_SECONDS, store.tend_history),
 }
-"""What one of all workers does at most once in so many seconds, besides the rescue."""
+"""Chores, besides the rescue, with the seconds between two runs by any worker."""
 
 
 class Failing(NamedTuple):
-    """A chore that has come to nothing each time, from the first to the last;
-    monotonic.
-    """
+    """Chore that has failed each time, from `first_at` to `last_at`; monotonic."""
 
     first_at: float
     last_at: float
@@ -89,12 +84,14 @@ class Failing(NamedTuple):
 
 @dataclass
 class Maintenance:
-    """Does chores until stopped. `ttl` in seconds: of workers that said none of their
-    own.
+    """Does chores until stopped.
 
-    `on_cancelled` hears of jobs of this worker's `identities` that are no longer
-    wanted; `progress` is what its handlers say. `samples`: jobs that succeeded, to be
-    offered to the reservoirs of their kinds.
+    Attributes:
+        ttl: in seconds, for workers that have none of their own.
+        identities: returns the identities of this worker.
+        on_cancelled: called with their jobs that are no longer wanted.
+        progress: progress that handlers report, to be written.
+        samples: jobs that succeeded, to be offered to the reservoirs of their kinds.
     """
 
     link: Link
@@ -111,17 +108,15 @@ class Maintenance:
     _is_releasing: bool = field(default=False, init=False)
 
     def start(self) -> None:
-        """Do chores, in a thread of its own."""
+        """Do chores in a thread of its own."""
         threading.Thread(target=self._run, name="maintenance", daemon=True).start()
 
     def stop(self) -> None:
-        """Do no more."""
+        """Stop the thread."""
         self._stopping.set()
 
     def fault(self, now: float) -> str | None:
-        """Return the fault of maintenance in words; None if it works. Any thread may
-        call it.
-        """
+        """Return what is wrong, or None. Any thread may call it."""
         if now - self._ticked_at > STANDSTILL_SECONDS:
             return "stood still"
         for name, failing in list(self._failing.items()):
@@ -181,7 +176,7 @@ class Maintenance:
         return failing is None or now - failing.last_at > PUT_OFF_SECONDS
 
     def _declare(self) -> None:
-        """Say which schedules there are, for each identity that has not."""
+        """Declare the schedules for each identity that has not declared them."""
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
                 self.schedules.declare(conn, self.identities())
@@ -189,9 +184,7 @@ class Maintenance:
             self._failed(SCHEDULES, error)
 
     def _hear_of_cancelled(self) -> None:
-        """See which jobs of this worker are no longer wanted; the next round asks
-        again.
-        """
+        """Find the jobs of this worker that are no longer wanted."""
         if not (workers := self.identities()):
             return
         try:
@@ -202,16 +195,14 @@ class Maintenance:
             self._failed("cancel", error)
 
     def _write_progress(self) -> None:
-        """Write how far handlers say that they are."""
+        """Write the progress that handlers reported."""
         try:
             self.progress.write(self.link, CHORE_SECONDS)
         except psycopg.Error as error:
             self._failed("progress", error)
 
     def _offer_samples(self) -> None:
-        """Offer what was sampled. What comes to nothing is not offered again: more will
-        come.
-        """
+        """Offer the sampled jobs. After a failure they are dropped: more will come."""
         taken = [self.samples.popleft() for _ in range(len(self.samples))]
         if not taken:
             return

@@ -5,27 +5,23 @@ from collections import deque
 from redrive.database.link import Link
 from redrive.worker import store
 from redrive.worker.store import Noted
-from redrive.worker.supervisor.held import Held
+from redrive.worker.supervisor.held import ClaimedJob
 
 
 class ProgressBook:
-    """Progress since the last write; the loop adds to it, the maintenance thread writes
-    it.
-    """
+    """Progress since the last write. The loop adds to it; maintenance writes it."""
 
     def __init__(self) -> None:
         self._noted: deque[Noted] = deque()
 
-    def note(self, held: Held, share: float, detail: str) -> None:
-        """A job is so far."""
+    def note(self, held: ClaimedJob, share: float, detail: str) -> None:
+        """Note the progress of a job."""
         self._noted.append(
             Noted(held.worker, held.claim.id, held.id, held.deliveries, detail, share)
         )
 
     def write(self, link: Link, bound: float) -> None:
-        """Write the newest of each job. Raises psycopg.Error; what was to be written is
-        dropped.
-        """
+        """Write the newest of each job. Raises psycopg.Error; then it is dropped."""
         newest: dict[int, Noted] = {}
         while self._noted:
             noted = self._noted.popleft()

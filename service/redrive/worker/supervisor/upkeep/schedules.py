@@ -1,9 +1,8 @@
-"""Schedules: what this worker's code declares, and the firing of what is due, whoever
-declared it.
+"""Schedules that this worker's code declares, and the firing of those that are due.
 
-The database says what time it is and what is due; here is worked out which slots these
-are, and when the next one comes; the database takes that from one worker. This
-process's clock has no part in it.
+The database says what time it is and which schedules are due. This file computes which
+slots these are, and when the next one comes. The database accepts that from one worker.
+The clock of this process plays no part.
 """
 
 import logging
@@ -19,8 +18,7 @@ logger = logging.getLogger("redrive.schedules")
 
 
 class Schedules:
-    """Schedules that this worker declares; false while there are none, and then it
-    fires none.
+    """Schedules of this worker; False if it declares none. Then it fires none.
 
     `version` is the application's.
     """
@@ -34,23 +32,23 @@ class Schedules:
         return bool(self._declared)
 
     def learn(self, declared: Sequence[Declaration]) -> bool:
-        """Take what a runner said. Returns whether it is something else than before."""
+        """Learn the schedules of a runner. Returns True if they have changed."""
         are_others = bool(self._declared) and list(self._declared) != list(declared)
         self._declared = declared
         return are_others
 
     def declare(self, conn: store.Connection, identities: Sequence[int]) -> None:
-        """Say so in the name of each identity that has not. Raises psycopg.Error."""
+        """Declare them for each identity that has not done it. Raises psycopg.Error."""
         self._told &= set(identities)
         for worker in set(identities) - self._told:
             store.declare_schedules(conn, worker, self._version, self._declared)
             self._told.add(worker)
 
     def fire(self, conn: store.Connection) -> None:
-        """Enqueue the jobs of all slots that have come. Raises psycopg.Error, when all
-        had a try.
+        """Enqueue the jobs of all slots that have come.
 
-        One whose jobs are refused keeps no other one waiting.
+        If a schedule's jobs are refused, the others are fired all the same. Raises
+        psycopg.Error after the last one.
         """
         refused: psycopg.Error | None = None
         for due in store.due_schedules(conn):
@@ -71,7 +69,7 @@ class Schedules:
 
 
 def _advance(conn: store.Connection, due: DueSchedule) -> None:
-    """Fire one schedule, or work out when it is due; whoever comes first does it."""
+    """Fire one schedule, or compute when it is due. The first worker succeeds."""
     slots, next_at, left_out = _planned(due)
     jobs = store.fire_schedule(conn, due, slots, next_at)
     if jobs is None:

@@ -1,9 +1,7 @@
-"""Whether this worker stands still: jobs are due for it, and none of its exchanges
-succeeds.
+"""Standstill of a worker: jobs are due for it, and none of its exchanges succeeds.
 
-The loop cannot say so itself, because it may be stuck in the very statement that does
-not end. So the heartbeat's thread asks the database whether jobs are due, and only
-while exchanges fail.
+The loop may be stuck in the very statement that does not end. So the heartbeat's thread
+asks the database if jobs are due, but only while exchanges fail.
 """
 
 import time
@@ -17,14 +15,14 @@ from redrive.database.link import Link
 from redrive.worker import store
 
 LEAST_SECONDS = 30.0
-"""How long exchanges may fail at least before the worker counts as standing still."""
+"""Shortest time of failing exchanges that counts as a standstill."""
 
 LOOK_SECONDS = 5.0
-"""Between two looks for due jobs."""
+"""Time between two looks for due jobs."""
 
 
 class _Due(Enum):
-    """What the last look found, in the words of /readyz; an empty value is no fault."""
+    """Result of the last look, in the words of /readyz; an empty value is no fault."""
 
     NOTHING = ""
     JOBS = "jobs are due"
@@ -33,9 +31,9 @@ class _Due(Enum):
 
 @dataclass
 class Standstill:
-    """Watches one worker. `ttl` in seconds.
+    """Watches one worker. `ttl` is in seconds.
 
-    `age` says for how many seconds no exchange has succeeded; `kinds` and `queues`
+    `age` returns for how many seconds no exchange has succeeded. `kinds` and `queues`
     (None = all) say which jobs are for this worker.
     """
 
@@ -48,13 +46,13 @@ class Standstill:
 
     @property
     def limit(self) -> float:
-        """For how many seconds exchanges may fail."""
+        """Seconds for which exchanges may fail."""
         return max(LEAST_SECONDS, self.ttl)
 
     def look(self, link: Link, bound: float) -> None:
-        """Look whether jobs are due, if exchanges have failed for a while.
+        """Look for due jobs, if exchanges have failed for a while.
 
-        Raises psycopg.Error, except when a table is locked: then nobody knows.
+        Raises psycopg.Error, except if a table is locked: then nobody knows.
         """
         now = time.monotonic()
         if self.age(now) < self.limit / 2:
@@ -72,7 +70,7 @@ class Standstill:
             self._due = _Due.JOBS if is_any else _Due.NOTHING
 
     def fault(self, now: float) -> str | None:
-        """What /readyz says of it; None when all is well. Any thread may ask."""
+        """Return what is wrong, or None. Any thread may call it."""
         age, due = self.age(now), self._due
         if age < self.limit or due is _Due.NOTHING:
             return None

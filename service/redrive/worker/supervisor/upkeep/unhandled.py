@@ -1,6 +1,4 @@
-"""Kinds whose jobs wait while no living worker handles them: one worker of all warns of
-them.
-"""
+"""Warning of kinds whose jobs wait while no living worker handles them."""
 
 import logging
 
@@ -10,13 +8,13 @@ from redrive.worker import store
 logger = logging.getLogger("redrive.jobs")
 
 MAX_KINDS = 20
-"""Of which a warning is given at once, and which it names as handled."""
+"""Most kinds to warn of at once, and to name as handled."""
 
 FIX = "declare a handler in the registry that REDRIVE_HANDLERS names, or start a worker that has one"
 
 
 def warn(conn: store.Connection) -> None:
-    """Warn of each such kind, those of most jobs first."""
+    """Warn of each such kind, those with the most jobs first."""
     for found in unhandled(conn)[:MAX_KINDS]:
         fields = found._asdict() | {"handled": found.handled[:MAX_KINDS], "fix": FIX}
         logger.warning("no live worker handles this kind", extra=fields)

@@ -1,0 +1,147 @@
+"""Failures of an attempt, as they are recorded: without the secrets of its job."""
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, Protocol
+
+from redrive.encryption import Undecryptable
+from redrive.handlers import Handler, decode_object
+from redrive.rules.attempts.failure import describe, made_up, safe_text, scrubbed
+from redrive.rules.attempts.settlement import DeadLetter
+from redrive.rules.model import Category, Failure, Reason
+from redrive.rules.payloads.redact import secret_values
+from redrive.signals import Signal, seconds
+from redrive.worker.protocol import Extras, Work
+from redrive.worker.runner.services import Services
+
+
+class Failing(Protocol):
+    """Attempt, as far as its failures need it."""
+
+    services: Services
+    work: Work
+    handler: Handler
+    traceparent: str | None
+
+    def secrets(self) -> Collection[str]:
+        """Return the texts that no record may contain."""
+        ...
+
+
+def described(attempt: Failing, error: BaseException, **detail: Any) -> Failure:
+    """Record an exception of the handler, or of a step before it."""
+    handler = attempt.handler
+    if handler.secret:
+        detail["secret_fields"] = sorted(handler.secret)
+    return describe(
+        error,
+        attempt.work.kind,
+        rules=handler.policy.rules,
+        secrets=attempt.secrets(),
+        own=attempt.services.own,
+        **_trace(attempt),
+        **detail,
+        **attempt.services.where,
+    )
+
+
+def not_started(attempt: Failing, reason: Reason) -> DeadLetter:
+    """Return the end of a job that must not start."""
+    message = f"not started: {reason}"
+    failure = _made_up(attempt, "NotStarted", message, Category.OTHER)
+    return DeadLetter(reason, failure, refund=True)
+
+
+def undecryptable(attempt: Failing, error: Undecryptable) -> DeadLetter:
+    """Return the end of a job that cannot be decrypted."""
+    failure = _made_up(attempt, "Undecryptable", str(error), Category.INVALID)
+    return DeadLetter(Reason.UNDECRYPTABLE, failure)
+
+
+def newer_payload(attempt: Failing, version: int) -> DeadLetter:
+    """Return the end of a job whose payload version no handler takes."""
+    ours = attempt.handler.version
+    message = f"the payload has version {version}, the handler takes {ours}"
+    failure = _made_up(attempt, "NewerPayload", message, Category.INVALID)
+    return DeadLetter(Reason.INVALID_PAYLOAD, failure, refund=True)
+
+
+def invalid_payload(
+    attempt: Failing, error: BaseException, version: object
+) -> DeadLetter:
+    """Return the end of a job whose payload the handler does not take."""
+    is_versioned = attempt.handler.version > 1 and isinstance(version, int)
+    known = version if is_versioned else None
+    failure = described(attempt, error, phase="payload", payload_version=known)
+    failure = replace(failure, category=Category.INVALID)
+    return DeadLetter(Reason.INVALID_PAYLOAD, failure)
+
+
+def deadline_exceeded(attempt: Failing) -> Failure:
+    """Record that an async handler was cancelled at its deadline."""
+    limit = seconds(attempt.handler.policy.timeout)
+    message = f"the attempt took longer than its timeout of {limit:g} s"
+    return _made_up_traced(attempt, "DeadlineExceeded", message, Category.LOST)
+
+
+def asked_for(attempt: Failing, signal: Signal) -> Failure:
+    """Record the signal by which a handler asked for this end."""
+    text = scrubbed(safe_text(signal), attempt.secrets())
+    message = text or "asked for by the handler"
+    name = type(signal).__name__
+    return _made_up_traced(attempt, name, message, Category.OTHER)
+
+
+def not_committed(attempt: Failing, *, was_open: bool) -> Failure:
+    """Record that the transaction of `job.complete(conn)` was not committed."""
+    if was_open:
+        message = (
+            "the handler returned while the transaction of job.complete()"
+            " was still open"
+        )
+    else:
+        message = (
+            "the transaction of job.complete() was rolled back,"
+            " but the handler returned as if it had succeeded"
+        )
+    return _made_up(attempt, "NotCommitted", message, Category.OTHER)
+
+
+def known_secrets(
+    services: Services, handler: Handler, work: Work, extras: Extras
+) -> Collection[str]:
+    """Return the secrets of the job and of this process.
+
+    A payload that cannot be read adds none: it has no keys to go by.
+    """
+    declared = handler.secret
+    known = services.secrets | handler.known
+    known |= secret_values(dict(extras.headers), declared)
+    with contextlib.suppress(Exception):
+        known |= secret_values(decode_object(work.payload), declared)
+    return known
+
+
+def _made_up(
+    attempt: Failing, error_class: str, message: str, category: Category
+) -> Failure:
+    where = attempt.services.where
+    return made_up(error_class, message, category, attempt.work.kind, **where)
+
+
+def _made_up_traced(
+    attempt: Failing, error_class: str, message: str, category: Category
+) -> Failure:
+    trace = _trace(attempt)
+    return made_up(error_class, message, category, attempt.work.kind, **trace)
+
+
+def _trace(attempt: Failing) -> dict[str, str]:
+    """Return where to find this attempt among the traces."""
+    if attempt.traceparent is None:
+        return {}
+    return {
+        "traceparent": attempt.traceparent,
+        "trace_id": attempt.traceparent.split("-")[1],
+    }

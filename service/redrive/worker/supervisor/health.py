@@ -1,0 +1,24 @@
+"""Health of a worker, as its probes show it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Health of a worker. Durations are seconds since something last happened."""
+
+    loop_seconds: float
+    heartbeat_thread_seconds: float
+    beat_seconds: float
+    """Since the database last confirmed a heartbeat."""
+    beat_in_time: bool
+    database_failures: int
+    """Database calls that failed in a row."""
+    database_fault: str | None
+    """Why the worker cannot log in to the database; None if that did not fail."""
+    exchange: str | None
+    """Why no exchange succeeds although jobs are due; None if all is well."""
+    has_ready_runner: bool
+    is_draining: bool
+    maintenance: str | None
+    """Which chore of this worker fails; None if all is well."""

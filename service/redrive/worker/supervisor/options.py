@@ -1,0 +1,56 @@
+"""Options of a worker."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from redrive.database.address import Address
+from redrive.worker.supervisor.runners.environment import EVERYTHING
+from redrive.worker.supervisor.runners.start import RunnerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """Options of a worker. Durations are in seconds, `memory_limit` is in bytes.
+
+    Attributes:
+        queues: the queues to claim from; None = all.
+        where: details of this worker that are kept with every failure.
+        environment: names of the variables that runners get.
+        samples: True if runners sample jobs that succeed.
+    """
+
+    database: Address
+    handlers: str
+    name: str
+    targets: str = ""
+    version: str = ""
+    queues: tuple[str, ...] | None = None
+    slots: int = 16
+    runners: int = 1
+    ttl: float = 30.0
+    drain: float = 30.0
+    until_empty: bool = False
+    reload: bool = False
+    memory_limit: int = 0
+    where: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Sequence[str] = EVERYTHING
+    samples: bool = True
+
+    @property
+    def all_slots(self) -> int:
+        """Return the slots of all runners together."""
+        return self.slots * self.runners
+
+    def of_runners(self) -> RunnerOptions:
+        """Return the options of the runners."""
+        return RunnerOptions(
+            self.handlers,
+            self.targets,
+            self.runners,
+            self.slots,
+            self.memory_limit,
+            self.where,
+            self.environment,
+            self.reload,
+            self.samples,
+        )

@@ -1,0 +1,105 @@
+"""Care for the runners: hear them, replace them, and clear up after them."""
+
+import logging
+from dataclasses import dataclass
+
+from redrive.worker.supervisor.drain import Drain
+from redrive.worker.supervisor.ownership import Ownership
+from redrive.worker.supervisor.runners.crash import Crashes
+from redrive.worker.supervisor.runners.inbox import Inbox
+from redrive.worker.supervisor.runners.limits import RunnerLimits
+from redrive.worker.supervisor.runners.pool import RunnerPool
+from redrive.worker.supervisor.runners.reload import CodeWatch
+from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.selector import RunnerSelector
+from redrive.worker.supervisor.runners.suspension import Suspension
+from redrive.worker.supervisor.welcome import Welcome
+
+logger = logging.getLogger("redrive.worker")
+
+
+@dataclass(slots=True, eq=False)
+class RunnerCare:
+    """Looks after the runners of one worker. `code` is None unless it reloads."""
+
+    pool: RunnerPool
+    limits: RunnerLimits
+    suspension: Suspension
+    selector: RunnerSelector
+    inbox: Inbox
+    crashes: Crashes
+    ownership: Ownership
+    welcome: Welcome
+    drain: Drain
+    code: CodeWatch | None
+
+    def start(self) -> None:
+        """Start the first runners."""
+        self.pool.replenish()
+
+    def watch_code(self) -> None:
+        """Start to watch the code, if this worker reloads it."""
+        if self.code is not None:
+            self.code.start()
+
+    def wait(self, seconds: float) -> None:
+        """Hear what runners say within this time, or until something wakes the loop."""
+        for runner in self.selector.wait(self.pool.runners, seconds):
+            self._receive(runner)
+
+    def look_after(self, now: float) -> None:
+        """Replace runners that have ended, grown, or run old code."""
+        self.limits.stop_condemned()
+        self.limits.enforce_memory()
+        for runner in self.pool.dead():
+            self._read_out(runner)
+        self._renew_changed_code()
+        if not self.drain.is_on:
+            self.pool.replenish()
+        self.pool.measure(now)
+        self.crashes.tell()
+
+    def kill(self) -> None:
+        """Kill all runners, then settle or give back the jobs that they had."""
+        self.pool.kill()
+        for runner in list(self.pool.runners):
+            self._read_out(runner)
+
+    def _renew_changed_code(self) -> None:
+        changed = [] if self.code is None else self.code.take()
+        if changed:
+            logger.info("code changed", extra={"files": changed})
+            self.pool.renew()
+
+    def _receive(self, runner: RunnerProcess) -> None:
+        messages = runner.receive()
+        if messages is None:
+            self._ended(runner)
+            return
+        for message in messages:
+            hello = self.inbox.handle(runner, message)
+            if hello is None:
+                continue
+            if self.suspension.is_on:
+                self.suspension.begin()
+            # A runner with outdated code is on its way out.
+            if self.pool.is_current(runner):
+                self.welcome.learn(hello)
+                self.pool.retire_outdated()
+
+    def _ended(self, runner: RunnerProcess) -> None:
+        # Do this first. If the runner was ended because its identity was lost, its jobs
+        # are not charged for that.
+        self.ownership.drop_lost()
+        self.selector.unwatch(runner)
+        status = self.crashes.ended(runner)
+        if status is not None:
+            self.drain.exit_status = status
+
+    def _read_out(self, runner: RunnerProcess) -> None:
+        """Take the last reports of a dead runner, then give back what it still held."""
+        runner.process.wait()
+        self._receive(runner)
+        # A child process that outlived it may still hold the channel open.
+        if runner in self.pool.runners:
+            self._ended(runner)
