@@ -558,7 +558,8 @@ def test_a_schema_that_is_missing_or_too_new_is_78(
     redrive: Redrive, database: Database
 ) -> None:
     database.rows(
-        "insert into redrive.migrations (version, name) values (9999, 'later')"
+        "insert into redrive.migrations (version, name, serves)"
+        " values (9999, 'later', 9999)"
     )
     assert redrive("queue", "ls").code == 78
     assert redrive("migrate").code == 78

@@ -100,7 +100,7 @@ def test_what_terms_mean_is_said_while_they_are_typed_and_the_command_has_them(
     usual = "seen=12000&canaries=3&abort-share=0.1"
     text, command = told("redrive", f"group=f1&{usual}&rate=5")
     assert text.startswith(
-        "Takes 40 min at least. 3 go first; where more than 10% of any ten"
+        "Takes 40 min at least. 3 go first; if more than 10% of any ten"
     )
     assert command == "redrive dlq redrive --group f1 --rate 5 --why ..."
     _, command = told(

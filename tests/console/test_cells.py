@@ -254,7 +254,7 @@ def test_cells_have_logins_of_their_own(
         assert said in str(error.value)
         assert "p4ss" not in str(error.value)
     with pytest.raises(
-        SettingsError, match="REDRIVE_CONSOLE_OPERATOR_URL is of one database"
+        SettingsError, match="REDRIVE_CONSOLE_OPERATOR_URL is for one database"
     ):
         guarded({"operator": {"url": GONE}}, console_operator_url=GONE)
 

@@ -323,7 +323,7 @@ def test_many_go_after_their_canaries(site: Site, olaf: TestClient):
     done = act(olaf, "/change/redrive?group=f1", why="the fix is out")
 
     assert (
-        "3 go first; where more than 10% of any ten die again, it stops with at most 21"
+        "3 go first; if more than 10% of any ten die again, it stops after at most 21"
         in page
     )
     assert "117 follow later." in said(olaf, done)

@@ -76,5 +76,5 @@ def test_few_or_named_dead_letters_have_no_canaries() -> None:
 def test_the_risk_counts_no_more_than_there_are() -> None:
     text = Terms(canaries=3).risk(2)
 
-    assert text.startswith("2 go first; where more than 10% of any ten die again")
-    assert text.endswith("it stops with at most 2 put back")
+    assert text.startswith("2 go first; if more than 10% of any ten die again")
+    assert text.endswith("it stops after at most 2")

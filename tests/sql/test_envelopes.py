@@ -92,20 +92,6 @@ def test_a_redrive_is_no_replay(database: Database) -> None:
     assert redrive(database.conn, [job]) == {job: None}
 
 
-def test_what_the_release_before_sealed_is_bound_by_reencrypt(
-    database: Database,
-) -> None:
-    """S10: under the same key; what is bound already is left alone."""
-    old = RING.seal(b'{"amount": 1}', "payload", WHOSE.kind, "random")
-    copy_in(database.conn, (old, {MARK: "random"}), sealed())
-
-    assert reencrypt(database.conn, RING).rewritten == 1
-    assert reencrypt(database.conn, RING).rewritten == 0
-    for payload, headers in database.rows("select payload, headers from redrive.jobs"):
-        assert headers[MARK].startswith("2.")
-        assert open_payload(RING, payload, WHOSE, headers) == b'{"amount": 1}'
-
-
 def test_the_release_before_goes_on(database: Database) -> None:
     copy_in(
         database.conn, ({MARK: {}}, {MARK: "random"}), ({MARK: {}}, {MARK: "another"})

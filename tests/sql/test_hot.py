@@ -473,6 +473,20 @@ def test_c34_a_sequence_that_was_set_back_hides_no_claim(database: Database) -> 
     assert store.retire(conn, worker).released == 1
 
 
+def test_c34_the_old_claim_of_one_worker_holds_back_no_other(
+    database: Database,
+) -> None:
+    conn = database.conn
+    busy, idle = make_worker(conn, ttl=3600), make_worker(conn, ttl=3600)
+    make_jobs(conn, 10)
+    claim(conn, busy, 1)
+    database.rows("select setval('redrive.claims_id_seq', 1000000)")
+    store.advance_floors(conn)
+
+    floor = "select claims_from from redrive.workers where id = %s"
+    assert database.value(floor, idle) == 1000001
+
+
 def test_c34_floors_stay_where_they_are_for_an_old_snapshot(database: Database) -> None:
     """It does not see what was committed since, and might pass over a claim."""
     conn = database.conn

@@ -83,7 +83,7 @@ async def run_enqueued_async(
 
 
 async def _next(handlers: Handlers, conn: Any, ahead: float) -> dict[str, Any] | None:
-    """Return the next due job of a kind with a handler; None if there is none."""
+    """Return the next due job of a kind with a handler, or None."""
     kinds = msgspec.json.encode([handler.kind for handler in handlers])
     parameters = (ahead, kinds.decode())
     found = sql_drivers.scalar(conn, NEXT, parameters, _decoded)

@@ -21,7 +21,7 @@ MEANINGS = {
     "audit": "lines of the audit log",
     "campaigns": "campaigns whose dead letters are purged",
     "groups": "groups without an open dead letter",
-    "keys": "idempotency keys of succeeded jobs, ids of imported dead letters",
+    "keys": "keys of succeeded jobs, ids of imported dead letters",
     "names": "counters and breakers that nobody uses",
 }
 LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}

@@ -71,8 +71,8 @@ class Terms:
         most = min(exposure(self.canaries), matched)
         share = f"{self.abort_share:.0%}"
         return (
-            f"{first} go first; where more than {share} of any ten die again, it stops"
-            f" with at most {most:,} put back"
+            f"{first} go first; if more than {share} of any ten die again, it stops after"
+            f" at most {most:,}"
         )
 
     def conditions(self) -> dict[str, Any]:
