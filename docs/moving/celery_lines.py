@@ -1,11 +1,14 @@
-"""Tasks of Celery as lines for Redrive: results of failed ones, and messages of its broker.
+"""Convert Celery tasks to lines for Redrive.
+
+Input is results of failed tasks, or messages of the broker.
 
 celery_lines.py dead < results.jsonl      for: redrive dlq import - --source celery
 celery_lines.py waiting < messages.jsonl  for: redrive enqueue -
 
-A result is what the backend holds under celery-task-meta-ID. It names the task and what it was
-given where `result_extended` is on; others cannot be moved, and are named on stderr. A message is
-what the broker holds, also that in a dead letter queue of RabbitMQ: body, headers, properties.
+The backend stores a result under celery-task-meta-ID. If `result_extended` is on, the
+result names the task and its arguments. Other results cannot be moved, and stderr names
+them. A message has body, headers and properties. It may come from a dead letter queue
+of RabbitMQ.
 """
 
 import base64
@@ -16,18 +19,18 @@ from typing import Any
 
 
 def name_of(text: str) -> str:
-    """A name as Redrive takes it."""
+    """Return the name in the form that Redrive allows."""
     return re.sub(r"[^a-z0-9_.-]", "_", text.lower())[:63]
 
 
 def payload_of(args: Any, kwargs: Any) -> dict[str, Any]:
-    """The keywords alone, where a task was given no more."""
+    """Return only the keyword arguments if the task has no others."""
     args, kwargs = args or [], kwargs or {}
     return {"args": args, "kwargs": kwargs} if args else kwargs
 
 
 def of_message(message: dict[str, Any]) -> dict[str, Any]:
-    """The job in a message (protocol 2)."""
+    """Return the job in a message (protocol 2)."""
     headers, body = message["headers"], message["body"]
     if message.get("properties", {}).get("body_encoding") == "base64":
         body = base64.b64decode(body)
@@ -45,14 +48,14 @@ def of_message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def waiting(message: dict[str, Any]) -> dict[str, Any]:
-    """A line for `redrive enqueue -`; with its key none comes twice."""
+    """Return a line for `redrive enqueue -`; its key prevents duplicates."""
     headers = message["headers"]
     due = {"run_at": headers["eta"]} if headers.get("eta") else {}
     return of_message(message) | {"idempotency_key": headers["id"], **due}
 
 
 def dead(found: dict[str, Any]) -> dict[str, Any] | None:
-    """A line for an import: of a result that failed, or of a message nobody could handle."""
+    """Return a line for an import: of a failed result, or of a rejected message."""
     if "body" in found:
         return of_message(found) | {
             "source_id": found["headers"]["id"],

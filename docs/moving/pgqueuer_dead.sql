@@ -1,6 +1,6 @@
--- Jobs that PgQueuer holds as failed, as lines for an import:
+-- Print failed jobs of PgQueuer as lines for an import:
 --   psql -qAtX -f pgqueuer_dead.sql "$SHOP" | redrive dlq import - --source pgqueuer
--- It keeps them, with their payloads, for entrypoints with on_failure="hold".
+-- PgQueuer keeps failed jobs and payloads only for entrypoints with on_failure="hold".
 select jsonb_strip_nulls(jsonb_build_object(
     'source_id', j.id,
     'kind', left(regexp_replace(lower(j.entrypoint), '[^a-z0-9_.-]', '_', 'g'), 63),

@@ -1,4 +1,4 @@
--- Jobs that Procrastinate gave up, as lines for an import:
+-- Print failed jobs of Procrastinate as lines for an import:
 --   psql -qAtX -f procrastinate_dead.sql "$SHOP" | redrive dlq import - --source procrastinate
 select jsonb_strip_nulls(jsonb_build_object(
     'source_id', j.id,

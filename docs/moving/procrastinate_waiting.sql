@@ -1,9 +1,10 @@
--- Jobs that wait in Procrastinate, enqueued in Redrive: all in one statement, so each is in one of
--- the two at any time. Both in one database. What runs there now ends there.
+-- Move waiting jobs from Procrastinate to Redrive, in one statement. At any time, each
+-- job is in only one of the two. Both must be in one database. Jobs that Procrastinate is
+-- running end in Procrastinate.
 --   psql -X -f procrastinate_waiting.sql "$SHOP"
 with waiting as (
     select j.id from procrastinate_jobs j
-    where j.status = 'todo'                    -- and j.task_name = 'shop.charge', one by one
+    where j.status = 'todo'                    -- and j.task_name = 'shop.charge'
     order by j.id for update skip locked),
 taken as (
     update procrastinate_jobs j set status = 'cancelled' from waiting w
@@ -14,6 +15,6 @@ select count(redrive.enqueue(
     payload => t.args,
     queue => left(regexp_replace(lower(t.queue_name), '[^a-z0-9_.-]', '_', 'g'), 63),
     run_at => t.scheduled_at,
-    priority => -greatest(least(t.priority, 1000), -1000),   -- there the highest comes first
+    priority => -greatest(least(t.priority, 1000), -1000),   -- Procrastinate runs the highest first
     ordering_key => nullif(t.lock, ''))) as moved
 from (select * from taken order by id) t;

@@ -1,10 +1,10 @@
-"""Jobs of Sidekiq, as Redis holds them, as lines for Redrive.
+"""Convert Sidekiq jobs, as Redis stores them, to lines for Redrive.
 
 redis-cli --raw zrange dead 0 -1 | sidekiq_lines.py dead | redrive dlq import - --source sidekiq
 redis-cli --raw lrange queue:default 0 -1 | tac | sidekiq_lines.py waiting | redrive enqueue -
 redis-cli --raw zrange schedule 0 -1 withscores | sidekiq_lines.py waiting | redrive enqueue -
 
-Other queues in Redis look much the same: adapt `line`.
+For other queues in Redis, change the function `line`.
 """
 
 import base64
@@ -20,18 +20,18 @@ YEAR_5000 = 1e11
 
 
 def name_of(text: str) -> str:
-    """A name as Redrive takes it: Billing::ChargeJob becomes billing.charge_job."""
+    """Return the name for Redrive: Billing::ChargeJob becomes billing.charge_job."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text.replace("::", "."))
     return re.sub(r"[^a-z0-9_.-]", "_", words.lower())[:63]
 
 
 def instant(told: float) -> float:
-    """Seconds since 1970. Sidekiq 8 keeps milliseconds, those before keep seconds."""
+    """Return seconds since 1970. Sidekiq 8 stores milliseconds, older ones seconds."""
     return told / 1000 if told > YEAR_5000 else told
 
 
 def line(job: dict[str, Any]) -> dict[str, Any]:
-    """What both have in common. ActiveJob's own class and arguments are in its wrapper's."""
+    """Return the fields of each line. ActiveJob wraps its own class and arguments."""
     name, args = job["class"], job["args"]
     if "wrapped" in job:
         name, args = job["wrapped"], args[0]["arguments"]
@@ -43,7 +43,7 @@ def line(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def dead(job: dict[str, Any]) -> dict[str, Any]:
-    """A line for an import."""
+    """Return a line for an import."""
     stack = job.get("error_backtrace")
     if isinstance(stack, str):  # zlib, in base64
         stack = json.loads(zlib.decompress(base64.b64decode(stack)))
@@ -62,13 +62,13 @@ def dead(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def waiting(job: dict[str, Any], due: float | None) -> dict[str, Any]:
-    """A line for `redrive enqueue -`; with its key none comes twice."""
+    """Return a line for `redrive enqueue -`; its key prevents duplicates."""
     at = {} if due is None else {"run_at": datetime.fromtimestamp(due, UTC).isoformat()}
     return line(job) | {"idempotency_key": job["jid"], **at}
 
 
 def members(lines: list[str]) -> Iterator[tuple[dict[str, Any], float | None]]:
-    """Jobs, and where the dump has scores, when each is due."""
+    """Yield each job, with its due time if the dump has scores."""
     for n, text in enumerate(lines):
         if text.startswith("{"):
             score = lines[n + 1] if n + 1 < len(lines) else "{"

@@ -1,10 +1,10 @@
-"""Messages of an SQS queue, as `aws sqs receive-message` prints them, as lines for Redrive.
+"""Convert the output of `aws sqs receive-message` to lines for Redrive.
 
 sqs_lines.py dead KIND < messages.json     for: redrive dlq import - --source QUEUE
 sqs_lines.py waiting KIND < messages.json  for: redrive enqueue -
 
-Several answers may follow each other. KIND holds for all that have no attribute `kind`. A body that
-is no JSON object becomes {"body": ...}.
+The input may have several answers. KIND applies to messages that have no attribute
+`kind`. A body that is not a JSON object becomes {"body": ...}.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def messages(text: str) -> Iterator[dict[str, Any]]:
-    """The messages of all answers; an empty queue answers with nothing."""
+    """Yield the messages of all answers. The answer of an empty queue is empty."""
     decoder, at = json.JSONDecoder(), 0
     while text[at:].strip():
         at += len(text[at:]) - len(text[at:].lstrip())
@@ -23,7 +23,7 @@ def messages(text: str) -> Iterator[dict[str, Any]]:
 
 
 def payload_of(body: str) -> dict[str, Any]:
-    """The body, as an object."""
+    """Return the body as an object."""
     try:
         value = json.loads(body)
     except ValueError:
@@ -32,7 +32,7 @@ def payload_of(body: str) -> dict[str, Any]:
 
 
 def line(message: dict[str, Any], kind: str) -> dict[str, Any]:
-    """What both have in common."""
+    """Return the fields of each line."""
     own = message.get("MessageAttributes", {})
     texts = {
         name: value["StringValue"]
@@ -47,7 +47,7 @@ def line(message: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def dead(message: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A line for an import. SQS keeps no error: what it was moved for is all there is."""
+    """Return a line for an import. SQS keeps only the cause of the move as an error."""
     system = message.get("Attributes", {})
     sent = system.get("SentTimestamp")
     origin = system.get("DeadLetterQueueSourceArn", "").rpartition(":")[2]
@@ -62,7 +62,7 @@ def dead(message: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def waiting(message: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A line for `redrive enqueue -`; with its key none comes twice."""
+    """Return a line for `redrive enqueue -`; its key prevents duplicates."""
     group = message.get("Attributes", {}).get("MessageGroupId")
     return line(message, kind) | {
         "idempotency_key": message["MessageId"],
