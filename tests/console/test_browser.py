@@ -124,9 +124,7 @@ def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
         page.get_by_role("link", name="Redrive 12…").click()
         page.wait_for_load_state()  # scripts come last
         page.get_by_label("Canaries").fill("3")
-        page.get_by_text(
-            "3 go first; if more than 10% of any ten die again"
-        ).wait_for()
+        page.get_by_text("3 go first; if more than 10% of any ten die again").wait_for()
         page.get_by_label("Why").fill("the numbers are there now")
         page.get_by_role("button", name="Redrive 12 open dead letters").click()
         page.wait_for_url("**/campaigns/1?said=*")

@@ -6,8 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.database.reencrypt import reencrypt
-from redrive.encryption import MARK, Keyring, Whose, open_payload
+from redrive.encryption import MARK, Keyring, Whose
 from tests.factories import make_dead_letter, redrive
 from tests.postgres import Connection, Database
 

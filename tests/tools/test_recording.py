@@ -16,7 +16,7 @@ def test_it_shows_the_commands_of_the_demo_page_and_names_nothing_of_who_recorde
     """`make recording` draws it again."""
     drawn = FILE.read_text()
     page = PAGE.read_text()
-    story = page.partition("Here is what happens")[2].partition("Press Ctrl-C")[0]
+    story = page.partition("The listing below shows")[2].partition("Press Ctrl-C")[0]
     shown = "".join(ET.fromstring(drawn).itertext())
     commands = re.findall(r"^\$ redrive \w+ \w+", story, re.MULTILINE)
 
