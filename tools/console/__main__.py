@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psycopg
 import uvicorn
 from playwright.sync_api import sync_playwright
 
@@ -19,6 +18,7 @@ from redrive.console.app import application, listen
 from redrive.console.security.access import Access, Principal, Role
 from redrive.console.security.logins import Logins
 from redrive.database.address import Address
+from redrive.database.connect import OwnConnection
 from tools.console import scene
 from tools.generated import ROOT
 from tools.scratch import scratch_postgres
@@ -89,7 +89,7 @@ def main() -> int:
     into = ROOT / "build" / "console"
     into.mkdir(parents=True, exist_ok=True)
     with scratch_postgres() as postgres:
-        with psycopg.connect(postgres.url(), autocommit=True) as conn:
+        with OwnConnection.connect(postgres.url(), autocommit=True) as conn:
             scene.build(conn)
             ids = conn.execute(
                 "select (select max(id) from redrive.dead_letters where kind = 'invoice.charge'),"
