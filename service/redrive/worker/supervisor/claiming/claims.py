@@ -43,7 +43,7 @@ class Claims:
     ) -> ClaimRequest | None:
         """Register if needed, and return the request of the next claim.
 
-        Returns None if there is no free_slots, or no lane to claim from. Raises
+        Returns None if no slot is free, or if there is no lane to claim from. Raises
         psycopg.Error.
         """
         worker = self._identity.take(conn)

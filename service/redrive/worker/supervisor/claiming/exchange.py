@@ -318,7 +318,7 @@ class Exchange:
 def _may_be_of_one_job(error: psycopg.Error) -> bool:
     """Return True if parts of the batch may be settled although the whole was not.
 
-    They are not if the server has no free_slots, stops the statement, or asks for the whole
+    They are not if the server has no room, stops the statement, or asks for the whole
     once more.
     """
     return trouble(error) is Trouble.FATAL or error.sqlstate == LOCK_NOT_AVAILABLE
