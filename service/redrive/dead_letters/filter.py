@@ -97,7 +97,3 @@ class Filter(Criteria):
         ),
     ] = None
     limit: Annotated[int | None, Criterion(None, "At most this many.")] = None
-
-
-CRITERIA = Filter.criteria()
-"""Meaning of each field of the filter, in the order of `--help`."""
