@@ -12,9 +12,11 @@ from redrive.cli.support.exits import Exit
 from redrive.handlers import Handlers
 from redrive.handlers.targets.caller import register
 from redrive.handlers.targets.file import load
+from redrive.settings import Settings
 from redrive.settings import load as load_settings
 from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
 from tests.chart.helm import CHART, ROOT, HelmRefusedError, Release
+from tests.commands import commands
 
 KEDA = {
     "type": "keda",
@@ -320,6 +322,28 @@ def test_the_migration_gives_up_with_a_reason_before_its_deadline(
     # A failed pod of a failed Job stays; another try would run into the deadline.
     assert fatal["action"] == "FailJob"
     assert Exit.SCHEMA in fatal["onExitCodes"]["values"]
+
+
+def test_the_program_knows_each_variable_of_the_chart(everything: Release) -> None:
+    """Every pod refuses an unknown variable: the migration did, and nothing started."""
+    found = {
+        variable["name"]
+        for each in everything.objects
+        for pod in pods_of(each)
+        for container in pod["containers"]
+        for variable in container.get("env", ())
+        if variable["name"].startswith("REDRIVE_")
+    }
+    options = {
+        option.envvar
+        for _, command in commands()
+        for option in command.params
+        if option.envvar
+    }
+    known = {f"REDRIVE_{field.upper()}" for field in Settings.model_fields}
+
+    assert found - options - known == set()
+    assert "REDRIVE_MIGRATE_PATIENCE" in found
 
 
 def test_the_owners_url_is_in_the_cluster_only_while_it_migrates(

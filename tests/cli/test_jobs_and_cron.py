@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.cli.conftest import Redrive
+from tests.commands import commands
 from tests.factories import bury, claim, failure, make_dead_letter, make_worker
 from tests.flow.harness import wait_for
 from tests.postgres import Database, Server
@@ -184,6 +185,20 @@ def test_every_command_refuses_a_misspelt_setting(
         "REDRIVE_HEARTBEAT_TLL is not a setting; did you mean REDRIVE_HEARTBEAT_TTL?"
         in done.err
     )
+
+
+def test_every_command_knows_the_variables_of_the_others(redrive: Redrive) -> None:
+    """The pods of a chart share variables; an unknown one ends a command."""
+    variables = {
+        option.envvar: "1d"
+        for _, command in commands()
+        for option in command.params
+        if isinstance(option.envvar, str)
+    }
+    done = redrive("queue", "ls", **variables)
+
+    assert (done.code, done.err) == (0, "")
+    assert variables.keys() > {"REDRIVE_MIGRATE_PATIENCE", "REDRIVE_PURGE_EVERY"}
 
 
 def test_a_rate_is_kept_and_a_limit_takes_the_oldest(
