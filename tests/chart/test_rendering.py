@@ -532,6 +532,16 @@ def test_the_automatic_redrive_says_what_by_environment(everything: Release) -> 
     }
 
 
+def test_an_automatic_redrive_that_aborted_is_not_tried_again_at_once(
+    everything: Release,
+) -> None:
+    """O23: each of its three tries started a campaign, and more jobs died again."""
+    job = everything.get("CronJob", "everything-redrive")["spec"]["jobTemplate"]["spec"]
+    fatal = [r for r in job["podFailurePolicy"]["rules"] if r["action"] == "FailJob"]
+
+    assert Exit.ABORTED in fatal[0]["onExitCodes"]["values"]
+
+
 def test_the_template_for_ad_hoc_redrives_never_runs_and_does_nothing_unless_told(
     everything: Release,
 ) -> None:

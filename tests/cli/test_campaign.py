@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redrive.cli.main import main
+from redrive.cli.support.exits import Exit
 from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import drive
 from tests.cli.conftest import Redrive
@@ -268,13 +269,22 @@ def test_many_have_canaries_and_what_aborts_is_a_failure(
 
 
 def test_a_redrive_that_aborts_says_so(redrive: Redrive, database: Database) -> None:
+    """O23: it exited like any failure, was tried again at once, and counted as done."""
     make_dead_letter(database.conn)
     database.rows("update redrive.dead_letters set payload = '[]'")
-    done = redrive("dlq", "redrive", "--all", "--why", "x", "--yes", "--json")
+    scheduled = {"REDRIVE_REDRIVE_EVERY": "15m"}
+    options = ("--all", "--why", "x", "--yes", "--json")
+    done = redrive("dlq", "redrive", *options, **scheduled)
 
-    assert done.code == 1
+    assert done.code == Exit.ABORTED
     assert done.json == {"matched": 1, "redriven": 0, "blocked": {}, "campaign": 1}
     assert "campaign aborted" in done.err
+    assert (
+        database.rows(
+            "select ran_at from redrive.chores where name = 'redrive' and marked_by is not null"
+        )
+        == []
+    )
 
 
 def test_without_a_worker_it_is_left_to_those_that_come(

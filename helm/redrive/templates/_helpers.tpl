@@ -427,9 +427,9 @@ podFailurePolicy:
       onPodConditions: [{type: DisruptionTarget, status: "True"}]
     - action: Ignore
       onExitCodes: {containerName: redrive, operator: In, values: [75]}
-    # Nothing matched, usage or settings, schema: trying again cannot help.
+    # Nothing matched, usage or settings, schema: trying again cannot help. After an aborted campaign it does harm: more jobs die.
     - action: FailJob
-      onExitCodes: {containerName: redrive, operator: In, values: [2, 64, 78]}
+      onExitCodes: {containerName: redrive, operator: In, values: [2, 4, 64, 78]}
 template:
   metadata:
     labels:

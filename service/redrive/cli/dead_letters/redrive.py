@@ -113,7 +113,7 @@ def redrive_dead_letters(
     Some dead letters stay, and the command says why: their job has succeeded since, they were
     redriven too often, or they are quarantined. A quarantined one is redriven if you give its id.
 
-    Exit code 1: the campaign aborted, because too many died again. Every option is also an
+    Exit code 4: the campaign aborted, because too many died again. Every option is also an
     environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
     REDRIVE_REDRIVE_YES=true.
     """
@@ -155,10 +155,14 @@ def _check(run: Run, *, is_vague: bool) -> None:
 
 def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
     code = exit_of(planned, chosen)
-    if found is None or found["state"] != State.ABORTED:
+    if found is None or not _has_aborted(found):
         return code
     click.echo(f"redrive: campaign aborted: {printable(found['said'])}", err=True)
-    return Exit.FAILED
+    return Exit.ABORTED
+
+
+def _has_aborted(found: dict[str, Any]) -> bool:
+    return found["state"] == State.ABORTED
 
 
 def _redrive(
@@ -182,7 +186,8 @@ def _redrive(
             terms,
             why,
         )
-    if run.every is not None:
+    has_aborted = found is not None and _has_aborted(found)
+    if run.every is not None and not has_aborted:
         mark_done(conn, "redrive", run.every)
     return found
 

@@ -20,6 +20,7 @@ class Exit(IntEnum):
     FAILED = 1, "failed"
     NOTHING_MATCHED = 2, "nothing matched, but something had to"
     UNKNOWN = 3, "the outcome of the job is not on record"
+    ABORTED = 4, "the campaign aborted: too many died again"
     USAGE = 64, "bad usage or settings"
     UNREACHABLE = 69, "the database cannot be reached"
     BUSY = 75, "another run holds the lock"
