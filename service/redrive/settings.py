@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -237,6 +237,19 @@ class Settings(BaseSettings):
     )
 
     _options: Mapping[str, str] = PrivateAttr(default_factory=dict[str, str])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ignore_addresses_of_services(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Remove ports that Kubernetes set to the address of a Service.
+
+        It sets REDRIVE_CONSOLE_PORT for a Service called redrive-console.
+        """
+        return {
+            name: value
+            for name, value in values.items()
+            if not (name.endswith("_port") and _SERVICE_URL.match(str(value)))
+        }
 
     def given_by(self, options: Mapping[str, str]) -> Self:
         """Remember which fields were given by options, and by which."""

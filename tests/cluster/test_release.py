@@ -227,6 +227,7 @@ def test_an_ad_hoc_redrive_job_only_prints_the_plan_unless_told(
 def test_kubectl_run_of_the_image_only_prints_the_plan_unless_told(
     release: Release, images: tuple[str, str]
 ) -> None:
+    """O21: it waited ten minutes for the success of a pod that had failed."""
     [command] = re.findall(
         r"^kubectl run .*?(?=^```)", DOCS.read_text(), re.MULTILINE | re.DOTALL
     )

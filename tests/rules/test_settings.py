@@ -238,6 +238,15 @@ def test_what_kubernetes_says_of_services_is_no_setting(
     refuse_unknown(lambda: OF_OPTIONS)
 
 
+def test_the_address_of_a_service_is_not_a_port(monkeypatch: pytest.MonkeyPatch):
+    """O21: a release called redrive broke the other pods of its namespace."""
+    monkeypatch.setenv("REDRIVE_CONSOLE_PORT", "tcp://10.0.0.1:9809")
+    monkeypatch.setenv("REDRIVE_HTTP_PORT", "tcp://10.0.0.2:9808")
+
+    assert load().console_port == Settings.model_fields["console_port"].default
+    assert load().http_port == Settings.model_fields["http_port"].default
+
+
 def test_every_setting_says_what_it_is():
     assert all(
         len(field.description or "") > 10 for field in Settings.model_fields.values()
