@@ -99,17 +99,6 @@ They hide the subject or the object of a sentence. Name it instead.
 LONG_STRING = 40
 """Number of characters from which a string is read as a sentence."""
 
-NOT_YET_CLEAR = (
-    "cli/",
-    "console/",
-    "database/migrate.py",
-    "dead_letters/",
-    "demo/",
-    "rules/dead_letters/campaign.py",
-    "worker/",
-)
-"""Files and folders that still have such phrases."""
-
 ALLOWED = {
     "deduplicate_items": "a parameter of Postgres' indexes",
     "_?tasks?": "asyncio's own, and the released label of redrive_maintenance_*",
@@ -242,10 +231,9 @@ def unclear(source: str) -> list[str]:
 
 def test_phrases_in_docstrings_and_long_strings():
     found = {
-        name: phrases
+        str(path.relative_to(PACKAGE)): phrases
         for path in sorted(PACKAGE.rglob("*.py"))
-        if not (name := str(path.relative_to(PACKAGE))).startswith(NOT_YET_CLEAR)
-        and (phrases := unclear(path.read_text()))
+        if (phrases := unclear(path.read_text()))
     }
 
     assert found == {}

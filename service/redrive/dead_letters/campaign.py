@@ -368,7 +368,7 @@ def find(
 
 
 def show(conn: Connection, campaign: int) -> dict[str, Any] | None:
-    """Return all that is known of a campaign; None if there is none with this id."""
+    """Return the details of a campaign; None if no campaign has this id."""
     with conn.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(f"{_SHOWN} where c.id = %s", (campaign,)).fetchone()
     return row and _shown(row)

@@ -40,7 +40,7 @@ class Preview:
 
     Attributes:
         matched: number of dead letters read.
-        known: number of these that were imported before.
+        known: number of dead letters that were imported before.
         kinds: number of each kind.
         groups: number of each group, including those imported before.
         messages: one message of each group.

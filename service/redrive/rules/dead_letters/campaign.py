@@ -278,7 +278,7 @@ def _open(seen: Seen) -> list[str]:
 
 
 def _waits_for(seen: Seen) -> str | None:
-    """Return the condition that a campaign still waits for; None if there is none."""
+    """Return the condition that a campaign waits for; None = it may begin."""
     if seen.not_before is not None and seen.now < seen.not_before:
         return "its time has not come"
     states = seen.breakers or {}

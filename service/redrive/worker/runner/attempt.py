@@ -201,7 +201,10 @@ class Attempt:
             raise Settled(self._newer_payload(version))
 
     def _newer_payload(self, version: int) -> NotComplete:
-        """Wait for the rollout, but not for ever: a producer may name any version."""
+        """Give the job back until the rollout, for a limited number of times.
+
+        A producer may name any version, also one that is never rolled out.
+        """
         if _times_given_back(self.work) < MAX_ROLLOUT_RETURNS:
             return Release("newer_payload", _until_rollout(self.work))
         return failures.newer_payload(self, version)
@@ -272,7 +275,7 @@ class Attempt:
         return handler.function(*arguments)
 
     def _keep(self, returned: Any) -> None:
-        """Keep the result of the handler, if it is to be kept."""
+        """Keep the result if the handler declares `keep_result`."""
         keep = self.handler.keep_result
         result = result_of(self.work.kind, returned) if keep > 0 else None
         if result is not None:

@@ -26,7 +26,7 @@ logger = logging.getLogger("redrive.worker")
 
 @dataclass(slots=True, eq=False)
 class Ownership:
-    """Keeps apart the jobs that this worker owns and those that it may have lost."""
+    """Tells jobs that this worker owns from jobs that it may have lost."""
 
     link: Link
     identity: Identity

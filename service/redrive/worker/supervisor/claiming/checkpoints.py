@@ -46,9 +46,9 @@ class Checkpoints:
         return bool(self._waiting) and now >= self._again_at
 
     def send(self, conn: store.Connection, now: float) -> None:
-        """Send those that are due, in a transaction of their own.
+        """Send the checkpoints that are due, in a transaction of their own.
 
-        Raises psycopg.Error; then all of them wait for the next try.
+        Raises psycopg.Error; then every checkpoint waits for the next try.
         """
         if not self.is_due(now):
             return

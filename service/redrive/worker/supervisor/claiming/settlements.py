@@ -178,11 +178,11 @@ class PendingSettlements:
         completed: set[int] | None,
         settled: set[int],
     ) -> list[ClaimedJob]:
-        """Take the answer of the database: the ids that were ours to settle.
+        """Take the answer of the database: the ids of the jobs that were still ours.
 
-        `completed` is None if all of them were. The other jobs had been fenced off.
-        After an unknown outcome, a missing one may be our own earlier success. Returns
-        the others, without those that a process died under.
+        `completed` is None if every completed job was ours. Any other job had been
+        fenced off. After an unknown outcome, our first try may have settled it.
+        Returns the jobs that were not ours, without jobs whose process crashed.
         """
         if not taken:
             return []
