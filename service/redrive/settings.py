@@ -239,7 +239,7 @@ class Settings(BaseSettings):
     _options: Mapping[str, str] = PrivateAttr(default_factory=dict[str, str])
 
     def given_by(self, options: Mapping[str, str]) -> Self:
-        """Remember which fields were given by options, and by which."""
+        """Remember the option of each field that an option sets."""
         self._options = options
         return self
 

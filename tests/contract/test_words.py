@@ -65,11 +65,14 @@ NOT_WRITTEN = (
 
 UNCLEAR = (
     "anew",
+    "any more",
     "are none",
+    "as far as",
     "as it may",
     "as may be",
     "as much as",
     "becomes of",
+    "by which",
     "for ever",
     "go on",
     "goes on",
@@ -79,11 +82,13 @@ UNCLEAR = (
     "it is to",
     "of which",
     "of whom",
+    "once more",
     "so few",
     "so many",
+    "the ones? that",
+    "theirs",
     "these that",
-    "those of",
-    "those that",
+    "those(?! jobs)",
     "what became",
     "what becomes",
     "what is to",
@@ -91,6 +96,7 @@ UNCLEAR = (
     "what there is",
     "whichever",
     "whoever",
+    "with which",
 )
 """Phrases that docstrings and long strings avoid.
 

@@ -461,7 +461,7 @@ def watch(
 
 
 def _stands(found: dict[str, Any]) -> bool:
-    """Return True if nothing of the campaign moves any more."""
+    """Return True if the campaign is at rest: no job of it runs or waits."""
     if found["state"] in {State.PAUSED, State.PLANNED}:
         return True
     return found["state"] not in GOING and not found["in_flight"]

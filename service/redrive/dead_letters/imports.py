@@ -42,7 +42,7 @@ class Preview:
         matched: number of dead letters read.
         known: number of dead letters that were imported before.
         kinds: number of each kind.
-        groups: number of each group, including those imported before.
+        groups: number of each group, with dead letters imported before.
         messages: one message of each group.
     """
 

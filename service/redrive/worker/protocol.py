@@ -255,7 +255,7 @@ class Returned(msgspec.Struct, array_like=True, tag="returned"):
 
 
 class CheckpointKept(msgspec.Struct, array_like=True, tag="checkpoint_kept"):
-    """Down: a checkpoint and those before it are committed.
+    """Down: a checkpoint and all earlier ones of its job are committed.
 
     If not, another worker has the job by now, or the database refuses it.
     """

@@ -134,7 +134,7 @@ class Rescued(NamedTuple):
 
 
 def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[int]:
-    """Keep side effects. Returns the ids of those to send again."""
+    """Keep side effects. Returns the jobs whose side effects must be sent again."""
     found = conn.execute(
         _SIDE_EFFECTS,
         (

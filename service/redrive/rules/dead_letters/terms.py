@@ -82,9 +82,9 @@ class Terms:
 
 
 def usual_canaries(matched: int, *, are_named: bool) -> int:
-    """Return the number of canaries of a redrive that gives none.
+    """Return the number of canaries of a redrive without `--canaries`.
 
-    Few dead letters, and those whose ids are given, have none.
+    A redrive of few dead letters, or of given ids, has no canaries.
     """
     return 0 if are_named or matched <= FEW else CANARIES
 

@@ -71,7 +71,7 @@ class Ownership:
     def _clear_suspicion(
         self, lost: AbstractSet[int], given_up: Iterable[RunnerProcess]
     ) -> None:
-        """Clear the jobs of lost identities, except those whose runners crashed."""
+        """Clear the jobs of lost identities, except jobs whose runners crashed."""
         crashed = [runner for runner in given_up if not runner.blameless]
         suspects = {job.id for runner in crashed for job in runner.held}
         ours = [held for held in self._known() if held.worker in lost]

@@ -16,7 +16,7 @@ AGAIN_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Newest checkpoint of a job; it replaces those before it."""
+    """Newest checkpoint of a job; it replaces all earlier ones."""
 
     held: ClaimedJob
     message: Checkpoint

@@ -316,9 +316,9 @@ class Exchange:
 
 
 def _may_be_of_one_job(error: psycopg.Error) -> bool:
-    """Return True if parts of the batch may be settled although the whole was not.
+    """Return True if one job of the batch may have caused the error.
 
-    They are not if the server has no room, stops the statement, or asks for the whole
-    once more.
+    Other errors concern the whole batch: the server has no room, stops the statement,
+    or wants a retry.
     """
     return trouble(error) is Trouble.FATAL or error.sqlstate == LOCK_NOT_AVAILABLE

@@ -45,12 +45,12 @@ class SideEffects:
         self._taken = []
 
     def put_back(self) -> None:
-        """Keep those taken for the next try."""
+        """Keep the side effects taken for the next try."""
         self._waiting = self._taken + self._waiting
         self._taken = []
 
     def drop(self) -> None:
-        """Drop those taken: they may be what the database refuses."""
+        """Drop the side effects taken: the database may refuse one of them."""
         self._taken = []
 
     def wait_until(self, due_at: float) -> None:
