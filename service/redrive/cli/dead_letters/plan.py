@@ -48,7 +48,10 @@ class TermType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         self.name = name
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None  # noqa: ARG002 # of the interface
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002 # of the interface
+        ctx: click.Context | None,
     ) -> Any:
         """Parse the value as `redrive campaign start` does."""
         if not isinstance(value, str):

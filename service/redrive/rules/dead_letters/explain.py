@@ -43,7 +43,7 @@ OF_A_TIME = frozenset({"pod", "version"})
 """Fields that change with each deploy, the fields of a time."""
 NEAR = 50
 """Compare fields of a time with at least this many jobs nearest in time."""
-OF_THE_PLACE = frozenset({"environment", "node", "pod", "tenant", "version", "hour"})
+SHARED_FIELDS = frozenset({"environment", "node", "pod", "tenant", "version", "hour"})
 """Fields that jobs of different kinds share."""
 
 
@@ -200,7 +200,7 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
     if whole is not None:
         yield _Look(whole, _is_around, _is_any)
     elif others is not None:
-        yield _Look(others, OF_THE_PLACE.__contains__, _is_any)
+        yield _Look(others, SHARED_FIELDS.__contains__, _is_any)
 
 
 def _only_read(base: Base) -> Base:

@@ -277,7 +277,7 @@ class Exchange:
         problem = trouble(error)
         match problem:
             case Trouble.LOST:
-                self._put_back(settlements, may_be_done=True)
+                self._put_back(settlements, outcome_unknown=True)
                 self._identity.leave()
             case Trouble.DATA if self._checkpoints.is_unanswered:
                 self._checkpoints.refuse()
@@ -307,11 +307,11 @@ class Exchange:
         self._hold_off_until = time.monotonic() + seconds * random.uniform(0.1, 1.1)
 
     def _put_back(
-        self, settlements: SettlementBatch, *, may_be_done: bool = False
+        self, settlements: SettlementBatch, *, outcome_unknown: bool = False
     ) -> None:
         """Keep all of a failed call for the next one."""
         self._side_effects.put_back()
-        self._pending.put_back(settlements, may_be_done=may_be_done)
+        self._pending.put_back(settlements, outcome_unknown=outcome_unknown)
         self._polling.retry_soon()
 
 
