@@ -1,4 +1,4 @@
-"""Every exception that Redrive raises. `signals` has the ones that a handler raises."""
+"""Every exception that Redrive raises. Handlers raise exceptions of `signals`."""
 
 
 class RedriveError(Exception):

@@ -252,7 +252,7 @@ class Settings(BaseSettings):
         }
 
     def given_by(self, options: Mapping[str, str]) -> Self:
-        """Remember which fields were given by options, and by which."""
+        """Remember the option of each field that an option sets."""
         self._options = options
         return self
 

@@ -307,6 +307,7 @@ def test_without_a_worker_it_is_left_to_those_that_come(
         "blocked": {},
         "campaign": 1,
     }
+    assert "no worker is alive: campaign 1 waits until you start one" in said.err
     assert "will drive it; to watch it: redrive campaign watch 1" in said.err
     assert database.value("select state from redrive.campaigns") == "canary"
 

@@ -265,6 +265,20 @@ def test_an_option_that_the_command_does_not_know_either_is_none(
 
 @pytest.mark.parametrize(
     "command",
+    ["dlq redrive --all", "campaign plan", "campaign start 1 --why fixed"],
+)
+def test_a_rate_that_is_no_rate_is_refused_alike(
+    redrive: Redrive, command: str
+) -> None:
+    """Two of these commands named the range, and not what to write."""
+    done = redrive(*command.split(), "--rate", "0")
+
+    assert done.code == 64
+    assert "--rate is '0'; it must be jobs per second, 0.001 or more" in done.err
+
+
+@pytest.mark.parametrize(
+    "command",
     [
         "queue ls",
         "queue pause payments --why slow --yes",

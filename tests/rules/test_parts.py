@@ -614,7 +614,7 @@ def test_what_may_be_settled_already_is_not_stale_whatever_is_asked_meanwhile():
     telemetry = Telemetry(Metrics(), None)
     pending, nothing = PendingSettlements(telemetry), SettlementBatch([], [])
     pending.completed([(job(), 0.1)])
-    pending.put_back(pending.take(), may_be_done=True)
+    pending.put_back(pending.take(), outcome_unknown=True)
     pending.put_back(nothing)
     pending.done(nothing, nothing.claims(), None, set())
     taken = pending.take()

@@ -28,7 +28,7 @@ n=0
 while [ -e "$1" ] && [ $n -lt 100 ]; do
     # The file is empty while it is written.
     pid=$(head -n 1 "$1" 2> /dev/null)
-    # QUIT is ignored where this began in the background of a script, but for who asks for it
+    # A process started in the background ignores QUIT; Postgres sets its own handler.
     if [ -n "$pid" ]; then
         kill -QUIT "$pid" && kill -TERM "$pid" && kill -CONT "$pid" || break
     fi

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 STEP = 4
-"""Factor by which each step is larger than the last."""
+"""Each step is larger than the last by this factor."""
 
 
 def widening(first: int, most: int, seconds: float) -> Iterator[int]:

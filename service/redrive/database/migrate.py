@@ -197,7 +197,7 @@ def _is_installed(conn: Connection) -> bool:
 
 
 def installed(conn: Connection) -> int:
-    """Return the version of the schema in this database; 0 if there is none."""
+    """Return the version of the schema in this database; 0 if it has no schema."""
     if not _is_installed(conn):
         return 0
     return int(

@@ -368,7 +368,7 @@ def find(
 
 
 def show(conn: Connection, campaign: int) -> dict[str, Any] | None:
-    """Return all that is known of a campaign; None if there is none with this id."""
+    """Return the details of a campaign; None if no campaign has this id."""
     with conn.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(f"{_SHOWN} where c.id = %s", (campaign,)).fetchone()
     return row and _shown(row)
@@ -461,7 +461,7 @@ def watch(
 
 
 def _stands(found: dict[str, Any]) -> bool:
-    """Return True if nothing of the campaign moves any more."""
+    """Return True if the campaign is at rest: no job of it runs or waits."""
     if found["state"] in {State.PAUSED, State.PLANNED}:
         return True
     return found["state"] not in GOING and not found["in_flight"]

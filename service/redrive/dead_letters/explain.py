@@ -23,7 +23,7 @@ OF_GROUP, SLICES = 2000, 20
 OTHER_GROUPS, OF_EACH = 20, 100
 """Other groups to compare with, the latest seen, and dead letters from each."""
 MIN_DAYS = 3
-"""Number of days on which an hour of the day must recur to tell something."""
+"""An hour of the day is a finding only if it recurs on this many days."""
 
 
 PLACE = ("queue", "environment", "version", "node", "pod")

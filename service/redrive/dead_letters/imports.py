@@ -40,9 +40,9 @@ class Preview:
 
     Attributes:
         matched: number of dead letters read.
-        known: number of these that were imported before.
+        known: number of dead letters that were imported before.
         kinds: number of each kind.
-        groups: number of each group, including those imported before.
+        groups: number of each group, with dead letters imported before.
         messages: one message of each group.
     """
 

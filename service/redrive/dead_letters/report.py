@@ -1,7 +1,7 @@
 """An incident report of one group, in Markdown, to share.
 
-Texts from producers and handlers stand in a code span or a fence. So no link, image,
-tag or mention of theirs becomes active where the report is shown.
+Texts from producers and handlers stand in a code span or a fence. So a link, image,
+tag or mention in such a text stays inactive where the report is shown.
 """
 
 import re

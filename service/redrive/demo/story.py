@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import click
 
-from redrive.database.migrate import latest
 from redrive.demo import shop
 from redrive.demo.handlers import read_amount
 from redrive.demo.monitoring import PACKAGES, find
@@ -94,7 +93,7 @@ def _bring_up(stage: Stage, say: Say, *, console: bool) -> None:
     with _busy("starting Postgres"):
         stage.start_postgres()
 
-    say(f"Postgres 18 serves, with schema version {latest()}")
+    say("Postgres 18 serves, with the tables of Redrive")
     if console:
         stage.start_console()
     with _busy("starting the worker"):

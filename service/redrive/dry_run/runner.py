@@ -137,7 +137,7 @@ class ConfinedRunner:
         """Run an attempt of a job and return its failure; None = the handler returned.
 
         Raises:
-            TookTooLong, Died: the runner cannot be used any more.
+            TookTooLong, Died: the runner can no longer be used.
         """
         self.calls = 0
         self._tell(Jobs(0, [queue], [work]))

@@ -56,7 +56,7 @@ class Tried:
     Attributes:
         returned: attempts whose handler returned and made no refused call.
         failed: cause -> number of failures.
-        again: number of failures that equal the one that the dead letter died of.
+        again: number of failures that equal the failure of the dead letter.
         stopped_at_call: attempts that made an outgoing call; the rest of their work is
             unknown.
         timed_out: attempts that took longer than their policy or MAX_SECONDS allows.

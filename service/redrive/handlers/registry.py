@@ -141,7 +141,7 @@ class Handlers:
             secret: payload keys whose values are hidden everywhere. SecretStr fields
                 and keys whose names sound secret are always hidden.
             version: the payload version that this function takes. Producers that cannot
-                import the function pass theirs to enqueue(version=).
+                import the function pass the version to enqueue(version=).
             upgrade: for each older version, a function that converts its payload (a
                 dict) to the next version.
             on_expired: called once, with the same arguments, if the job's window ends

@@ -129,7 +129,7 @@ def set_up(log_format: str | None, level: str) -> None:
 
 
 def _formatter(log_format: str | None) -> logging.Formatter:
-    """Return the formatter of this name; by default the one that fits stderr."""
+    """Return the formatter of this name; by default it depends on stderr."""
     chosen = log_format or ("console" if sys.stderr.isatty() else "json")
     secrets = secrets_of_environment(os.environ)
     if chosen == "console":

@@ -255,7 +255,7 @@ async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settleme
     finally:
         clock.cancel()
 
-    if attempt.may_be_gone and await _has_completed(conn, work, settlement):
+    if attempt.completed_by_handler and await _has_completed(conn, work, settlement):
         settlement = None
     return settlement or Complete()
 

@@ -273,7 +273,7 @@ def _claimed(
 def _settled(
     conn: OwnConnection, settlements: Settlements
 ) -> tuple[set[int] | None, set[int]]:
-    """Return the completed ids (None = all of them), and those settled by reports."""
+    """Return the completed ids (None = all), and the ids settled by reports."""
     completed: set[int] | None = None
     settled = set[int]()
     if settlements.completions:

@@ -132,9 +132,9 @@ def has_expired(text: str | None) -> bool:
 class Report(msgspec.Struct, array_like=True, frozen=True):
     """End of an attempt in the form of settle's parameters; `report_of` writes it.
 
-    `failure` is JSON. `may_be_gone`: the handler completed the job in a transaction of
-    its own, so finding no row is the expected end, and this report is for the
-    transaction that was rolled back.
+    `failure` is JSON. `completed_by_handler`: the handler completed the job in a
+    transaction of its own. So the row is normally gone. The report is used only if
+    that transaction was rolled back.
     """
 
     id: int
@@ -148,7 +148,7 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     reason: str | None = None
     category: str = ""
     seconds: float = 0.0
-    may_be_gone: bool = False
+    completed_by_handler: bool = False
     trace: str | None = None
 
 
@@ -255,7 +255,7 @@ class Returned(msgspec.Struct, array_like=True, tag="returned"):
 
 
 class CheckpointKept(msgspec.Struct, array_like=True, tag="checkpoint_kept"):
-    """Down: a checkpoint and those before it are committed.
+    """Down: a checkpoint and all earlier ones of its job are committed.
 
     If not, another worker has the job by now, or the database refuses it.
     """
@@ -351,7 +351,7 @@ def report_of(  # noqa: PLR0913 # a record
     settlement: NotComplete,
     *,
     seconds: float = 0.0,
-    may_be_gone: bool = False,
+    completed_by_handler: bool = False,
     trace: str | None = None,
 ) -> Report:
     """Return a settlement as a report. The keywords are fields of it.
@@ -363,7 +363,7 @@ def report_of(  # noqa: PLR0913 # a record
         deliveries,
         settlement.outcome,
         seconds=seconds,
-        may_be_gone=may_be_gone,
+        completed_by_handler=completed_by_handler,
         trace=trace,
     )
     match settlement:

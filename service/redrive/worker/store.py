@@ -134,7 +134,7 @@ class Rescued(NamedTuple):
 
 
 def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[int]:
-    """Keep side effects. Returns the ids of those to send again."""
+    """Keep side effects. Returns the jobs whose side effects must be sent again."""
     found = conn.execute(
         _SIDE_EFFECTS,
         (
@@ -307,9 +307,9 @@ def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:
 
 
 def end_left_open(conn: Connection, deliveries: Iterable[tuple[int, int]]) -> list[int]:
-    """End the transactions in which dead handlers complete these (id, deliveries).
+    """End the transactions of dead handlers that hold these jobs (id, deliveries).
 
-    Returns the jobs of those that end. A transaction of another role cannot be ended.
+    Returns the jobs that are free now. A transaction of another role cannot be ended.
     """
     ids, numbers = zip(*deliveries, strict=True)
     found = conn.execute(

@@ -32,7 +32,7 @@ Causes = Mapping[str | None, int]
 
 
 KEPT = ("not_applicable", "invalid", "unchanged")
-"""Causes that a preview counts, besides those of a refused edit."""
+"""Causes of a kept payload that a preview counts, besides refusals."""
 
 
 @click.command("edit")

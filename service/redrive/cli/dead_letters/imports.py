@@ -21,7 +21,7 @@ GROUPS_SHOWN = 10
 
 
 class Imported(NamedTuple):
-    """Numbers of dead letters: all, new, and those that were imported before."""
+    """Numbers of dead letters: all, new, and imported before."""
 
     matched: int = 0
     imported: int = 0

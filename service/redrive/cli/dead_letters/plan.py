@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -26,6 +27,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import Unfit, leave_out
 from redrive.handlers import Handlers
 from redrive.rules.dead_letters.campaign import CANARIES, exposure
+from redrive.rules.dead_letters.terms import BadTerm, read_term
 from redrive.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,9 +40,31 @@ MAX_REDRIVES_HELP = "Leave out dead letters that were redriven this often alread
 QUARANTINED_HELP = "Include quarantined dead letters: they died again after a redrive."
 RATE_HELP = "At most this many jobs per second."
 
+
+class TermType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    """Type of an option that is a term of a campaign, with the term's own rule."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002 # of the interface
+        ctx: click.Context | None,
+    ) -> Any:
+        """Parse the value as `redrive campaign start` does."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return read_term(self.name, value, datetime.now(UTC))
+        except BadTerm as error:
+            raise click.UsageError(f"--{error}", ctx) from None
+
+
 rate_option = click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=TermType("rate"),
     metavar="PER_SECOND",
     help=RATE_HELP,
 )

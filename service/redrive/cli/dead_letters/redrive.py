@@ -12,6 +12,7 @@ from redrive.cli.dead_letters.plan import (
     MAX_REDRIVES_HELP,
     QUARANTINED_HELP,
     RATE_HELP,
+    TermType,
     exit_of,
     show_plan,
 )
@@ -33,6 +34,7 @@ from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
+from redrive.live_jobs.standing import alive
 from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
 from redrive.rules.dead_letters.terms import Terms, usual_canaries
 
@@ -50,14 +52,14 @@ _what_options = (
     option(
         ENV,
         "--rate",
-        type=click.FloatRange(0, min_open=True),
+        type=TermType("rate"),
         metavar="PER_SECOND",
         help=RATE_HELP,
     ),
     option(
         ENV,
         "--canaries",
-        type=click.IntRange(0),
+        type=TermType("canaries"),
         metavar="N",
         help=f"Run this many first. [default: {CANARIES} of more than {FEW} dead"
         " letters; none of ids]",
@@ -211,12 +213,15 @@ def _carry_out(
         if terms.canaries:
             first = counted(terms.canaries, "canary", "canaries")
             click.echo(f"campaign {number}: waits until workers run {first}", err=True)
+        if (terms.rate or terms.canaries) and not alive(conn):
+            click.echo(_NO_WORKER.format(number), err=True)
         found = campaigns.feed(conn, number, progress=advance)
     if found["waiting"] and found["state"] in GOING:
         click.echo(_WAITS.format(number), err=True)
     return found
 
 
+_NO_WORKER = "no worker is alive: campaign {} waits until you start one: redrive worker"
 _WAITS = (
     "campaign {0} waits for workers, which will drive it;"
     " to watch it: redrive campaign watch {0}"

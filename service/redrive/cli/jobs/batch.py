@@ -1,17 +1,12 @@
 """redrive batch."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, LiteralString
-
 import click
-import psycopg
-from psycopg.rows import dict_row
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import database_option, json_option, settings_for
 from redrive.cli.support.output import emit, listing, not_found, printable_fields
+from redrive.live_jobs import batches
 
 COLUMNS = (
     "id",
@@ -24,21 +19,6 @@ COLUMNS = (
     "created_at",
 )
 COUNTS = ("total", "waiting", "succeeded", "dead", "cancelled")
-SELECT: LiteralString = """
-    select b.id,
-           coalesce(b.outcome,
-                    case when b.closed_at is null then 'open'
-                         when n.dead > 0 and n.waiting = 0 then 'held' else 'running' end) as state,
-           n.total, n.waiting, n.succeeded, n.dead, n.cancelled,
-           b.created_at, b.close_by, b.closed_at, b.ended_at, b.over_at, b.on_success, b.on_end
-    from redrive.batches b
-    cross join lateral (
-        select coalesce(sum(d.total), 0)::bigint as total,
-               coalesce(sum(d.total - d.succeeded - d.dead - d.cancelled), 0)::bigint as waiting,
-               coalesce(sum(d.succeeded), 0)::bigint as succeeded,
-               coalesce(sum(d.dead), 0)::bigint as dead,
-               coalesce(sum(d.cancelled), 0)::bigint as cancelled
-        from redrive.batch_deltas d where d.batch = b.id) n"""
 
 
 @click.group()
@@ -64,11 +44,10 @@ def list_batches(
     \b
     redrive batch ls --all
     """
-    query = SELECT + " where b.over_at is null or %s order by b.id desc limit %s"
     right = ("id", *COUNTS)
     empty = "every batch is over"
-    with _cursor(database_url) as cursor:
-        rows = cursor.execute(query, (show_all, limit))
+    with database(settings_for(database_url)) as conn:
+        rows = batches.newest(conn, show_all=show_all, limit=limit)
         listing(
             rows,
             COLUMNS,
@@ -76,12 +55,6 @@ def list_batches(
             right=right,
             empty=empty,
         )
-
-
-@contextmanager
-def _cursor(database_url: str | None) -> Iterator[psycopg.Cursor[dict[str, Any]]]:
-    with database(settings_for(database_url)) as conn:
-        yield conn.cursor(row_factory=dict_row)
 
 
 @batch.command()
@@ -94,8 +67,8 @@ def show(id: int, database_url: str | None, as_json: bool) -> int:  # noqa: A002
     \b
     redrive batch show 4
     """
-    with _cursor(database_url) as cursor:
-        row = cursor.execute(SELECT + " where b.id = %s", (id,)).fetchone()
+    with database(settings_for(database_url)) as conn:
+        row = batches.show(conn, id)
     if row is None:
         return not_found(f"there is no batch {id}")
     if as_json:

@@ -1,7 +1,5 @@
 """redrive breaker."""
 
-from typing import LiteralString
-
 import click
 
 from redrive.cli.support.connection import database
@@ -14,7 +12,7 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import listing, not_found, printable
-from redrive.database.rows import rows, value
+from redrive.live_jobs import breakers
 
 COLUMNS = (
     "name",
@@ -27,10 +25,6 @@ COLUMNS = (
     "forced_by",
     "forced_why",
 )
-_FOUND: LiteralString = """
-    select name, state, failures, successes, opened, opened_at, open_until, forced_by, forced_why
-    from redrive.breakers order by name"""
-_FORCE: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
 
 
 @click.group()
@@ -48,7 +42,7 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
     redrive breaker ls
     """
     with database(settings_for(database_url)) as conn:
-        found = rows(conn, _FOUND)
+        found = breakers.find(conn)
     listing(
         found,
         COLUMNS,
@@ -88,7 +82,7 @@ def reset(name: str, change: Change) -> int:
 def _force(name: str, state: str | None, change: Change) -> int:
     actor = change.settings.who()
     with database(change.settings) as conn:
-        exists = value(conn, _FORCE, name, state, actor, change.why)
+        exists = breakers.force(conn, name, state, actor=actor, why=change.why)
     if not exists:
         return not_found(f"there is no breaker {name}")
     click.echo(

@@ -153,7 +153,7 @@ def _print_jobs(jobs: Iterable[dict[str, Any]], *, as_json: bool = False) -> Non
 def _found(
     conn: psycopg.Connection[Any], chosen: JobFilter, after: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield live jobs, then ended ones, as far as these states are requested."""
+    """Yield live jobs, then ended ones, if these states are requested."""
     is_past_live = after is not None and after.startswith(PLACE)
     live = tuple(state for state in chosen.state if state in LIVE)
     has_live = bool(live) or not chosen.state

@@ -37,7 +37,7 @@ NAMES = {
     "kinds": "once for each queue and each priority",
 }
 FAIR_LANES = 16
-"""Number of lanes by which tenants take turns.
+"""Number of lanes that tenants share; the lanes take turns.
 
 Two tenants in the same lane are served in order.
 """

@@ -150,7 +150,7 @@ def _act(
     actor: str,
     why: str,
 ) -> list[Any]:
-    """Change each schedule; return the results of those that changed."""
+    """Change each schedule. Return one result for each that changed."""
     act = _ACTS[outcome]
     found = [act(conn, name, actor=actor, why=why) for name in names]
     return [value for value in found if value]

@@ -170,7 +170,7 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
 
 
 def _require_way_in(tokens: Any, users: Any, groups: Mapping[str, Any]) -> None:
-    """Check that users can sign in, and that those of groups get a role."""
+    """Check that users can sign in, and that groups have roles."""
     if not (tokens or users):
         raise SettingsError(WAYS_IN)
     if users and not groups:
@@ -256,11 +256,10 @@ def _proxy(settings: Settings, groups: Mapping[str, Any]) -> Any:
 
 
 def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
-    """Return the identity provider for sign-in; None = there is none.
+    """Return the identity provider for sign-in; None = no such sign-in.
 
     Raises:
-        SettingsError: a value that it needs is missing, or an address is neither https
-            nor local.
+        SettingsError: a setting is missing, or an address is neither https nor local.
     """
     issuer = settings.console_oidc_issuer
     if issuer is None:

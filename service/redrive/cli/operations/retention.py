@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import click
-import psycopg
 
 from redrive.cli.support.connection import database, wait_for_schema
 from redrive.cli.support.options import (
@@ -15,6 +14,8 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import emit, table
+from redrive.database import retention as stored
+from redrive.database.retention import Kept
 
 DAY_SECONDS = 86_400
 MEANINGS = {
@@ -25,9 +26,6 @@ MEANINGS = {
     "names": "counters and breakers that nobody uses",
 }
 LEAST_SECONDS = dict.fromkeys(MEANINGS, 3_600) | {"audit": 30 * DAY_SECONDS}
-
-Kept = tuple[str, float]
-"""Kind of data, and its retention in seconds."""
 
 
 class _Pair(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
@@ -71,7 +69,7 @@ def list_retention(database_url: str | None, as_json: bool) -> None:
     redrive retention ls
     """
     with database(settings_for(database_url)) as conn:
-        held = _read(conn)
+        held = stored.read(conn)
     if as_json:
         for what, seconds in held:
             emit({"what": what, "seconds": seconds})
@@ -95,27 +93,16 @@ def set_retention(kept: Sequence[Kept], change: Change) -> None:
     """
     wait_for_schema(change.settings.address(), change.settings.startup_timeout)
     with database(change.settings) as conn:
-        held = set(_read(conn))
+        held = set(stored.read(conn))
         changed = [pair for pair in kept if pair not in held]
         said = [f"{what}: kept for {_shown(seconds)}" for what, seconds in changed]
         if changed:
             change.agree("Set " + ", ".join(said))
-        with conn.transaction():
-            for what, seconds in changed:
-                conn.execute(
-                    "select redrive.set_retention_v1(%s, %s::float8 * interval '1 second', %s, %s)",
-                    (what, seconds, change.settings.who(), change.why),
-                )
+        stored.change(conn, changed, actor=change.settings.who(), why=change.why)
     for line in said:
         click.echo(line)
     if not changed:
         click.echo("nothing to do")
-
-
-def _read(conn: psycopg.Connection) -> list[Kept]:
-    return conn.execute(
-        "select what, extract(epoch from keep)::float8 from redrive.retention order by what"
-    ).fetchall()
 
 
 def _shown(seconds: float) -> str:

@@ -243,7 +243,7 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
         made = campaign.plan(conn, _all(chosen), actor=order.actor)
     refuse_other(made.matched, order)
     if made.plan is None:
-        raise Refused(409, "no dead letter matches any more; look at the preview again")
+        raise Refused(409, "no dead letter matches now; look at the preview again")
     if order.handlers and made.matched <= MOST:
         leave_out(conn, made.plan, order.handlers)
     return chosen, made, made.plan

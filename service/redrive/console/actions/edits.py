@@ -48,7 +48,7 @@ class Look:
 
     Attributes:
         matched: number of open dead letters that the filter selects.
-        sample: one dead letter; None if there is none, or if it cannot be read.
+        sample: one dead letter; None if none matches, or if it cannot be read.
         text: redacted payload of the sample, for editing.
         patch: patch as JSON; empty if none was given yet.
         seen: effect of the patch. Its `mark` ensures that the edit does the same.

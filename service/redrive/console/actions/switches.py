@@ -21,7 +21,7 @@ from redrive.console.security.access import Refused
 from redrive.database.rows import rows as rows_of
 from redrive.database.rows import value
 from redrive.dead_letters import groups
-from redrive.live_jobs import limits, schedules
+from redrive.live_jobs import breakers, limits, schedules
 from redrive.rules.scheduling import concurrency
 from redrive.rules.scheduling.instants import seconds
 
@@ -125,8 +125,7 @@ def _preview_breaker(
 def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
     name = name_in(order.query, "name")
     with opening() as conn:
-        query: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
-        if not value(conn, query, name, state, order.actor, order.why):
+        if not breakers.force(conn, name, state, actor=order.actor, why=order.why):
             raise Refused(404, f"there is no breaker {name}")
     text = f"{name} is held {state}." if state else f"{name} is reset."
     return Done(

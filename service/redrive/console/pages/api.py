@@ -40,7 +40,7 @@ from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters import campaign, find, groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.page import page as page_of_letters
-from redrive.live_jobs import limits, schedules, workers
+from redrive.live_jobs import breakers, limits, schedules, workers
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed
 from redrive.live_jobs.page import page as page_of_jobs
@@ -226,7 +226,7 @@ def list_campaigns(visit: SignedIn) -> Response:
 def list_breakers(visit: SignedIn) -> Response:
     """List the breakers of dependencies and their states."""
     with visit.reading() as conn:
-        return _rows(figures.breakers(conn))
+        return _rows(breakers.find(conn))
 
 
 @router.get("/limits")

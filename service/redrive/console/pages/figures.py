@@ -6,6 +6,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
+from redrive.live_jobs import breakers
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.attempts.waiting import Code, why_queue
@@ -62,11 +63,6 @@ _WORKERS: LiteralString = """
            seen_at, redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
     from redrive.workers order by seen_at desc limit 50"""
 
-_BREAKERS: LiteralString = """
-    select name, state, failures, successes, opened, opened_at, open_until, forced_by,
-           forced_why
-    from redrive.breakers order by name"""
-
 
 def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
     """Run a statement and return its rows."""
@@ -120,17 +116,12 @@ def alive_workers(conn: Connection) -> list[Row]:
     return [worker for worker in workers(conn) if worker["is_alive"]]
 
 
-def breakers(conn: Connection) -> list[Row]:
-    """Return the breakers of dependencies and their states."""
-    return rows(conn, _BREAKERS)
-
-
 def now(conn: Connection) -> dict[str, Any]:
     """Return the current figures of a database and its problems."""
     found = queues(conn)
     added = growth(conn)
     alive = alive_workers(conn)
-    problems = troubles(found, breakers(conn), added, len(alive))
+    problems = troubles(found, breakers.find(conn), added, len(alive))
     return {
         "queues": found,
         "added": added,

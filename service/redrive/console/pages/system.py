@@ -17,7 +17,7 @@ from redrive.console.query import command, url
 from redrive.console.state import SignedIn
 from redrive.database import audit
 from redrive.dead_letters import groups
-from redrive.live_jobs import limits, schedules, workers
+from redrive.live_jobs import breakers, limits, schedules, workers
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
@@ -85,7 +85,7 @@ def _with_lists_as_text(worker: dict[str, Any]) -> dict[str, Any]:
 def list_breakers(visit: SignedIn) -> Response:
     """List the breakers of dependencies and their states."""
     with visit.reading() as conn:
-        rows = figures.breakers(conn)
+        rows = breakers.find(conn)
     shell = command(("breaker", "ls"))
     return visit.page("breakers.html", rows=rows, shell=shell)
 

@@ -19,9 +19,11 @@ MIN_ENDED = 10
 """
 
 WINDOW = 100
-"""So many jobs, released one after another, are judged together: at most twice the
-allowed share of them may die again. Jobs that have not ended count as if they
-succeed."""
+"""Number of successive releases that are judged together.
+
+At most twice the allowed share of them may die again. A job that has not ended counts
+as a success.
+"""
 
 WINDOW_ALLOWED = 10
 """The window is large enough to allow this many deaths, because a few may be chance."""
@@ -269,7 +271,7 @@ def _fault(seen: Seen) -> str | None:
 
 
 def _open(seen: Seen) -> list[str]:
-    """Return the open breakers of its kinds, except the ones that it waits for."""
+    """Return the open breakers of its kinds that it does not wait for."""
     wanted = seen.wanted_breakers or {}
     states = (seen.breakers or {}).items()
     return sorted(
@@ -278,7 +280,7 @@ def _open(seen: Seen) -> list[str]:
 
 
 def _waits_for(seen: Seen) -> str | None:
-    """Return the condition that a campaign still waits for; None if there is none."""
+    """Return the condition that a campaign waits for; None = it may begin."""
     if seen.not_before is not None and seen.now < seen.not_before:
         return "its time has not come"
     states = seen.breakers or {}

@@ -42,8 +42,8 @@ CONTENT = "payload"
 OF_A_TIME = frozenset({"pod", "version"})
 """Fields that change with each deploy, the fields of a time."""
 NEAR = 50
-"""Smallest number of jobs nearest in time with which fields of a time are compared."""
-OF_THE_PLACE = frozenset({"environment", "node", "pod", "tenant", "version", "hour"})
+"""Compare fields of a time with at least this many jobs nearest in time."""
+SHARED_FIELDS = frozenset({"environment", "node", "pod", "tenant", "version", "hour"})
 """Fields that jobs of different kinds share."""
 
 
@@ -152,7 +152,7 @@ class _Counted(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """Comparison with a base: the fields, and the ones that a finding must include."""
+    """Comparison with a base: all fields, and fields that a finding must include."""
 
     base: Base
     fields: Callable[[str], bool]
@@ -200,7 +200,7 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
     if whole is not None:
         yield _Look(whole, _is_around, _is_any)
     elif others is not None:
-        yield _Look(others, OF_THE_PLACE.__contains__, _is_any)
+        yield _Look(others, SHARED_FIELDS.__contains__, _is_any)
 
 
 def _only_read(base: Base) -> Base:
@@ -276,7 +276,7 @@ def _is_clear(finding: Finding) -> bool:
 
 
 def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
-    """Return the conditions to try, without the ones that all jobs meet."""
+    """Return the conditions to try. A condition that all jobs meet is left out."""
     others = look.base.jobs
     counted = [
         _Counted(one, _met(one, jobs), _met(one, others))

@@ -56,13 +56,8 @@ class Terms:
         """
         values: dict[str, Any] = {"canaries": canaries}
         for name, term in _TERMS.items():
-            text = given.get(name, "").strip()
-            if not text:
-                continue
-            try:
-                values[term.attribute] = term.read(text, now)
-            except (ValueError, OverflowError):
-                raise BadTerm(name, text, term.rule) from None
+            if text := given.get(name, "").strip():
+                values[term.attribute] = read_term(name, text, now)
         return cls(**values)
 
     def risk(self, matched: int) -> str:
@@ -82,11 +77,20 @@ class Terms:
 
 
 def usual_canaries(matched: int, *, are_named: bool) -> int:
-    """Return the number of canaries of a redrive that gives none.
+    """Return the number of canaries of a redrive without `--canaries`.
 
-    Few dead letters, and those whose ids are given, have none.
+    A redrive of few dead letters, or of given ids, has no canaries.
     """
     return 0 if are_named or matched <= FEW else CANARIES
+
+
+def read_term(name: str, text: str, now: datetime) -> Any:
+    """Parse the text of one term. Raises BadTerm."""
+    term = _TERMS[name]
+    try:
+        return term.read(text, now)
+    except (ValueError, OverflowError):
+        raise BadTerm(name, text, term.rule) from None
 
 
 def _within(number: float, least: float, most: float) -> float:

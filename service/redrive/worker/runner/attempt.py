@@ -75,8 +75,8 @@ class Attempt:
         is_cancelled: the job is no longer wanted.
         over_at: the monotonic second at which an async handler is cancelled.
         seconds: how long the handler ran; 0.0 if it did not.
-        may_be_gone: the handler completed the job in a transaction of its own.
-        may_be_done: that transaction is over, and no error says that it failed.
+        completed_by_handler: it completed the job in a transaction of its own.
+        may_be_committed: that transaction is over, and no error says that it failed.
         traceparent: of the attempt's span; None if it is not traced.
         trace_id: of its trace, if that is kept.
         known: the secrets that no record may contain, once they were needed.
@@ -96,8 +96,8 @@ class Attempt:
     over_at: float = NEVER
     is_overdue: bool = False
     seconds: float = 0.0
-    may_be_gone: bool = False
-    may_be_done: bool = False
+    completed_by_handler: bool = False
+    may_be_committed: bool = False
     traceparent: str | None = None
     trace_id: str | None = None
     known: Collection[str] | None = None
@@ -131,7 +131,7 @@ class Attempt:
             settlement = await self._cancelled()
         self.seconds = (time.monotonic_ns() - self.started_ns) / 1e9
         if job is not None and job.completed_on is not None:
-            self.may_be_gone = True
+            self.completed_by_handler = True
             settlement = await self._unless_committed(job.completed_on, settlement)
         return settlement
 
@@ -201,7 +201,10 @@ class Attempt:
             raise Settled(self._newer_payload(version))
 
     def _newer_payload(self, version: int) -> NotComplete:
-        """Wait for the rollout, but not for ever: a producer may name any version."""
+        """Give the job back until the rollout, for a limited number of times.
+
+        A producer may name any version, also one that is never rolled out.
+        """
         if _times_given_back(self.work) < MAX_ROLLOUT_RETURNS:
             return Release("newer_payload", _until_rollout(self.work))
         return failures.newer_payload(self, version)
@@ -272,7 +275,7 @@ class Attempt:
         return handler.function(*arguments)
 
     def _keep(self, returned: Any) -> None:
-        """Keep the result of the handler, if it is to be kept."""
+        """Keep the result if the handler declares `keep_result`."""
         keep = self.handler.keep_result
         result = result_of(self.work.kind, returned) if keep > 0 else None
         if result is not None:
@@ -334,7 +337,7 @@ class Attempt:
         if settlement is not None:
             return settlement
 
-        self.may_be_done = not was_open
+        self.may_be_committed = not was_open
         failure = failures.not_committed(self, was_open=was_open)
         claimed = claimed_of(self.work.kind, self.work.attempt, self.extras)
         return decide(claimed, failure, self.handler.policy, random.random())
@@ -346,7 +349,7 @@ class Attempt:
             self.work.deliveries,
             sealed_settlement(self.services.keyring, settlement, self.key),
             seconds=self.seconds,
-            may_be_gone=self.may_be_gone,
+            completed_by_handler=self.completed_by_handler,
             trace=self.trace_id,
         )
 

@@ -14,7 +14,7 @@ async def cancel_overdue(
     attempts: Sequence[Attempt | None],
     until_busy: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Cancel async attempts whose time is over, for ever.
+    """Cancel async attempts when their time is over. Never returns.
 
     `attempts` holds the running ones. `until_busy` waits until there are any.
     """

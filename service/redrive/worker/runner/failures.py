@@ -17,7 +17,7 @@ from redrive.worker.runner.services import Services
 
 
 class Failing(Protocol):
-    """Attempt, as far as its failures need it."""
+    """Parts of an attempt that its failures need."""
 
     services: Services
     work: Work
@@ -86,7 +86,7 @@ def deadline_exceeded(attempt: Failing) -> Failure:
 
 
 def asked_for(attempt: Failing, signal: Signal) -> Failure:
-    """Record the signal by which a handler asked for this end."""
+    """Record the signal that a handler raised to end the attempt."""
     text = scrubbed(safe_text(signal), attempt.secrets())
     message = text or "asked for by the handler"
     name = type(signal).__name__

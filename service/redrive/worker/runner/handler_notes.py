@@ -12,7 +12,7 @@ from redrive.worker.runner.sealing import Key, sealed_note, sealed_side_effect
 
 
 class Reporting(Failing, Protocol):
-    """Attempt, as far as its handler's reports need it."""
+    """Parts of an attempt that its handler's reports need."""
 
     is_noting: bool
 

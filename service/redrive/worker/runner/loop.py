@@ -235,7 +235,7 @@ class Runner:
         self._shared.clear(slot)
         self._reports.ended(attempt, settlement)
         # If the handler completed the job, it is probably gone and did not die.
-        if isinstance(settlement, DeadLetter) and not attempt.may_be_gone:
+        if isinstance(settlement, DeadLetter) and not attempt.completed_by_handler:
             self._died(work, settlement)
 
     def _died(self, work: Work, settlement: DeadLetter) -> None:

@@ -52,7 +52,7 @@ class NoteBook:
         return kept
 
     def answered(self, answer: CheckpointKept) -> None:
-        """Take the answer to a checkpoint, and to those of its job before it."""
+        """Resolve a checkpoint, and all earlier checkpoints of the same attempt."""
         key = answer.id, answer.deliveries
         with self._lock:
             waiting = self._waiting.pop(key, [])
@@ -71,7 +71,7 @@ class NoteBook:
             self._waiting.pop(key, None)
 
     async def pass_on(self) -> None:
-        """Send new progress once in a while, for ever."""
+        """Send new progress every PROGRESS_SECONDS. Never returns."""
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             if self._progress:

@@ -43,7 +43,7 @@ class Reports:
         If the handler completed the job in a transaction, the work is probably done.
         """
         self._ended.append(attempt.report(settlement))
-        if attempt.may_be_done and attempt.handler.sample:
+        if attempt.may_be_committed and attempt.handler.sample:
             self._latest = attempt
         if not self._flush_is_due:
             self._schedule()

@@ -1,4 +1,4 @@
-"""Sampler of jobs that succeeded: they are compared with those that died.
+"""Sampler of successful jobs, which are compared with dead letters.
 
 A sample holds no content (rules/payloads/facts.py), and nothing of an encrypted
 payload.

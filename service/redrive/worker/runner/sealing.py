@@ -39,7 +39,7 @@ def opened_checkpoint(
 def sealed_note(
     keyring: Keyring | None, note: Mapping[str, Any], what: str, key: Key
 ) -> str:
-    """Return a note of a handler as JSON; `what` says what it is."""
+    """Return a note of a handler as JSON; `what` names the type of note."""
     if keyring is not None:
         note = keyring.seal_record(note, what, *key)
     return encode_json(note).decode()

@@ -12,7 +12,7 @@ class Drain:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.exit_status: int | None = None
-        """Exit status of the worker, once it is to end."""
+        """Exit status of the worker; None until it must end."""
         self._is_on = False
         self._over_at = self._exit_at = float("inf")
 

@@ -95,7 +95,7 @@ class EndLog:
         return True
 
     def say_held_back(self, now: float) -> None:
-        """Log once a minute how many more ends there were like those with a line."""
+        """Log once a minute how many similar ends got no line of their own."""
         for sort, count in self._sampler.held_back(now):
             fields = {} if sort is None else sort._asdict()
             logger.info("more like it", extra=fields | {"count": count})

@@ -25,7 +25,7 @@ SUSPENDED_TTLS = 5.0
 
 @dataclass(slots=True, eq=False)
 class Guards:
-    """What other threads do to the runners and to the loop. `ttl` is in seconds."""
+    """Actions of other threads on the runners and the loop. `ttl` is in seconds."""
 
     ttl: float
     pool: RunnerPool
@@ -47,7 +47,7 @@ class Guards:
         self.suspension.begin()
 
     def keep_suspended(self, now: float) -> None:
-        """Suspend new runners too, and kill those suspended for too long."""
+        """Suspend new runners too, and kill runners suspended for too long."""
         self.suspension.keep_up(now, SUSPENDED_TTLS * self.ttl)
 
     def enforce_deadlines(self, now: float) -> None:

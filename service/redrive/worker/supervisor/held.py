@@ -21,7 +21,7 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """Claim of some jobs of one lane. `left` counts those not settled yet."""
+    """Claim of some jobs of one lane. `left` counts its jobs not settled yet."""
 
     id: int
     lane_no: int

@@ -146,7 +146,7 @@ class JobFlow:
                     self.inbox.handle(runner, message)
 
     def _hand_out(self) -> None:
-        """Give jobs to runners. Give back those that wait for a dependency."""
+        """Give jobs to runners. Release jobs of open breakers, or during a trial."""
         claimed = jobs = self.dispatch.unload()
         if not jobs:
             return

@@ -1,4 +1,4 @@
-"""Kinds that the runners have handlers for, as far as the supervisor needs them."""
+"""Kinds that the runners have handlers for, with all the supervisor needs."""
 
 from collections.abc import Mapping
 

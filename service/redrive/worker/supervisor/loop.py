@@ -143,7 +143,7 @@ class Supervisor:
         )
 
     def _build_maintenance(self) -> None:
-        """Build the thread that does chores, what it is handed, and the watchdog."""
+        """Build the thread that does chores, its inputs, and the watchdog."""
         self._unwanted: deque[int] = deque()  # jobs to cancel
         self._progress_book = ProgressBook()
         self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)

@@ -26,7 +26,7 @@ logger = logging.getLogger("redrive.worker")
 
 @dataclass(slots=True, eq=False)
 class Ownership:
-    """Keeps apart the jobs that this worker owns and those that it may have lost."""
+    """Tells jobs that this worker owns from jobs that it may have lost."""
 
     link: Link
     identity: Identity
@@ -71,7 +71,7 @@ class Ownership:
     def _clear_suspicion(
         self, lost: AbstractSet[int], given_up: Iterable[RunnerProcess]
     ) -> None:
-        """Clear the jobs of lost identities, except those whose runners crashed."""
+        """Clear the jobs of lost identities, except jobs whose runners crashed."""
         crashed = [runner for runner in given_up if not runner.blameless]
         suspects = {job.id for runner in crashed for job in runner.held}
         ours = [held for held in self._known() if held.worker in lost]

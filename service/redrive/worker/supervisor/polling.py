@@ -116,7 +116,7 @@ class Polling:
         self._due_at = min(self._due_at, at)
 
     def lanes_due(self, at: float | None) -> None:
-        """Note when the next job of any lane is due; None = there is none."""
+        """Note when the next job of any lane is due; None = no job is scheduled."""
         self._lanes_due_at = float("inf") if at is None else at
 
     def claimed(self, count: int, want: int, now: float, chance: float) -> None:

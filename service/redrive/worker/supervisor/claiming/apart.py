@@ -107,7 +107,7 @@ class Apart:
         """Act on a part that failed. Returns the parts to try next, in reverse."""
         if trouble(error) is Trouble.LOST:
             self._identity.leave()
-            self._pending.set_aside(part, may_be_done=True)
+            self._pending.set_aside(part, outcome_unknown=True)
             return ()
         if len(part) > 1:
             first, second = part.halves()
@@ -168,7 +168,7 @@ class Apart:
                 self._telemetry.database_error("settle", error)
                 if trouble(error) is Trouble.DATA:
                     continue
-                self._pending.set_aside(part, may_be_done=True)
+                self._pending.set_aside(part, outcome_unknown=True)
             return
         self._pending.set_aside(part)
 

@@ -16,7 +16,7 @@ AGAIN_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Newest checkpoint of a job; it replaces those before it."""
+    """Newest checkpoint of a job; it replaces all earlier ones."""
 
     held: ClaimedJob
     message: Checkpoint
@@ -46,9 +46,9 @@ class Checkpoints:
         return bool(self._waiting) and now >= self._again_at
 
     def send(self, conn: store.Connection, now: float) -> None:
-        """Send those that are due, in a transaction of their own.
+        """Send the checkpoints that are due, in a transaction of their own.
 
-        Raises psycopg.Error; then all of them wait for the next try.
+        Raises psycopg.Error; then every checkpoint waits for the next try.
         """
         if not self.is_due(now):
             return

@@ -277,7 +277,7 @@ class Exchange:
         problem = trouble(error)
         match problem:
             case Trouble.LOST:
-                self._put_back(settlements, may_be_done=True)
+                self._put_back(settlements, outcome_unknown=True)
                 self._identity.leave()
             case Trouble.DATA if self._checkpoints.is_unanswered:
                 self._checkpoints.refuse()
@@ -307,18 +307,18 @@ class Exchange:
         self._hold_off_until = time.monotonic() + seconds * random.uniform(0.1, 1.1)
 
     def _put_back(
-        self, settlements: SettlementBatch, *, may_be_done: bool = False
+        self, settlements: SettlementBatch, *, outcome_unknown: bool = False
     ) -> None:
         """Keep all of a failed call for the next one."""
         self._side_effects.put_back()
-        self._pending.put_back(settlements, may_be_done=may_be_done)
+        self._pending.put_back(settlements, outcome_unknown=outcome_unknown)
         self._polling.retry_soon()
 
 
 def _may_be_of_one_job(error: psycopg.Error) -> bool:
-    """Return True if parts of the batch may be settled although the whole was not.
+    """Return True if one job of the batch may have caused the error.
 
-    They are not if the server has no room, stops the statement, or asks for the whole
-    once more.
+    Other errors concern the whole batch: the server has no room, stops the statement,
+    or wants a retry.
     """
     return trouble(error) is Trouble.FATAL or error.sqlstate == LOCK_NOT_AVAILABLE

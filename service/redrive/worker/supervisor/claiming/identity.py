@@ -1,4 +1,4 @@
-"""Identities of the worker: the one that claims jobs, and those left behind.
+"""Identities of the worker: the current one claims jobs, others are left behind.
 
 An identity is left behind if its last claim may have succeeded unseen. Nothing more is
 claimed for it. Its unknown jobs are given back at once. Its heartbeats continue while a

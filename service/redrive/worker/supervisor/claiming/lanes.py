@@ -11,7 +11,7 @@ rarer than every five seconds, but never more than a twentieth.
 
 The most urgent lanes come first. Among equal ones, the lane that has waited longest for
 a look comes first. A claim that is full does not look at the lanes after its last one.
-Under a flood they would wait for ever. So one of `AGING_SHARE` such claims in a row
+Under a flood they would never have a turn. So one of `AGING_SHARE` such claims in a row
 begins with the lane that has waited longest, whatever its priority. Every worker looks
 at each of n lanes within n * AGING_SHARE claims.
 """

@@ -24,7 +24,7 @@ class QueueCheck:
         self._telemetry = telemetry
 
     def look(self, declared: Iterable[str]) -> None:
-        """Look up the queues, except those that handlers or schedules name."""
+        """Look up the queues that no handler and no schedule names."""
         self._unknown.difference_update(declared)
         if not self._unknown:
             return

@@ -129,7 +129,7 @@ class PendingSettlements:
         """Take an attempt that did not succeed. `aside`: its job may be locked."""
         batch = self._aside if aside else self._waiting
         batch.reports.append((report, held))
-        if not report.may_be_gone:
+        if not report.completed_by_handler:
             self._telemetry.ended(held, report)
         self._note()
 
@@ -156,16 +156,20 @@ class PendingSettlements:
         self._aside = SettlementBatch([], [])
         return taken
 
-    def put_back(self, taken: SettlementBatch, *, may_be_done: bool = False) -> None:
-        """Keep them for the next try. `may_be_done`: this one may have succeeded."""
+    def put_back(
+        self, taken: SettlementBatch, *, outcome_unknown: bool = False
+    ) -> None:
+        """Keep them for the next try. `outcome_unknown`: this try may have succeeded."""
         self._waiting = _joined(taken, self._waiting)
-        self._sent_before |= may_be_done and bool(taken)
+        self._sent_before |= outcome_unknown and bool(taken)
         self._note()
 
-    def set_aside(self, taken: SettlementBatch, *, may_be_done: bool = False) -> None:
-        """Keep them apart from the others. `may_be_done` as in `put_back`."""
+    def set_aside(
+        self, taken: SettlementBatch, *, outcome_unknown: bool = False
+    ) -> None:
+        """Keep them apart from the others. `outcome_unknown` as in `put_back`."""
         self._aside = _joined(self._aside, taken)
-        self._sent_before |= may_be_done and bool(taken)
+        self._sent_before |= outcome_unknown and bool(taken)
 
     def held(self) -> Iterable[ClaimedJob]:
         """Return the jobs of the settlements."""
@@ -178,11 +182,11 @@ class PendingSettlements:
         completed: set[int] | None,
         settled: set[int],
     ) -> list[ClaimedJob]:
-        """Take the answer of the database: the ids that were ours to settle.
+        """Take the answer of the database: the ids of the jobs that were still ours.
 
-        `completed` is None if all of them were. The other jobs had been fenced off.
-        After an unknown outcome, a missing one may be our own earlier success. Returns
-        the others, without those that a process died under.
+        `completed` is None if every completed job was ours. Any other job had been
+        fenced off. After an unknown outcome, our first try may have settled it.
+        Returns the jobs that were not ours, without jobs whose process crashed.
         """
         if not taken:
             return []
@@ -194,7 +198,7 @@ class PendingSettlements:
         if completed is not None:
             returned += [held for held in taken.completions if held.id not in completed]
         for report, held in taken.reports:
-            if report.may_be_gone:
+            if report.completed_by_handler:
                 self._resolved(held, report, was_rolled_back=held.id in settled)
             elif held.id not in settled:
                 (crashed if report.losses else returned).append(held)
@@ -235,5 +239,5 @@ def storable_forms(held: ClaimedJob, report: Report, refusal: str) -> Iterator[R
         Outcome.RELEASE,
         UNSTORABLE_SECONDS,
         reason="unstorable",
-        may_be_gone=report.may_be_gone,
+        completed_by_handler=report.completed_by_handler,
     )

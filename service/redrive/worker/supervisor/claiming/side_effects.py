@@ -31,12 +31,12 @@ class SideEffects:
         return bool(self._waiting) and now >= self._due_at
 
     def take(self, now: float) -> None:
-        """Take those that are due for one try."""
+        """Take the side effects that are due, for one try."""
         if self.is_due(now):
             self._taken, self._waiting = self._waiting, []
 
     def send(self, conn: store.Connection, now: float) -> None:
-        """Send those taken. Raises psycopg.Error."""
+        """Send the side effects taken. Raises psycopg.Error."""
         if not self._taken:
             return
         again = store.side_effects(conn, self._taken)
@@ -45,12 +45,12 @@ class SideEffects:
         self._taken = []
 
     def put_back(self) -> None:
-        """Keep those taken for the next try."""
+        """Keep the side effects taken for the next try."""
         self._waiting = self._taken + self._waiting
         self._taken = []
 
     def drop(self) -> None:
-        """Drop those taken: they may be what the database refuses."""
+        """Drop the side effects taken: the database may refuse one of them."""
         self._taken = []
 
     def wait_until(self, due_at: float) -> None:

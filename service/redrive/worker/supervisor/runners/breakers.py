@@ -291,9 +291,8 @@ def _is_for_good(report: Report) -> bool:
 def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
     """Return True if both reports say the same.
 
-    Each report counts anew how long a breaker stays open, a few milliseconds apart.
-    While a probe is out, its breaker is due at every moment, so a later instant is no
-    news.
+    Two reports of the same breaker differ by a few milliseconds in its `open_until`.
+    While a probe runs, its breaker is always due, so a later instant changes nothing.
     """
     if one.names.keys() != other.names.keys() or one.probes != other.probes:
         return False

@@ -1,7 +1,7 @@
 """Number of jobs to hold: no slot waits for the database, no job behind many others.
 
-Each runner gets a job for each slot, and those that it ends within a moment. Its speed
-is measured while it has jobs, so waiting for the database does not make it slow. If
+Each runner gets a job for each slot, and the jobs that it ends within AHEAD_SECONDS.
+Its speed is measured only while it has jobs: time without jobs does not count. If
 handlers take a second, no job is fetched ahead. If they take a microsecond, jobs are
 fetched ahead by the thousand. Half of them come at a time: one half runs while the
 database works on the other.

@@ -67,7 +67,7 @@ class Dispatch:
         return jobs
 
     def claimed(self, jobs: Sequence[ClaimedJob]) -> list[tuple[ClaimedJob, Release]]:
-        """Hand out the jobs of one claim. Returns those to give back."""
+        """Hand out the jobs of one claim. Returns the jobs to give back."""
         releases: list[tuple[ClaimedJob, Release]] = []
         others = [
             held for held in jobs if held.extras is None or self._is_any(held, releases)

@@ -33,7 +33,7 @@ class OomWatch:
 def _oom_files() -> Iterator[Path]:
     """Yield the files of cgroups 1 and 2.
 
-    They are this process's, or those of the root that a container sees as its own.
+    They belong to the cgroup of this process, or to the root that a container sees.
     """
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

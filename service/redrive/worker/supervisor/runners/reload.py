@@ -84,7 +84,7 @@ class CodeWatch:
 
 
 def code_of(handlers: str) -> Path:
-    """Return the directory to watch: the one that has the registry's package.
+    """Return the directory to watch: it contains the registry's package.
 
     All of it is the application's, unless the package is installed like a library.
     """

@@ -71,7 +71,7 @@ class Suspects:
             self._pool.spawn(alone=True)
 
     def free_runner(self) -> RunnerProcess | None:
-        """Return a free runner, if one is ready. Starts one if there is none."""
+        """Return a free runner, if one is ready. Starts the first runner."""
         runners = self._runners()
         if not runners:
             self._pool.spawn(alone=True)

@@ -82,7 +82,7 @@ class Listener:
         if not self._is_shared:
             conn.execute("listen redrive")
         elif not was_shared:
-            logger.info("not listening: the session is a pooler's; polling goes on")
+            logger.info("not listening: the session is a pooler's; polling instead")
         self._conn = conn
 
 

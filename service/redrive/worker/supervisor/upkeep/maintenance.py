@@ -34,8 +34,10 @@ CANCEL_SECONDS = 1.0
 BATCHES_SECONDS = 1.0
 LIMITS_SECONDS = 1.0
 CAMPAIGN_SECONDS = 0.4
-"""Between two steps of a campaign that releases jobs. Every step releases those of
-AHEAD_SECONDS in rules/dead_letters/campaign.py."""
+"""Pause between two steps of a campaign that releases jobs.
+
+Each step releases the jobs of AHEAD_SECONDS (rules/dead_letters/campaign.py).
+"""
 UNHANDLED_SECONDS = 60.0
 FORGET_SECONDS = 10.0
 SCHEDULES_SECONDS = 1.0

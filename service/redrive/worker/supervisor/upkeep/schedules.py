@@ -1,4 +1,4 @@
-"""Schedules that this worker's code declares, and the firing of those that are due.
+"""Schedules that this worker's code declares, and the firing of due schedules.
 
 The database says what time it is and which schedules are due. This file computes which
 slots these are, and when the next one comes. The database accepts that from one worker.

@@ -1,0 +1,30 @@
+"""Breakers of dependencies: list them, and hold or reset one."""
+
+from typing import Any, LiteralString
+
+import psycopg
+
+from redrive.database.rows import rows, value
+
+_FOUND: LiteralString = """
+    select name, state, failures, successes, opened, opened_at, open_until, forced_by,
+           forced_why
+    from redrive.breakers order by name"""
+_FORCE: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
+
+
+def find(conn: psycopg.Connection[Any]) -> list[dict[str, Any]]:
+    """Return all breakers, by name."""
+    return rows(conn, _FOUND)
+
+
+def force(
+    conn: psycopg.Connection[Any],
+    name: str,
+    state: str | None,
+    *,
+    actor: str,
+    why: str | None,
+) -> bool:
+    """Hold a breaker in this state; None = reset it. Return False if it is unknown."""
+    return value(conn, _FORCE, name, state, actor, why)
