@@ -55,7 +55,7 @@ grant execute on function
     redrive.breakers_v1(text[], int[], int[], int[], float8[], float8[]),
     redrive.take_probe_v1(text, int, interval), redrive.mark_lost_v1(interval),
     redrive.advance_floors_v1(),
-    redrive.rescue_v1(interval, int),
+    redrive.rescue_v1(interval),
     redrive.unpark_v1(int), redrive.take_chore_v1(text, interval),
     redrive.fold_batches_v1(int)
 to redrive_worker;

@@ -13,8 +13,6 @@ create table redrive.jobs (
     -- When the job is due; infinity: it is parked behind its ordering key, a limit or
     -- a batch.
     run_at           timestamptz not null default clock_timestamp(),
-    -- No program sets it. Functions leave out jobs that have it.
-    worker           int,
     -- The fence. It grows with every claim and is never reset.
     deliveries       int not null default 0,
     attempt          int not null default 0,
@@ -199,8 +197,6 @@ create table redrive.workers (
     inflight    int not null default 0,
     -- A worker that is silent for longer is lost. null: the rescuing worker decides.
     ttl         interval,
-    -- No program marks jobs with jobs.worker, so this is false.
-    marks_jobs  boolean not null default true,
     -- The worker finishes the jobs that it has and claims no more.
     is_closed   boolean not null default false,
     -- contact.elapsed at the last heartbeat.
@@ -593,7 +589,7 @@ create table redrive.campaigns (
     state         text not null default 'running'
                   constraint campaigns_state_check check (state in (
                       'planned', 'waiting', 'canary', 'ramp', 'running', 'paused',
-                      'aborted', 'cancelled', 'done', 'interrupted')),
+                      'aborted', 'cancelled', 'done')),
     -- When a step last put jobs back.
     active_at     timestamptz not null default now(),
     -- The login that carries it out.
@@ -636,8 +632,6 @@ create table redrive.campaigns (
     -- Set while the campaign waits because that lateness has grown.
     held_since    timestamptz
 );
-create index campaigns_running_idx on redrive.campaigns (active_at)
-    where state = 'running';
 create index campaigns_live_idx on redrive.campaigns (id)
     where planned_login is not null
       and (state in ('waiting', 'canary', 'ramp', 'running')

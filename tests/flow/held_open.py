@@ -78,7 +78,7 @@ RECIPES: dict[str, LiteralString] = {
     "delivery_mark_v1": "select redrive.delivery_mark_v1(%(mine9)s, 1)",
     "end_left_open_v1": "select redrive.end_left_open_v1(array[%(mine9)s], array[99])",
     # workers
-    "register_v1": "select redrive.register_v1('held', '1', '1 hour', '{held.*}', null, null)",
+    "register_v1": "select redrive.register_v1('held', '1', '1 hour', '{held.*}', null, null, null)",
     "declare_limits_v1": "select redrive.declare_limits_v1('{held.limited}',"
     ' \'{"held.limited": ["held:{key}", "new"]}\')',
     "declare_schedules_v1": "select redrive.declare_schedules_v1(%(me)s, '1', %(declared)s)",
@@ -100,7 +100,7 @@ RECIPES: dict[str, LiteralString] = {
     "take_probe_v1": "select redrive.take_probe_v1('held', %(me)s, '1 s')",
     "forgive_v1": "select redrive.forgive_v1(array[%(forgiven)s], array[1])",
     "mark_lost_v1": "select redrive.mark_lost_v1('1 hour')",
-    "rescue_v1": "select redrive.rescue_v1('1 hour', 3)",
+    "rescue_v1": "select redrive.rescue_v1('1 hour')",
     "advance_floors_v1": "select redrive.advance_floors_v1()",
     "end_cancellations_v1": "select redrive.end_cancellations_v1(100)",
     # chores
@@ -256,9 +256,11 @@ def granted(session: Session) -> set[str]:
 def make_objects(database: Database) -> dict[str, Any]:
     """Make what recipes name: jobs, dead letters, campaigns and so on; return their ids."""
     conn, value = database.conn, database.value
-    me = value("select redrive.register_v1('me', '1', '1 day', '{*}', null, null)")
+    me = value(
+        "select redrive.register_v1('me', '1', '1 day', '{*}', null, null, null)"
+    )
     other = value(
-        "select redrive.register_v1('other', '1', '1 day', '{*}', null, null)"
+        "select redrive.register_v1('other', '1', '1 day', '{*}', null, null, null)"
     )
     batch = value('select redrive.open_batch_v1(null, \'{"kind": "free.callback"}\')')
     database.rows("select redrive.set_history_v1('default', 7, 'ada', 'why')")
@@ -359,7 +361,7 @@ def make_work(database: Database, me: int) -> dict[str, Any]:
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [dismissed])
     assert redrive(conn, [redriven]) == {redriven: None}
     lost = database.value(
-        "select redrive.register_v1('lost', '1', '1 day', '{*}', null, null)"
+        "select redrive.register_v1('lost', '1', '1 day', '{*}', null, null, null)"
     )
     ordinary = make_job(conn, "held.plain", queue="work")
     assert len(claim(conn, lost, lanes=[lane_of(conn, "work")])) == len(

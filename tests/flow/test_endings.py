@@ -285,7 +285,7 @@ def test_a_job_past_its_window_is_not_started(database: Database, workers: Worke
 def test_a_kind_nobody_here_knows_is_given_back_and_never_buried(
     database: Database, workers: Workers
 ):
-    """By a worker that claims whatever comes, as those of the release before do."""
+    """By a worker that claims all kinds."""
     workers()
     wait_for(lambda: database.value("select count(*) from redrive.workers"))
     look.claims_whatever_comes(database)

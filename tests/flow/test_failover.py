@@ -255,4 +255,4 @@ def test_nobody_is_lost_to_a_standby_that_was_behind(loose_pair: Replicas):
     pair.fail_over()
 
     with closing(connect(pair.url, name="test")) as conn:
-        assert store.rescue(conn, ttl, 3).workers == 0
+        assert store.rescue(conn, ttl).workers == 0

@@ -144,7 +144,7 @@ def test_a_worker_that_was_only_stopped_takes_back_what_that_cost_its_jobs(
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     silence(database.conn, holders(database.conn)[job])
-    store.rescue(database.conn, 0.1, 100)
+    store.rescue(database.conn, 0.1)
     charged = database.value("select losses from redrive.jobs")
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)

@@ -38,7 +38,6 @@ from tests.factories import (
 from tests.postgres import Database
 
 MAX_REDRIVES = 2
-MAX_LOSSES = 3
 KEYS = st.sampled_from(["k1", "k2", None, None, None])
 ORDERS = st.sampled_from(["o1", "o2", None, None, None])
 
@@ -313,7 +312,7 @@ class Histories(RuleBasedStateMachine):
         for job in spent:
             store.run_alone(self.conn, worker, job)
         silence(self.conn, worker)
-        lost, rescued, buried = store.rescue(self.conn, 0.2, MAX_LOSSES)
+        lost, rescued, buried = store.rescue(self.conn, 0.2)
         assert lost == 1
         assert (rescued, buried) == (len(mine) - len(spent), len(spent))
         for job, known in mine.items():

@@ -248,7 +248,7 @@ def test_a_job_of_a_lost_worker_is_waited_for(batch: Batch) -> None:
     close_batch(batch.conn, batch.id)
     lost = list(batch.claimed())
     silence(batch.conn, batch.worker)
-    rescued = store.rescue(batch.conn, 30, 100)
+    rescued = store.rescue(batch.conn, 30)
     assert rescued.jobs == 2
     assert complete(batch.conn, batch.worker, *lost) == set()
     batch.worker = make_worker(batch.conn)

@@ -423,11 +423,9 @@ def test_a_job_is_replaced_alone(database: Database) -> None:
     ]
 
 
-@pytest.mark.parametrize("why", ["runs", "gave up its key", "is gone"])
+@pytest.mark.parametrize("why", ["gave up its key", "is gone"])
 def test_what_waits_no_more_is_followed(database: Database, why: str) -> None:
-    """It runs on a worker of the release before, or was replaced while it ran, or is cancelled by
-    somebody whose transaction is about to end.
-    """
+    """It was replaced while it ran, or is cancelled by a transaction that is about to end."""
     one, kept = wish(database, 1), make_job(database.conn, "keyed", idempotency_key="k")
     producer, other = database.session(), database.session()
     producer.rows("begin")
@@ -441,10 +439,7 @@ def test_what_waits_no_more_is_followed(database: Database, why: str) -> None:
         committing.result(60)
     else:
         database.rows(
-            "update redrive.jobs set worker = 1 where id = %s"
-            if why == "runs"
-            else "update redrive.jobs set idempotency_key = null where id = %s",
-            one,
+            "update redrive.jobs set idempotency_key = null where id = %s", one
         )
         producer.rows("commit")
 

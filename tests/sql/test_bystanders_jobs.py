@@ -91,20 +91,6 @@ def test_cancellations_end_beside_others(database: Database) -> None:
     assert database.column(ASKED) == [ids[2]]
 
 
-def test_what_a_worker_of_the_release_before_runs_is_neither_ended_nor_pushed(
-    database: Database,
-) -> None:
-    """It says so in the job's row."""
-    job, worker = make_job(database.conn), make_worker(database.conn)
-    database.rows("update redrive.jobs set worker = %s", worker)
-
-    assert database.rows(CANCEL, [job], "ada") == [(job, "asked")]
-    assert end_cancellations(database) == 1
-    assert database.column(ASKED) == [job]
-    database.rows("update redrive.jobs set run_at = now() + '1 h'")
-    assert database.rows(RUN_NOW, [job]) == []
-
-
 def test_a_job_is_cancelled_with_what_is_its_own(database: Database) -> None:
     """What is on record of a redrive stays, and so does what waits beside it."""
     conn = database.conn

@@ -86,14 +86,9 @@ def test_a_key_is_woken_alone_and_nobody_is_told_of_nothing(database: Database) 
     assert database.column(parked) == [others[1], others[3], last]
 
 
-@pytest.mark.parametrize("why", ["its time", "its worker"])
-def test_what_is_not_parked_is_not_woken(database: Database, why: str) -> None:
+def test_what_is_not_parked_is_not_woken(database: Database) -> None:
     make_job(database.conn, ordering_key="k")
-    database.rows(
-        "update redrive.jobs set run_at = now() + interval '1 h'"
-        if why == "its time"
-        else "update redrive.jobs set worker = 1"
-    )
+    database.rows("update redrive.jobs set run_at = now() + interval '1 h'")
     wake = "select redrive.wake_keys_v1('{default}', '{k}')"
 
     assert touched(database, lambda: database.rows(wake)) == set()
@@ -114,7 +109,6 @@ def test_unpark_wakes_a_key_beside_others_that_wait(database: Database) -> None:
     for queue, key in (("b", "k"), ("a", "l")):
         make_job(conn, ordering_key=key, queue=queue)
     claim(conn, worker)
-    database.rows("update redrive.jobs set worker = 1")
     ran, one, last = (make_job(conn, ordering_key="k", queue="a") for _ in range(3))
     database.rows("delete from redrive.jobs where id = %s", ran)
     database.rows(
@@ -122,13 +116,8 @@ def test_unpark_wakes_a_key_beside_others_that_wait(database: Database) -> None:
     )
     database.rows("update redrive.chores set last_key = '{z,z}' where name <> 'unpark'")
     database.rows("update redrive.chores set last_key = null where name = 'unpark'")
-    mark = "update redrive.jobs set worker = %s where id = %s"
 
-    database.rows(mark, 1, last)
     here = {("chores", "unpark", None)}
-    rows = touched(database, lambda: store.unpark(conn))
-    assert rows == here, "one of the release before runs it"
-    database.rows(mark, None, last)
     assert touched(database, lambda: store.unpark(conn)) - here == {("jobs", one, 0)}
 
 
@@ -150,20 +139,16 @@ def test_the_next_of_its_own_key_goes_on(database: Database, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["completes", "buries"])
-@pytest.mark.parametrize("why", ["its worker", "a dead letter"])
-def test_the_next_of_a_key_that_something_else_holds_does_not(
-    database: Database, how: str, why: str
+def test_the_next_of_a_key_that_a_dead_letter_holds_does_not(
+    database: Database, how: str
 ) -> None:
     conn, worker = database.conn, make_worker(database.conn)
     make_dead_letter(conn)
     ids = [make_job(conn, ordering_key="k") for _ in range(2)]
     job = claim_one(conn, worker)
-    if why == "its worker":
-        database.rows("update redrive.jobs set worker = 1 where id = %s", ids[1])
-    else:
-        database.rows(
-            "update redrive.dead_letters set ordering_key = 'k', holds_key = true"
-        )
+    database.rows(
+        "update redrive.dead_letters set ordering_key = 'k', holds_key = true"
+    )
     if how == "completes":
         complete(conn, worker, job)
     else:

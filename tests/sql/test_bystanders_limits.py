@@ -76,18 +76,6 @@ def test_a_worker_declares_the_limits_of_its_own_kinds_and_writes_only_what_is_n
     assert set(before) - set(after) == {before[1], before[2]}
 
 
-def test_a_name_is_added_to_these_jobs_once(database: Database) -> None:
-    ids = make_jobs(database.conn, 3)
-    database.rows("update redrive.jobs set limits = '{n}' where id = %s", ids[1])
-    database.rows("select redrive.add_limit_v1(%s, 'n')", ids[:2])
-
-    assert database.column("select limits from redrive.jobs order by id") == [
-        ["n"],
-        ["n"],
-        None,
-    ]
-
-
 def test_jobs_get_the_names_of_their_own_kind(database: Database) -> None:
     """Not what has some, as of a campaign; and one of a kind without any is not even locked."""
     make_limited_worker(database.conn, "emails", kind="a.b")

@@ -40,7 +40,7 @@ def test_a_worker_comes_and_goes_alone(database: Database, how: str) -> None:
                 "select redrive.beat_v1(%s, '{3}', '{null}')", [workers[0]]
             ),
             "retires": lambda: store.retire(conn, workers[0]),
-            "is lost": lambda: store.rescue(conn, 60, 3),
+            "is lost": lambda: store.rescue(conn, 60),
         }[how],
     )
 
@@ -60,7 +60,7 @@ def make_lost(database: Database, count: int = 1, kind: str = "a") -> list[int]:
     ids = [make_job(conn, kind) for _ in range(count)]
     claim(conn, worker)
     silence(conn, worker)
-    assert store.rescue(conn, 60, 1) == (1, count, 0)
+    assert store.rescue(conn, 60) == (1, count, 0)
     return ids
 
 
@@ -112,22 +112,6 @@ def test_only_losses_of_this_very_job_are_forgiven_and_counted(
     )
 
 
-def test_what_workers_of_the_release_before_hold_is_told_apart(
-    database: Database,
-) -> None:
-    workers = [make_worker(database.conn, name) for name in ("w", "v")]
-    database.rows("update redrive.workers set marks_jobs = true")
-    ids = [make_job(database.conn) for _ in workers]
-    mark = "update redrive.jobs set worker = %s where id = %s"
-    for worker, job_id in zip(workers, ids, strict=True):
-        database.rows(mark, worker, job_id)
-
-    held = "select id from redrive.held_v1(array[%s])"
-    assert [database.column(held, worker) for worker in workers] == [
-        [id_] for id_ in ids
-    ]
-
-
 def test_no_worker_waits_for_another_ones_row(database: Database) -> None:
     workers = [make_worker(database.conn, name) for name in ("w", "v")]
     other, hasty = database.session(), database.session(lock_timeout="1ms")
@@ -153,30 +137,11 @@ def test_a_lost_worker_that_somebody_rescues_is_left_to_them(
     other.rows("begin")
     other.rows("select from redrive.workers for update")
 
-    assert store.rescue(hasty.conn, 60, 1) == (0, 0, 0)
+    assert store.rescue(hasty.conn, 60) == (0, 0, 0)
     other.rows("commit")
     assert store.run_alone(database.conn, worker, 1) is None, (
         "it can prove nothing any more"
     )
-
-
-def test_a_worker_of_the_release_before_stays_while_its_job_is_held(
-    database: Database,
-) -> None:
-    worker, job_id = make_worker(database.conn), make_job(database.conn)
-    database.rows("update redrive.workers set marks_jobs = true, lost_at = now()")
-    database.rows("update redrive.jobs set worker = %s, deliveries = 1", worker)
-    handler = database.session()
-    handler.rows("begin")
-    handler.rows("select from redrive.jobs for update")
-
-    assert store.rescue(database.conn, 60, 1) == (1, 0, 0)
-    assert database.column("select id from redrive.workers") == [worker]
-    handler.rows("commit")
-    assert store.rescue(database.conn, 60, 1) == (1, 1, 0)
-    assert database.column("select id from redrive.jobs where worker is null") == [
-        job_id
-    ]
 
 
 def test_what_is_settled_meanwhile_is_not_given_back(database: Database) -> None:

@@ -51,9 +51,7 @@ def test_a_claim_counts_the_delivery_and_the_attempt(database: Database) -> None
     )
     assert job.extras is None
     assert holders(database.conn) == {job_id: worker}
-    assert database.rows("select worker, deliveries, attempt from redrive.jobs") == [
-        (None, 0, 0)
-    ]
+    assert database.rows("select deliveries, attempt from redrive.jobs") == [(0, 0)]
     assert totals(database.conn) == {"enqueued": 1, "claimed": 1}
 
 
@@ -237,16 +235,6 @@ def test_what_is_read_of_large_payloads_waits_compressed(database: Database) -> 
     )[0]["Plan"]
 
     assert (plan["Actual Rows"], plan["Temp Written Blocks"]) == (600, 0)
-
-
-def test_a_claim_of_the_release_before_keeps_its_job(database: Database) -> None:
-    """An old pod writes its number into the row, during an upgrade."""
-    held, free = make_jobs(database.conn, 2)
-    database.rows("update redrive.jobs set worker = 1 where id = %s", held)
-
-    assert [job.id for job in claim(database.conn, make_worker(database.conn))] == [
-        free
-    ]
 
 
 def test_tenants_of_a_fair_queue_take_turns(database: Database) -> None:

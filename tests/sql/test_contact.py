@@ -87,7 +87,7 @@ def test_a_worker_is_marked_although_its_jobs_cannot_be_taken_back(
     assert store.mark_lost(rescuer.conn, TTL) == 0, "and may be sent again"
     assert store.beat(rescuer.conn, {worker: 1}) == set()
     blocker.rows("rollback")
-    assert store.rescue(database.conn, TTL, 3) == (1, 1, 0)
+    assert store.rescue(database.conn, TTL) == (1, 1, 0)
 
 
 def test_a_beat_waits_for_nobody_who_advances_the_clock(database: Database) -> None:

@@ -111,7 +111,7 @@ def test_c35_a_job_is_enqueued_claimed_settled_and_redriven(
         for chore, (_, do) in CHORES.items():
             assert do(conn) is not NotImplemented, chore
         campaign.drive_all(conn)
-        assert store.rescue(conn, 3600, 100).workers == 0
+        assert store.rescue(conn, 3600).workers == 0
     with link.use() as conn:
         assert store.retire(conn, worker).is_over
         assert conn.execute("show transaction_isolation").fetchone() == (

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.encryption import MARK, Keyring, Whose
+from redrive.encryption import Keyring, Whose
 from tests.factories import make_dead_letter, redrive
 from tests.postgres import Connection, Database
 
@@ -89,9 +89,3 @@ def test_a_redrive_is_no_replay(database: Database) -> None:
     job = make_dead_letter(database.conn, payload=payload, headers=headers)
 
     assert redrive(database.conn, [job]) == {job: None}
-
-
-def test_the_release_before_goes_on(database: Database) -> None:
-    copy_in(
-        database.conn, ({MARK: {}}, {MARK: "random"}), ({MARK: {}}, {MARK: "another"})
-    )

@@ -196,6 +196,6 @@ def test_one_died_of_a_killed_worker_is_in_a_group(database: Database):
     worker = make_worker(database.conn)
     store.run_alone(database.conn, worker, claim_one(database.conn, worker).id)
     silence(database.conn, worker)
-    store.rescue(database.conn, 60, 1)
+    store.rescue(database.conn, 60)
 
     assert _counts(database) == _truth(database) == {"worker-lost": (1, 1)}

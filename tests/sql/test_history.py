@@ -154,7 +154,7 @@ def test_whoever_was_fenced_off_leaves_nothing_behind(database: Database) -> Non
     stale, worker = make_worker(conn), make_worker(conn)
     old = claim_one(conn, stale)
     silence(conn, stale)
-    store.rescue(conn, 60, 3)
+    store.rescue(conn, 60)
     job = claim_one(conn, worker)
     assert complete(conn, stale, old) == set()
     assert not settle(conn, stale, old, "cancel")

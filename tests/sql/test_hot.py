@@ -274,7 +274,7 @@ def test_recovery_reads_what_it_moves_and_not_the_table(
 
 
 def rescue_all(session: Session, _worker: int) -> None:
-    assert store.rescue(session.conn, 60, 3).jobs == 20
+    assert store.rescue(session.conn, 60).jobs == 20
 
 
 @on_one_backlog
@@ -424,12 +424,12 @@ def test_c34_no_scan_meets_the_dead_claims_behind_the_live_ones(
             session.rows(
                 "update redrive.workers set lost_at = now() where id = %s", busy
             )
-            assert store.rescue(session.conn, 3600, 100).jobs == 10
+            assert store.rescue(session.conn, 3600).jobs == 10
         return [cost.blocks for cost in (swept, retired, rescued)]
 
     before = costs()
     store.advance_floors(conn)
-    store.rescue(conn, 3600, 100)
+    store.rescue(conn, 3600)
     after = costs()
 
     for live, dead in zip(after, before, strict=True):
@@ -453,7 +453,7 @@ def test_c34_a_claim_on_its_way_is_not_left_behind(database: Database) -> None:
     store.advance_floors(conn)
     first = database.value("select id from redrive.claims")
     assert database.value("select claims_from from redrive.workers") == first
-    store.rescue(conn, 3600, 100)
+    store.rescue(conn, 3600)
     assert database.value("select claims_from from redrive.epoch") == first
     assert store.retire(conn, worker).released == 1
     assert (

@@ -279,7 +279,7 @@ def test_what_a_lost_worker_held_counts_until_it_is_taken_back(
     silence(conn, lost)
     assert not claim(conn, other)
 
-    store.rescue(conn, 30.0, 100)
+    store.rescue(conn, 30.0)
     assert not complete(conn, lost, held)
     running = claim(conn, other)
     assert len(running) == 1
@@ -317,7 +317,7 @@ def test_a_settlement_that_is_fenced_off_frees_no_slot(database: Database) -> No
     make_job(conn, "a.b")
     held = claim_one(conn, lost)
     silence(conn, lost)
-    store.rescue(conn, 30.0, 100)
+    store.rescue(conn, 30.0)
     claim_one(conn, other)
 
     assert not complete(conn, lost, held)
@@ -795,23 +795,6 @@ def test_rates_are_exact_by_the_database_clock(database: Database) -> None:
         assert (
             database.value(after, next_at, rate, burst, 0, at - timedelta(days=1)) < at
         )
-
-
-def test_a_campaign_can_limit_its_jobs(database: Database) -> None:
-    """U5: jobs that are of no limited kind take a name of their own."""
-    conn = database.conn
-    worker = make_limited_worker(conn)
-    database.rows("select redrive.put_limit_v1('campaign:1', 2, null)")
-    with conn.transaction():
-        database.rows(INSERT, "a.b", "{}", 10)
-        database.rows(
-            "select redrive.add_limit_v1(array(select id from redrive.jobs), 'campaign:1')"
-        )
-    assert waits(database) == {"campaign:1": 8}
-    assert len(claim(conn, worker)) == 2
-    database.rows("select redrive.put_limit_v1('campaign:1', null, null)")
-
-    assert len(claim(conn, worker)) == 8
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])

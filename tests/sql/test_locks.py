@@ -323,7 +323,7 @@ def operate(session: Session, turn: Callable[[], bool], dice: random.Random) -> 
 
 def keep_house(session: Session, turn: Callable[[], bool], _: random.Random) -> None:
     while turn():
-        store.rescue(session.conn, 60 if uptime_is_over(session, 60) else 0.1, 3)
+        store.rescue(session.conn, 60 if uptime_is_over(session, 60) else 0.1)
         store.unpark(session.conn)
         store.fold(session.conn)
         session.rows("select redrive.fold_groups_v1()")

@@ -64,7 +64,7 @@ def test_the_newest_checkpoint_comes_with_the_next_claim(database: Database) -> 
     settle(conn, worker, job, "retry", failure=failure())
     retried = claim_one(conn, worker)
     silence(conn, worker)
-    store.rescue(conn, 60, 3)
+    store.rescue(conn, 60)
     worker = make_worker(conn)
     rescued = claim_one(conn, worker)
     bury(conn, worker, rescued)
@@ -160,7 +160,7 @@ def test_a_rescue_and_a_checkpoint_at_once_settle_it_one_way(
     silence(conn, worker)
     rescuer = database.session()
     with rescuer.conn.transaction():
-        assert store.rescue(rescuer.conn, 60, 3).jobs == 1
+        assert store.rescue(rescuer.conn, 60).jobs == 1
         assert keep(conn, worker, job) is False
     assert keep(conn, worker, job) is None
 
@@ -204,7 +204,7 @@ def test_of_two_that_complete_a_job_the_holder_says_what_came_of_it(
     stale, worker = make_worker(conn), make_worker(conn)
     old = claim_one(conn, stale)
     silence(conn, stale)
-    store.rescue(conn, 60, 3)
+    store.rescue(conn, 60)
     job = claim_one(conn, worker)
 
     assert finish(conn, stale, old._replace(id=job.id)) == set()

@@ -22,7 +22,7 @@ from tests.factories import (
 from tests.postgres import Connection, Database
 
 KIND = "invoice.charge"
-STATE = "select redrive.job_state_v1(run_at, failed_at, worker) from redrive.jobs where id = %s"
+STATE = "select redrive.job_state_v1(run_at, failed_at, null) from redrive.jobs where id = %s"
 DISMISS = "select redrive.dismiss_v1(%s, 'ada', 'not wanted')"
 REOPEN = "select redrive.reopen_v1(%s, 'ada', 'wanted')"
 CANCEL = "select redrive.cancel_v1(%s, 'ada', 'not wanted')"
@@ -218,7 +218,7 @@ def test_a_lost_worker_whose_job_is_buried_holds_the_key(database: Database) -> 
     database.value("select redrive.run_alone_v1(%s, %s)", lost, ids[0])
     silence(database.conn, lost)
 
-    assert store.rescue(database.conn, 60, 3) == (1, 0, 1)
+    assert store.rescue(database.conn, 60) == (1, 0, 1)
     assert database.column("select holds_key from redrive.dead_letters") == [True]
     assert claimed(database.conn, worker) == []
     complete(database.conn, worker, redriven(database, ids, worker))

@@ -40,9 +40,9 @@ def test_a_redriven_job_is_back_under_its_own_id_with_its_deliveries(
     assert redrive(database.conn, [job_id], campaign=campaign) == {job_id: None}
 
     assert database.rows(
-        "select id, worker, deliveries, attempt, losses, streak, redrives, failed_at, fingerprint,"
+        "select id, deliveries, attempt, losses, streak, redrives, failed_at, fingerprint,"
         " run_at <= clock_timestamp() from redrive.jobs"
-    ) == [(job_id, None, 1, 0, 0, 0, 1, None, None, True)]
+    ) == [(job_id, 1, 0, 0, 0, 1, None, None, True)]
     assert database.rows(
         "select state, campaign, blocked, outcome, settled_at <= clock_timestamp()"
         " from redrive.dead_letters"

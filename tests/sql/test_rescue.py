@@ -32,7 +32,7 @@ TTL = timedelta(minutes=1)
 
 
 def rescue(conn: Connection, ttl: timedelta = TTL) -> tuple[int, int, int]:
-    return store.rescue(conn, ttl.total_seconds(), 1)
+    return store.rescue(conn, ttl.total_seconds())
 
 
 def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
@@ -61,13 +61,13 @@ def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> No
 
     assert holders(database.conn) == {held.id: alive}
     assert database.rows(
-        "select id, worker, deliveries, attempt, losses, streak, fingerprint, failed_at >= %s,"
+        "select id, deliveries, attempt, losses, streak, fingerprint, failed_at >= %s,"
         " run_at >= %s"
         " from redrive.jobs where id <> %s order by id",
         before,
         before,
         held.id,
-    ) == [(job.id, None, 1, 0, 1, 1, "worker-lost", True, True) for job in jobs]
+    ) == [(job.id, 1, 0, 1, 1, "worker-lost", True, True) for job in jobs]
     assert database.rows(
         "select job, deliveries, worker, error_class, category from redrive.failures order by job"
     ) == [(job.id, 1, "lost", "WorkerLost", "lost") for job in jobs]

@@ -136,10 +136,10 @@ def test_a_retry_waits_for_its_delay_and_records_its_failure(
     )
 
     assert database.rows(
-        "select worker, deliveries, attempt, losses, streak, fingerprint, failed_at <="
+        "select deliveries, attempt, losses, streak, fingerprint, failed_at <="
         " clock_timestamp(),"
         " run_at - clock_timestamp() between interval '59 s' and interval '60 s' from redrive.jobs"
-    ) == [(None, 1, 1, 0, 1, "f1", True, True)]
+    ) == [(1, 1, 0, 1, "f1", True, True)]
     assert database.rows(
         "select job, deliveries, attempt, worker, error_class, message, category, fingerprint,"
         " detail"
@@ -300,9 +300,8 @@ def test_a_release_gives_the_attempt_back_and_records_no_failure(
         )
 
     assert database.row(
-        "select worker, attempt, deliveries, streak, failed_at from redrive.jobs"
+        "select attempt, deliveries, streak, failed_at from redrive.jobs"
     ) == (
-        None,
         0,
         3,
         0,

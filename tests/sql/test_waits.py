@@ -277,9 +277,9 @@ def test_c25_others_of_a_lost_worker_come_back_while_a_dead_letter_is_locked(
     operator.rows("begin")
     operator.rows(RECIPES["note on a redriven job"] % objects)  # type: ignore[arg-type]
 
-    assert store.rescue(database.conn, 60, 3)[1:] == (1, 0)
+    assert store.rescue(database.conn, 60)[1:] == (1, 0)
     operator.rows("rollback")
-    assert store.rescue(database.conn, 60, 3)[1:] == (0, 1)
+    assert store.rescue(database.conn, 60)[1:] == (0, 1)
 
 
 def test_c25_a_worker_declares_its_schedules_while_one_is_being_paused(

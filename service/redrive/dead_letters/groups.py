@@ -68,7 +68,7 @@ def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | No
 
 
 def named(conn: psycopg.Connection[Any], beginning: str) -> list[str]:
-    """Return the full names of groups that begin so, and always `beginning` itself."""
+    """Return the full names of the groups that begin so."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return (
             cursor.execute(

@@ -111,7 +111,7 @@ def _looked(
     conditions, parameters = replace(chosen, group=None, since=None, until=None).where()
     since = chosen.since or "-infinity"
     begin = (values, *_upper_bound(chosen, after), since)
-    each = max(1, looks // len(values))
+    each = max(1, looks // max(1, len(values)))
     asked = (*begin, each, *begin, *parameters, most, most)
     with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
         cursor.execute(_GUARDS)

@@ -27,8 +27,8 @@ GUARDS: LiteralString = """
 _FOUND: LiteralString = """
     left join lateral (
         select j.kind, j.queue, j.priority, j.lane,
-               j.attempt + (w.worker is not null and j.worker is null)::int as attempt,
-               j.deliveries + (w.worker is not null and j.worker is null)::int as deliveries,
+               j.attempt + (w.worker is not null)::int as attempt,
+               j.deliveries + (w.worker is not null)::int as deliveries,
                nullif(j.run_at, 'infinity') as run_at, j.created_at, j.idempotency_key as key,
                j.ordering_key, j.tenant, j.redrives, f.error_class, f.message, f.category, f.at,
                f.detail, f.deliveries as failed_delivery

@@ -52,7 +52,7 @@ HOLD = (
     "with held as ("
     "insert into redrive.claims (worker, queue, priority, lane, upto, upto_id, ids)"
     " select redrive.register_v1("
-    "'redrive.testing', '', interval '1 hour', null, null, null),"
+    "'redrive.testing', '', interval '1 hour', null, null, null, null),"
     " queue, priority, lane, run_at, id, array[id] from redrive.jobs"
     " where id = cast(%s as bigint) returning worker)"
     " select max(worker) from held"

@@ -391,11 +391,10 @@ def advance_floors(conn: Connection) -> None:
     conn.execute("select redrive.advance_floors_v1()")
 
 
-def rescue(conn: Connection, ttl: float, max_losses: int) -> Rescued:
+def rescue(conn: Connection, ttl: float) -> Rescued:
     """Take jobs back from workers silent for their own ttl, else for `ttl` seconds."""
     row = conn.execute(
-        "select * from redrive.rescue_v1(%s * interval '1 second', %s)",
-        (ttl, max_losses),
+        "select * from redrive.rescue_v1(%s * interval '1 second')", (ttl,)
     ).fetchone()
     return Rescued(0, 0, 0) if row is None else Rescued(*row)
 

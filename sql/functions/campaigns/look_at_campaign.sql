@@ -67,7 +67,7 @@ begin
     join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
     join redrive.jobs b on b.id = j.id
     where j.campaign = c.id and j.state = 'redriven' and b.deliveries = d.deliveries
-      and b.worker is null and (b.run_at <= clock_timestamp() or b.run_at = 'infinity')
+      and (b.run_at <= clock_timestamp() or b.run_at = 'infinity')
       and b.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)
                        where k.id >= redrive.claims_from_v1(null));
     its_kinds := array(select jsonb_array_elements_text(c.plan -> 'kinds'));
@@ -100,11 +100,11 @@ begin
             from redrive.all_lanes_v1() l,
             lateral (
                 select j.run_at
-                from (select b.id, b.run_at, b.worker, b.redrives, b.kind from redrive.jobs b
+                from (select b.id, b.run_at, b.redrives, b.kind from redrive.jobs b
                       where b.queue = l.queue and b.priority = l.priority and b.lane = l.lane
                         and b.run_at <= now()
                       order by b.run_at, b.id limit 10000) j
-                where j.redrives = 0 and j.worker is null
+                where j.redrives = 0
                   and (l.queue, j.kind) not in (
                       select u.queue, u.kind from redrive.unhandled_v1() u)
                   and j.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)

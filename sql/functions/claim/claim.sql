@@ -172,7 +172,6 @@ begin
               and (j.run_at, j.id) > (case when from_start then '-infinity' else upto end,
                                       case when from_start then 0 else upto_id end)
               and j.run_at <= due
-              and j.worker is null
               and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
               -- null: the worker takes all kinds
               and (mine is null or j.kind = any (mine) or j.kind like any (prefixes)
@@ -186,7 +185,7 @@ begin
                   and not exists (
                       select from redrive.jobs o
                       where o.queue = j.queue and o.ordering_key = j.ordering_key
-                        and o.run_at < 'infinity' and (o.id < j.id or o.worker is not null))
+                        and o.run_at < 'infinity' and o.id < j.id)
                   -- the job was not parked when a dead letter began to hold its key; see
                   -- is_key_held_v1
                   and not exists (
@@ -202,7 +201,7 @@ begin
             -- A later read from the start finds these jobs again.
             free := array(
                 select j.id from redrive.jobs j
-                where j.id = any (ids) and j.run_at <= due and j.worker is null
+                where j.id = any (ids) and j.run_at <= due
                 order by j.id for no key update skip locked);
             select array_agg(d.id order by d.place), array_agg(d.kind order by d.place),
                    array_agg(d.run_at order by d.place), array_agg(d.ordering_key order by d.place)

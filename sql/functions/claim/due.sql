@@ -34,7 +34,7 @@ begin
     from looked_at l, lateral (
         select j.kind, j.run_at from redrive.jobs j
         where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
-          and j.run_at <= now() and j.worker is null
+          and j.run_at <= now()
           and j.id not in (select h.id from held h)
         order by j.run_at, j.id limit cap) d
     where redrive.handles_v1(due_v1.kinds, d.kind)

@@ -1,5 +1,4 @@
--- groups_named: list the groups whose names begin with a text, and the text itself.
--- The text itself is included for dead letters whose group release 0.1.0 had deleted before them.
+-- groups_named: list the groups whose names begin with a text.
 -- plan:  no index finds the beginning of a name; for dead letters, dead_letters_group_idx finds
 --        whole names
 create or replace function redrive.groups_named_v1(beginning text) returns text[]
@@ -8,6 +7,5 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     select array(select g.fingerprint from redrive.grouped g
-                 where starts_with(g.fingerprint, beginning)
-                 union select beginning)
+                 where starts_with(g.fingerprint, beginning))
 $$;

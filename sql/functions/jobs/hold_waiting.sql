@@ -30,7 +30,7 @@ begin
     if waits then
         held := array(
             select j.id from redrive.jobs j
-            where j.id = any (hold_waiting_v1.ids) and j.worker is null
+            where j.id = any (hold_waiting_v1.ids)
               and not exists (
                   select from redrive.claims k
                   where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
@@ -39,7 +39,7 @@ begin
     else
         held := array(
             select j.id from redrive.jobs j
-            where j.id = any (hold_waiting_v1.ids) and j.worker is null
+            where j.id = any (hold_waiting_v1.ids)
               and not exists (
                   select from redrive.claims k
                   where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane

@@ -16,8 +16,7 @@ as $$
 begin
     return query
     select j.id, redrive.job_place_v1(j.queue, j.priority, j.lane, j.run_at, j.id),
-           redrive.job_state_v1(j.run_at, j.failed_at, coalesce(j.worker, k.worker)),
-           coalesce(j.worker, k.worker)
+           redrive.job_state_v1(j.run_at, j.failed_at, k.worker), k.worker
     from unnest(live_jobs_v1.ids) as v(id)
     join redrive.jobs j on j.id = v.id
     left join lateral (

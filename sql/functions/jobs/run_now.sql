@@ -23,7 +23,7 @@ begin
     with pick as materialized (
         select j.id from redrive.jobs j
         where j.id = any (run_now_v1.ids) and j.run_at > clock_timestamp()
-          and j.run_at < 'infinity' and j.worker is null
+          and j.run_at < 'infinity'
         order by j.id for update),
     moved as (
         update redrive.jobs j set run_at = clock_timestamp()

@@ -64,7 +64,7 @@ begin
         from redrive.claims k cross join lateral unnest(k.ids) as c(id)
         where k.queue = at_lane.queue and k.priority = at_lane.priority and k.lane = at_lane.lane;
         for seen in
-            select j.id, j.run_at, j.failed_at, coalesce(j.worker, (held ->> j.id::text)::int) as worker
+            select j.id, j.run_at, j.failed_at, (held ->> j.id::text)::int as worker
             from redrive.jobs j
             where not is_running
               and j.queue = at_lane.queue and j.priority = at_lane.priority

@@ -27,10 +27,9 @@ begin
         join redrive.retention t on t.what = 'keys'
         join redrive.jobs j on j.id = v.id
         where v.outcome = 'cancel' and j.id = any (end_cancelled_v1.ids)
-          and (j.deliveries = v.deliveries - 1
-               and exists (select from redrive.claims k
-                           where k.id = v.claim and k.worker = v.worker)
-               or j.worker = v.worker and j.deliveries = v.deliveries)
+          and j.deliveries = v.deliveries - 1
+          and exists (select from redrive.claims k
+                      where k.id = v.claim and k.worker = v.worker)
         on conflict (job) do update
         set deliveries = excluded.deliveries, outcome = excluded.outcome, result = null,
             keep_until = excluded.keep_until

@@ -40,7 +40,6 @@ begin
     perform from redrive.audit_chain c for update skip locked;
     if found then
         counts := counts || array[
-            redrive.interrupt_campaigns_v1(batch),
             redrive.interrupt_runs_v1(batch),
             redrive.forget_audit_v1((keep ->> 'audit')::interval, batch)];
     end if;

@@ -36,7 +36,7 @@ begin
     into looked
     from redrive.chores h where h.name = 'forget_campaigns' and h.place >= 0;
     delete from redrive.campaigns c
-    where c.id = any (looked) and c.state in ('done', 'interrupted', 'cancelled', 'aborted')
+    where c.id = any (looked) and c.state in ('done', 'cancelled', 'aborted')
       and c.created_at < clock_timestamp() - older_than
       and not exists (select from redrive.dead_letters d where d.campaign = c.id);
     get diagnostics gone = row_count;

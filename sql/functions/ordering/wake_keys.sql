@@ -34,7 +34,7 @@ begin
           and not exists (select from redrive.limit_waits w where w.job = h.id)),
     pick as materialized (
         select n.id from redrive.jobs n
-        where n.id = any (array(select h.id from heads h)) and n.worker is null
+        where n.id = any (array(select h.id from heads h))
           and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
         order by n.id for update skip locked),
     woken as (

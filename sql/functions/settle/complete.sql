@@ -51,11 +51,8 @@ begin
     gone as (
         delete from redrive.jobs j
         where j.id = any (ids)
-          and ((j.deliveries = complete_v1.deliveries[width_bucket(j.id, ids)] - 1
-                and (select k.is_claimed from checked k)[width_bucket(j.id, ids)])
-               -- as a worker of the release before had claimed it
-               or (j.worker = workers[width_bucket(j.id, ids)]
-                   and j.deliveries = complete_v1.deliveries[width_bucket(j.id, ids)]))
+          and j.deliveries = complete_v1.deliveries[width_bucket(j.id, ids)] - 1
+          and (select k.is_claimed from checked k)[width_bucket(j.id, ids)]
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
                   j.noted, j.created_at, j.batch, j.limits is not null as is_limited),
 
@@ -101,7 +98,7 @@ begin
                         where o.queue = g.queue and o.ordering_key = g.ordering_key and o.id <> g.id
                         order by o.id limit 1)
                 from special g where g.ordering_key is not null))
-          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
+          and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
           and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
         for no key update skip locked),
     promoted as (

@@ -49,16 +49,13 @@ begin
     deleted as (
         delete from redrive.jobs j
         where j.id = any (ids) and outcomes[width_bucket(j.id, ids)] in ('dead', 'cancel')
-          and ((j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)] - 1
-                and (select k.is_claimed from checked k)[width_bucket(j.id, ids)])
-               or (j.worker = workers[width_bucket(j.id, ids)]
-                   and j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)]))
+          and j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)] - 1
+          and (select k.is_claimed from checked k)[width_bucket(j.id, ids)]
         returning j.*, width_bucket(j.id, ids) as place),
     gone as (
         select d.*, workers[place] as held_by, claims[place] as claim,
                settle_v1.deliveries[place] as delivered,
-               -- one more than in the row, unless the release before had written it
-               d.attempt + settle_v1.deliveries[place] - d.deliveries as tried,
+               d.attempt + 1 as tried,
                outcomes[place] as outcome, failures[place] as failure, reasons[place] as reason,
                settle_v1.refunds[place] as refund, settle_v1.losses[place] as lost,
                case when outcomes[place] = 'dead' and d.ordering_key is not null
@@ -68,13 +65,13 @@ begin
     -- 4. Put the other jobs back to wait: retried, released or rescued.
     returned as (
         update redrive.jobs j
-        set (worker, deliveries, run_at, attempt, losses, refunds, failed_at, streak, fingerprint,
+        set (deliveries, run_at, attempt, losses, refunds, failed_at, streak, fingerprint,
              headers) = (
-            select null::int, settle_v1.deliveries[v.place],
+            select settle_v1.deliveries[v.place],
                    greatest(clock_timestamp(), coalesce(
                        run_ats[v.place],
                        clock_timestamp() + delays[v.place] * interval '1 second')),
-                   j.attempt + settle_v1.deliveries[v.place] - j.deliveries - v.refund::int,
+                   j.attempt + 1 - v.refund::int,
                    -- a job whose end was reported has not killed its process
                    case when v.lost = 0
                              and (v.outcome = 'retry' or reasons[v.place] = 'snoozed') then 0
@@ -96,10 +93,8 @@ begin
                   from (select width_bucket(j.id, ids) as place) p) v)
         where j.id = any (ids)
           and outcomes[width_bucket(j.id, ids)] in ('retry', 'release', 'rescue')
-          and ((j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)] - 1
-                and (select k.is_claimed from checked k)[width_bucket(j.id, ids)])
-               or (j.worker = workers[width_bucket(j.id, ids)]
-                   and j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)]))
+          and j.deliveries = settle_v1.deliveries[width_bucket(j.id, ids)] - 1
+          and (select k.is_claimed from checked k)[width_bucket(j.id, ids)]
         returning j.id, j.deliveries, j.attempt, j.queue, j.kind, j.ordering_key,
                   width_bucket(j.id, ids) as place),
     back as (
@@ -215,7 +210,7 @@ begin
                     order by o.id limit 1) h
                 -- not if the new dead letter of this statement holds the key, or an older one does
                 where h.id <> s.id and not (s.holds_key is true and s.id < h.id)))
-          and n.worker is null and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
+          and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
           and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
         for no key update skip locked),
     promoted as (

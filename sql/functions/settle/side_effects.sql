@@ -24,9 +24,8 @@ begin
         select j.id from redrive.jobs j
         where j.id = any (ids)
           and exists (select from told t
-                      where t.id = j.id
-                        and (t.claim is not null and t.deliveries = j.deliveries + 1
-                             or t.worker = j.worker and t.deliveries = j.deliveries))),
+                      where t.id = j.id and t.claim is not null
+                        and t.deliveries = j.deliveries + 1)),
     free as materialized (
         select j.id from redrive.jobs j where j.id = any (array(select h.id from here h))
         for no key update skip locked),
@@ -34,9 +33,7 @@ begin
         update redrive.jobs j set noted = true
         from (select distinct t.worker, t.claim, t.id, t.deliveries from told t
               where t.id in (select f.id from free f)) t
-        where j.id = t.id
-          and (t.claim is not null and j.deliveries = t.deliveries - 1
-               or j.worker = t.worker and j.deliveries = t.deliveries)
+        where j.id = t.id and t.claim is not null and j.deliveries = t.deliveries - 1
         returning j.id, t.worker, t.deliveries),
     kept as (
         insert into redrive.side_effects (job, deliveries, what, detail)

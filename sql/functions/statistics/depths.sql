@@ -54,7 +54,7 @@ begin
         left join lateral (
             select j.run_at from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
-              and j.run_at <= now() and j.worker is null
+              and j.run_at <= now()
               and j.id not in (select c.id from claimed c)
             order by j.run_at, j.id limit 1) o on true
         group by l.queue),

@@ -9,15 +9,15 @@
 --        holds: the kinds whose dead letters hold their ordering key; null: none
 create or replace function redrive.register_v1(
     worker_name text, worker_version text, ttl interval, kinds text[], queues text[],
-    depends_on jsonb, holds text[] default null) returns int
+    depends_on jsonb, holds text[]) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     insert into redrive.workers (id, name, version, ttl, kinds, queues, depends_on, holds,
-                                 heard, marks_jobs)
+                                 heard)
     overriding system value
     values (1 + floor(random() * 2147483647)::int, worker_name, worker_version, ttl, kinds, queues,
-            depends_on, holds, redrive.contact_now_v1(), false)
+            depends_on, holds, redrive.contact_now_v1())
     returning id
 $$;

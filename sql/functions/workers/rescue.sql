@@ -1,13 +1,12 @@
 -- rescue: take jobs back from workers whose heartbeat stopped, and settle them as lost: one step.
 -- in:    ttl: for workers that declared none of their own
---        max_losses: used by an older release; today the proof counts, and not the number of losses
 -- out:   counts; lost: the workers of this step, at most 4, chosen at random because some may be
 --        locked
 -- locks: lost worker rows exclusively, skip locked (so it waits for no claim); then their jobs, and
 --        the dead letters of these, skip locked: see busy
 -- plan:  claims_worker_idx, jobs_pkey: it costs what it moves
 create or replace function redrive.rescue_v1(
-    ttl interval, max_losses int, out lost int, out rescued int, out buried int)
+    ttl interval, out lost int, out rescued int, out buried int)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -22,12 +21,11 @@ declare
     held record;
 begin
     -- Mark the workers first. This closes the race with a claim, which holds its worker row for key
-    -- share and checks lost_at again. A worker has called mark_lost before; the release before has
-    -- not.
+    -- share and checks lost_at again.
     perform redrive.mark_lost_v1(ttl);
     -- A claim whose worker has no row would belong to nobody. Give it a lost worker.
-    insert into redrive.workers (id, name, lost_at, marks_jobs) overriding system value
-    select distinct k.worker, 'unknown', clock_timestamp(), false from redrive.claims k
+    insert into redrive.workers (id, name, lost_at) overriding system value
+    select distinct k.worker, 'unknown', clock_timestamp() from redrive.claims k
     where k.id >= coalesce((select e.claims_from from redrive.epoch e), 0)
       and not exists (select from redrive.workers w where w.id = k.worker)
     on conflict do nothing;
@@ -48,10 +46,9 @@ begin
     -- Check each job against the list: it may have been settled and claimed again since. A handler
     -- of a paused worker may hold one in its own transaction.
     here as materialized (
-        select j.id, j.deliveries, j.worker
+        select j.id, j.deliveries
         from listed l
         join redrive.jobs j on j.id = l.id and j.deliveries = l.deliveries
-                           and j.worker is not distinct from l.marked_by
         order by j.id
         for update of j skip locked),
     judged as materialized (
@@ -60,7 +57,7 @@ begin
         redrive.judge_loss_v1(l.worker, l.ids) v)
     select array_agg(h.id order by h.id) as ids, array_agg(l.worker order by h.id) as workers,
            array_agg(l.claim order by h.id) as claims,
-           array_agg(h.deliveries + (h.worker is null)::int order by h.id) as deliveries,
+           array_agg(h.deliveries + 1 order by h.id) as deliveries,
            array_agg(v.outcome order by h.id) as outcomes,
            array_agg(v.reason order by h.id) as reasons,
            array_agg(v.refund order by h.id) as refunds,
@@ -80,7 +77,6 @@ begin
     delete from redrive.workers w
     where w.id = any (lost_ids)
       and not exists (select from redrive.claims k
-                      where k.worker = w.id and k.id >= redrive.claims_from_v1(w.id))
-      and not exists (select from redrive.held_v1(array[w.id]));
+                      where k.worker = w.id and k.id >= redrive.claims_from_v1(w.id));
 end
 $$;

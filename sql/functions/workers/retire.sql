@@ -36,17 +36,14 @@ begin
         select h.* from redrive.held_v1(array[me]) h where h.id <> all (known)),
     -- check each job against the list: it may have been settled and claimed again since
     held as materialized (
-        select j.id, j.worker is not null as is_marked
+        select j.id
         from listed l
         join redrive.jobs j on j.id = l.id and j.deliveries = l.deliveries
-                           and j.worker is not distinct from l.marked_by
         order by j.id
         for update of j skip locked),
     back as (
         update redrive.jobs j
-        set worker = null, run_at = clock_timestamp(),
-            deliveries = j.deliveries + (not h.is_marked)::int,
-            attempt = greatest(j.attempt - h.is_marked::int, 0)
+        set run_at = clock_timestamp(), deliveries = j.deliveries + 1
         from held h where j.id = h.id
         returning j.id, j.queue, j.kind),
     freed as (

@@ -41,9 +41,6 @@ begin
               -- a redriven first job may be older than the job of its key that runs now
               and not exists (select from redrive.running_keys r
                               where r.queue = head.queue and r.ordering_key = head.ordering_key)
-              and not exists (select from redrive.jobs o
-                              where o.queue = head.queue and o.ordering_key = head.ordering_key
-                                and o.worker is not null)
               and not redrive.is_key_held_v1(head.queue, head.ordering_key, head.id)
               and not exists (select from redrive.limit_waits w where w.job = head.id);
             woken := woken + found::int;

@@ -245,7 +245,7 @@ def _remarks_on(terms: Terms, matched: int) -> Iterator[str]:
 @campaign.command("ls")
 @click.option(
     "--state",
-    type=click.Choice([*(state.value for state in State), "interrupted"]),
+    type=click.Choice([state.value for state in State]),
     multiple=True,
     help="Only this state. Plans are listed only with --state planned.",
 )

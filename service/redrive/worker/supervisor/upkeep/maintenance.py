@@ -52,12 +52,6 @@ UNWELL_SECONDS = 300.0
 PUT_OFF_SECONDS = 10.0
 """Delay before this worker retries a failed chore: others get their turn."""
 
-MAX_LOSSES = 100
-"""Number of lost workers after which a rescued job dies.
-
-Before that, its policy decides at the claim.
-"""
-
 RESCUE = "rescue"
 CAMPAIGN = "campaign"
 SCHEDULES = "schedules"
@@ -240,7 +234,7 @@ class Maintenance:
         store.advance_floors(conn)
         is_more = True
         while is_more:
-            rescued = store.rescue(conn, self.ttl, MAX_LOSSES)
+            rescued = store.rescue(conn, self.ttl)
             if rescued.workers:
                 self.telemetry.rescued(*rescued)
             # what a handler's own transaction has locked has to wait
