@@ -23,7 +23,13 @@ from redrive.live_jobs.show import show as story
 from redrive.rules.payloads.edit import Patch
 from tests.commands import commands
 from tests.console.conftest import Site
-from tests.factories import make_dead_letter, make_dead_letters, make_job, make_jobs
+from tests.factories import (
+    make_dead_letter,
+    make_dead_letters,
+    make_job,
+    make_jobs,
+    make_worker,
+)
 
 
 def ids(text: str) -> list[int]:
@@ -139,6 +145,17 @@ def test_a_group_gathers_what_died_of_the_same(site: Site, olaf: TestClient):
     assert "/change/redrive?group=f1" in one
     assert len(ids(one)) == 7
     assert olaf.get("/groups/nothing").status_code == 404
+
+
+def test_the_overview_counts_all_live_workers(site: Site, olaf: TestClient):
+    """Also more than the 50 workers that a list shows, and no lost one."""
+    for n in range(52):
+        make_worker(site.database.conn, f"w{n}")
+    site.database.rows(
+        "update redrive.workers set lost_at = clock_timestamp() where name = 'w0'"
+    )
+
+    assert "51 workers alive" in olaf.get("/").text
 
 
 def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):

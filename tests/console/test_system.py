@@ -110,6 +110,24 @@ def test_a_schedule_is_paused_resumed_and_run(site: Site, olaf: TestClient):
     assert "There is no schedule x." in olaf.get("/change/run-schedule?name=x").text
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "fault"),
+    [
+        ("report.daily", 409, "report.daily was not paused"),
+        ("x", 404, "there is no schedule x"),
+    ],
+)
+def test_a_schedule_that_is_not_paused_is_a_conflict(
+    site: Site, name: str, code: int, fault: str
+):
+    make_schedule(site.database.conn, "report.daily")
+    asked = {"why": "it has moved", "yes": True}
+    path = f"/api/v1/resume-schedule?name={name}"
+    answer = site.bearer("olaf").post(path, json=asked)
+
+    assert (answer.status_code, answer.json()["error"]) == (code, fault)
+
+
 def test_the_api_lists_limits_schedules_and_workers(site: Site):
     make_schedule(site.database.conn, "report.daily")
     make_worker(site.database.conn, "w1")

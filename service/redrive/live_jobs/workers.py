@@ -9,8 +9,7 @@ from redrive.database.rows import rows
 _FOUND: LiteralString = """
     select w.id, w.name, w.version, w.started_at, w.seen_at, w.queues, w.kinds,
            case when w.lost_at is not null then 'lost'
-                when w.seen_at < c.at - coalesce(w.ttl, interval '30 seconds')
-                    then 'silent'
+                when not redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl) then 'silent'
                 when w.is_closed or (w.progress ->> 'draining')::boolean then 'draining'
                 else 'working' end as state,
            (w.progress ->> 'slots')::int as slots, w.inflight,

@@ -343,8 +343,11 @@ def _schedule(
     name = named(order.query, "name")
     with opening() as conn:
         done = act(conn, name, actor=order.actor, why=order.why)
+        is_known = done or any(row["name"] == name for row in schedules.find(conn))
+    if not is_known:
+        raise Refused(404, f"there is no schedule {name}")
     if not done:
-        raise Refused(404, f"there is no schedule {name}, or it already has this state")
+        raise Refused(409, f"{name} was not paused")
     return Done(
         said.format(name=name, done=done),
         {"name": name, key: done},

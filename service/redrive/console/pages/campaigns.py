@@ -18,7 +18,6 @@ from redrive.console.actions.campaigns import (
     found_in,
     terms_of,
 )
-from redrive.console.pages import figures
 from redrive.console.pages.filters import PAGE
 from redrive.console.query import command
 from redrive.console.security.access import Principal, Refused
@@ -27,6 +26,7 @@ from redrive.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
 from redrive.console.streams import Update
 from redrive.dead_letters import campaign as campaigns
 from redrive.errors import SchemaError
+from redrive.live_jobs import standing
 from redrive.rules.dead_letters.campaign import GOING, State
 from redrive.rules.payloads.escape import escaped
 
@@ -68,7 +68,7 @@ def show_campaign(visit: SignedIn, campaign: int) -> Response:
     """Show a campaign: its progress, who started it and why, and its actions."""
     with visit.reading() as conn:
         found = found_in(conn, campaign)
-        alive = figures.alive_workers(conn)
+        alive = standing.alive(conn)
 
     return visit.page(
         "campaign.html",

@@ -117,7 +117,7 @@ def _summary(now: dict[str, Any]) -> dict[str, Any]:
     return {
         "fault": None,
         "troubles": now["troubles"],
-        "alive": len(now["alive"]),
+        "alive": now["alive"],
         "added": now["added"],
         **sums,
     }

@@ -6,7 +6,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.live_jobs import breakers
+from redrive.live_jobs import breakers, standing
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.attempts.waiting import Code, why_queue
@@ -111,17 +111,12 @@ def workers(conn: Connection) -> list[Row]:
     return rows(conn, _WORKERS)
 
 
-def alive_workers(conn: Connection) -> list[Row]:
-    """Return the workers that are alive, latest heartbeat first."""
-    return [worker for worker in workers(conn) if worker["is_alive"]]
-
-
 def now(conn: Connection) -> dict[str, Any]:
     """Return the current figures of a database and its problems."""
     found = queues(conn)
     added = growth(conn)
-    alive = alive_workers(conn)
-    problems = troubles(found, breakers.find(conn), added, len(alive))
+    alive = standing.alive(conn)
+    problems = troubles(found, breakers.find(conn), added, alive)
     return {
         "queues": found,
         "added": added,
