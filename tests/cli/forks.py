@@ -8,13 +8,14 @@ import contextlib
 import importlib
 import json
 import os
-import runpy
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Timer
-from typing import Any
+from typing import NoReturn
+
+from tests.forks import become
 
 SECONDS = 60.0
 
@@ -87,32 +88,13 @@ def _serve(home: Path) -> None:
 
 def _become(
     home: Path, arguments: list[str], environment: dict[str, str], place: str
-) -> None:
+) -> NoReturn:
     """Be that command, and end."""
-    os.environ.clear()
-    os.environ.update(environment)
     os.chdir(place)
-    # As `python -m` has it.
-    sys.path[:1] = [
-        place,
-        *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)),
-    ]
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         flags = os.O_RDONLY if fd == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         os.dup2(os.open(home / name, flags, 0o600), fd)
-    sys.argv = ["redrive", *arguments]
-    code: Any = 70
-    try:
-        runpy.run_module("redrive", run_name="__main__")
-    except SystemExit as ended:
-        code = ended.code or 0
-    except BaseException:  # noqa: BLE001 # it is what the interpreter would say
-        sys.excepthook(*sys.exc_info())
-        code = 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    become(arguments, environment, place, is_main=False)
 
 
 if __name__ == "__main__":

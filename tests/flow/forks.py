@@ -8,17 +8,17 @@ Their cost has its own tests: tests/cli/test_start.py and tests/flow/test_surfac
 import atexit
 import json
 import os
-import runpy
 import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from tests.forks import become
 
 ROOT = Path(__file__).parents[2]
 WARNINGS = "default"
@@ -152,7 +152,7 @@ def _serve() -> None:
         print(child, flush=True)
 
 
-def _become(arguments: list[str], environment: dict[str, str], log: str) -> None:
+def _become(arguments: list[str], environment: dict[str, str], log: str) -> NoReturn:
     """Be that command, and end."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -161,25 +161,7 @@ def _become(arguments: list[str], environment: dict[str, str], log: str) -> None
         os.dup2(fd, own)
     os.close(nothing)
     os.close(written)
-    os.environ.clear()
-    os.environ.update(environment)
-    time.tzset()
-    # As `python -m` has it.
-    paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:1] = [str(ROOT), *paths]
-    sys.argv = ["redrive", *arguments]
-    code: Any = 70
-    try:
-        runpy.run_module("redrive", run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        code = ended.code or 0
-    except BaseException:  # noqa: BLE001 # it is what the interpreter would say
-        sys.excepthook(*sys.exc_info())
-        code = 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    become(arguments, environment, str(ROOT), is_main=True)
 
 
 if __name__ == "__main__":
