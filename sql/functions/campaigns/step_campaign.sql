@@ -38,6 +38,7 @@ declare
     used_up timestamptz := to_timestamp(step_campaign_v1.fed_at);
     first_turn timestamptz;
 begin
+    -- 1. Lock the campaign, and the end of the audit log if this step ends the campaign.
     select * into c from redrive.campaigns o
     where o.id = step_campaign_v1.campaign and o.step = step_campaign_v1.step
       and o.planned_login is not null and o.state in ('waiting', 'canary', 'ramp', 'running')
@@ -51,12 +52,14 @@ begin
             return null;
         end if;
     end if;
+    -- 2. Refuse a state that a step cannot lead to.
     if step_campaign_v1.state not in ('waiting', 'canary', 'ramp', 'running', 'aborted', 'done')
        or step_campaign_v1.state = 'done' and (
            c.place < c.matched or c.redriven > c.succeeded + c.dead_again + c.cancelled) then
         raise exception using errcode = 'RD001', message = 'state: a step cannot lead to this state';
     end if;
     if step_campaign_v1.feed > 0 and step_campaign_v1.state in ('canary', 'ramp', 'running') then
+        -- 3. Find how far this step goes. It ends before the first dead letter that is locked.
         -- Invalid dead letters are passed over beside the others, at most 1000 at a time.
         select coalesce(
             (select j.n - 1 from redrive.campaign_jobs j
@@ -86,6 +89,7 @@ begin
         if upto <= c.place then
             return null;
         end if;
+        -- 4. Release the jobs, and mark each dead letter in the campaign.
         -- Read the clock after the locks: the time spent waiting for them is not made up for.
         first_turn := greatest(
             clock_timestamp(), used_up - coalesce(feed / c.rate, 0) * interval '1 s');
@@ -115,6 +119,7 @@ begin
         into looked, fed, causes
         from (select k.cause, count(*) as n from marked k group by k.cause) m;
     end if;
+    -- 5. Store the new state and the counts. Record the end in the audit log.
     update redrive.campaigns o
     set step = o.step + 1, state = step_campaign_v1.state, said = step_campaign_v1.said,
         place = o.place + looked, round_fed = o.round_fed + fed,

@@ -44,6 +44,7 @@ declare
 begin
     loop
         begin
+            -- 1. Insert all jobs with one statement, unless one of them must be enqueued by itself.
             looked := set_config('redrive.looked', case when may_meet then 'off' else 'on' end, true);
             with given as materialized (
                 -- first the values that are read more than once
@@ -128,6 +129,8 @@ begin
             from given g;
             looked := set_config('redrive.looked', 'off', true);
             exit when in_turn or keyed is null;
+
+            -- 2. Find the keys that have succeeded before.
             -- A key may have succeeded between two snapshots. Each insert above waited for the job
             -- that held the key, so these statements see what that job's completion wrote.
             if is_unique then
@@ -144,8 +147,9 @@ begin
                 join redrive.completions c on c.kind = v.kind and c.key = v.key
                 where v.is_new is not false;
             end if;
+
+            -- 3. Start again if a job must be deleted that others may be parked behind.
             exit when done is null or not has_both;
-            -- other jobs may be parked behind the jobs that are deleted again
             raise unique_violation;
         exception when unique_violation then
             in_turn := done is not null;
@@ -156,10 +160,14 @@ begin
             may_meet := true;
         end;
     end loop;
+
+    -- 4. Enqueue the jobs one by one, if one statement cannot add them.
     if in_turn then
         return query select e.n, e.id, e.created from redrive.enqueue_each_v1(jobs, null) e;
         return;
     end if;
+
+    -- 5. Refuse a key that succeeded after our snapshot. Return if all jobs are new.
     if keyed is not null then
         perform redrive.refuse_unseen_v1(array_agg(v.kind), array_agg(v.key))
         from unnest(kinds, keys, came) as v(kind, key, is_new)
@@ -170,6 +178,7 @@ begin
         return;
     end if;
 
+    -- 6. Delete the inserted jobs whose keys have succeeded before.
     with gone as (
         delete from redrive.jobs j
         where j.id = any (array(select ids[d.n] from unnest(done) as d(n)))
@@ -182,6 +191,8 @@ begin
         select g.queue, g.kind, 'enqueued', -count(*) from gone g group by g.queue, g.kind)
     insert into redrive.batch_deltas (batch, total)
     select g.batch, -count(*) from gone g where g.batch is not null group by g.batch;
+
+    -- 7. Find the jobs that hold the keys of the others.
     select array_agg(v.n), array_agg(coalesce(j.id, c.job)) into taken, holders
     from unnest(keyed, kinds, keys, windows, came) as v(n, kind, key, window_start, is_new)
     left join redrive.jobs j on j.kind = v.kind and j.idempotency_key = v.key
@@ -191,6 +202,8 @@ begin
     where v.is_new is false;
     done := done || taken;
     done_as := done_as || holders;
+
+    -- 8. Return all jobs. Enqueue those whose key became free meanwhile.
     return query
     select (o.n - 1)::int, o.id, true from unnest(ids) with ordinality as o(id, n)
     where o.n not in (select d.n from unnest(done) as d(n))

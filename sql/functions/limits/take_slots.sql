@@ -37,6 +37,7 @@ declare
     free bigint[];         -- jobs whose rows no other session has locked
     aside bigint[] := '{}';   -- the others
 begin
+    -- 1. Give jobs without limits of their own the limits of their kind.
     unresolved := array(
         select j.id from redrive.jobs j
         where j.id = any (ids) and j.limits is null
@@ -48,6 +49,8 @@ begin
         perform redrive.resolve_limits_v1(free);
         aside := array(select u.id from unnest(unresolved) as u(id) where u.id <> all (free));
     end if;
+
+    -- 2. List each job with each of its limited names. Return at once if there are none.
     select array_agg(p.id order by p.place, p.name), array_agg(p.name order by p.place, p.name),
            array_agg(p.place order by p.place, p.name)
     into pair_jobs, names, places
@@ -61,6 +64,8 @@ begin
         return array(select v.id from unnest(ids) with ordinality as v(id, place)
                      where v.id <> all (aside) order by v.place);
     end if;
+
+    -- 3. Lock the keys of these limits, and read how much room each has.
     every_job := pair_jobs; every_name := names;
     limited := array(select distinct n.name from unnest(names) as n(name) order by 1);
     ours := redrive.lock_limits_v1(limited);
@@ -68,6 +73,8 @@ begin
     rooms := array(select case when n.name = any (ours) then r.room else 0 end
                    from unnest(limited) with ordinality as n(name, i),
                    lateral redrive.limit_room_v1(n.name) r order by n.i);
+
+    -- 4. Decide in rounds which jobs have room under all of their limits.
     while pair_jobs is not null loop
         -- A job that is behind one that must wait, and has room itself, is decided in the next
         -- round.
@@ -105,6 +112,8 @@ begin
         parked := parked || coalesce(lost, '{}');
         behind := behind || coalesce(lost_to, '{}');
     end loop;
+
+    -- 5. Write the slots of these jobs, and use up the rates of their limits.
     if cardinality(taken) > 0 then
         perform set_config('synchronous_commit', 'on', true);
         insert into redrive.limit_slots (name, job)
@@ -118,6 +127,8 @@ begin
         cross join lateral redrive.limit_of_v1(n.name) l
         where k.name = n.name and l.rate is not null;
     end if;
+
+    -- 6. Park the jobs without room behind their first limit that has none.
     if cardinality(parked) > 0 then
         free := array(select j.id from redrive.jobs j where j.id = any (parked)
                       order by j.id for no key update skip locked);
@@ -125,11 +136,14 @@ begin
         from unnest(parked, behind) as p(id, name) where p.id = any (free);
         aside := aside || parked;
     end if;
-    -- jobs that wait for a rate are woken for their time
+
+    -- 7. Wake jobs that wait for a rate, each for its time.
     foreach at_name in array ours loop
         perform redrive.wake_v1(at_name, least(r.slots, 10000), true)
         from redrive.limit_room_v1(at_name) r where r.rate is not null;
     end loop;
+
+    -- 8. Return the jobs that may run, in the order given.
     return array(select v.id from unnest(ids) with ordinality as v(id, place)
                  where v.id <> all (aside) order by v.place);
 end

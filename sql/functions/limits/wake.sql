@@ -32,9 +32,12 @@ declare
     slots int := 0;
     woken int := 0;
 begin
+    -- 1. Return at once if no job waits for this limit.
     if most < 1 or not exists (select from redrive.limit_waits w where w.name = wake_v1.name) then
         return 0;
     end if;
+
+    -- 2. Under a rate, lock the key, and find the first time and how many jobs it has room for.
     select l.rate, l.burst, k.next_at, k.placed_at into held
     from redrive.limit_of_v1(wake_v1.name) l
     left join redrive.limit_keys k on k.name = wake_v1.name;
@@ -59,7 +62,9 @@ begin
                                  then 1 else 0 end
                             + greatest(0, floor(extract(epoch from at + ahead - first) * held.rate)));
     end if;
+
     loop
+        -- 3. Lock the next waits, by priority and due time.
         with recursive line(queue, kind) as (
             (select w.queue, w.kind from redrive.limit_waits w where w.name = wake_v1.name
              order by w.queue, w.kind limit 1)
@@ -86,6 +91,8 @@ begin
             order by w.priority, w.due, w.job limit most)
         select array_agg(x.job order by x.priority, x.due, x.job) into picked from next x;
         exit when picked is null;
+
+        -- 4. Make their jobs due, and delete their waits.
         with here as materialized (
             select j.id from redrive.jobs j
             where j.id = any (picked) and j.run_at = 'infinity' order by j.id for update skip locked),
@@ -106,6 +113,8 @@ begin
             returning j.queue, j.run_at)
         select (select count(*) from done), count(*), max(m.run_at), bit_or(redrive.wake_slot_v1(m.queue))
         into gone, moved, last, told from moved m;
+
+        -- 5. Count them. Repeat if some of them no longer waited.
         woken := woken + moved;
         most := most - moved;
         slots := slots | coalesce(told, 0);
@@ -116,6 +125,8 @@ begin
         -- A job that no longer waits, because its ordering key woke it, has taken no turn.
         exit when gone = moved;
     end loop;
+
+    -- 6. Notify the workers.
     if slots <> 0 then
         perform redrive.tell_v1(slots);
     end if;

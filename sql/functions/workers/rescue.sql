@@ -20,10 +20,11 @@ declare
     busy bigint[];
     held record;
 begin
-    -- Mark the workers first. This closes the race with a claim, which holds its worker row for key
-    -- share and checks lost_at again.
+    -- 1. Mark the lost workers. This closes the race with a claim, which holds its worker row for
+    -- key share and checks lost_at again.
     perform redrive.mark_lost_v1(ttl);
-    -- A claim whose worker has no row would belong to nobody. Give it a lost worker.
+
+    -- 2. Give each claim whose worker has no row a lost worker. Else it would belong to nobody.
     insert into redrive.workers (id, name, lost_at) overriding system value
     select distinct k.worker, 'unknown', clock_timestamp() from redrive.claims k
     where k.id >= coalesce((select e.claims_from from redrive.epoch e), 0)
@@ -33,6 +34,8 @@ begin
     update redrive.epoch e set claims_from = w.start
     from (select min(o.claims_from) as start from redrive.workers o) w
     where e.claims_from < w.start;
+
+    -- 3. Lock up to four lost workers.
     select array_agg(s.id) into lost_ids
     from (select w.id from redrive.workers w where w.lost_at is not null
           order by random() limit 4 for update skip locked) s;
@@ -40,6 +43,8 @@ begin
     if lost = 0 then
         return;
     end if;
+
+    -- 4. Lock their jobs, and decide how each ends.
     busy := redrive.busy_v1(array(select h.id from redrive.held_v1(lost_ids) h));
     with listed as materialized (
         select h.* from redrive.held_v1(lost_ids) h where h.id <> all (busy)),
@@ -67,11 +72,15 @@ begin
     from here h
     join listed l on l.id = h.id
     join judged v on v.id = h.id and v.worker = l.worker;
+
+    -- 5. Settle these jobs.
     select count(*) filter (where s.outcome = 'rescue'), count(*) filter (where s.outcome = 'dead')
     into rescued, buried
     from redrive.settle_lost_v1(
         held.workers, held.claims, held.ids, held.deliveries, held.outcomes, held.refunds,
         held.losses, held.failures, held.reasons) s;
+
+    -- 6. Delete the claims, and the workers that have none left.
     -- Locked jobs stay with their lost worker, and a later rescue takes them.
     perform redrive.end_claims_v1(lost_ids);
     delete from redrive.workers w
