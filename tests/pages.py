@@ -13,7 +13,6 @@ from pathlib import Path
 from tools.site import PAGES
 
 ROOT = Path(__file__).parents[1]
-PROMPT = "$ "
 OWN = {"<reason>": "gave_up", "$Q": "mail", "$NS": "jobs", "$RELEASE": "redrive"}
 """What a reader puts there; for any other `<...>`, 17."""
 BETWEEN = frozenset(";|&()\n")

@@ -233,8 +233,3 @@ def _recoveries(facts: Facts) -> list[float]:
                 later = [e.at for e in entries if e.phase == "start" and e.at > at]
                 found += [min(later) - at] if later else []
     return sorted(found)
-
-
-def rule_of_three(n: int) -> float | None:
-    """What a zero among n says with 95 % confidence: the share is below this."""
-    return 3 / n if n else None

@@ -53,7 +53,7 @@ def failures(session: Session, job: int) -> list[tuple[Any, ...]]:
 
 
 def claims_whatever_comes(session: Session) -> None:
-    """Make every worker one that has not said which kinds it handles, as older ones do not."""
+    """Let every worker claim jobs of all kinds."""
     session.rows("update redrive.workers set kinds = null")
 
 

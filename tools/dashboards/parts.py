@@ -94,9 +94,6 @@ DEAD_LETTERS_OF_SERIES = (
 DEAD_LETTERS_OF_ROW = DEAD_LETTERS_OF_SERIES.replace(
     "__field.labels.queue", "__data.fields.queue"
 )
-WORKER_OF_SERIES = (
-    f"/d/redrive-worker?{CHOSEN}&var-instance=${{__field.labels.instance}}"
-)
 
 
 def same(metric: str, *labels: str, where: str = QUEUE) -> str:
@@ -104,7 +101,7 @@ def same(metric: str, *labels: str, where: str = QUEUE) -> str:
     return _once(f"{metric}{{{where}}}", *labels)
 
 
-def grown_per_second(counter: str, *by: str, where: str = QUEUE) -> str:
+def grown_per_second(counter: str, *by: str) -> str:
     """Return the growth per second of a database counter.
 
     The recorded growth is right from the first event of a kind on, across rollouts of
@@ -112,9 +109,9 @@ def grown_per_second(counter: str, *by: str, where: str = QUEUE) -> str:
     estimate from the counter.
     """
     grown = total(
-        f"avg_over_time(redrive:{counter}:growth{{{where}}}[$__rate_interval])", *by
+        f"avg_over_time(redrive:{counter}:growth{{{QUEUE}}}[$__rate_interval])", *by
     )
-    raw = f"rate(redrive_{counter}_total{{{where}}}[$__rate_interval])"
+    raw = f"rate(redrive_{counter}_total{{{QUEUE}}}[$__rate_interval])"
     return f"{grown} / {RECORDED_EVERY} or {total(_once(raw, *COUNTERS[counter]), *by)}"
 
 

@@ -113,7 +113,7 @@ def _letters(file: IO[bytes], reader: Reader) -> Iterator[Letter]:
         if not text.strip():
             continue
         line = f"line {number}"
-        fields = read_object(line, text, "must be an object with at least a kind")
+        fields = read_object(line, text)
         try:
             yield reader.read(fields)
         except InvalidJob as error:

@@ -244,7 +244,7 @@ def _jobs(
 
 
 def _read_line(path: str, text: bytes) -> dict[str, Any]:
-    fields = read_object(path, text, "must be an object with at least a kind")
+    fields = read_object(path, text)
     if "payload" in fields and fields["payload"] is None:
         raise InvalidJob(f"{path}.payload", NO_PAYLOAD)
     if isinstance(fields.get("run_at"), str):

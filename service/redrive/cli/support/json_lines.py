@@ -24,9 +24,9 @@ def read_json(path: str, text: str | bytes) -> Any:
         raise InvalidJob(path, "nested deeper than 64 levels") from None
 
 
-def read_object(path: str, text: bytes, rule: str) -> dict[str, Any]:
-    """Read a line that must be an object; `rule` describes the object."""
+def read_object(path: str, text: bytes) -> dict[str, Any]:
+    """Read a line that must be an object, which describes a job."""
     value = read_json(path, text)
     if not isinstance(value, dict):
-        raise InvalidJob(path, rule)
+        raise InvalidJob(path, "must be an object with at least a kind")
     return cast("dict[str, Any]", value)
