@@ -324,7 +324,7 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
     insists = failure.verdict == "retry"
     if failure.verdict == "give_up":
         return Reason.NOT_RETRYABLE
-    if not insists and _dies_at_once(failure.category, policy):
+    if not insists and dies_at_once(failure.category, policy):
         return DEAD_AT_ONCE[failure.category]
     if _is_last(job, policy, _treated_as(failure)):
         return _why_last(job, policy, _treated_as(failure))
@@ -332,7 +332,8 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
     return None if insists else _why_give_up(job, failure, policy)
 
 
-def _dies_at_once(category: Category, policy: Policy) -> bool:
+def dies_at_once(category: Category, policy: Policy) -> bool:
+    """Return True if the first failure of this category is the last."""
     return category in DEAD_AT_ONCE and category not in policy.attempts
 
 
