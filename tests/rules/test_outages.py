@@ -1,5 +1,6 @@
 """M1: jobs survive an outage of their provider; the tables of the docs are simulated."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,5 +46,7 @@ def test_attempts_that_cost_a_slot_are_made_for_hours_and_unknown_failures_for_m
     ("page", "table"),
     [("README.md", short_table), ("docs/failures.md", long_table)],
 )
-def test_the_tables_of_the_docs_are_those_of_the_simulation(page: str, table):
+def test_the_tables_of_the_docs_are_those_of_the_simulation(
+    page: str, table: Callable[[], str]
+):
     assert table() in (ROOT / page).read_text(), "python -m tests.rules.outages"

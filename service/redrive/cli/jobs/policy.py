@@ -156,7 +156,7 @@ def _add_targets(found: registry.Handlers, path: Path) -> None:
 
 
 def described(kind: str | None, shown: Policy) -> dict[str, Any]:
-    """Return a policy as JSON. `window` and `waits` are those of an outage."""
+    """Return a policy as JSON. `window` and `waits` are for an outage."""
     categories = {str(one): _described(shown, one) for one in Category}
     outage = categories[Category.TRANSIENT]
     waits = [row["latest"] for row in outage["plan"]]

@@ -1,15 +1,18 @@
 """Plan of a policy: the waits of a job that fails again and again."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from redrive.rules.attempts.policy import (
+    RETRIED_FOR,
+    WINDOW,
     Policy,
     attempts_of,
     delay,
     dies_at_once,
     window_of,
 )
+from redrive.rules.attempts.waiting import span
 from redrive.rules.model import Category
 
 MOST_ROWS = 1000
@@ -51,3 +54,20 @@ def _planned(policy: Policy, category: Category, most: int) -> Iterator[Planned]
             return
         latest_sum = min(end, latest_sum + latest)
         yield Planned(attempt, earliest, latest, earliest_sum, latest_sum)
+
+
+def why_over(failures: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say that the window of a job ended its retries; None if it did not.
+
+    `failures`: the failures of the job, oldest first.
+    """
+    detail: Mapping[str, Any] = failures[-1]["detail"] if failures else {}
+    if WINDOW not in detail:
+        return None
+
+    window, used = _length(detail[WINDOW]), _length(detail.get(RETRIED_FOR, 0.0))
+    return f"the window of {window} for its retries was over after waits of {used}"
+
+
+def _length(seconds: float) -> str:
+    return span(seconds) if seconds >= 1 else f"{seconds:g} s"

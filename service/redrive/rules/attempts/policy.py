@@ -406,6 +406,8 @@ def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
     """Return the reason why a claimed job must not start, or None."""
     if job.expires_in is not None and job.expires_in <= 0:
         return Reason.EXPIRED
+    if job.attempt == 1:  # nearly every job: no policy forbids the first attempt
+        return None
     limit = _most_attempts(job, policy)
     if limit is not None and job.attempt > limit:
         return Reason.ATTEMPTS_EXHAUSTED
