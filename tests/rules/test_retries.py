@@ -65,6 +65,11 @@ HOURLY = {
         (Policy(), None, DEFAULT),
         (Policy(timeout=30, backoff=1, same_failure_limit=9), None, DEFAULT),
         (Policy(max_attempts=5), None, DEFAULT | FIVE),
+        (
+            Policy(backoff=timedelta(days=3)),
+            None,
+            DEFAULT | {"transient": (100, None), "throttled": (100, None)},
+        ),
         (Policy(), 5, DEFAULT | FIVE),
         (Policy(max_attempts=9), 5, DEFAULT | FIVE),
         (Policy(max_attempts=1), None, dict.fromkeys(DEFAULT, (1, None))),

@@ -280,13 +280,18 @@ def _own_attempts(policy: Policy, category: Category, total: int | None) -> int 
 def window_of(
     policy: Policy, category: Category, of_job: int | None = None
 ) -> float | None:
-    """Return the window of a category's retries in seconds; None = not limited."""
+    """Return the window of a category's retries in seconds; None = not limited.
+
+    The default window does not forbid a wait that the policy sets.
+    """
     if policy.window is not None:
         return seconds(policy.window)
     if of_job or policy.max_attempts or category in policy.attempts:
         return None
 
-    return DEFAULTS[category].window
+    window = DEFAULTS[category].window
+    _, cap = backoff_of(policy, category)
+    return None if window is None or cap > window else window
 
 
 def decide(
