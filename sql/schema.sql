@@ -1926,6 +1926,7 @@ create function redrive.oldest_retrying_v1()
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
     set jit = off;

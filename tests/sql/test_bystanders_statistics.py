@@ -115,9 +115,24 @@ def test_m1_the_oldest_retrying_job_is_seen_by_its_first_failure_in_this_life(
     )
     make_dead_letter(database.conn, queue="a")
     database.rows("update redrive.dead_letters set id = 901, deliveries = 1")
-    database.rows(
-        "insert into redrive.jobs (queue, kind, run_at) values ('c', 'k', now() + '1 h')"
-    )
+    others = (("c", "1 h", None), ("d", "-1 h", "now"), ("e", "1 h", "now"))
+    for queue, due, failed_at in others:  # scheduled, due, parked
+        (job,) = database.row(
+            "insert into redrive.jobs (queue, kind, run_at, failed_at)"
+            " values (%s, 'k', now() + %s::interval, %s) returning id",
+            *(queue, due, failed_at),
+        )
+        database.rows(
+            "insert into redrive.failures"
+            " (job, deliveries, attempt, error_class, message, category, fingerprint)"
+            " values (%s, 1, 1, 'E', '', 'transient', '')",
+            job,
+        )
+        database.rows(
+            "insert into redrive.deltas (queue, kind, event, n) values (%s, 'k', 'retried', 1)",
+            queue,
+        )
+    database.rows("update redrive.jobs set run_at = 'infinity' where queue = 'e'")
 
     assert database.rows(
         "select queue, floor(age_seconds / 3600)::int"

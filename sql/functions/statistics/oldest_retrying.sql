@@ -9,6 +9,7 @@ returns table (queue text, age_seconds float8)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
