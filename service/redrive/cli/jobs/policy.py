@@ -24,6 +24,7 @@ from redrive.rules.attempts.policy import (
     EXPECTED_TO_REPEAT,
     Policy,
     attempts_of,
+    backoff_of,
     dies_at_once,
     window_of,
 )
@@ -127,11 +128,21 @@ def show(kind: str | None, handlers: str | None, as_json: bool) -> None:
         emit(described(kind, shown))
         return
 
-    for categories, rows in _alike(shown):
-        click.echo(f"{', '.join(categories)}: {in_words(shown, categories[0])}")
-        if rows:
-            table(PLAN, _shortened(rows), right=PLAN)
-        click.echo()
+    for categories in _alike(shown).values():
+        _print_plan(shown, categories)
+
+
+def _print_plan(shown: Policy, categories: Sequence[Category]) -> None:
+    """Print the plan that these categories share."""
+    first = categories[0]
+    click.echo(f"{', '.join(categories)}: {in_words(shown, first)}")
+    _print_rows(planned(shown, first))
+    click.echo()
+
+
+def _print_rows(rows: Sequence[Planned]) -> None:
+    if rows:
+        table(PLAN, _shortened(rows), right=PLAN)
 
 
 def _policy_of(kind: str, handlers: str | None) -> Policy:
@@ -179,14 +190,13 @@ def _described(shown: Policy, category: Category) -> dict[str, Any]:
     }
 
 
-def _alike(shown: Policy) -> list[tuple[list[Category], list[Planned]]]:
-    """Return the plans, each with the categories that share it."""
-    groups: dict[Any, tuple[list[Category], list[Planned]]] = {}
+def _alike(shown: Policy) -> dict[str, list[Category]]:
+    """Return the categories by their description and waits, which some share."""
+    groups: dict[str, list[Category]] = {}
     for category in Category:
-        rows = planned(shown, category)
-        key = tuple(rows), in_words(shown, category)
-        groups.setdefault(key, ([], rows))[0].append(category)
-    return list(groups.values())
+        key = f"{in_words(shown, category)} {backoff_of(shown, category)}"
+        groups.setdefault(key, []).append(category)
+    return groups
 
 
 def in_words(shown: Policy, category: Category) -> str:
@@ -206,9 +216,22 @@ def in_words(shown: Policy, category: Category) -> str:
 
 def _shortened(rows: Sequence[Planned]) -> Iterator[tuple[str, ...]]:
     """Format the rows; leave out those between the first and the last of equal waits."""
-    for n, row in enumerate(rows):
-        is_repeated = 0 < n < len(rows) - 1 and rows[n - 1].latest == row.latest
+    before = 0.0
+    is_cut = False
+    for row in rows:
+        is_repeated = row.latest == before and row is not rows[-1]
         if not is_repeated:
-            yield (str(row.attempt), *(length(value) for value in row[1:]))
-        elif rows[n - 2].latest != row.latest:
+            yield _cells(row)
+        elif not is_cut:
             yield ("...",) * len(PLAN)
+        before, is_cut = row.latest, is_repeated
+
+
+def _cells(row: Planned) -> tuple[str, ...]:
+    return (
+        str(row.attempt),
+        length(row.earliest),
+        length(row.latest),
+        length(row.after_earliest),
+        length(row.after_latest),
+    )

@@ -53,7 +53,13 @@ def _planned(policy: Policy, category: Category, most: int) -> Iterator[Planned]
         if earliest_sum > end:
             return
         latest_sum = min(end, latest_sum + latest)
-        yield Planned(attempt, earliest, latest, earliest_sum, latest_sum)
+        yield Planned(
+            attempt,
+            earliest,
+            latest,
+            earliest_sum,
+            latest_sum,
+        )
 
 
 def why_over(failures: Sequence[Mapping[str, Any]]) -> str | None:
@@ -65,7 +71,8 @@ def why_over(failures: Sequence[Mapping[str, Any]]) -> str | None:
     if WINDOW not in detail:
         return None
 
-    window, used = _length(detail[WINDOW]), _length(detail.get(RETRIED_FOR, 0.0))
+    window = _length(detail[WINDOW])
+    used = _length(detail.get(RETRIED_FOR, 0.0))
     return f"the window of {window} for its retries was over after waits of {used}"
 
 

@@ -5,7 +5,7 @@ The supervisor decides when the runner itself dies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, cast
 
@@ -203,25 +203,36 @@ class Policy:
 
         A rule may name a class, which another process need not be able to import.
         """
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        del values["rules"]
-        for name in ("window", "timeout", "backoff", "backoff_cap"):
-            value = values[name]
-            values[name] = None if value is None else seconds(value)
-        values["attempts"] = dict(self.attempts)
-        values["backoffs"] = {
-            category: (seconds(base), seconds(cap))
-            for category, (base, cap) in self.backoffs.items()
+        return {
+            "max_attempts": self.max_attempts,
+            "window": _seconds_or_none(self.window),
+            "timeout": seconds(self.timeout),
+            "backoff": _seconds_or_none(self.backoff),
+            "backoff_cap": _seconds_or_none(self.backoff_cap),
+            "max_losses": self.max_losses,
+            "same_failure_limit": self.same_failure_limit,
+            "attempts": dict(self.attempts),
+            "backoffs": {
+                category: (seconds(base), seconds(cap))
+                for category, (base, cap) in self.backoffs.items()
+            },
         }
-        return values
+
+
+def _seconds_or_none(duration: Seconds | None) -> float | None:
+    return None if duration is None else seconds(duration)
 
 
 def _common_backoff(policy: Policy) -> tuple[Seconds, Seconds]:
     """Return what `backoff` and `backoff_cap` say, or an allowed pair if nothing."""
     base, cap = policy.backoff, policy.backoff_cap
+    if base is None and cap is None:
+        return 0.0, HOUR
     if base is None:
-        return (0.0, HOUR if cap is None else cap)
-    return (base, max(HOUR, seconds(base)) if cap is None else cap)
+        return 0.0, cap or 0.0
+    if cap is None:
+        return base, max(HOUR, seconds(base))
+    return base, cap
 
 
 def backoff_of(policy: Policy, category: Category) -> tuple[float, float]:
@@ -246,10 +257,14 @@ def delay(
     so that no attempt is made too early to succeed. Source: Brooker, "Exponential
     Backoff And Jitter" (equal jitter), 2015.
     """
+    ceiling = _ceiling(policy, attempt, category)
+    return ceiling * (1.0 + jitter) / 2.0
+
+
+def _ceiling(policy: Policy, attempt: int, category: Category) -> float:
     base, cap = backoff_of(policy, category)
     doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
-    ceiling = min(cap, base * 2.0**doublings)
-    return ceiling * (1.0 + jitter) / 2.0
+    return min(cap, base * 2.0**doublings)
 
 
 def attempts_of(
@@ -261,8 +276,13 @@ def attempts_of(
     """
     total = of_job or policy.max_attempts
     own = _own_attempts(policy, category, total)
-    limits = [limit for limit in (total, own) if limit is not None]
-    return min(limits, default=None)
+    return _smaller(total, own)
+
+
+def _smaller(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one or other
+    return min(one, other)
 
 
 def _own_attempts(policy: Policy, category: Category, total: int | None) -> int | None:
@@ -309,7 +329,14 @@ def decide(
     wait = delay(policy, job.attempt, jitter, category)
     # Added to Retry-After, so that jobs throttled together return at different times.
     asked = failure.retry_after or 0.0
-    return _retry_in_time(job, failure, policy, category, wait, asked)
+    return _retry_in_time(
+        job,
+        failure,
+        policy,
+        category,
+        wait,
+        asked,
+    )
 
 
 def _treated_as(failure: Failure) -> Category:
@@ -422,9 +449,13 @@ def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
 
 def _most_attempts(job: Claimed, policy: Policy) -> int | None:
     """Return the attempts after which a job must not start, whatever failed before."""
-    limits = [attempts_of(policy, one, job.max_attempts) for one in Category]
-    known = [limit for limit in limits if limit is not None]
-    return max(known) if len(known) == len(limits) else None
+    most = 0
+    for category in Category:
+        limit = attempts_of(policy, category, job.max_attempts)
+        if limit is None:
+            return None
+        most = max(most, limit)
+    return most
 
 
 def _snooze(until: datetime | float) -> settlement.Release:
@@ -443,10 +474,24 @@ def _retry_as_asked(
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
     if after is not None:
         asked = _bounded(after)
-        return _retry_in_time(job, failure, policy, category, 0.0, asked)
+        return _retry_in_time(
+            job,
+            failure,
+            policy,
+            category,
+            0.0,
+            asked,
+        )
 
     wait = delay(policy, job.attempt, jitter, category)
-    return _retry_in_time(job, failure, policy, category, wait, 0.0)
+    return _retry_in_time(
+        job,
+        failure,
+        policy,
+        category,
+        wait,
+        0.0,
+    )
 
 
 def _bounded(wait: float) -> float:
@@ -475,8 +520,8 @@ def _retry_in_time(  # noqa: PLR0913 # the parts of one decision
     counted = wait if policy.window is None else total
     retried_for = job.retried_for + counted
     if window is not None and counted and retried_for > window:
-        ended = {RETRIED_FOR: round(job.retried_for, 3), WINDOW: window}
-        failure = replace(failure, detail={**failure.detail, **ended})
+        failure = _with(failure, WINDOW, window)
+        failure = _after(job.retried_for, failure)
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
 
     return settlement.Retry(total, _after(retried_for, failure))
@@ -486,5 +531,9 @@ def _after(retried_for: float, failure: Failure) -> Failure:
     """Return the failure with the time for which its job has been retried."""
     if not retried_for:
         return failure
-    detail = {**failure.detail, RETRIED_FOR: round(retried_for, 3)}
+    return _with(failure, RETRIED_FOR, round(retried_for, 3))
+
+
+def _with(failure: Failure, name: str, value: float) -> Failure:
+    detail = {**failure.detail, name: value}
     return replace(failure, detail=detail)
