@@ -1,5 +1,6 @@
 """redrive policy."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -135,14 +136,15 @@ def show(kind: str | None, handlers: str | None, as_json: bool) -> None:
 def _print_plan(shown: Policy, categories: Sequence[Category]) -> None:
     """Print the plan that these categories share."""
     first = categories[0]
-    click.echo(f"{', '.join(categories)}: {in_words(shown, first)}")
-    _print_rows(planned(shown, first))
-    click.echo()
+    names = ", ".join(categories)
+    _print_rows(f"{names}: {in_words(shown, first)}", planned(shown, first))
 
 
-def _print_rows(rows: Sequence[Planned]) -> None:
+def _print_rows(title: str, rows: Sequence[Planned]) -> None:
+    click.echo(title)
     if rows:
         table(PLAN, _shortened(rows), right=PLAN)
+    click.echo()
 
 
 def _policy_of(kind: str, handlers: str | None) -> Policy:
@@ -192,11 +194,14 @@ def _described(shown: Policy, category: Category) -> dict[str, Any]:
 
 def _alike(shown: Policy) -> dict[str, list[Category]]:
     """Return the categories by their description and waits, which some share."""
-    groups: dict[str, list[Category]] = {}
+    groups = defaultdict[str, list[Category]](list)
     for category in Category:
-        key = f"{in_words(shown, category)} {backoff_of(shown, category)}"
-        groups.setdefault(key, []).append(category)
+        groups[_key(shown, category)].append(category)
     return groups
+
+
+def _key(shown: Policy, category: Category) -> str:
+    return f"{in_words(shown, category)} {backoff_of(shown, category)}"
 
 
 def in_words(shown: Policy, category: Category) -> str:

@@ -4,6 +4,7 @@ A policy is data. The runner knows the handlers and sends the policy to the supe
 The supervisor decides when the runner itself dies.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -264,7 +265,7 @@ def delay(
 def _ceiling(policy: Policy, attempt: int, category: Category) -> float:
     base, cap = backoff_of(policy, category)
     doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
-    return min(cap, base * 2.0**doublings)
+    return min(cap, math.ldexp(base, doublings))
 
 
 def attempts_of(

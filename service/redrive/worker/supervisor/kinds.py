@@ -15,7 +15,7 @@ class KnownKinds:
 
     def __init__(self) -> None:
         self._kinds: Mapping[str, Kind] = {}
-        self._prefixes: list[str] = []
+        self._prefixes = list[str]()
         self._policies = dict[str, Policy]()
 
     def __bool__(self) -> bool:
