@@ -85,10 +85,11 @@ def _are_rules(value: Any) -> bool:
 
 
 def _is_pair(value: Any) -> bool:
-    if not isinstance(value, (list, tuple)):
-        return False
-    durations = cast("Sequence[object]", value)
-    return len(durations) == 2 and all(map(is_duration, durations))  # noqa: PLR2004 # a pair
+    match value:
+        case [base, cap]:
+            return is_duration(base) and is_duration(cap)
+        case _:
+            return False
 
 
 def _by_category(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
