@@ -87,7 +87,7 @@ grant select on redrive.samples to redrive_viewer, redrive_operator;
 grant select on redrive.grouped to redrive_worker, redrive_operator;
 grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
-    redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1(),
+    redrive.oldest_retrying_v1(), redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1(),
     redrive.is_alive_v1(timestamptz, timestamptz, interval),
     redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1()
 to redrive_viewer, redrive_worker, redrive_operator;

@@ -1904,6 +1904,18 @@ create function redrive.oldest_dead_v1()
 grant execute on function redrive.oldest_dead_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
 
+create function redrive.oldest_retrying_v1()
+    returns table(queue text, age_seconds float8)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set jit = off;
+grant execute on function redrive.oldest_retrying_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
+
 create function redrive.open_batch_v1(on_success jsonb, on_end jsonb, close_within interval default
     '1 day'::interval)
     returns bigint

@@ -47,8 +47,10 @@ IN_CLEAR = (
     "traceparent",
     "trace_id",
     "secret_fields",
+    "retried_for",
+    "window",
 )
-"""Unencrypted parts of a failure's detail: its places, names of secret fields."""
+"""Unencrypted parts of a failure's detail: places, names of secret fields, times."""
 
 VERSION = "2."
 """Beginning of the header of an encrypted payload."""

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from redrive import Handlers, Job
+from redrive import Handlers, Job, Policy
 from tests.flow.handlers import note
 
 DOWN = Path(os.environ.get("REDRIVE_TEST_HOME", "/nonexistent")) / "mail-is-down"
@@ -14,7 +14,11 @@ jobs = Handlers()
 jobs.breaker("mail", threshold=5, window=10, cooldown=5)
 
 
-@jobs.handle("mail.send", depends_on=["mail"])
+@jobs.handle(
+    "mail.send",
+    depends_on=["mail"],
+    policy=Policy(max_attempts=5, backoff=2),
+)
 def send(payload: dict[str, Any], job: Job) -> None:
     if DOWN.exists():
         note("down", job)

@@ -198,6 +198,7 @@ RECIPES: dict[str, LiteralString] = {
     "names_of_limits_v1": "select redrive.names_of_limits_v1()",
     "names_used_v1": "select redrive.names_used_v1()",
     "oldest_dead_v1": "select redrive.oldest_dead_v1()",
+    "oldest_retrying_v1": "select redrive.oldest_retrying_v1()",
     "schedules_v1": "select redrive.schedules_v1()",
     "standing_v1": "select redrive.standing_v1('1 s')",
     "unhandled_v1": "select redrive.unhandled_v1()",

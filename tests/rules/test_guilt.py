@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from redrive.dead_letters.find import declared_secret
 from redrive.rules.attempts.failure import made_up
-from redrive.rules.attempts.policy import Policy, decide_loss, put_off_suspect
+from redrive.rules.attempts.policy import Policy, decide_loss
+from redrive.rules.attempts.releases import put_off_suspect
 from redrive.rules.attempts.settlement import DeadLetter, Outcome, Release, Retry
 from redrive.rules.model import Category, Claimed, Reason
 from redrive.worker.protocol import Dependency, Kind, Report
@@ -95,7 +96,9 @@ def test_an_innocent_of_a_dead_runner_gets_its_last_attempt_back(
 def test_what_a_handler_calls_secret_is_known_of_its_job_whatever_became_of_its_process():
     """`dlq show` hid what a handler declares secret, but not of a job that outlived its timeout."""
     kinds = KnownKinds()
-    kinds.learn({"k": Kind("k", 1, 5.0, 3, secret=("memo",))})
+    kinds.learn(
+        {"k": Kind("k", 5.0, Policy(max_attempts=1).without_rules(), secret=("memo",))}
+    )
     found = [
         decide_crash(_held(), crash, kinds, {}, was_running=True)
         for crash in (Crash(-9, 1, killed_for=frozenset({1})), Crash(-9, running=2))

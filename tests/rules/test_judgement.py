@@ -35,9 +35,9 @@ from redrive.rules.attempts.policy import (
     decide,
     decide_signal,
     delay,
-    put_off,
     why_not_started,
 )
+from redrive.rules.attempts.releases import put_off
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.signals import LONGEST_WAIT, DependencyOpen
 
@@ -303,24 +303,25 @@ JOB = Claimed("k", 1)
 DECISIONS = [
     # category, attempt, verdict -> what
     ("transient", 1, None, "retry"),
-    ("transient", 4, None, "retry"),
-    ("transient", 5, None, "attempts_exhausted"),
-    ("throttled", 1, None, "retry"),
-    ("throttled", 5, None, "attempts_exhausted"),
+    ("transient", 99, None, "retry"),
+    ("transient", 100, None, "attempts_exhausted"),
+    ("throttled", 99, None, "retry"),
+    ("throttled", 100, None, "attempts_exhausted"),
     ("invalid", 1, None, "invalid_payload"),
     ("bug", 1, None, "not_retryable"),
     ("auth", 1, None, "retry"),
     ("auth", 2, None, "dead"),
     ("missing", 1, None, "retry"),
     ("missing", 2, None, "dead"),
-    ("lost", 1, None, "retry"),
-    ("lost", 5, None, "attempts_exhausted"),
+    ("lost", 9, None, "retry"),
+    ("lost", 10, None, "attempts_exhausted"),
     ("other", 1, None, "retry"),
     ("other", 4, None, "retry"),
     ("other", 5, None, "attempts_exhausted"),
     ("bug", 1, "retry", "retry"),
     ("invalid", 1, "retry", "retry"),
-    ("bug", 5, "retry", "attempts_exhausted"),
+    ("bug", 99, "retry", "retry"),
+    ("bug", 100, "retry", "attempts_exhausted"),
     ("transient", 1, "give_up", "not_retryable"),
     ("bug", 1, "give_up", "not_retryable"),
     ("transient", 1, "cancel", "cancel"),
@@ -390,23 +391,25 @@ def test_backoffs_can_be_said_for_each_category():
     more=st.floats(0, 1_000_000),
     category=st.sampled_from(Category),
 )
-def test_a_wait_lies_between_0_and_the_cap_at_any_attempt(
+def test_a_wait_lies_between_half_a_ceiling_and_all_of_it_at_any_attempt(
     attempt: int, jitter: float, base: float, more: float, category: Category
 ):
     policy = Policy(
         backoff=base, backoff_cap=base + more, backoffs={"throttled": (base / 2, base)}
     )
+    ceiling = delay(policy, attempt, 1.0, category)
     cap = base if category is Category.THROTTLED else base + more
 
-    assert 0 <= delay(policy, attempt, jitter, category) <= cap
+    assert ceiling / 2 <= delay(policy, attempt, jitter, category) <= ceiling <= cap
 
 
-def test_jitter_is_full():
+def test_m1_a_retry_is_not_made_at_once():
+    """M1: full jitter began at 0, so that attempts were used up within a second."""
     policy = Policy(backoff=8, backoff_cap=8)
     assert [delay(policy, 1, j) for j in (0.0, 0.25, 0.5, 0.999)] == [
-        0,
-        2,
         4,
+        5,
+        6,
         pytest.approx(8, abs=0.01),
     ]
 
@@ -439,11 +442,11 @@ def test_a_job_whose_window_ends_before_its_next_attempt_has_expired():
     policy = Policy(backoff=10, backoff_cap=10)
 
     assert (
-        _what(decide(Claimed("k", 1, expires_in=4.9), _failure(), policy, 0.5))
+        _what(decide(Claimed("k", 1, expires_in=7.4), _failure(), policy, 0.5))
         == "expired"
     )
     assert (
-        _what(decide(Claimed("k", 1, expires_in=5.1), _failure(), policy, 0.5))
+        _what(decide(Claimed("k", 1, expires_in=7.6), _failure(), policy, 0.5))
         == "retry"
     )
     assert (
@@ -458,8 +461,10 @@ def test_a_job_whose_window_ends_before_its_next_attempt_has_expired():
         == "expired"
     )
     assert why_not_started(Claimed("k", 1, expires_in=0), policy) is Reason.EXPIRED
-    assert why_not_started(Claimed("k", 6), policy) is Reason.ATTEMPTS_EXHAUSTED
-    assert why_not_started(Claimed("k", 6, max_attempts=6), policy) is None
+    assert why_not_started(Claimed("k", 101), policy) is Reason.ATTEMPTS_EXHAUSTED
+    five = Policy(max_attempts=5)
+    assert why_not_started(Claimed("k", 6), five) is Reason.ATTEMPTS_EXHAUSTED
+    assert why_not_started(Claimed("k", 6, max_attempts=6), five) is None
 
 
 @given(
@@ -493,7 +498,7 @@ def test_jobs_that_were_throttled_together_come_back_one_by_one():
         ending.delay for ending in endings if isinstance(ending, settlement.Retry)
     ]
 
-    assert delays == [120.0 + 16.0 * n / 10 for n in range(10)]
+    assert delays == [120.0 + 8.0 + 8.0 * n / 10 for n in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -585,7 +590,7 @@ def test_retry_after_is_read_off_an_exception(error: Exception):
         (Snooze(LONGEST_WAIT), settlement.Release("snoozed", delay=366 * 86_400.0)),
         (DependencyOpen("mail", 3.0), settlement.Release("breaker m", delay=3.0)),
         (Retry(after=7), settlement.Retry(7.0, _failure())),
-        (Retry(), settlement.Retry(1.0, _failure())),
+        (Retry(), settlement.Retry(22.5, _failure(detail={"retried_for": 22.5}))),
         (Retry(after=-7), settlement.Retry(0.0, _failure())),
     ],
 )
@@ -595,7 +600,7 @@ def test_what_a_signal_asks_for(signal: Any, expected: Any):
 
 def test_a_retry_asked_for_counts_as_an_attempt():
     assert decide_signal(
-        Claimed("k", 5), Retry(after=1), _failure(), Policy(), 0.5
+        Claimed("k", 5), Retry(after=1), _failure(), Policy(max_attempts=5), 0.5
     ) == settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, _failure())
 
 
@@ -620,6 +625,9 @@ def test_jobs_behind_a_breaker_come_back_when_it_may_close_and_a_hundred_a_secon
         {"max_attempts": 0},
         {"timeout": 0},
         {"timeout": 8 * 86_400},
+        {"window": 0},
+        {"window": timedelta(days=400)},
+        {"window": float("nan")},
         {"backoff": -1},
         {"backoff": 5, "backoff_cap": 4},
         {"attempts": {"authn": 3}},
@@ -647,7 +655,8 @@ def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]):
             r"timeout=True\): must be a timedelta or a number of seconds",
         ),
         ({"backoff": "2"}, r"backoff='2'\): must be a timedelta"),
-        ({"backoff_cap": None}, r"backoff_cap=None\): must be a timedelta"),
+        ({"window": "1h"}, r"window='1h'\): must be a timedelta"),
+        ({"window": True}, r"window=True\): must be a timedelta"),
         ({"max_attempts": "5"}, r"max_attempts='5'\): must be a whole number"),
         ({"max_attempts": 2.5}, r"max_attempts=2.5\): must be a whole number"),
         ({"max_losses": None}, r"max_losses=None\): must be a whole number"),

@@ -92,6 +92,51 @@ def test_the_oldest_dead_letter_is_an_open_one_of_its_queue(database: Database) 
     ) == [("a", 1), ("b", 9)]
 
 
+def test_m1_the_oldest_retrying_job_is_seen_by_its_first_failure_in_this_life(
+    database: Database,
+) -> None:
+    """M1: retries of hours are safe only if somebody sees them."""
+    redriven = "('a', 1, '8 h'), ('a', 2, '3 h'), ('b', 1, '2 h')"
+    database.conn.execute(
+        "with lives as (select * from (values " + redriven + ") v(queue, life, ago)),"
+        " jobs as (insert into redrive.jobs (id, queue, kind, run_at, failed_at, redrives)"
+        "   select case queue when 'a' then 901 else 902 end, queue, 'k', now() + '1 h',"
+        "          now(), max(life) - 1 from lives group by queue),"
+        " failed as (insert into redrive.failures"
+        "   (job, deliveries, attempt, at, error_class, message, category, fingerprint)"
+        "   select case queue when 'a' then 901 else 902 end, life + n, 1,"
+        "          now() - ago::interval + n * interval '5 min', 'E', '', 'transient', ''"
+        "   from lives, unnest('{0,10}'::int[]) n where (life, n) <> (1, 10) or queue = 'b')"
+        " insert into redrive.deltas (queue, kind, event, n)"
+        " select queue, 'k', 'retried', 1 from lives"
+    )
+    make_dead_letter(database.conn, queue="a")
+    database.rows("update redrive.dead_letters set id = 901, deliveries = 1")
+    others = (("c", "1 h", None), ("d", "-1 h", "now"), ("e", "1 h", "now"))
+    for queue, due, failed_at in others:  # scheduled, due, parked
+        (job,) = database.row(
+            "insert into redrive.jobs (queue, kind, run_at, failed_at)"
+            " values (%s, 'k', now() + %s::interval, %s) returning id",
+            *(queue, due, failed_at),
+        )
+        database.rows(
+            "insert into redrive.failures"
+            " (job, deliveries, attempt, error_class, message, category, fingerprint)"
+            " values (%s, 1, 1, 'E', '', 'transient', '')",
+            job,
+        )
+        database.rows(
+            "insert into redrive.deltas (queue, kind, event, n) values (%s, 'k', 'retried', 1)",
+            queue,
+        )
+    database.rows("update redrive.jobs set run_at = 'infinity' where queue = 'e'")
+
+    assert database.rows(
+        "select queue, floor(age_seconds / 3600)::int"
+        " from redrive.oldest_retrying_v1() order by 1"
+    ) == [("a", 3), ("b", 2)]
+
+
 def test_samples_of_an_hour_are_kept(database: Database) -> None:
     database.rows(
         "insert into redrive.samples select now() - n * interval '1 min', 'q', n"

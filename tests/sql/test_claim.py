@@ -90,6 +90,7 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
         "idempotency_key": "ik",
         "ordering_key": "ok",
         "checkpoint": None,
+        "retried_for": None,
     }
 
 

@@ -349,6 +349,17 @@ def backlog() -> list:
             objective("ready_age_seconds"),
             alerts=("RedriveQueueWaitTooLong",),
         ),
+        chart(
+            "Oldest retrying job",
+            "How long ago its first failure was, by queue. If it grows with the clock, retries do"
+            " not help.",
+            "s",
+            query(
+                f"max by (queue) (redrive_queue_retrying_age_seconds{{{QUEUE}}})",
+                "{{queue}}",
+            ),
+            alerts=("RedriveRetryingTooLong",),
+        ),
         heat(
             "Wait until claimed",
             "From the moment a job was due to the moment a worker took it.",

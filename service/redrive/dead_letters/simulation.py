@@ -12,15 +12,15 @@ from psycopg.rows import dict_row
 from redrive.encryption import shown_failure
 from redrive.handlers import Handlers
 from redrive.rules.attempts.categories import Evidence, judge
-from redrive.rules.attempts.policy import Policy, decide
+from redrive.rules.attempts.policy import RETRIED_FOR, WINDOW, Policy, decide, delay
 from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Outcome
-from redrive.rules.model import Claimed, Failure, Reason
+from redrive.rules.model import Category, Claimed, Failure, Reason
 
 MIDDLE = 0.5
-"""Value in place of a random jitter.
+"""Value in place of a random jitter."""
 
-It changes how long a wait is, never a decision.
-"""
+LONGEST = 1.0
+"""Jitter of the longest wait."""
 
 
 # A streak is counted as settle_v1 does: over all failures of a job, from zero after
@@ -112,14 +112,16 @@ def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
             then,
         )
     failure = _failure(row, policy)
+    retried_for, jitter = _waits(row, policy, failure.category)
     claimed = Claimed(
         kind,
         row["attempt"],
         row["max_attempts"],
         streak=row["streak"],
         fingerprint=row["fingerprint"],
+        retried_for=retried_for,
     )
-    ending = decide(claimed, failure, policy, MIDDLE)
+    ending = decide(claimed, failure, policy, jitter)
     return Change(
         kind,
         error_class,
@@ -128,6 +130,21 @@ def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
         then,
         _now(ending, then),
     )
+
+
+def _waits(
+    row: dict[str, Any], policy: Policy, category: Category
+) -> tuple[float, float]:
+    """Return the waits before a failure, and a jitter that leads to the same sum.
+
+    A retry recorded the sum with its wait. A death recorded the sum without the wait
+    that exceeded the window, so the longest wait exceeds it, too.
+    """
+    total = row["detail"].get(RETRIED_FOR, 0.0)
+    if WINDOW in row["detail"]:
+        return total, LONGEST
+    wait = delay(policy, row["attempt"], MIDDLE, category)
+    return max(0.0, total - wait), MIDDLE
 
 
 def _now(ending: NotComplete, then: str) -> str:

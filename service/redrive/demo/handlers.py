@@ -58,7 +58,9 @@ class Receipt(BaseModel):
     currency: Currency
 
 
-@jobs.handle("payment.book", policy=Policy(max_attempts=5, timeout=10), heal=Heal())
+@jobs.handle(
+    "payment.book", policy=Policy(max_attempts=5, timeout=10, backoff=2), heal=Heal()
+)
 def book(payment: Payment, job: Job) -> None:
     """Book a payment."""
     record(payment, read_amount(payment.amount), job)
@@ -109,7 +111,9 @@ def record(payment: Payment, amount: Decimal, job: Job) -> None:
 
 
 @mails.handle(
-    "receipt.deliver", depends_on=["smtp"], policy=Policy(max_attempts=12, timeout=10)
+    "receipt.deliver",
+    depends_on=["smtp"],
+    policy=Policy(max_attempts=12, timeout=10, backoff=2),
 )
 def deliver(receipt: Receipt, job: Job) -> None:
     """Mail a receipt at least once; all attempts have one Message-ID.

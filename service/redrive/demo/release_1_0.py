@@ -9,7 +9,9 @@ from redrive.demo import handlers
 jobs = Handlers()
 
 
-@jobs.handle("payment.book", policy=Policy(max_attempts=5, timeout=10), heal=Heal())
+@jobs.handle(
+    "payment.book", policy=Policy(max_attempts=5, timeout=10, backoff=2), heal=Heal()
+)
 def book(payment: handlers.Payment, job: Job) -> None:
     """Book a payment."""
     handlers.record(payment, read_amount(payment.amount), job)

@@ -14,6 +14,7 @@ from redrive.encryption import shown_noted, shown_payload
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import LISTED, find, listed, progress_of
 from redrive.live_jobs.history import ended
+from redrive.rules.attempts.plan import why_over
 from redrive.rules.attempts.waiting import Code, Why
 from redrive.rules.payloads.redact import redact, secret_values
 
@@ -158,7 +159,9 @@ def _ended(letter: Row, death: Row) -> dict[str, Any]:
     text = f"it has ended: {state}"
     if state == "dead":
         command = f"redrive dlq redrive {letter['id']}"
-        text = f"it died: {letter['reason']}; to redrive it: {command}"
+        over = why_over(letter["failures"])
+        cause = f"{letter['reason']}, because {over}" if over else letter["reason"]
+        text = f"it died: {cause}; to redrive it: {command}"
     same = {name: letter[name] for name in _SAME_FIELDS}
     failure = {name: letter[name] for name in ("error_class", "message", "category")}
     return dict.fromkeys(LISTED) | {

@@ -202,6 +202,12 @@ FIGURES = (
         lambda s: {(d.queue,): d.oldest_ready_seconds for d in s.depths},
     ),
     Figure(
+        "redrive_queue_retrying_age_seconds",
+        "How long ago the first failure of the oldest retrying job was.",
+        ("queue",),
+        lambda s: {(queue,): age for queue, age in s.oldest_retrying.items()},
+    ),
+    Figure(
         "redrive_jobs_unhandled",
         "Due jobs of a kind that no live worker of their queue handles.",
         ("queue", "kind"),

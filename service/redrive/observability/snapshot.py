@@ -107,6 +107,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     # A snapshot of the previous release has none of these.
     unhandled: list[Unhandled] = []
     bases: list[Tally] = []
+    oldest_retrying: dict[str, float] = {}
     campaigns: list[Campaign] = []
     expected: dict[str, float] = {}
     schedule_overdue: float = 0.0

@@ -39,7 +39,8 @@ class Claimed:
 
     `losses`: number of processes that died while they ran the job. `streak`: number of
     its last failures in a row with `fingerprint`. `expires_in`: seconds left of its
-    window; None = no window.
+    window; None = it never expires. `retried_for`: sum in seconds of its waits between
+    attempts, since it was enqueued or redriven.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Claimed:
     streak: int = 0
     fingerprint: str | None = None
     expires_in: float | None = None
+    retried_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

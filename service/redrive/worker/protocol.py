@@ -63,6 +63,7 @@ class Extras(msgspec.Struct, frozen=True):
     ordering_key: str | None = None
     expires_in: float | None = None
     checkpoint: LastCheckpoint | None = None
+    retried_for: float | None = None
 
 
 NO_EXTRAS = Extras()
@@ -78,6 +79,7 @@ class _Facts(msgspec.Struct, frozen=True):
     fingerprint: str | None = None
     redrives: int = 0
     expires_in: float | None = None
+    retried_for: float | None = None
 
 
 _decode_facts = msgspec.json.Decoder(_Facts).decode
@@ -107,6 +109,7 @@ def read_extras(text: str | None) -> Extras:
         facts.fingerprint,
         facts.redrives,
         expires_in=facts.expires_in,
+        retried_for=facts.retried_for,
     )
 
 
@@ -120,6 +123,7 @@ def claimed_of(kind: str, attempt: int, extras: Extras) -> Claimed:
         extras.streak,
         extras.fingerprint,
         extras.expires_in,
+        extras.retried_for or 0.0,
     )
 
 
@@ -153,12 +157,14 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Kind(msgspec.Struct, array_like=True, frozen=True):
-    """Facts about a handler that the supervisor needs."""
+    """Facts about a handler that the supervisor needs.
+
+    `policy` has the fields of a `Policy` except its rules.
+    """
 
     kind: str
-    max_attempts: int
     timeout: float
-    max_losses: int
+    policy: dict[str, Any]
     depends_on: tuple[str, ...] = ()
     queue: str = "default"
     holds_key: bool = False

@@ -4,7 +4,7 @@
 --        created: when the job was enqueued, in seconds since 1970, to the microsecond
 -- The caller turns payloads into text. Rows are collected here until the last one is read, and
 -- until then large payloads stay compressed or in the TOAST table.
--- plan:  claims_worker_idx, jobs_pkey, nested in this order, which is the order of the rows
+-- plan:  claims_worker_idx, jobs_pkey, failures_pkey, nested in this order, which is the order of the rows
 create or replace function redrive.claimed_v1(me int, after bigint)
 returns table (claim bigint, id bigint, deliveries int, attempt int, kind text, payload jsonb,
                rest text, run_at timestamptz, created float8)
@@ -38,6 +38,10 @@ begin
                     'checkpoint', case when j.noted or j.redrives > 0 then (
                         select jsonb_build_object('delivery', c.deliveries, 'data', c.data)
                         from redrive.checkpoints c where c.job = j.id) end,
+                    -- no failure is read before the first one since the last redrive
+                    'retried_for', case when j.failed_at is not null then (
+                        select f.detail -> 'retried_for' from redrive.failures f
+                        where f.job = j.id order by f.deliveries desc limit 1) end,
                     'expires_in', extract(epoch from j.expires_at - clock_timestamp()))::text end,
            j.run_at, date_part('epoch', j.created_at)
     from redrive.claims k

@@ -97,6 +97,12 @@ begin
                               from redrive.oldest_dead_v1() o
                               left join unnest(queues) as q(queue) on q.queue = o.queue
                               group by 1) o),
+        'oldest_retrying', (select coalesce(jsonb_object_agg(o.queue, o.age_seconds), '{}')
+                            from (select coalesce(q.queue, 'other') as queue,
+                                         max(o.age_seconds) as age_seconds
+                                  from redrive.oldest_retrying_v1() o
+                                  left join unnest(queues) as q(queue) on q.queue = o.queue
+                                  group by 1) o),
         'objectives', (select coalesce(jsonb_agg(jsonb_build_array(o.queue, o.objective, o.value)),
                                        '[]')
                        from redrive.objectives o),

@@ -21,6 +21,7 @@ from redrive.cli.support.output import (
     printable_fields,
 )
 from redrive.dead_letters import find, groups
+from redrive.rules.attempts.plan import why_over
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -123,7 +124,10 @@ def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
 
 
 def _state(letter: dict[str, Any]) -> Iterator[str]:
-    """Yield what a dead letter holds up, and what holds it up."""
+    """Yield what ended its retries, what it holds up, and what holds it up."""
+    over = why_over(letter["failures"])
+    if over:
+        yield over
     if letter["holds_key"]:
         key = printable(letter["ordering_key"])
         yield f"it holds ordering key {key}: the jobs behind it wait until it is settled"

@@ -1,7 +1,11 @@
 """redrive policy."""
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,10 +17,21 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import listing
+from redrive.cli.support.output import emit, length, listing, table
 from redrive.dead_letters import simulation
 from redrive.errors import SettingsError
+from redrive.rules.attempts.plan import Planned, planned
+from redrive.rules.attempts.policy import (
+    EXPECTED_TO_REPEAT,
+    Policy,
+    attempts_of,
+    backoff_of,
+    dies_at_once,
+    window_of,
+)
+from redrive.rules.model import Category
 from redrive.settings import Settings
+from redrive.signals import seconds
 
 COLUMNS = (
     "count",
@@ -27,6 +42,7 @@ COLUMNS = (
     "then",
     "now",
 )
+PLAN = ("attempt", "wait, from", "to", "in all, from", "to")
 
 
 @click.group()
@@ -88,3 +104,139 @@ def _handlers(settings: Settings) -> registry.Handlers:
             "REDRIVE_HANDLERS is not set; it must be module:attribute, such as app.jobs:jobs"
         )
     return registry.load(settings.handlers, settings.name_of("handlers"))
+
+
+@policy.command()
+@click.argument("kind", required=False)
+@click.option(
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="Registry of the handlers. [env: REDRIVE_HANDLERS]",
+)
+@json_option
+def show(kind: str | None, handlers: str | None, as_json: bool) -> None:
+    """Show when a job that fails again and again is retried, by category.
+
+    \b
+    redrive policy show
+    redrive policy show invoice.charge --handlers app.jobs:jobs
+
+    Without KIND, it shows the defaults. A wait is random between the two times of its row. The
+    last columns count from the first failure, without the time of the attempts.
+    """
+    shown = Policy() if kind is None else _policy_of(kind, handlers)
+    if as_json:
+        emit(described(kind, shown))
+        return
+
+    for categories in _alike(shown).values():
+        _print_plan(shown, categories)
+
+
+def _print_plan(shown: Policy, categories: Sequence[Category]) -> None:
+    """Print the plan that these categories share."""
+    first = categories[0]
+    names = ", ".join(categories)
+    _print_rows(f"{names}: {in_words(shown, first)}", planned(shown, first))
+
+
+def _print_rows(title: str, rows: Sequence[Planned]) -> None:
+    click.echo(title)
+    if rows:
+        table(PLAN, _shortened(rows), right=PLAN)
+    click.echo()
+
+
+def _policy_of(kind: str, handlers: str | None) -> Policy:
+    settings = settings_for(None, handlers=handlers)
+    found = registry.Handlers() if _has_only_targets(settings) else _handlers(settings)
+    if settings.targets is not None:
+        _add_targets(found, settings.targets)
+    try:
+        return found.known(kind).policy
+    except LookupError as error:
+        raise click.UsageError(str(error.args[0])) from None
+
+
+def _has_only_targets(settings: Settings) -> bool:
+    return settings.handlers is None and settings.targets is not None
+
+
+def _add_targets(found: registry.Handlers, path: Path) -> None:
+    from redrive.handlers.targets import caller, file  # noqa: PLC0415 # the http extra
+
+    caller.register(found, file.load(path), 1)
+
+
+def described(kind: str | None, shown: Policy) -> dict[str, Any]:
+    """Return a policy as JSON. `window` and `waits` are for an outage."""
+    categories = {str(one): _described(shown, one) for one in Category}
+    outage = categories[Category.TRANSIENT]
+    waits = [row["latest"] for row in outage["plan"]]
+    return {
+        "kind": kind,
+        "timeout": seconds(shown.timeout),
+        "max_losses": shown.max_losses,
+        "same_failure_limit": shown.same_failure_limit,
+        "window": outage["window"],
+        "waits": waits,
+        "categories": categories,
+    }
+
+
+def _described(shown: Policy, category: Category) -> dict[str, Any]:
+    return {
+        "attempts": attempts_of(shown, category),
+        "window": window_of(shown, category),
+        "plan": [row._asdict() for row in planned(shown, category)],
+    }
+
+
+def _alike(shown: Policy) -> dict[str, list[Category]]:
+    """Return the categories by their description and waits, which some share."""
+    groups = defaultdict[str, list[Category]](list)
+    for category in Category:
+        groups[_key(shown, category)].append(category)
+    return groups
+
+
+def _key(shown: Policy, category: Category) -> str:
+    return f"{in_words(shown, category)} {backoff_of(shown, category)}"
+
+
+def in_words(shown: Policy, category: Category) -> str:
+    """Say how long a category is retried."""
+    if dies_at_once(category, shown):
+        return "not retried"
+
+    limit, window = attempts_of(shown, category), window_of(shown, category)
+    text = "retried" if window is None else f"retried for {length(window)}"
+    if limit is not None:
+        text += f", at most {limit} attempts"
+    alike = shown.same_failure_limit
+    if category not in EXPECTED_TO_REPEAT and (limit is None or alike < limit):
+        text += f"; the same failure {alike} times in a row ends it"
+    return text
+
+
+def _shortened(rows: Sequence[Planned]) -> Iterator[tuple[str, ...]]:
+    """Format the rows; leave out those between the first and the last of equal waits."""
+    before = 0.0
+    is_cut = False
+    for row in rows:
+        is_repeated = row.latest == before and row is not rows[-1]
+        if not is_repeated:
+            yield _cells(row)
+        elif not is_cut:
+            yield ("...",) * len(PLAN)
+        before, is_cut = row.latest, is_repeated
+
+
+def _cells(row: Planned) -> tuple[str, ...]:
+    return (
+        str(row.attempt),
+        length(row.earliest),
+        length(row.latest),
+        length(row.after_earliest),
+        length(row.after_latest),
+    )

@@ -136,11 +136,13 @@ def _add_schedule(handlers: Handlers, wanted: TargetSchedule) -> None:
 
 
 def _policy(target: Target) -> Policy:
+    base, cap = target.backoff, target.backoff_cap
     return Policy(
         max_attempts=target.max_attempts,
+        window=target.window,
         timeout=target.timeout + 5,  # the client's own timeout is first and clearer
-        backoff=target.backoff,
-        backoff_cap=max(target.backoff_cap, target.backoff),
+        backoff=base,
+        backoff_cap=cap if cap is None else max(cap, base or 0.0),
         rules=(NOT_RETRYABLE,),
     )
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from redrive.errors import SettingsError
-from redrive.rules.attempts.policy import OnDeath
+from redrive.rules.attempts.policy import MAX_WINDOW, OnDeath
 from redrive.rules.dead_letters.heal import MOST_CANARIES, Heal
 from redrive.rules.scheduling.slots import CatchUp
 
@@ -40,9 +40,10 @@ class Target(BaseModel):
     ca_file: Path | None = None
     client_cert_file: Path | None = None
     client_key_file: Path | None = None
-    max_attempts: Annotated[int, Field(ge=1)] = 8
-    backoff: Annotated[float, Field(ge=0)] = 2
-    backoff_cap: Annotated[float, Field(ge=0)] = 3600
+    max_attempts: Annotated[int, Field(ge=1)] | None = None
+    window: Annotated[float, Field(gt=0, le=MAX_WINDOW)] | None = None
+    backoff: Annotated[float, Field(ge=0)] | None = None
+    backoff_cap: Annotated[float, Field(ge=0)] | None = None
     depends_on: list[str] = []
     on_death: OnDeath = "continue"
     limits: list[str] = []

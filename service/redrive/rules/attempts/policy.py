@@ -4,13 +4,15 @@ A policy is data. The runner knows the handlers and sends the policy to the supe
 The supervisor decides when the runner itself dies.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, cast
 
 from redrive.rules.attempts import settlement
 from redrive.rules.attempts.categories import Rule
+from redrive.rules.attempts.defaults import DEFAULTS, HOUR
 from redrive.rules.attempts.settlement import NotComplete
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.payloads.limits import FIRST_INSTANT, LAST_INSTANT
@@ -38,25 +40,23 @@ MAX_EXPONENT = 62
 With a larger one any wait exceeds the cap, and floats overflow.
 """
 
-ONE_RETRY = 2
-"""Attempts for failures that time seldom repairs, such as a missing permission."""
-
-RETURNS_PER_SECOND = 100.0
-"""Released jobs that return to one process each second after a breaker closes.
-
-More jobs at once might open the breaker again."""
-
-SUSPECTS_PER_SECOND = 2.0
-"""Suspects that return to one worker each second; it runs only a few at a time."""
-
-LONGEST_SPREAD_SECONDS = 300.0
 MAX_TIMEOUT = 7 * 86_400.0
 MAX_BACKOFF = 366 * 86_400.0
+MAX_WINDOW = MAX_BACKOFF
+
+RETRIED_FOR, WINDOW = "retried_for", "window"
+"""Details of a failure: the job's waits so far, and the window that they exceed.
+
+The next claim reads `retried_for` from the last failure of the job. So no column holds
+it, and a redriven job, which has no failure yet, starts from zero.
+"""
 
 OnDeath = Literal["continue", "hold"]
 """Effect of a death on later jobs of its ordering key: run them, or hold them."""
 
-CATEGORY_ATTEMPTS = {Category.AUTH: ONE_RETRY, Category.MISSING: ONE_RETRY}
+SELDOM_MENDED = frozenset({Category.AUTH, Category.MISSING})
+"""Categories whose few attempts hold even if the policy allows more in total."""
+
 DEAD_AT_ONCE = {
     Category.INVALID: Reason.INVALID_PAYLOAD,
     Category.BUG: Reason.NOT_RETRYABLE,
@@ -70,6 +70,14 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_whole_or_absent(value: object) -> bool:
+    return value is None or is_whole(value)
+
+
+def _is_duration_or_absent(value: object) -> bool:
+    return value is None or is_duration(value)
+
+
 def _are_rules(value: Any) -> bool:
     return isinstance(value, Sequence) and all(
         isinstance(one, Rule) for one in cast("Sequence[object]", value)
@@ -77,10 +85,11 @@ def _are_rules(value: Any) -> bool:
 
 
 def _is_pair(value: Any) -> bool:
-    if not isinstance(value, (list, tuple)):
-        return False
-    durations = cast("Sequence[object]", value)
-    return len(durations) == 2 and all(map(is_duration, durations))  # noqa: PLR2004 # a pair
+    match value:
+        case [base, cap]:
+            return is_duration(base) and is_duration(cap)
+        case _:
+            return False
 
 
 def _by_category(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -90,13 +99,12 @@ def _by_category(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
     )
 
 
+_DURATION = "a timedelta or a number of seconds"
 _TYPES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
-    (("max_attempts", "max_losses", "same_failure_limit"), is_whole, "a whole number"),
-    (
-        ("timeout", "backoff", "backoff_cap"),
-        is_duration,
-        "a timedelta or a number of seconds",
-    ),
+    (("max_losses", "same_failure_limit"), is_whole, "a whole number"),
+    (("max_attempts",), _is_whole_or_absent, "a whole number"),
+    (("timeout",), is_duration, _DURATION),
+    (("window", "backoff", "backoff_cap"), _is_duration_or_absent, _DURATION),
     (("rules",), _are_rules, "a list of Rule"),
     (("attempts",), _by_category(is_whole), "whole numbers by category"),
     (("backoffs",), _by_category(_is_pair), "(backoff, backoff_cap) by category"),
@@ -111,12 +119,19 @@ They are checked because values from files or variables may be texts.
 class Policy:
     """Rules for retrying jobs of a kind. Durations are timedeltas or seconds.
 
+    A field that is None has a default by category: see docs/failures.md. If
+    `max_attempts` or `window` is set, the default attempts and the default window of
+    transient, throttled, lost and other failures no longer apply.
+
     Args:
         max_attempts: total number of attempts, the first one included.
+        window: longest time for retries: the sum of the waits between the attempts. A
+            retry that would exceed it is not made. Time in a queue, behind a breaker, a
+            limit or a snooze does not count. A redriven job gets a new window.
         timeout: hard limit of one attempt. If a handler ignores it, its process is
             killed.
-        backoff: longest wait after the first failure. It doubles with each failure; the
-            actual wait is random between 0 and this value (full jitter).
+        backoff: longest wait after the first failure. It doubles with each failure. The
+            actual wait is random between half of it and all of it (equal jitter).
         backoff_cap: upper limit of the doubling.
         max_losses: number of processes that must die while they run the job before it
             is dead-lettered. The last of them must have run nothing else.
@@ -129,10 +144,11 @@ class Policy:
             (30, 900)}.
     """
 
-    max_attempts: int = 5
+    max_attempts: int | None = None
+    window: Seconds | None = None
     timeout: Seconds = 300
-    backoff: Seconds = 2
-    backoff_cap: Seconds = 3600
+    backoff: Seconds | None = None
+    backoff_cap: Seconds | None = None
     max_losses: int = 3
     same_failure_limit: int = 3
     rules: Sequence[Rule] = ()
@@ -157,16 +173,20 @@ class Policy:
 
     def _check_limits(self) -> None:
         for name in ("max_attempts", "max_losses", "same_failure_limit"):
-            if getattr(self, name) < 1:
-                msg = f"Policy({name}={getattr(self, name)}): must be 1 or more"
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                msg = f"Policy({name}={value}): must be 1 or more"
                 raise ValueError(msg)
 
     def _check_durations(self) -> None:
         if not 0 < seconds(self.timeout) <= MAX_TIMEOUT:
             msg = f"Policy(timeout={self.timeout}): must be more than 0 and at most 7 days"
             raise ValueError(msg)
+        if self.window is not None and not 0 < seconds(self.window) <= MAX_WINDOW:
+            msg = f"Policy(window={self.window}): must be more than 0 and at most 366 days"
+            raise ValueError(msg)
 
-        for base, cap in ((self.backoff, self.backoff_cap), *self.backoffs.values()):
+        for base, cap in (_common_backoff(self), *self.backoffs.values()):
             if not 0 <= seconds(base) <= seconds(cap) <= MAX_BACKOFF:
                 allowed = "must be 0 <= backoff <= cap <= 366 days"
                 msg = f"Policy(backoff={base}, backoff_cap={cap}): {allowed}"
@@ -180,21 +200,120 @@ class Policy:
             msg = f"Policy(attempts=, backoffs=): {rule}"
             raise ValueError(msg)
 
+    def without_rules(self) -> dict[str, Any]:
+        """Return the fields as plain values, without the rules.
+
+        A rule may name a class, which another process need not be able to import.
+        """
+        return {
+            "max_attempts": self.max_attempts,
+            "window": _seconds_or_none(self.window),
+            "timeout": seconds(self.timeout),
+            "backoff": _seconds_or_none(self.backoff),
+            "backoff_cap": _seconds_or_none(self.backoff_cap),
+            "max_losses": self.max_losses,
+            "same_failure_limit": self.same_failure_limit,
+            "attempts": dict(self.attempts),
+            "backoffs": {
+                category: (seconds(base), seconds(cap))
+                for category, (base, cap) in self.backoffs.items()
+            },
+        }
+
+
+def _seconds_or_none(duration: Seconds | None) -> float | None:
+    return None if duration is None else seconds(duration)
+
+
+def _common_backoff(policy: Policy) -> tuple[Seconds, Seconds]:
+    """Return what `backoff` and `backoff_cap` say, or an allowed pair if nothing."""
+    base, cap = policy.backoff, policy.backoff_cap
+    if base is None and cap is None:
+        return 0.0, HOUR
+    if base is None:
+        return 0.0, cap or 0.0
+    if cap is None:
+        return base, max(HOUR, seconds(base))
+    return base, cap
+
+
+def backoff_of(policy: Policy, category: Category) -> tuple[float, float]:
+    """Return the longest first wait and the cap of a category, in seconds."""
+    if category in policy.backoffs:
+        base, cap = policy.backoffs[category]
+        return seconds(base), seconds(cap)
+
+    base, cap = _common_backoff(policy)
+    if policy.backoff is None:
+        base = min(DEFAULTS[category].backoff, seconds(cap))
+    return seconds(base), seconds(cap)
+
 
 def delay(
     policy: Policy, attempt: int, jitter: float, category: Category = Category.OTHER
 ) -> float:
-    """Return the seconds to wait after an attempt: a ceiling times `jitter`.
+    """Return the seconds to wait after an attempt: half of a ceiling, or more.
 
     `attempt` counts from 1; `jitter` is in [0, 1). The ceiling doubles with each
-    attempt, from `backoff` up to `backoff_cap`. Source: Brooker, "Exponential Backoff
-    And Jitter" (full jitter), 2015.
+    attempt, from `backoff` up to `backoff_cap`. The wait is ceiling * (1 + jitter) / 2,
+    so that no attempt is made too early to succeed. Source: Brooker, "Exponential
+    Backoff And Jitter" (equal jitter), 2015.
     """
-    default = (policy.backoff, policy.backoff_cap)
-    base, cap = policy.backoffs.get(category, default)
+    ceiling = _ceiling(policy, attempt, category)
+    return ceiling * (1.0 + jitter) / 2.0
+
+
+def _ceiling(policy: Policy, attempt: int, category: Category) -> float:
+    base, cap = backoff_of(policy, category)
     doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
-    doubled = seconds(base) * 2.0**doublings
-    return min(seconds(cap), doubled) * jitter
+    return min(cap, math.ldexp(base, doublings))
+
+
+def attempts_of(
+    policy: Policy, category: Category, of_job: int | None = None
+) -> int | None:
+    """Return the number of attempts for failures of a category; None = not limited.
+
+    `of_job`: the job's own `max_attempts`. It overrules that of the policy.
+    """
+    total = of_job or policy.max_attempts
+    own = _own_attempts(policy, category, total)
+    return _smaller(total, own)
+
+
+def _smaller(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one or other
+    return min(one, other)
+
+
+def _own_attempts(policy: Policy, category: Category, total: int | None) -> int | None:
+    """Return the attempts of a category by itself. `total`: limit for any category."""
+    if category in policy.attempts:
+        return policy.attempts[category]
+    if total is not None and category not in SELDOM_MENDED | DEAD_AT_ONCE.keys():
+        return None
+    if policy.window is not None and category in EXPECTED_TO_REPEAT:
+        return None
+
+    return DEFAULTS[category].attempts
+
+
+def window_of(
+    policy: Policy, category: Category, of_job: int | None = None
+) -> float | None:
+    """Return the window of a category's retries in seconds; None = not limited.
+
+    The default window does not forbid a wait that the policy sets.
+    """
+    if policy.window is not None:
+        return seconds(policy.window)
+    if of_job or policy.max_attempts or category in policy.attempts:
+        return None
+
+    window = DEFAULTS[category].window
+    _, cap = backoff_of(policy, category)
+    return None if window is None or cap > window else window
 
 
 def decide(
@@ -208,9 +327,26 @@ def decide(
     if reason is not None:
         return settlement.DeadLetter(reason, failure)
 
-    wait = delay(policy, job.attempt, jitter, failure.category)
+    category = _treated_as(failure)
+    wait = delay(policy, job.attempt, jitter, category)
     # Added to Retry-After, so that jobs throttled together return at different times.
-    return _retry_unless_expired(job, failure, (failure.retry_after or 0.0) + wait)
+    asked = failure.retry_after or 0.0
+    return _retry_in_time(
+        job,
+        failure,
+        policy,
+        category,
+        wait,
+        asked,
+    )
+
+
+def _treated_as(failure: Failure) -> Category:
+    """Return the category whose waits and attempts apply.
+
+    A handler's rule that says `retry` states that time helps.
+    """
+    return Category.TRANSIENT if failure.verdict == "retry" else failure.category
 
 
 def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
@@ -222,27 +358,40 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
     insists = failure.verdict == "retry"
     if failure.verdict == "give_up":
         return Reason.NOT_RETRYABLE
-    if not insists and _dies_at_once(failure.category, policy):
+    if not insists and dies_at_once(failure.category, policy):
         return DEAD_AT_ONCE[failure.category]
-    if job.attempt >= _limit(job, policy):
-        return Reason.ATTEMPTS_EXHAUSTED
+    if _is_last(job, policy, _treated_as(failure)):
+        return _why_last(job, policy, _treated_as(failure))
 
     return None if insists else _why_give_up(job, failure, policy)
 
 
-def _dies_at_once(category: Category, policy: Policy) -> bool:
+def dies_at_once(category: Category, policy: Policy) -> bool:
+    """Return True if the first failure of this category is the last."""
     return category in DEAD_AT_ONCE and category not in policy.attempts
 
 
-def _why_give_up(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
-    """Return the reason to stop before the job's limit of attempts, or None."""
-    category = failure.category
-    limit = policy.attempts.get(category, CATEGORY_ATTEMPTS.get(category))
-    if limit is not None and job.attempt >= limit:
+def _is_last(job: Claimed, policy: Policy, category: Category) -> bool:
+    limit = attempts_of(policy, category, job.max_attempts)
+    return limit is not None and job.attempt >= limit
+
+
+def _why_last(job: Claimed, policy: Policy, category: Category) -> Reason:
+    """Return the reason of a death after the last attempt."""
+    total = job.max_attempts or policy.max_attempts
+    if total is not None and job.attempt >= total:
+        return Reason.ATTEMPTS_EXHAUSTED
+    if category in policy.attempts or category in SELDOM_MENDED:
         return Reason.NOT_RETRYABLE
 
+    return Reason.ATTEMPTS_EXHAUSTED
+
+
+def _why_give_up(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
+    """Return the reason to stop although attempts are left, or None."""
     alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
-    if alike >= policy.same_failure_limit and category not in EXPECTED_TO_REPEAT:
+    is_alike = alike >= policy.same_failure_limit
+    if is_alike and failure.category not in EXPECTED_TO_REPEAT:
         return Reason.SAME_FAILURE
 
     return None
@@ -267,38 +416,6 @@ def decide_signal(
             return decide(job, failure, policy, jitter)
 
 
-def put_off(
-    name: str, open_for: float, cooldown: float, ahead: int, jitter: float
-) -> settlement.Release:
-    """Release a job that waits for a dependency, and spread the returns over time.
-
-    Args:
-        name: the name of the dependency.
-        open_for: seconds until its breaker lets a probe through; a negative number
-            counts as 0.
-        cooldown: the breaker's cooldown in seconds.
-        ahead: number of jobs that were put off since the breaker opened.
-        jitter: a random number in [0, 1).
-    """
-    spread = max(cooldown, min(LONGEST_SPREAD_SECONDS, ahead / RETURNS_PER_SECOND))
-    return settlement.Release(f"breaker {name}", max(0.0, open_for) + spread * jitter)
-
-
-def put_off_suspect(
-    why: str, after: float, ahead: int, jitter: float
-) -> settlement.Release:
-    """Release a suspect for about `after` seconds, because it cannot run now.
-
-    Args:
-        why: the resource that is missing.
-        after: seconds until the resource may be free.
-        ahead: number of suspects put off since it was last free, this one included.
-        jitter: a random number in [0, 1).
-    """
-    spread = min(LONGEST_SPREAD_SECONDS, 1.0 + ahead / SUSPECTS_PER_SECOND)
-    return settlement.Release(why, after + spread * (0.5 + jitter))
-
-
 def decide_loss(
     job: Claimed, failure: Failure, policy: Policy, *, alone: bool
 ) -> NotComplete:
@@ -308,11 +425,12 @@ def decide_loss(
     one of several suspects, and its attempt is refunded. After enough losses it runs
     alone.
     """
+    failure = _after(job.retried_for, failure)
     if not alone:
         return settlement.Retry(0.0, failure, losses=1, refund=True)
     if job.losses + 1 >= policy.max_losses:
         return settlement.DeadLetter(Reason.KILLED_WORKER, failure, losses=1)
-    if job.attempt >= _limit(job, policy):
+    if _is_last(job, policy, Category.LOST):
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure, losses=1)
 
     return settlement.Retry(0.0, failure, losses=1)
@@ -322,15 +440,24 @@ def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
     """Return the reason why a claimed job must not start, or None."""
     if job.expires_in is not None and job.expires_in <= 0:
         return Reason.EXPIRED
-    if job.attempt > _limit(job, policy):
+    if job.attempt == 1:  # nearly every job: no policy forbids the first attempt
+        return None
+    limit = _most_attempts(job, policy)
+    if limit is not None and job.attempt > limit:
         return Reason.ATTEMPTS_EXHAUSTED
 
     return None
 
 
-def _limit(job: Claimed, policy: Policy) -> int:
-    """Return the job's own limit of attempts, or else that of its kind's policy."""
-    return job.max_attempts or policy.max_attempts
+def _most_attempts(job: Claimed, policy: Policy) -> int | None:
+    """Return the attempts after which a job must not start, whatever failed before."""
+    most = 0
+    for category in Category:
+        limit = attempts_of(policy, category, job.max_attempts)
+        if limit is None:
+            return None
+        most = max(most, limit)
+    return most
 
 
 def _snooze(until: datetime | float) -> settlement.Release:
@@ -343,11 +470,30 @@ def _snooze(until: datetime | float) -> settlement.Release:
 def _retry_as_asked(
     job: Claimed, after: float | None, failure: Failure, policy: Policy, jitter: float
 ) -> NotComplete:
-    """Retry as the handler asks, within the limit of attempts and the job's window."""
-    if job.attempt >= _limit(job, policy):
+    """Retry as the handler asks, within the limits for transient failures."""
+    category = Category.TRANSIENT
+    if _is_last(job, policy, category):
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
-    wait = delay(policy, job.attempt, jitter) if after is None else _bounded(after)
-    return _retry_unless_expired(job, failure, wait)
+    if after is not None:
+        asked = _bounded(after)
+        return _retry_in_time(
+            job,
+            failure,
+            policy,
+            category,
+            0.0,
+            asked,
+        )
+
+    wait = delay(policy, job.attempt, jitter, category)
+    return _retry_in_time(
+        job,
+        failure,
+        policy,
+        category,
+        wait,
+        0.0,
+    )
 
 
 def _bounded(wait: float) -> float:
@@ -355,7 +501,41 @@ def _bounded(wait: float) -> float:
     return min(max(0.0, wait), MAX_WAIT)  # in this order: max(nan, 0.0) would be nan
 
 
-def _retry_unless_expired(job: Claimed, failure: Failure, wait: float) -> NotComplete:
-    if job.expires_in is not None and wait >= job.expires_in:
+def _retry_in_time(  # noqa: PLR0913 # the parts of one decision
+    job: Claimed,
+    failure: Failure,
+    policy: Policy,
+    category: Category,
+    wait: float,
+    asked: float,
+) -> NotComplete:
+    """Retry after `wait` and `asked`, unless the job expires or its window ends before.
+
+    The handler or the other side asked for `asked`. It counts against a window that the
+    policy sets. The default window does not shorten it.
+    """
+    total = wait + asked
+    if job.expires_in is not None and total >= job.expires_in:
         return settlement.DeadLetter(Reason.EXPIRED, failure)
-    return settlement.Retry(wait, failure)
+
+    window = window_of(policy, category, job.max_attempts)
+    counted = wait if policy.window is None else total
+    retried_for = job.retried_for + counted
+    if window is not None and counted and retried_for > window:
+        failure = _with(failure, WINDOW, window)
+        failure = _after(job.retried_for, failure)
+        return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
+
+    return settlement.Retry(total, _after(retried_for, failure))
+
+
+def _after(retried_for: float, failure: Failure) -> Failure:
+    """Return the failure with the time for which its job has been retried."""
+    if not retried_for:
+        return failure
+    return _with(failure, RETRIED_FOR, round(retried_for, 3))
+
+
+def _with(failure: Failure, name: str, value: float) -> Failure:
+    detail = {**failure.detail, name: value}
+    return replace(failure, detail=detail)

@@ -177,7 +177,7 @@ class Attempt:
         return (
             self.work.extras is not None
             or self.is_cancelled
-            or self.work.attempt > handler.policy.max_attempts
+            or self.work.attempt > 1
             or bool(self.services.dependencies.open and handler.depends_on)
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from redrive.handlers.job import Watch
 from redrive.rules.attempts.categories import category_of, evidence_of
-from redrive.rules.attempts.policy import put_off
+from redrive.rules.attempts.releases import put_off
 from redrive.rules.attempts.settlement import Release
 from redrive.rules.model import Category
 from redrive.signals import DependencyOpen

@@ -256,9 +256,8 @@ def _kind(handler: Handler) -> Kind:
     policy = handler.policy
     return Kind(
         handler.kind,
-        policy.max_attempts,
         seconds(policy.timeout),
-        policy.max_losses,
+        policy.without_rules(),
         handler.depends_on,
         handler.queue,
         handler.on_death == "hold",

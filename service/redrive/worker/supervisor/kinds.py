@@ -7,13 +7,16 @@ from redrive.rules.attempts.policy import Policy
 from redrive.rules.dead_letters.heal import Heal
 from redrive.worker.protocol import Kind
 
+DEFAULT = Policy()
+
 
 class KnownKinds:
     """Kinds of the runners; empty until the first one is ready."""
 
     def __init__(self) -> None:
         self._kinds: Mapping[str, Kind] = {}
-        self._prefixes: list[str] = []
+        self._prefixes = list[str]()
+        self._policies = dict[str, Policy]()
 
     def __bool__(self) -> bool:
         return bool(self._kinds)
@@ -22,6 +25,7 @@ class KnownKinds:
         """Learn a runner's kinds. Returns True if the worker must register again."""
         before = self._kinds.keys(), self.holds()
         self._kinds = kinds
+        self._policies = {name: Policy(**one.policy) for name, one in kinds.items()}
         are_others = before != (kinds.keys(), self.holds())
         self._prefixes = sorted(
             (k for k in kinds if k.endswith("*")), key=len, reverse=True
@@ -66,8 +70,6 @@ class KnownKinds:
         return float("inf") if known is None else known.timeout
 
     def policy(self, name: str) -> Policy:
-        """Return the supervisor's part of a kind's policy, or the defaults."""
+        """Return a kind's policy without its rules, or the defaults."""
         known = self.find(name)
-        if known is None:
-            return Policy()
-        return Policy(max_attempts=known.max_attempts, max_losses=known.max_losses)
+        return DEFAULT if known is None else self._policies[known.kind]

@@ -19,7 +19,8 @@ import msgspec
 
 from redrive.database.link import Link
 from redrive.handlers import matching
-from redrive.rules.attempts.policy import put_off
+from redrive.rules.attempts.policy import RETRIED_FOR
+from redrive.rules.attempts.releases import put_off
 from redrive.rules.attempts.settlement import Outcome, Release
 from redrive.rules.model import Category, Reason
 from redrive.worker import store
@@ -277,7 +278,21 @@ def _refunded(report: Report, wait: float, refunds: int) -> Report:
         reason=report.category,
         delay=max(report.delay, wait + spread),
         refund=True,
+        failure=_without_wait(report),
     )
+
+
+def _without_wait(report: Report) -> str | None:
+    """Return the failure; its wait does not count against the window of its job."""
+    if report.failure is None:
+        return None
+    failure = msgspec.json.decode(report.failure)
+    retried_for = failure["detail"].get(RETRIED_FOR)
+    if retried_for is None:
+        return report.failure
+
+    failure["detail"][RETRIED_FOR] = max(0.0, retried_for - report.delay)
+    return msgspec.json.encode(failure).decode()
 
 
 def _is_for_good(report: Report) -> bool:

@@ -8,7 +8,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from redrive.rules.attempts.policy import put_off_suspect
+from redrive.rules.attempts.releases import put_off_suspect
 from redrive.rules.attempts.settlement import Release
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.pool import RunnerPool

@@ -16,7 +16,7 @@ import time
 from collections.abc import Set as AbstractSet
 
 from redrive.database.link import Link
-from redrive.rules.attempts.policy import put_off_suspect
+from redrive.rules.attempts.releases import put_off_suspect
 from redrive.rules.attempts.settlement import Release
 from redrive.worker import store
 from redrive.worker.supervisor.held import ClaimedJob
