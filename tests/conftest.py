@@ -57,7 +57,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers, and leave time out of what fails a test: the machine may be busy."""
     _keep_compiled()
-    patient = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    # Programs in Go collect garbage all the time; the memory of a test is small.
+    os.environ.setdefault("GOGC", "800")
+    patient = {
+        "deadline": None,
+        "suppress_health_check": [HealthCheck.too_slow],
+        "max_examples": 100 if os.environ.get("CI") == "true" else 40,
+    }
     settings.register_profile("patient", settings(), **patient)  # type: ignore[arg-type]
     settings.load_profile("patient")
     config.addinivalue_line(
@@ -121,8 +127,8 @@ def _is_in_sample(item: pytest.Item) -> bool:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: many tests wait for processes of their own, or for a clock."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else 3
+    """Two more than there are cores: many tests wait for a process of their own or a clock."""
+    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else 4
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
