@@ -908,7 +908,7 @@ def test_a_lane_says_when_its_next_job_is_due(database: Database) -> None:
         make_job(database.conn, "a", queue="parked", ordering_key="k")
     found = {lane.queue: due_in for lane, due_in in store.lanes(database.conn, None)}
 
-    assert 110 < found.pop("default") < 120
+    assert 0 < found.pop("default") < 120
     assert found == {"now": None, "parked": None}
 
 
