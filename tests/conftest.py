@@ -103,9 +103,29 @@ def pytest_collection_modifyitems(
         left_out = [item for item in items if not _is_in_sample(item)]
         items[:] = [item for item in items if _is_in_sample(item)]
         config.hook.pytest_deselected(items=left_out)
-    if config.getoption("loadgroup", default=False):
+    if config.getoption("loadgroup", default=False):  # several processes
+        items[:] = _spread(items)
         for item in items:
             _name_group(item)
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Put slow tests between the first two thirds of the others.
+
+    Slow tests mostly wait. At the end one of them would keep all processes waiting.
+    """
+    slow = [item for item in items if _is_slow(item)]
+    others = [item for item in items if not _is_slow(item)]
+    every = max(1, len(others) * 2 // (3 * len(slow) + 1))
+    spread: list[pytest.Item] = []
+    for n, item in enumerate(others):
+        spread += slow[n // every : n // every + 1] if n % every == 0 else []
+        spread.append(item)
+    return spread + slow[-(-len(others) // every) :]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("slow") or item.get_closest_marker("waits"))
 
 
 def _name_group(item: pytest.Item) -> None:
