@@ -157,6 +157,11 @@ vendor: ## bring htmx from the npm registry, as tools/vendor names it; wants npm
 console-pictures: install programs ## pictures of the console's pages, dark and light, at three widths; those of docs/ anew
 	$(BIN)/python -m tools.console
 
+.PHONY: pictures-test
+pictures-test: install ## see whether the console's pictures and the demo's recording can be made; docs keep theirs
+	$(BIN)/python -m tools.console --short
+	$(BIN)/python -m tools.recording --check
+
 .PHONY: lock
 lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions
 	$(UV_COMPILE) --all-extras --group dev --output-file requirements/dev.txt $(ARGS) pyproject.toml

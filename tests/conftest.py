@@ -57,7 +57,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers, and leave time out of what fails a test: the machine may be busy."""
     _keep_compiled()
-    patient = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    # Programs in Go collect garbage all the time; the memory of a test is small.
+    os.environ.setdefault("GOGC", "800")
+    patient = {
+        "deadline": None,
+        "suppress_health_check": [HealthCheck.too_slow],
+        "max_examples": 100 if os.environ.get("CI") == "true" else 40,
+    }
     settings.register_profile("patient", settings(), **patient)  # type: ignore[arg-type]
     settings.load_profile("patient")
     config.addinivalue_line(
@@ -97,9 +103,29 @@ def pytest_collection_modifyitems(
         left_out = [item for item in items if not _is_in_sample(item)]
         items[:] = [item for item in items if _is_in_sample(item)]
         config.hook.pytest_deselected(items=left_out)
-    if config.getoption("loadgroup", default=False):
+    if config.getoption("loadgroup", default=False):  # several processes
+        items[:] = _spread(items)
         for item in items:
             _name_group(item)
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Put slow tests between the first two thirds of the others.
+
+    Slow tests mostly wait. At the end one of them would keep all processes waiting.
+    """
+    slow = [item for item in items if _is_slow(item)]
+    others = [item for item in items if not _is_slow(item)]
+    every = max(1, len(others) * 2 // (3 * len(slow) + 1))
+    spread: list[pytest.Item] = []
+    for n, item in enumerate(others):
+        spread += slow[n // every : n // every + 1] if n % every == 0 else []
+        spread.append(item)
+    return spread + slow[-(-len(others) // every) :]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("slow") or item.get_closest_marker("waits"))
 
 
 def _name_group(item: pytest.Item) -> None:
@@ -121,8 +147,8 @@ def _is_in_sample(item: pytest.Item) -> bool:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: many tests wait for processes of their own, or for a clock."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else 3
+    """Two more than there are cores: many tests wait for a process of their own or a clock."""
+    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else 4
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -15,7 +15,9 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
+from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
 from rich.ansi import AnsiDecoder
@@ -40,6 +42,11 @@ the wait at the end.
 
 COLOURS = {"color(1)": "#ff7b72", "color(2)": "#7ee787", "color(6)": "#79c0ff"}
 """Red, green and cyan, by Rich's names for terminal colours."""
+SVG = "{http://www.w3.org/2000/svg}"
+DIFFERS = re.compile(r"[0-9a-f]{16}|\d+")
+"""Ids, groups and counts."""
+SAME = 80
+"""Characters of a line that are compared; where it is cut depends on the ids in it."""
 GROUND, INK = "#0d1117", "#e6edf3"
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-HJKSTfhl]")
 """Sequences that move the cursor; colour sequences end in m."""
@@ -182,8 +189,28 @@ def _part(part: Text, column: int, y: int) -> str:
     return f"<text {place}{looks}>{escape(plain)}</text>"
 
 
-def main() -> None:
-    """Record the demo."""
+def outline(drawing: str) -> list[str]:
+    """Return the commands and remarks of a drawing, without what differs by run."""
+    lines: dict[str, str] = {}
+    drawn = ET.fromstring(drawing)  # noqa: S314 # our own
+    for text in drawn.iter(f"{SVG}text"):
+        y = text.get("y", "")
+        lines[y] = f"{lines[y]} {text.text}" if y in lines else str(text.text)
+    return [
+        DIFFERS.sub("<n>", line)[:SAME]
+        for line in lines.values()
+        if line.startswith(("$ ", "# "))
+    ]
+
+
+def compared(drawing: str) -> str:
+    """Compare a drawing with the one of docs; return what differs in their outlines."""
+    shown, new = outline(FILE.read_text()), outline(drawing)
+    return "\n".join(unified_diff(shown, new, str(FILE.name), "now", lineterm=""))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Record the demo. With --check, only compare the result with docs/demo.svg."""
     environment = os.environ | {
         "TERM": "xterm-256color",
         "COLUMNS": "100",
@@ -198,11 +225,18 @@ def main() -> None:
         f"pod {host},": "pod worker-1,",
     }
     page = list(lines(run(COMMAND, environment), names))
-    FILE.write_text(draw(page))
-    print(
-        f"wrote {FILE.relative_to(ROOT)}: {FILE.stat().st_size // 1024} kB, {page[-1].at:.0f} s"
-    )
+    drawing = draw(page)
+    where = FILE.relative_to(ROOT)
+    if "--check" not in arguments:
+        FILE.write_text(drawing)
+        size = FILE.stat().st_size // 1024
+        print(f"wrote {where}: {size} kB, {page[-1].at:.0f} s")
+    elif difference := compared(drawing):
+        msg = f"{difference}\n{where} is stale: make recording"
+        raise SystemExit(msg)
+    else:
+        print(f"{where} shows the {len(outline(drawing))} steps of the demo")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
+import pytest
+
 from tools.alerts.days import MINUTE, SLOT, Day, drawn
 from tools.alerts.engine import STEP, Alert
 from tools.alerts.replay import RULES, pages_only, replay, score
@@ -11,6 +13,7 @@ FAST = Alert("RedriveDeadLettersGrowingFast", "critical", "dlq", "n", "mail")
 STALLED = Alert("RedriveQueueStalled", "critical", "backlog", "n", "mail")
 
 
+@pytest.mark.waits
 def test_a_random_day_pages_for_all_that_breaks_and_for_nothing_else(
     tool: Callable[[str], str],
 ) -> None:

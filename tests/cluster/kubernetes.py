@@ -58,6 +58,9 @@ def eventually(
     return value
 
 
+JOB_NAME = "batch.kubernetes.io/job-name"
+"""Label of the pods of a Job."""
+
 CONSOLE_TOKEN = secrets.token_hex(16)
 """Of ada, an operator."""
 
@@ -87,9 +90,13 @@ class Release:
 
     def _apply(self, verb: str, *settings: str) -> str:
         waiting = ("--wait", "--timeout", "10m")
-        return self.run_helm(
-            verb, self.name, str(CHART), *self.settings, *settings, *waiting
-        )
+        try:
+            return self.run_helm(
+                verb, self.name, str(CHART), *self.settings, *settings, *waiting
+            )
+        except AssertionError as error:
+            # Helm says that something did not start, and not why.
+            raise AssertionError("\n".join((*failures(self), str(error)))) from None
 
     def test(self) -> str:
         """Run helm test; what it and its pods printed. Helm hands logs on to stderr."""
@@ -179,7 +186,7 @@ class Release:
     def job_log(self, job: str) -> str:
         """Wait for a Job to succeed; what the pod printed that did, which need not be its first."""
         ended = eventually(f"job {job} ends", lambda: self._ended(job))
-        pods = ("--selector", f"batch.kubernetes.io/job-name={job}")
+        pods = ("--selector", f"{JOB_NAME}={job}")
         assert ended == "Complete", self.kubectl(
             "logs", *pods, "--prefix", "--tail", "-1"
         )
@@ -306,27 +313,67 @@ def installed(helm: str, namespace: str, settings: list[str]) -> Iterator[Releas
 
 
 def look(release: Release) -> str:
-    """What to read when a test failed; whatever can still be had."""
+    """Return what to read when a test failed; the pods that failed come last.
+
+    CI shows the end of the output, so the reason stands there.
+    """
     ours = f"app.kubernetes.io/instance={release.name}"
+    logs = ("--prefix", "--tail", "3", "--max-log-requests", "50")
     commands = [
-        ("get", "pods,jobs", "--output", "wide"),
-        ("get", "events", "--sort-by", ".lastTimestamp"),
-        (
-            "logs",
-            "--selector",
-            ours,
-            "--prefix",
-            "--tail",
-            "30",
-            "--max-log-requests",
-            "50",
-        ),
+        ("logs", "--selector", ours, *logs),
+        ("get", "events", "--field-selector", "type=Warning"),
+        ("get", "pods,jobs"),
     ]
-    texts = []
-    for command in commands:
-        try:
-            said = release.kubectl(*command, seconds=60)
-        except (AssertionError, subprocess.TimeoutExpired) as error:
-            said = str(error)
-        texts.append(f"$ kubectl {' '.join(command)}\n{said}")
-    return "\n".join(texts)
+    texts = [_said(release, *command) for command in commands]
+    return "\n".join((*texts, *reversed(failures(release))))
+
+
+def _said(release: Release, *command: str) -> str:
+    """Return a command and what it prints, or why it prints nothing."""
+    try:
+        said = release.kubectl(*command, seconds=60)
+    except (AssertionError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    return f"$ kubectl {' '.join(command)}\n{said}"
+
+
+def failures(release: Release) -> list[str]:
+    """Return why containers failed, and their last lines; first those of Jobs."""
+    try:
+        pods = release.get("pods")
+    except (AssertionError, subprocess.TimeoutExpired):
+        return []  # the commands before have said so
+    pods.sort(key=lambda pod: JOB_NAME not in pod["metadata"].get("labels", {}))
+    return [
+        _failure(release, pod["metadata"]["name"], container, why)
+        for pod in pods
+        for container in containers_of(pod["status"])
+        if (why := reason_of(container))
+    ]
+
+
+def containers_of(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the containers of a pod, in their order."""
+    initial = status.get("initContainerStatuses", [])
+    return initial + status.get("containerStatuses", [])
+
+
+def _failure(release: Release, pod: str, container: dict[str, Any], why: str) -> str:
+    tail = ("--container", container["name"], "--tail", "20")
+    is_again = container["restartCount"] and "running" not in container["state"]
+    before = ("--previous",) if is_again else ()
+    said = _said(release, "logs", pod, *tail, *before)
+    return f"pod {pod}, container {container['name']}: {why}\n{said}"
+
+
+def reason_of(container: dict[str, Any]) -> str | None:
+    """Return why a container does not run; None if it runs or has ended well."""
+    states = (container.get("state", {}), container.get("lastState", {}))
+    for state in states:
+        ended = state.get("terminated", {})
+        if ended.get("exitCode"):
+            said = ended.get("message", "").strip()
+            return f"{ended['reason']}, exit code {ended['exitCode']} {said}".rstrip()
+    waits = states[0].get("waiting", {})
+    is_starting = waits.get("reason") in {None, "ContainerCreating", "PodInitializing"}
+    return None if is_starting else f"{waits['reason']} {waits.get('message', '')}"

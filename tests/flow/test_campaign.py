@@ -7,6 +7,8 @@ import sys
 import time
 from bisect import bisect_left
 
+import pytest
+
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
@@ -82,6 +84,7 @@ def test_c28_workers_carry_a_campaign_through_of_which_few_die_again(
     assert (found["succeeded"], found["dead_again"]) == (3_200, 100)
 
 
+@pytest.mark.waits
 def test_c37_no_second_has_more_than_the_rate_after_the_pauses_of_a_worker(
     database: Database, workers: Workers
 ) -> None:

@@ -39,6 +39,7 @@ def _run_and_restart(
     raise AssertionError(f"killed more than {most} times: {look.reasons(database)}")
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("seconds", [0.0, 0.4])
 def test_a_job_that_kills_its_pod_is_found_in_four_kills_and_no_neighbour_is_harmed(
     database: Database, workers: Workers, seconds: float
@@ -114,6 +115,7 @@ def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
     assert look.reasons(database) == {}
 
 
+@pytest.mark.waits
 def test_suspects_take_no_slot_of_others(database: Database, workers: Workers):
     """C4: 292 of 300 instant jobs still waited after 30 s, behind 40 jobs with two losses."""
     suspects = [

@@ -513,13 +513,17 @@ class Histories(RuleBasedStateMachine):
         assert open_dead == n("dead", 0) - n("redriven", 0) - n("purged", 0)
 
 
+IS_CI = os.environ.get("CI") == "true"
+EXAMPLES = int(os.environ.get("REDRIVE_TEST_EXAMPLES", "120" if IS_CI else "40"))
+
+
 @pytest.mark.slow
 def test_no_history_loses_a_job_or_breaks_the_fence(database: Database):
     Histories.database = database
     run_state_machine_as_test(
         Histories,
         settings=settings(
-            max_examples=int(os.environ.get("REDRIVE_TEST_EXAMPLES", "120")),
+            max_examples=EXAMPLES,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -201,6 +201,7 @@ def test_every_connection_of_a_process_takes_the_new_password(
         exporter.wait(60)
 
 
+@pytest.mark.waits
 def test_a_refused_login_is_tried_ever_more_rarely_and_a_new_one_at_once(
     login: Login, workers: Workers
 ):

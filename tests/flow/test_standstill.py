@@ -38,6 +38,7 @@ def is_unready(worker: Worker) -> bool:
     return status == 503 and said != "ok"
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(
     ("table", "says"),
     [("claims", "somebody has locked a table"), ("lanes", "jobs are due")],

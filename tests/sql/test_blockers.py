@@ -37,6 +37,7 @@ def wants_the_jobs(conn: OwnConnection) -> None:
     conn.execute("update redrive.migrations set functions = 'of an older program'")
 
 
+@pytest.mark.waits
 def test_who_blocks_is_named_every_ten_seconds_and_at_the_end(url: str) -> None:
     """O22: nothing was printed for ten minutes, and the chart had ended it after four."""
     with connect(url) as conn, connect(url, application_name="checkout") as holder:

@@ -67,7 +67,7 @@ def test_an_outage_counts_for_a_quarter_of_the_shortest_ttl(database: Database) 
         "select extract(epoch from redrive.contact_now_v1())::float8"
     )
 
-    assert 1 <= counted < 2
+    assert 1 <= counted < 10, "a quarter of 4 s, and not of 60 s"
 
 
 def test_a_worker_is_marked_although_its_jobs_cannot_be_taken_back(

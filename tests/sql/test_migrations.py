@@ -586,16 +586,16 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
     with connect(url) as conn:
         install_today(conn)
     release_next(monkeypatch)
-    done = threading.Event()
+    done, enqueued = threading.Event(), list[int]()
+    waits = "select exists (select from pg_locks where not granted and mode = any (%s))"
+    # What a migration asks for, and no enqueue does.
+    modes = ["AccessExclusiveLock", "ShareRowExclusiveLock", "ShareLock"]
 
-    def produce() -> float:
-        longest = 0.0
+    def produce() -> None:
         with connect(url) as conn:
             while not done.is_set():
-                began = time.monotonic()
                 conn.execute("insert into redrive.jobs (kind) values ('a')")
-                longest = max(longest, time.monotonic() - began)
-        return longest
+                enqueued.append(1)
 
     def upgrade() -> list[str]:
         with connect(url) as conn:
@@ -605,19 +605,23 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
         holder.execute("begin")
         holder.execute("insert into redrive.jobs (kind) values ('a')")
         producing, upgrading = pool.submit(produce), pool.submit(upgrade)
-        time.sleep(
-            3
-        )  # what needs the table to itself waits, in steps that keep nobody waiting
-        holder.execute("commit")
         try:
+            with connect(url) as watch:
+                # What needs the table to itself waits, in steps that keep nobody waiting.
+                for _ in range(3):
+                    wait_for(
+                        lambda: watch.execute(waits, [modes]).fetchone() == (True,)
+                    )
+                    before = len(enqueued)
+                    wait_for(lambda n=before: len(enqueued) > n + 9)
+            assert not upgrading.done()
+            holder.execute("commit")
             applied = upgrading.result(300)
         finally:
             done.set()
 
         assert applied == NAMES
-        assert (
-            producing.result(60) < 2
-        )  # of the three that the other's transaction was open
+        producing.result(60)
 
 
 ORDERS = (("jobs", "completions", "audit"), ("audit", "completions", "jobs"))

@@ -3,7 +3,17 @@
 import re
 from xml.etree import ElementTree as ET
 
-from tools.recording import END, FILE, LONGEST, READ, ROOT, draw, lines
+from tools.recording import (
+    END,
+    FILE,
+    LONGEST,
+    READ,
+    ROOT,
+    compared,
+    draw,
+    lines,
+    outline,
+)
 
 PAGE = ROOT / "docs" / "demo.md"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -50,3 +60,17 @@ def test_a_page_is_each_line_once_at_its_time() -> None:
     assert f"animation: cover {READ + LONGEST + END:.1f}s step-end infinite" in (
         style.text or ""
     )
+
+
+def test_u20_a_recording_is_compared_by_its_commands_and_not_by_its_figures() -> None:
+    """U20: nothing ran the tools that draw what the docs show."""
+
+    def drawn(command: str, seconds: float) -> str:
+        return draw(list(lines([(0.0, command), (seconds, f"{seconds} s")], {})))
+
+    first = outline(drawn("$ redrive dlq show 17", 1.0))
+
+    assert first == ["$ redrive dlq show <n>"]
+    assert first == outline(drawn("$ redrive dlq show 4", 2.0))
+    assert compared(FILE.read_text()) == ""
+    assert "+$ redrive own <n>" in compared(drawn("$ redrive own 17", 1.0))

@@ -1,18 +1,19 @@
 """Take pictures of every page of the console: `make console-pictures`.
 
 Each page is shown at three widths, dark and light, in build/console. The pictures that
-docs show are copied there. This needs chromium.
+docs show are copied there. This needs chromium. With --short each page is shown once,
+and docs keep their pictures.
 """
 
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
 
 import uvicorn
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from redrive.console.app import application, listen
 from redrive.console.security.access import Access, Principal, Role
@@ -24,7 +25,9 @@ from tools.generated import ROOT
 from tools.scratch import scratch_postgres
 
 SIZES = ((390, 800), (820, 1000), (1440, 900))
-THEMES = ("light", "dark")
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = ("light", "dark")
+INTO = ROOT / "build" / "console"
 PAGES = {
     "overview": "/",
     "groups": "/groups",
@@ -57,7 +60,7 @@ OF_CELLS = {
     "cell-which": "/groups",
 }
 """Pages of a console of several databases, one of them out of reach."""
-SHOWN = {
+SHOWN: dict[tuple[str, Theme], str] = {
     ("groups", "light"): "console-groups",
     ("group", "light"): "console-group",
     ("campaign", "dark"): "console-campaign",
@@ -84,58 +87,84 @@ def served(logins: Logins | dict[str, Logins]) -> Iterator[str]:
         listener.close()
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Build the scene, and take pictures of all pages."""
-    into = ROOT / "build" / "console"
-    into.mkdir(parents=True, exist_ok=True)
-    with scratch_postgres() as postgres:
-        with OwnConnection.connect(postgres.url(), autocommit=True) as conn:
-            scene.build(conn)
-            ids = conn.execute(
-                "select (select max(id) from redrive.dead_letters where kind = 'invoice.charge'),"
-                " (select max(id) from redrive.jobs where queue = 'mail')"
-            ).fetchone()
-        dead, live = ids or (0, 0)
-        logins, gone = (
-            Logins({Role.OPERATOR: Address(u)}) for u in (postgres.url(), GONE)
+    is_short = "--short" in arguments
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if is_short and not program:
+        print("no pictures were taken: neither chromium nor google-chrome is installed")
+        return 0
+    with ExitStack() as stack:
+        pages = addresses(stack)
+        browser = stack.enter_context(sync_playwright()).chromium.launch(
+            executable_path=program, args=["--no-sandbox"]
         )
-        fleet = {"eu": logins, "us": logins, "ap": gone}
-        with served(logins) as one, served(fleet) as several, sync_playwright() as run:
-            pages = {
-                name: one + path.format(dead=dead, live=live)
-                for name, path in PAGES.items()
-            }
-            pages |= {name: several + path for name, path in OF_CELLS.items()}
-            browser = run.chromium.launch(
-                executable_path=shutil.which("chromium")
-                or shutil.which("google-chrome"),
-                args=["--no-sandbox"],
-            )
-            for theme in THEMES:
-                for width, height in SIZES:
-                    page = browser.new_page(
-                        color_scheme=theme,
-                        viewport={"width": width, "height": height},
-                    )
-                    for name, address in pages.items():
-                        page.goto(address)
-                        page.wait_for_load_state(
-                            "networkidle" if name != "campaign" else "load"
-                        )
-                        page.screenshot(
-                            path=into / f"{name}-{width}-{theme}.png", full_page=True
-                        )
-                        if (name, theme) in SHOWN and (width, height) == SIZES[-1]:
-                            page.set_viewport_size({"width": 1200, "height": 640})
-                            page.screenshot(
-                                path=ROOT / "docs" / f"{SHOWN[name, theme]}.png"
-                            )
-                            page.set_viewport_size({"width": width, "height": height})
-                    page.close()
-            browser.close()
-        logins.close()
+        stack.callback(browser.close)
+        INTO.mkdir(parents=True, exist_ok=True)
+        for theme in THEMES[:1] if is_short else THEMES:
+            for size in SIZES[-1:] if is_short else SIZES:
+                take_pictures(browser, pages, theme, size)
+        if not is_short:
+            take_shown(browser, pages)
+    print(f"{len(pages)} pages are in {INTO.relative_to(ROOT)}")
     return 0
 
 
+def addresses(stack: ExitStack) -> dict[str, str]:
+    """Build the scene and serve it; return the address of each page by its name."""
+    postgres = stack.enter_context(scratch_postgres())
+    with OwnConnection.connect(postgres.url(), autocommit=True) as conn:
+        scene.build(conn)
+        ids = conn.execute(
+            "select (select max(id) from redrive.dead_letters where kind = 'invoice.charge'),"
+            " (select max(id) from redrive.jobs where queue = 'mail')"
+        ).fetchone()
+    dead, live = ids or (0, 0)
+    logins, gone = (Logins({Role.OPERATOR: Address(u)}) for u in (postgres.url(), GONE))
+    stack.callback(logins.close)
+    fleet = {"eu": logins, "us": logins, "ap": gone}
+    one = stack.enter_context(served(logins))
+    several = stack.enter_context(served(fleet))
+    pages = {
+        name: one + path.format(dead=dead, live=live) for name, path in PAGES.items()
+    }
+    return pages | {name: several + path for name, path in OF_CELLS.items()}
+
+
+def take_pictures(
+    browser: Browser, pages: dict[str, str], theme: Theme, size: tuple[int, int]
+) -> None:
+    """Take a picture of every page."""
+    page = open_page(browser, theme, size)
+    for name, address in pages.items():
+        show(page, name, address)
+        page.screenshot(path=INTO / f"{name}-{size[0]}-{theme}.png", full_page=True)
+    page.close()
+
+
+def take_shown(browser: Browser, pages: dict[str, str]) -> None:
+    """Take the pictures of docs/ anew."""
+    for (name, theme), file in SHOWN.items():
+        page = open_page(browser, theme, SIZES[-1])
+        show(page, name, pages[name])
+        page.set_viewport_size({"width": 1200, "height": 640})
+        page.screenshot(path=ROOT / "docs" / f"{file}.png")
+        page.close()
+
+
+def open_page(browser: Browser, theme: Theme, size: tuple[int, int]) -> Page:
+    """Open a window of a size."""
+    width, height = size
+    return browser.new_page(
+        color_scheme=theme, viewport={"width": width, "height": height}
+    )
+
+
+def show(page: Page, name: str, address: str) -> None:
+    """Load a page. The one of a campaign listens for as long as it is open."""
+    page.goto(address)
+    page.wait_for_load_state("load" if name == "campaign" else "networkidle")
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
