@@ -81,6 +81,11 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "objective",
         1,
     ),
+    "set_owner": (
+        "select redrive.set_owner_v1('q', '*', 'payments', null, 'ada', 'why')",
+        "owner",
+        1,
+    ),
     "resume": ("select redrive.resume_v1('paused', 'ada', 'why')", "resume", 1),
     "limit_names": (
         "select redrive.limit_names_v1('queues', 9, 'ada', 'why')",
