@@ -78,6 +78,7 @@ grant execute on function redrive.tend_history_v1() to redrive_worker;
 grant execute on function
     redrive.set_retention_v1(text, interval, text, text),
     redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text),
+    redrive.set_objective_v2(text, text, text, float8, text, text),
     redrive.set_owner_v1(text, text, text, text, text, text)
 to redrive_operator;
 grant execute on function redrive.owner_of_v1(text, text)
@@ -134,6 +135,7 @@ grant execute on function
     redrive.purge_v1(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text),
+    redrive.acknowledge_v1(text[], boolean, text, text), redrive.queue_of_v1(bigint),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
     redrive.set_history_v1(text, int, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text),

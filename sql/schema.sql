@@ -405,6 +405,10 @@ create table redrive.groups (
     constraint groups_pkey primary key (fingerprint)
 ) with (fillfactor=50);
 create index groups_closed_idx on redrive.groups (last_seen) where open = 0;
+create trigger groups_came after insert on redrive.groups for each row when (new.open > 0) execute
+    function redrive.track_open();
+create trigger groups_opened_or_closed after update of open on redrive.groups for each row when
+    ((old.open > 0) <> (new.open > 0)) execute function redrive.track_open();
 grant select on redrive.groups to redrive_operator;
 
 create table redrive.heals (
@@ -904,6 +908,19 @@ create view redrive.totals (
     n bigint
 );
 grant select on redrive.totals to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.acknowledge_v1(names text[], is_acknowledged boolean, actor text, why text)
+    returns setof text
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.acknowledge_v1 to redrive_operator;
+
+create function redrive.acknowledged_v1(names text[], person text, reason text)
+    returns setof text
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.add_limit_v1(ids bigint[], name text)
     returns void
@@ -2094,6 +2111,13 @@ create function redrive.put_limit_v1(name text, concurrency int, rate float8)
     set enable_seqscan = off
     set jit = off;
 
+create function redrive.queue_of_v1(job bigint)
+    returns text
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.queue_of_v1 to redrive_operator;
+
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
     language sql stable;
@@ -2316,6 +2340,14 @@ create function redrive.set_objective_v1(queue text, objective text, value float
     set jit = off;
 grant execute on function redrive.set_objective_v1 to redrive_operator;
 
+create function redrive.set_objective_v2(queue text, kind text, objective text, value float8, actor
+    text, why text)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.set_objective_v2 to redrive_operator;
+
 create function redrive.set_owner_v1(queue text, kind text, owner text, contact text, actor text,
     why text)
     returns void
@@ -2471,6 +2503,12 @@ grant execute on function redrive.tend_limits_v1 to redrive_worker;
 create function redrive.tokens_v1(next_at timestamptz, rate float8, burst int, at timestamptz)
     returns int
     language sql immutable;
+
+create function redrive.track_open()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.turn_history_v1(today date)
     returns int

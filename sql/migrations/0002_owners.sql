@@ -45,8 +45,7 @@ create table redrive.open_groups (
     acknowledged_by  text,
     acknowledged_why text
 ) with (fillfactor = 70);
-insert into redrive.open_groups (fingerprint, queue, opened_at)
+insert into redrive.open_groups (fingerprint, queue)
 select g.fingerprint,
-       coalesce((select d.queue from redrive.dead_letters d where d.id = g.sample limit 1), 'other'),
-       g.last_seen
+       coalesce((select d.queue from redrive.dead_letters d where d.id = g.sample limit 1), 'other')
 from redrive.groups g where g.open > 0;

@@ -97,6 +97,17 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "mute",
         1,
     ),
+    "set_objective of a kind": (
+        "select redrive.set_objective_v2('q', 'k', 'dlq_added_5m', 3, 'ada', 'why')",
+        "objective",
+        1,
+    ),
+    "acknowledge": (
+        "select redrive.acknowledge_v1(array(select fingerprint from redrive.grouped), true,"
+        " 'ada', 'why')",
+        "acknowledge",
+        1,
+    ),
     "force_breaker": (
         "select redrive.force_breaker_v1('smtp', 'open', 'ada', 'why')",
         "force breaker",

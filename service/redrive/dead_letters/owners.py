@@ -77,3 +77,14 @@ def set_owner(
     conn.execute(
         "select redrive.set_owner_v1(%s, %s, %s, %s, %s, %s)", (*wanted, actor, why)
     )
+
+
+def pairs(conn: psycopg.Connection[Any], owner: str) -> list[str]:
+    """Return the queues and kinds with dead letters that an owner has, as QUEUE/KIND."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(
+            "select distinct t.queue || '/' || t.kind from redrive.totals t"
+            " where t.event in ('dead', 'imported')"
+            " and redrive.owner_of_v1(t.queue, t.kind) = %s",
+            (owner,),
+        ).fetchall()
