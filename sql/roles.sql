@@ -136,6 +136,7 @@ grant execute on function
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text),
     redrive.acknowledge_v1(text[], boolean, text, text), redrive.queue_of_v1(bigint),
+    redrive.owned_v1(text),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
     redrive.set_history_v1(text, int, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text),

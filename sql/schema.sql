@@ -2021,6 +2021,13 @@ create function redrive.outcome_v1(job bigint, was_live boolean, out outcome tex
     set jit = off;
 grant execute on function redrive.outcome_v1 to redrive_operator, redrive_producer, redrive_worker;
 
+create function redrive.owned_v1(owner text)
+    returns text[]
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.owned_v1 to redrive_operator;
+
 create function redrive.owner_of_v1(queue text, kind text)
     returns text
     language sql stable security definer

@@ -98,7 +98,7 @@ def where(
     if chosen.group:
         found["group"] = named(conn, chosen.group)
     if chosen.owner:
-        found["owner"] = owners.pairs(conn, chosen.owner)
+        found["owner"] = owners.owned(conn, chosen.owner)
     return chosen.where(**found)
 
 

@@ -14,6 +14,8 @@ ANY = "*"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}\Z")
 """Names of owners. They are labels of alerts."""
 
+MAX_CONTACT = 255
+
 
 class Pattern(NamedTuple):
     """Jobs that have an owner: a queue, a kind, or both."""
@@ -79,12 +81,8 @@ def set_owner(
     )
 
 
-def pairs(conn: psycopg.Connection[Any], owner: str) -> list[str]:
+def owned(conn: psycopg.Connection[Any], owner: str) -> list[str]:
     """Return the queues and kinds with dead letters that an owner has, as QUEUE/KIND."""
     with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(
-            "select distinct t.queue || '/' || t.kind from redrive.totals t"
-            " where t.event in ('dead', 'imported')"
-            " and redrive.owner_of_v1(t.queue, t.kind) = %s",
-            (owner,),
-        ).fetchall()
+        found = cursor.execute("select redrive.owned_v1(%s)", (owner,)).fetchone()
+    return found or []

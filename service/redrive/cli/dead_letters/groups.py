@@ -37,6 +37,8 @@ COLUMNS = (
     "error_class",
     "message",
     "last_seen",
+    "owner",
+    "acknowledged_by",
     "group",
 )
 
@@ -51,6 +53,8 @@ COLUMNS = (
     metavar="VERSION",
     help="First seen after the first failure of this image version.",
 )
+@click.option("--owner", metavar="NAME", help="Owner: redrive owner ls.")
+@click.option("--unacknowledged", is_flag=True, help="Nobody has acknowledged it.")
 @click.option(
     "--closed", is_flag=True, help="Include groups with no open dead letter left."
 )
