@@ -146,7 +146,7 @@ RECIPES: dict[str, LiteralString] = {
     "set_owner_v1": "select redrive.set_owner_v1('held', '*', 'ada', null, 'ada', 'why')",
     "set_objective_v2": "select redrive.set_objective_v2('held', 'held.plain', 'dlq_added_5m', 9,"
     " 'ada', 'why')",
-    "acknowledge_v1": "select redrive.acknowledge_v1(array['held'], true, 'ada', 'why')",
+    "acknowledge_v1": "select redrive.acknowledge_v1(array['f1'], true, 'ada', 'why')",
     "set_objective_v1": "select redrive.set_objective_v1('held', 'dlq_added_5m', 9, 'ada', 'why')",
     "set_retention_v1": "select redrive.set_retention_v1('keys', '9 days', 'ada', 'why')",
     "force_breaker_v1": "select redrive.force_breaker_v1('held', 'open', 'ada', 'why')",
