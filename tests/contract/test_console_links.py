@@ -1,6 +1,8 @@
 """What an alert links to is there: a page of the console, asked for as it wants to be asked."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -8,8 +10,8 @@ import pytest
 import yaml
 
 from redrive.console.app import PARTS
-from redrive.console.query import parse
-from redrive.database.criteria import Criteria
+from redrive.console.pages.filters import group_choice
+from redrive.console.query import Query, parse
 from redrive.dead_letters.filter import Filter
 from redrive.live_jobs.filter import JobFilter
 
@@ -22,7 +24,11 @@ ALERTS = {
     for rule in group["rules"]
     if "alert" in rule
 }
-FILTERS: dict[str, type[Criteria]] = {"/dead-letters": Filter, "/jobs": JobFilter}
+FILTERS: dict[str, Callable[[Query], object]] = {
+    "/dead-letters": partial(parse, Filter),
+    "/groups": group_choice,
+    "/jobs": partial(parse, JobFilter),
+}
 ROUTES = [route for part in PARTS for route in part.router.routes]
 PATHS = {route.path for route in ROUTES if "GET" in route.methods}  # type: ignore[attr-defined]
 
@@ -36,7 +42,7 @@ def test_the_console_has_the_page_and_its_filters(alert: str):
     assert (host, bool(of_cell)) == (HOST, True)
     assert url.path in PATHS
     assert (
-        parse(FILTERS[url.path], query) if query else True
+        FILTERS[url.path](query) if query else True
     )  # it refuses what it does not know
 
 

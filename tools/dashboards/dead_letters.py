@@ -77,7 +77,10 @@ def figures() -> list:
             "short",
             total(DEPTH),
             steps=((None, GOOD), (1, WARN)),
-            alerts=("RedriveDeadLettersUnattended",),
+            alerts=(
+                "RedriveDeadLettersUnattended",
+                "RedriveDeadLettersUnacknowledged",
+            ),
             width=4,
         ),
         figure(
@@ -197,6 +200,30 @@ def stock() -> list:
             STEPS,
             title="What to do",
             description="The way from a page to an empty dead letter queue.",
+        ),
+        chart(
+            "Not acknowledged",
+            "Open dead letters of groups that nobody has acknowledged, by queue: redrive"
+            " dlq groups --unacknowledged.",
+            "short",
+            query(
+                total(same("redrive_dlq_unacknowledged", "queue"), "queue"), "{{queue}}"
+            ),
+            stacked=True,
+            width=12,
+        ),
+        chart(
+            "Longest wait for somebody",
+            "How long a group has had open dead letters and no acknowledgement. Dashed:"
+            " the objective dlq_unacknowledged_age_seconds.",
+            "s",
+            query(
+                f"max by (queue) (redrive_dlq_unacknowledged_age_seconds{{{QUEUE}}})",
+                "{{queue}}",
+            ),
+            objective("dlq_unacknowledged_age_seconds"),
+            alerts=("RedriveDeadLettersUnacknowledged",),
+            width=12,
         ),
         rows(
             "By queue, kind and reason",

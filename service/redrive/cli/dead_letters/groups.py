@@ -37,6 +37,7 @@ COLUMNS = (
     "error_class",
     "message",
     "last_seen",
+    "owner",
     "group",
 )
 
@@ -51,6 +52,8 @@ COLUMNS = (
     metavar="VERSION",
     help="First seen after the first failure of this image version.",
 )
+@click.option("--owner", metavar="NAME", help="Owner: redrive owner ls.")
+@click.option("--unacknowledged", is_flag=True, help="Nobody has acknowledged it.")
 @click.option(
     "--closed", is_flag=True, help="Include groups with no open dead letter left."
 )
@@ -70,9 +73,13 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
     found.sort(key=itemgetter("open"), reverse=True)
     found = found[: options["limit"]]
     rows = found if as_json else map(_for_people, found)
-    columns = ("cell", *COLUMNS) if len(cells) > 1 else COLUMNS
+    has_owners = any(group["owner"] for group in found)
+    columns = [name for name in COLUMNS if has_owners or name != "owner"]
+    if len(cells) > 1:
+        columns.insert(0, "cell")
     right = ("open", "total")
-    empty = "no open dead letters"
+    is_narrowed = options["owner"] or options["unacknowledged"]
+    empty = "no such groups" if is_narrowed else "no open dead letters"
     with paged():
         listing(
             rows,
@@ -86,6 +93,9 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
 
 def _for_people(group: dict[str, Any]) -> dict[str, Any]:
     shown = dict(group)
+    if group["acknowledged_by"]:
+        person = group["acknowledged_by"]
+        shown["message"] = f"acknowledged by {person}, {group['message']}"
     if group["muted_until"]:
         shown["group"] += " (muted)"
     if group["quarantined"]:
