@@ -112,7 +112,8 @@ grant execute on function
 to redrive_worker, redrive_operator;
 grant execute on function
     redrive.say_approvals_v1(text[], text[]), redrive.say_heals_v1(text, jsonb),
-    redrive.heal_v1(int, float8)
+    redrive.heal_v1(int, float8), redrive.unjudged_v1(int),
+    redrive.judge_v1(text, timestamptz, jsonb, text)
 to redrive_worker;
 grant execute on function
     redrive.redrive_obstacle_v1(text, text, int, text, int, boolean),
@@ -130,6 +131,7 @@ grant execute on function
     redrive.purge_v1(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text),
+    redrive.resolve_v1(text, text[], text[], text, text),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
     redrive.set_history_v1(text, int, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text),

@@ -92,6 +92,12 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "mute",
         1,
     ),
+    "resolve": (
+        "select redrive.resolve_v1((select fingerprint from redrive.grouped), '{{1.4.2}}',"
+        " '{{test}}', 'ada', 'why')",
+        "resolve",
+        1,
+    ),
     "force_breaker": (
         "select redrive.force_breaker_v1('smtp', 'open', 'ada', 'why')",
         "force breaker",

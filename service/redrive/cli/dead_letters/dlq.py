@@ -266,5 +266,7 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
     return Exit.DONE
 
 
+dlq.add_command(groups.resolve)
+dlq.add_command(groups.unresolve)
 dlq.add_command(groups.mute)
 dlq.add_command(import_dead_letters)

@@ -21,6 +21,7 @@ from redrive.cli.support.output import (
     printable_fields,
 )
 from redrive.dead_letters import find, groups
+from redrive.rules.dead_letters.fixes import worded
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -208,10 +209,22 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
         yield "{quarantined} are quarantined: they died again after a redrive".format_map(
             shown
         )
+    yield from _resolution(group)
     if group["muted_until"]:
         yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
     yield "a sample: redrive dlq show {sample}".format_map(shown)
     yield "all:      redrive dlq ls --group {group}".format_map(shown)
+
+
+def _resolution(group: dict[str, Any]) -> Iterator[str]:
+    """Yield in which version a group is fixed, and its deaths of each version since."""
+    if group["fixed_in"] is None:
+        return
+    shown = printable_fields(group) | {"state": printable(worded(group))}
+    yield "{state}, by {resolved_by} at {resolved_at}: {resolved_why}".format_map(shown)
+    for version, deaths in sorted(group["since"].items()):
+        name = f"in {printable(version)}" if version else "in an unknown version"
+        yield f"  {deaths} since then {name}"
 
 
 def _versions(versions: Mapping[str, str]) -> Iterator[str]:
