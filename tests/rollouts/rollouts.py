@@ -151,7 +151,9 @@ class World:
 
     def _deploy(self, rollout: Rollout) -> None:
         """Replace one worker: by a next version, an older one, or one without an order."""
-        names = (*VERSIONS, *WITHOUT_ORDER) if rollout.chance.random() < 0.2 else VERSIONS
+        names = (
+            (*VERSIONS, *WITHOUT_ORDER) if rollout.chance.random() < 0.2 else VERSIONS
+        )
         rollout.fleet[rollout.chance.randrange(2)] = rollout.chance.choice(names)
 
     def _worker(self, version: str) -> int:
@@ -214,7 +216,9 @@ class World:
         fixes = _fixes(rollout)
         if rollout.chance.random() < 0.8:  # as an operator who looks first
             others = [fixes, *(_fixes(rollout) for _ in range(9))]
-            fixes = max(others, key=lambda one: (not oracle.refuses(one), len(marked(one))))
+            fixes = max(
+                others, key=lambda one: (not oracle.refuses(one), len(marked(one)))
+            )
         is_refused = oracle.refuses(fixes)
         try:
             done = groups.resolve(
@@ -240,7 +244,9 @@ class World:
         self._compare_counts()
         self._settle()
         self._compare_counts()
-        shown = {group["group"]: group for group in groups.find(self._conn, closed=True)}
+        shown = {
+            group["group"]: group for group in groups.find(self._conn, closed=True)
+        }
         for rollout in self.rollouts:
             oracle = rollout.oracle
             if not oracle.deaths:
@@ -282,9 +288,9 @@ def _fixes(rollout: Rollout) -> list[str]:
 
 def settle(conn: Connection) -> None:
     """Do the chores until nothing is left to fold or to judge."""
-    while conn.execute("select moved > 0 or more from redrive.fold_groups_v1()").fetchone() == (
-        True,
-    ):
+    while conn.execute(
+        "select moved > 0 or more from redrive.fold_groups_v1()"
+    ).fetchone() == (True,):
         pass
     while groups.judge(conn):
         pass

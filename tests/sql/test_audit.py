@@ -93,8 +93,7 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         1,
     ),
     "resolve": (
-        "select redrive.resolve_v1((select fingerprint from redrive.grouped), '{{1.4.2}}',"
-        " '{{test}}', 'ada', 'why')",
+        "select redrive.resolve_v1('f1', '{{1.4.2}}', '{{test}}', 'ada', 'why')",
         "resolve",
         1,
     ),

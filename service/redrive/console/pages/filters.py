@@ -18,11 +18,12 @@ from redrive.console.security.access import Refused
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, Filter
+from redrive.dead_letters.groups import STATES
 
 PAGE = 50
 SECONDS, SECONDS_MORE = 0.1, 1.0
 """How long a list searches for rare matches: the first page, and each later one."""
-GROUP_FILTERS = ("kind", "category", "new-since", "closed")
+GROUP_FILTERS = ("kind", "category", "state", "new-since", "closed")
 AUDIT_TIMES = ("since", "until")
 AUDIT_TEXTS = ("actor", "login", "action")
 AUDIT_FILTERS = (*AUDIT_TIMES, *AUDIT_TEXTS)
@@ -86,12 +87,15 @@ def group_choice(query: Query) -> dict[str, Any]:
             continue
         if name == "category" and value not in CATEGORIES:
             raise not_a_choice(name, value, CATEGORIES)
+        if name == "state" and value not in STATES:
+            raise not_a_choice(name, value, STATES)
         given[name].append(without_nul(name, value))
 
     new_since = given["new-since"]
     return {
         "kind": given["kind"],
         "category": given["category"],
+        "state": given["state"],
         "new_since": new_since[0] if new_since else None,
         "closed": bool(given["closed"]),
     }

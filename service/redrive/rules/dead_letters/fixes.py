@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from packaging.version import Version
 
+MAX_VERSION = 127
+"""Longest version of a worker."""
+
 MAX_FIXES = 20
 """Most versions with the fix: one for each release line."""
 
@@ -26,7 +29,7 @@ _ORDERED = re.compile(
 
 def order_of(text: str) -> "Version | None":
     """Return the value that orders a version; None if it has no order."""
-    if len(text) > 127 or not _ORDERED.fullmatch(text):
+    if len(text) > MAX_VERSION or not _ORDERED.fullmatch(text):
         return None
     from packaging.version import Version  # noqa: PLC0415 # few commands need it
 
@@ -71,23 +74,26 @@ def fixes_of(given: Sequence[str], died_in: Iterable[str]) -> list[str]:
     """
     texts = list(dict.fromkeys(text.strip() for text in given))
     if not 1 <= len(texts) <= MAX_FIXES:
-        raise ValueError(f"in: give 1 to {MAX_FIXES} versions, not {len(texts)}")
+        msg = f"in: give 1 to {MAX_FIXES} versions, not {len(texts)}"
+        raise ValueError(msg)
     fixes = [text for _, text in sorted((_ordered(text), text) for text in texts)]
     if again := fixed_among(died_in, fixes):
-        raise ValueError(
+        msg = (
             f"in: the group has died in {again} already; give a later version,"
             " or one version for each release line that has the fix"
         )
+        raise ValueError(msg)
     return fixes
 
 
 def _ordered(text: str) -> "Version":
     order = order_of(text)
     if order is None:
-        raise ValueError(
+        msg = (
             f"in: {text!r} has no order; write a version such as 1.4.2, 2026.11.24"
             " or 1.4.2-rc1, as the workers have in REDRIVE_VERSION"
         )
+        raise ValueError(msg)
     return order
 
 
