@@ -77,8 +77,12 @@ grant execute on function redrive.forget_v1(int) to redrive_worker, redrive_oper
 grant execute on function redrive.tend_history_v1() to redrive_worker;
 grant execute on function
     redrive.set_retention_v1(text, interval, text, text),
-    redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text)
+    redrive.done_chore_v1(text, interval), redrive.set_objective_v1(text, text, float8, text, text),
+    redrive.set_objective_v2(text, text, text, float8, text, text),
+    redrive.set_owner_v1(text, text, text, text, text, text)
 to redrive_operator;
+grant execute on function redrive.owner_of_v1(text, text)
+to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.totals to redrive_viewer, redrive_worker, redrive_operator;
 -- Deaths in each of the last sixty minutes, for the chart of the console's overview.
@@ -92,7 +96,8 @@ grant execute on function
     redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
-    redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,
+    redrive.campaigns, redrive.objectives, redrive.kind_objectives, redrive.owners,
+    redrive.retention, redrive.breakers,
     redrive.history_queues, redrive.batches, redrive.batch_deltas, redrive.contact
     to redrive_viewer, redrive_worker, redrive_operator;
 -- The console queries with the role of the user who signed in.
@@ -101,7 +106,7 @@ grant execute on function redrive.end_session_v1(text) to redrive_viewer, redriv
 
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
-    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups,
+    redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups, redrive.open_groups,
     redrive.edits, redrive.reservoir_samples, redrive.campaign_jobs, redrive.approvals,
     redrive.heals, redrive.imports
     to redrive_operator;
@@ -132,6 +137,8 @@ grant execute on function
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text),
     redrive.resolve_v1(text, text[], text[], text, text),
+    redrive.acknowledge_v1(text[], boolean, text, text), redrive.queue_of_v1(bigint),
+    redrive.owned_v1(text),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
     redrive.set_history_v1(text, int, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text),

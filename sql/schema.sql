@@ -405,6 +405,10 @@ create table redrive.groups (
     constraint groups_pkey primary key (fingerprint)
 ) with (fillfactor=50);
 create index groups_closed_idx on redrive.groups (last_seen) where open = 0;
+create trigger groups_came after insert on redrive.groups for each row when (new.open > 0) execute
+    function redrive.track_open();
+create trigger groups_opened_or_closed after update of open on redrive.groups for each row when
+    ((old.open > 0) <> (new.open > 0)) execute function redrive.track_open();
 grant select on redrive.groups to redrive_operator;
 
 create table redrive.heals (
@@ -530,6 +534,23 @@ create table redrive.kind_limits (
     constraint kind_limits_pkey primary key (kind)
 );
 
+create table redrive.kind_objectives (
+    queue text not null,
+    kind text not null,
+    objective text not null,
+    value float8 not null,
+    constraint kind_objectives_pkey primary key (queue, kind, objective),
+    constraint kind_objectives_kind_check check (kind = '*' or (kind collate "C") ~
+        '^[a-z][a-z0-9_.-]{0,62}$'),
+    constraint kind_objectives_objective_check check ( case     when kind = '*' then objective =
+        'dlq_unacknowledged_age_seconds'     else queue <> '*' and (objective = any
+        (array['dlq_added_5m', 'dlq_added_1h', 'page_on_first_dead_letter'])) end),
+    constraint kind_objectives_queue_check check (queue = '*' or (queue collate "C") ~
+        '^[a-z][a-z0-9_.-]{0,62}$'),
+    constraint kind_objectives_value_check check (value >= 0::float8 and value < 'Infinity'::float8)
+);
+grant select on redrive.kind_objectives to redrive_operator, redrive_viewer, redrive_worker;
+
 create table redrive.lanes (
     queue text not null,
     priority smallint not null,
@@ -619,6 +640,32 @@ create table redrive.objectives (
     constraint objectives_value_check check (value >= 0::float8 and value < 'Infinity'::float8)
 );
 grant select on redrive.objectives to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.open_groups (
+    fingerprint text not null,
+    queue text not null,
+    opened_at timestamptz not null default clock_timestamp(),
+    acknowledged_at timestamptz,
+    acknowledged_by text,
+    acknowledged_why text,
+    constraint open_groups_pkey primary key (fingerprint)
+) with (fillfactor=70);
+grant select on redrive.open_groups to redrive_operator;
+
+create table redrive.owners (
+    queue text not null,
+    kind text not null default '*',
+    owner text not null,
+    contact text,
+    constraint owners_pkey primary key (queue, kind),
+    constraint owners_contact_check check (length(contact) >= 1 and length(contact) <= 255),
+    constraint owners_kind_check check (kind = '*' or (kind collate "C") ~
+        '^[a-z][a-z0-9_.-]{0,62}$'),
+    constraint owners_owner_check check ((owner collate "C") ~ '^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$'),
+    constraint owners_queue_check check (queue = '*' or (queue collate "C") ~
+        '^[a-z][a-z0-9_.-]{0,62}$')
+);
+grant select on redrive.owners to redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.progress (
     job bigint not null,
@@ -861,6 +908,19 @@ create view redrive.totals (
     n bigint
 );
 grant select on redrive.totals to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.acknowledge_v1(names text[], is_acknowledged boolean, actor text, why text)
+    returns setof text
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.acknowledge_v1 to redrive_operator;
+
+create function redrive.acknowledged_v1(names text[], person text, reason text)
+    returns setof text
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.add_limit_v1(ids bigint[], name text)
     returns void
@@ -1961,6 +2021,20 @@ create function redrive.outcome_v1(job bigint, was_live boolean, out outcome tex
     set jit = off;
 grant execute on function redrive.outcome_v1 to redrive_operator, redrive_producer, redrive_worker;
 
+create function redrive.owned_v1(owner text)
+    returns text[]
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.owned_v1 to redrive_operator;
+
+create function redrive.owner_of_v1(queue text, kind text)
+    returns text
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.owner_of_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
 create function redrive.park_behind_key()
     returns trigger
     language plpgsql security definer
@@ -2043,6 +2117,13 @@ create function redrive.put_limit_v1(name text, concurrency int, rate float8)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
+
+create function redrive.queue_of_v1(job bigint)
+    returns text
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.queue_of_v1 to redrive_operator;
 
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
@@ -2266,6 +2347,22 @@ create function redrive.set_objective_v1(queue text, objective text, value float
     set jit = off;
 grant execute on function redrive.set_objective_v1 to redrive_operator;
 
+create function redrive.set_objective_v2(queue text, kind text, objective text, value float8, actor
+    text, why text)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.set_objective_v2 to redrive_operator;
+
+create function redrive.set_owner_v1(queue text, kind text, owner text, contact text, actor text,
+    why text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.set_owner_v1 to redrive_operator;
+
 create function redrive.set_retention_v1(what text, keep interval, actor text, why text)
     returns void
     language sql security definer
@@ -2413,6 +2510,12 @@ grant execute on function redrive.tend_limits_v1 to redrive_worker;
 create function redrive.tokens_v1(next_at timestamptz, rate float8, burst int, at timestamptz)
     returns int
     language sql immutable;
+
+create function redrive.track_open()
+    returns trigger
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.turn_history_v1(today date)
     returns int

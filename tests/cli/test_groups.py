@@ -146,3 +146,44 @@ def test_a_muted_group_is_left_out_of_redrives(database: Database, redrive: Redr
 
     assert (kept["redriven"], kept["blocked"]) == (0, {"muted": 1})
     assert (gone["redriven"], gone["blocked"]) == (1, {})
+
+
+def test_a_group_has_an_owner_and_is_acknowledged(database: Database, redrive: Redrive):
+    """M4, M5: who cares for it, and whether somebody works on it."""
+    job = _die(database)
+    change = ("--why", "hand-off", "--yes")
+    said = redrive("owner", "set", "default", "team-money", "--contact", "#m", *change)
+    assert said.out == "default belongs to team-money\n"
+    assert redrive("owner", "set", "*/k", "two words", *change).code == 64
+    assert redrive("owner", "ls", "--json").lines == [
+        {
+            "pattern": "default",
+            "queue": "default",
+            "kind": "*",
+            "owner": "team-money",
+            "contact": "#m",
+        }
+    ]
+
+    def found(*options: str) -> list[str]:
+        return [g["group"] for g in redrive("dlq", "groups", *options, "--json").lines]
+
+    assert len(found("--owner", "team-money", "--unacknowledged")) == 1
+    assert found("--owner", "team-mail") == []
+    mine = redrive("dlq", "ls", "--owner", "team-money", "--json").lines
+    assert [letter["id"] for letter in mine] == [job]
+    assert redrive("dlq", "ls", "--owner", "team-mail", "--json").lines == []
+    other = redrive("dlq", "redrive", "--owner", "team-mail", "--json", *change)
+    assert other.json["matched"] == 0, "nothing of theirs is dead"
+
+    done = redrive("dlq", "ack", "f1f1", "--why", "on the phone", "--yes")
+    assert (done.code, done.out) == (0, "f1f1 is acknowledged by tester\n")
+    assert found("--unacknowledged") == []
+    shown = redrive("dlq", "show", "f1f1").out
+    assert "owner team-money" in shown
+    assert "by tester: on the phone" in shown
+    assert redrive("dlq", "unack", "f1f1", *change).code == 0
+    assert len(found("--unacknowledged")) == 1
+    assert redrive("owner", "rm", "default", *change).code == 0
+    assert redrive("owner", "rm", "default", *change).code == 2
+    assert redrive("dlq", "ls", "--owner", "team-money", "--json").lines == []

@@ -17,6 +17,7 @@ NOT_OF_A_RUN = {"--cell", "--actor", "--database-url", "--json"}
 NOTHING = {
     "ids": [-1],
     "group": "nothing",
+    "owner": "nobody",
     "holds": ["payload.nothing=1"],
     "since": datetime(9999, 1, 1, tzinfo=UTC),
     "until": datetime(2000, 1, 1, tzinfo=UTC),

@@ -81,6 +81,11 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "objective",
         1,
     ),
+    "set_owner": (
+        "select redrive.set_owner_v1('q', '*', 'payments', null, 'ada', 'why')",
+        "owner",
+        1,
+    ),
     "resume": ("select redrive.resume_v1('paused', 'ada', 'why')", "resume", 1),
     "limit_names": (
         "select redrive.limit_names_v1('queues', 9, 'ada', 'why')",
@@ -95,6 +100,17 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
     "resolve": (
         "select redrive.resolve_v1('f1', '{{1.4.2}}', '{{test}}', 'ada', 'why')",
         "resolve",
+        1,
+    ),
+    "set_objective of a kind": (
+        "select redrive.set_objective_v2('q', 'k', 'dlq_added_5m', 3, 'ada', 'why')",
+        "objective",
+        1,
+    ),
+    "acknowledge": (
+        "select redrive.acknowledge_v1(array(select fingerprint from redrive.grouped), true,"
+        " 'ada', 'why')",
+        "acknowledge",
         1,
     ),
     "force_breaker": (

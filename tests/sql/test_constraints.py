@@ -19,6 +19,8 @@ EDIT: LiteralString = (
 HEAL: LiteralString = (
     "insert into redrive.heals (kind, version, canaries, max_rate) values"
 )
+KIND_OBJECTIVE: LiteralString = "insert into redrive.kind_objectives values"
+OWNER: LiteralString = "insert into redrive.owners values"
 OBJECTIVE: LiteralString = "insert into redrive.objectives values"
 
 REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
@@ -90,6 +92,22 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         "insert into redrive.imports (source, source_id) values ('x', %s)",
         *("", LONG),
     ),
+    "kind_objectives_kind_check": (
+        KIND_OBJECTIVE + " ('q', %s, 'dlq_added_5m', 1)",
+        *NAMES,
+    ),
+    "kind_objectives_objective_check": (
+        KIND_OBJECTIVE + " ('q', 'k', %s, 1)",
+        *("dead_ratio", "dlq_unacknowledged_age_seconds"),
+    ),
+    "kind_objectives_queue_check": (
+        KIND_OBJECTIVE + " (%s, 'k', 'dlq_added_5m', 1)",
+        *NAMES[1:],
+    ),
+    "kind_objectives_value_check": (
+        KIND_OBJECTIVE + " ('q', 'k', 'dlq_added_5m', %s)",
+        *(-1, "Infinity", "NaN"),
+    ),
     "limits_check": ("insert into redrive.limits (name, rate) values ('l', %s)", None),
     "limits_concurrency_check": (
         "insert into redrive.limits (name, concurrency) values ('l', %s)",
@@ -120,6 +138,13 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         "Infinity",
         "NaN",
     ),
+    "owners_contact_check": (OWNER + " ('q', '*', 'a', %s)", "", LONG),
+    "owners_kind_check": (OWNER + " ('q', %s, 'a')", *NAMES),
+    "owners_owner_check": (
+        OWNER + " ('q', '*', %s)",
+        *("", "two words", "-a", "x" * 64, '"'),
+    ),
+    "owners_queue_check": (OWNER + " (%s, '*', 'a')", *NAMES),
     "progress_share_check": (
         "insert into redrive.progress (job, deliveries, share, detail) values (1, 1, %s, '{}')",
         *(-0.1, 1.1),

@@ -165,6 +165,11 @@ SETTINGS: dict[str, tuple[LiteralString, str, str]] = {
         "a",
         "b",
     ),
+    "owner": (
+        "select redrive.set_owner_v1(%s, '*', 'payments', null, 'ada', 'why')",
+        "a",
+        "b",
+    ),
     "limit": ("select redrive.limit_names_v1(%s, 9, 'ada', 'why')", "kinds", "queues"),
 }
 

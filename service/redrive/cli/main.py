@@ -34,6 +34,7 @@ COMMANDS = {
     "breaker": "redrive.cli.jobs.breaker",
     "policy": "redrive.cli.jobs.policy",
     "objective": "redrive.cli.operations.objective",
+    "owner": "redrive.cli.operations.owner",
     "exporter": "redrive.cli.operations.exporter",
     "console": "redrive.cli.operations.console",
     "reencrypt": "redrive.cli.operations.reencrypt",

@@ -58,6 +58,14 @@ class Filter(Criteria):
             "Group, or the beginning of its name.",
         ),
     ] = None
+    owner: Annotated[
+        str | None,
+        Criterion(
+            "(d.queue, d.kind) in (select split_part(p, '/', 1), split_part(p, '/', 2)"
+            " from unnest(%s::text[]) p)",
+            "Owner of the queue and kind: redrive owner ls.",
+        ),
+    ] = None
     state: Annotated[
         Sequence[str], Criterion("d.state = any (%s::text[])", "State.", STATES)
     ] = ()

@@ -8,6 +8,7 @@ import psycopg
 from psycopg.rows import dict_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from redrive.dead_letters import owners
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.rules.dead_letters.fixes import fixed_among, fixes_of
@@ -26,8 +27,10 @@ _SELECT: LiteralString = f"""
            g.regressed_at,
            (select count(*) from redrive.dead_letters d
             where d.fingerprint = g.fingerprint and d.quarantined and d.state = 'open')
-               as quarantined
-    from redrive.grouped g"""
+               as quarantined,
+           redrive.owner_of_v1(coalesce(o.queue, redrive.queue_of_v1(g.sample)), g.kind) as owner,
+           o.acknowledged_at, o.acknowledged_by, o.acknowledged_why
+    from redrive.grouped g left join redrive.open_groups o on o.fingerprint = g.fingerprint"""
 
 _FIND: LiteralString = f"""
     {_SELECT}
@@ -38,6 +41,9 @@ _FIND: LiteralString = f"""
       and (%(new_since)s::text is null
            or g.first_seen >= (select min((o.versions ->> %(new_since)s)::timestamptz)
                                from redrive.grouped o where o.versions ? %(new_since)s))
+      and (o.acknowledged_at is null or not %(unacknowledged)s)
+      and (%(owner)s::text is null or %(owner)s = redrive.owner_of_v1(
+               coalesce(o.queue, redrive.queue_of_v1(g.sample)), g.kind))
     order by g.open desc, g.last_seen desc nulls last limit %(limit)s"""
 
 
@@ -48,6 +54,8 @@ def find(  # noqa: PLR0913 # filters
     category: Sequence[str] = (),
     state: Sequence[str] = (),
     new_since: str | None = None,
+    owner: str | None = None,
+    unacknowledged: bool = False,
     closed: bool = False,
     limit: int | None = None,
 ) -> list[dict[str, Any]]:
@@ -56,6 +64,8 @@ def find(  # noqa: PLR0913 # filters
     Args:
         state: only groups in one of these states, with open dead letters or not.
         new_since: only groups first seen after the first failure of this image version.
+        owner: only groups of this owner's queues and kinds.
+        unacknowledged: only groups that nobody has acknowledged.
         closed: include groups with no open dead letter left.
     """
     filters = {
@@ -63,6 +73,8 @@ def find(  # noqa: PLR0913 # filters
         "category": list(category),
         "state": list(state),
         "new_since": new_since,
+        "owner": owner,
+        "unacknowledged": unacknowledged,
         "closed": closed,
         "limit": limit,
     }
@@ -96,10 +108,13 @@ def named(conn: psycopg.Connection[Any], beginning: str) -> list[str]:
 def where(
     conn: psycopg.Connection[Any], chosen: Filter
 ) -> tuple[LiteralString, list[Any]]:
-    """Return a filter's conditions with full group names, as an index has them."""
-    return chosen.where(
-        **({"group": named(conn, chosen.group)} if chosen.group else {})
-    )
+    """Return a filter's conditions with names that an index finds."""
+    found: dict[str, object] = {}
+    if chosen.group:
+        found["group"] = named(conn, chosen.group)
+    if chosen.owner:
+        found["owner"] = owners.owned(conn, chosen.owner)
+    return chosen.where(**found)
 
 
 def mute(

@@ -182,14 +182,38 @@ def _objectives(snapshot: Snapshot) -> Values:
     """Return the thresholds of each queue: its own, or else the defaults."""
     values: dict[Labels, float] = {}
     own: dict[Labels, float] = {}
-    for objective in snapshot.objectives:
-        if objective.queue != "*":
-            own[objective.queue, objective.name] = objective.value
+    for queue, name, value in _queue_objectives(snapshot):
+        if queue != "*":
+            own[queue, name] = value
             continue
         for depth in snapshot.depths:
-            values[depth.queue, objective.name] = objective.value
+            values[depth.queue, name] = value
 
     return values | own
+
+
+def _queue_objectives(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
+    """Yield queue, name and value of each objective that is not about a kind."""
+    yield from snapshot.objectives
+    for objective in snapshot.kind_objectives:
+        if objective.kind == "*":
+            yield objective.queue, objective.name, objective.value
+
+
+def _kind_objectives(snapshot: Snapshot) -> Values:
+    """Return the thresholds of kinds that have their own."""
+    return {
+        (o.queue, o.kind, o.name): o.value
+        for o in snapshot.kind_objectives
+        if o.kind != "*"
+    }
+
+
+def _unacknowledged(snapshot: Snapshot, field: str) -> Values:
+    """Return a figure of each queue about groups that nobody acknowledged, or 0."""
+    values = dict.fromkeys(((d.queue,) for d in snapshot.depths), 0.0)
+    found = {(u.queue,): getattr(u, field) for u in snapshot.unacknowledged}
+    return values | found
 
 
 FIGURES = (
@@ -242,6 +266,30 @@ FIGURES = (
         "Alert thresholds of the queue.",
         ("queue", "objective"),
         _objectives,
+    ),
+    Figure(
+        "redrive_kind_objective",
+        "Alert thresholds of a kind on a queue, if it has its own.",
+        ("queue", "kind", "objective"),
+        _kind_objectives,
+    ),
+    Figure(
+        "redrive_owner",
+        "1 for the owner of the queue, or of a kind with objectives of its own.",
+        ("queue", "kind", "owner"),
+        lambda s: dict.fromkeys(s.owners, 1.0),
+    ),
+    Figure(
+        "redrive_dlq_unacknowledged",
+        "Open dead letters of groups that nobody acknowledged.",
+        ("queue",),
+        lambda s: _unacknowledged(s, "dead_letters"),
+    ),
+    Figure(
+        "redrive_dlq_unacknowledged_age_seconds",
+        "How long a group has had open dead letters and no acknowledgement, at most.",
+        ("queue",),
+        lambda s: _unacknowledged(s, "age_seconds"),
     ),
     Figure(
         "redrive_circuit_breaker_state",

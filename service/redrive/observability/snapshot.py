@@ -39,6 +39,35 @@ class Objective(NamedTuple):
     value: float
 
 
+class KindObjective(NamedTuple):
+    """Threshold of the alerts on a kind of a queue; `*` = all queues, or all kinds."""
+
+    queue: str
+    kind: str
+    name: str
+    value: float
+
+
+class Owner(NamedTuple):
+    """Owner of a queue; with a kind, of the jobs of this kind on the queue."""
+
+    queue: str
+    kind: str
+    owner: str
+
+
+class Unacknowledged(NamedTuple):
+    """Groups of a queue that nobody acknowledged.
+
+    `dead_letters`: their open dead letters. `age_seconds`: how long the first of these
+    groups has waited.
+    """
+
+    queue: str
+    dead_letters: int
+    age_seconds: float
+
+
 class Limit(NamedTuple):
     """Use of a limit; `customer:*` stands for all its keys, which share no slots."""
 
@@ -111,3 +140,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     expected: dict[str, float] = {}
     schedule_overdue: float = 0.0
     limits: list[Limit] = []
+    kind_objectives: list[KindObjective] = []
+    owners: list[Owner] = []
+    unacknowledged: list[Unacknowledged] = []

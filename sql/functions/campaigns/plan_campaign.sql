@@ -28,14 +28,18 @@ declare
     report jsonb;
     is_any_keyed boolean;
     names text[];
+    owned text[];
     with_quarantined constant boolean := redrive.with_quarantined_v1(plan_campaign_v1.filter);
 begin
     select * into f from jsonb_to_record(filter) as v(
         ids bigint[], kind text[], queue text[], reason text[], category text[],
-        error_class text[], "group" text, tenant text[], environment text[], version text[],
+        error_class text[], "group" text, owner text, tenant text[], environment text[], version text[],
         holds text[], since timestamptz, until timestamptz, "limit" bigint);
     if f."group" is not null then
         names := redrive.groups_named_v1(f."group");
+    end if;
+    if f.owner is not null then
+        owned := redrive.owned_v1(f.owner);
     end if;
     insert into redrive.campaigns (actor, filter, matched, state, planned_by, planned_login,
                                    max_redrives)
@@ -59,6 +63,7 @@ begin
           and (f.category is null or d.category = any (f.category))
           and (f.error_class is null or d.error_class = any (f.error_class))
           and (f."group" is null or d.fingerprint = any (names))
+          and (f.owner is null or d.queue || '/' || d.kind = any (owned))
           and (f.tenant is null or d.tenant = any (f.tenant))
           and (f.environment is null or d.environment = any (f.environment))
           and (f.version is null or d.version = any (f.version))

@@ -100,9 +100,7 @@ begin
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
         select n.queue, n.kind, 'new_group', count(*)
-        from (select a.kind, coalesce((select d.queue from redrive.dead_letters d
-                                       where d.id = a.sample
-                                       order by d.redrives desc limit 1), 'other') as queue
+        from (select a.kind, redrive.queue_of_v1(a.sample) as queue
               from added a where a.is_new and a.total > 0) n
         group by n.queue, n.kind)
     select count(*) into moved from gone;

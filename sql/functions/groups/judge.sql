@@ -27,8 +27,7 @@ as $$
         returning g.sample, g.kind),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
-        select coalesce((select d.queue from redrive.dead_letters d where d.id = j.sample
-                         order by d.redrives desc limit 1), 'other'), j.kind, 'regressed', 1
+        select redrive.queue_of_v1(j.sample), j.kind, 'regressed', 1
         from judged j where judge_v1.regressed_in is not null)
     select exists (select from judged)
 $$;

@@ -1,5 +1,5 @@
 -- shown: choose the names that the figures show one by one; all others are counted as 'other'.
--- It shows at most 500 kinds, 3,000 pairs of queue and kind, and 1,000 queues besides those with
+-- It shows at most 500 kinds, 3,000 pairs of queue and kind, and 1,000 queues, besides those with
 -- objectives of their own. A name that the previous snapshot showed stays shown for as long as it
 -- is known. New names get the rest of the room, the fullest queue first.
 -- in:    before: the names of the previous snapshot
@@ -21,15 +21,19 @@ declare
     bases jsonb;
 begin
     select coalesce(array_agg(k.kind order by k.place, k.kind), '{}') into chosen_kinds
-    from (select t.kind, min(o.place) as place
+    from (select t.kind, min(o.place) as place, count(c.kind) > 0 as is_own,
+                 row_number() over (order by min(o.place), t.kind) as nth
           from (select kind from redrive.tallies union select kind from redrive.deltas) t
           left join jsonb_array_elements_text(coalesce(before -> 'kinds', '[]'))
               with ordinality as o(kind, place)
               on o.kind = t.kind
+          left join redrive.kind_objectives c on c.kind = t.kind
           where t.kind <> ''
-          group by t.kind order by place, t.kind limit 500) k;
+          group by t.kind) k
+    where k.place is not null or k.is_own or k.nth <= 500;
 
-    with own as (select distinct o.queue from redrive.objectives o where o.queue <> '*'),
+    with own as (select o.queue from redrive.objectives o where o.queue <> '*'
+                 union select o.queue from redrive.kind_objectives o where o.queue <> '*'),
     known as (
         select n.queue, max(n.live) as live
         from (select t.queue, sum(case when t.event in ('enqueued', 'redriven') then t.n
@@ -52,7 +56,8 @@ begin
     from placed p;
 
     select coalesce(jsonb_agg(jsonb_build_array(p.queue, p.kind)), '[]') into pairs
-    from (select t.queue, t.kind
+    from (select t.queue, t.kind, b.queue is not null or o.queue is not null or row_number() over (
+                     order by b.queue is null, t.queue, t.kind) <= 3000 as is_shown
           from (select t.queue, t.kind from redrive.tallies t
                 union select t.queue, t.kind from redrive.deltas t) t
           join unnest(chosen_queues) as q(queue) on q.queue = t.queue
@@ -60,7 +65,9 @@ begin
           left join (select b ->> 0 as queue, b ->> 1 as kind
                      from jsonb_array_elements(coalesce(before -> 'pairs', '[]')) b) b
               on b.queue = t.queue and b.kind = t.kind
-          order by b.queue is null, t.queue, t.kind limit 3000) p;
+          left join (select distinct k.queue, k.kind from redrive.kind_objectives k) o
+              on o.queue = t.queue and o.kind = t.kind) p
+    where p.is_shown;
 
     select coalesce(jsonb_agg(jsonb_build_array(t.queue, t.kind, t.event, t.reason,
                                                 coalesce(b.n, t.n))), '[]') into bases

@@ -100,6 +100,30 @@ begin
         'objectives', (select coalesce(jsonb_agg(jsonb_build_array(o.queue, o.objective, o.value)),
                                        '[]')
                        from redrive.objectives o),
+        'kind_objectives', (select coalesce(jsonb_agg(jsonb_build_array(
+                                o.queue, o.kind, o.objective, o.value)), '[]')
+                            from redrive.kind_objectives o),
+        -- an empty kind stands for the queue as a whole
+        'owners', (select coalesce(jsonb_agg(jsonb_build_array(o.queue, o.kind, o.owner)), '[]')
+                   from (select q.queue, '' as kind, coalesce(o.owner, a.owner) as owner
+                         from unnest(queues || 'other'::text) as q(queue)
+                         left join redrive.owners o on o.queue = q.queue and o.kind = '*'
+                         left join redrive.owners a on a.queue = '*' and a.kind = '*'
+                         union
+                         select k.queue, k.kind, redrive.owner_of_v1(k.queue, k.kind)
+                         from redrive.kind_objectives k where k.kind <> '*') o
+                   where o.owner is not null),
+        'unacknowledged', (select coalesce(jsonb_agg(jsonb_build_array(
+                               u.queue, u.dead_letters, u.age_seconds)), '[]')
+                           from (select coalesce(q.queue, 'other') as queue,
+                                        sum(g.open) as dead_letters,
+                                        extract(epoch from clock_timestamp() - min(o.opened_at))
+                                            ::float8 as age_seconds
+                                 from redrive.open_groups o
+                                 join redrive.groups g on g.fingerprint = o.fingerprint
+                                 left join unnest(queues) as q(queue) on q.queue = o.queue
+                                 where o.acknowledged_at is null and g.open > 0
+                                 group by 1) u),
         'breakers', (select coalesce(jsonb_object_agg(b.name, b.state), '{}')
                      from redrive.breakers b),
         -- Limits of keys and campaigns are summed over all keys, because their names reveal

@@ -11,6 +11,7 @@ import click
 import psycopg
 
 from redrive.cli.dead_letters import groups
+from redrive.cli.dead_letters.acknowledge import ack, unack
 from redrive.cli.dead_letters.edit import edit
 from redrive.cli.dead_letters.explain import explain
 from redrive.cli.dead_letters.imports import import_dead_letters
@@ -207,6 +208,8 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> 
 
     \b
     redrive dlq assign 17 18 --owner ada --why 'she knows the bank'
+
+    It also acknowledges their groups, unless somebody has already done so.
     """
     owner = owner.strip()
     if len(owner) > NAME_LENGTH:
@@ -268,5 +271,7 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
 
 dlq.add_command(groups.resolve)
 dlq.add_command(groups.unresolve)
+dlq.add_command(ack)
+dlq.add_command(unack)
 dlq.add_command(groups.mute)
 dlq.add_command(import_dead_letters)

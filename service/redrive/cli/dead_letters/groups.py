@@ -39,6 +39,8 @@ COLUMNS = (
     "message",
     "last_seen",
     "state",
+    "owner",
+    "acknowledged_by",
     "group",
 )
 
@@ -59,6 +61,8 @@ COLUMNS = (
     metavar="VERSION",
     help="First seen after the first failure of this image version.",
 )
+@click.option("--owner", metavar="NAME", help="Owner: redrive owner ls.")
+@click.option("--unacknowledged", is_flag=True, help="Nobody has acknowledged it.")
 @click.option(
     "--closed", is_flag=True, help="Include groups with no open dead letter left."
 )

@@ -210,6 +210,12 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
             shown
         )
     yield from _resolution(group)
+    if group.get("owner"):
+        yield "owner {owner}".format_map(shown)
+    if group.get("acknowledged_at"):
+        yield (
+            "acknowledged {acknowledged_at} by {acknowledged_by}: {acknowledged_why}"
+        ).format_map(shown)
     if group["muted_until"]:
         yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
     yield "a sample: redrive dlq show {sample}".format_map(shown)

@@ -1,5 +1,6 @@
 """redrive objective."""
 
+from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
 import click
@@ -16,9 +17,9 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import emit, table
-from redrive.rules.payloads.limits import check_name
+from redrive.dead_letters.owners import ANY, Pattern, parse_pattern
 
-DEFAULTS = "*"
+DEFAULTS = Pattern(ANY)
 """Stands for all queues without values of their own."""
 
 MEANINGS = {
@@ -27,19 +28,28 @@ MEANINGS = {
     "dlq_oldest_age_seconds": "how long a dead letter may stay open",
     "dead_ratio": "share of jobs that may die, for the error budget",
     "ready_age_seconds": "how long a ready job may wait",
-    "page_on_first_dead_letter": "1: the first dead letter of this queue pages somebody",
+    "page_on_first_dead_letter": "1: the first dead letter pages somebody",
+    "dlq_unacknowledged_age_seconds": "how long a group may wait for somebody",
 }
+OF_KINDS = ("dlq_added_5m", "dlq_added_1h", "page_on_first_dead_letter")
+"""Objectives that a kind on a queue can have."""
 
 
 class Objective(NamedTuple):
-    """Threshold of the alerts on one queue."""
+    """Threshold of the alerts on a queue, or on a kind of a queue."""
 
     queue: str
+    kind: str
     objective: str
     value: float | None
 
+    @property
+    def pattern(self) -> Pattern:
+        """Return the jobs that it is about."""
+        return Pattern(self.queue, self.kind)
+
     def __str__(self) -> str:
-        return f"{self.queue} {self.objective} is {self.value:g}"
+        return f"{self.pattern} {self.objective} is {self.value:g}"
 
 
 @click.group()
@@ -47,6 +57,7 @@ def objective() -> None:
     """Thresholds of the alerts, kept as data.
 
     Each belongs to a queue, or to '*' for all queues without a value of their own.
+    A kind on a queue can have its own: payments/charge.card.
     """
 
 
@@ -63,45 +74,44 @@ def list_objectives(database_url: str | None, as_json: bool) -> None:
         held = _read(conn)
     if as_json:
         for row in held:
-            emit(row._asdict())
+            emit(row._asdict() | {"kind": None if row.kind == ANY else row.kind})
         return
     table(
         ("queue", "objective", "value", "what"),
         (
-            [row.queue, row.objective, f"{row.value:g}", MEANINGS[row.objective]]
+            [str(row.pattern), row.objective, f"{row.value:g}", MEANINGS[row.objective]]
             for row in held
         ),
     )
 
 
 @objective.command("set")
-@click.argument("queue")
+@click.argument("pattern", metavar="QUEUE[/KIND]")
 @click.argument("name", metavar="OBJECTIVE", type=click.Choice(list(MEANINGS)))
 @click.argument("value", type=click.FloatRange(0), required=False)
-@click.option(
-    "--default", "to_default", is_flag=True, help="Remove the queue's own value."
-)
+@click.option("--default", "to_default", is_flag=True, help="Remove its own value.")
 @acting_options
 def set_objective(
-    queue: str, name: str, value: float | None, to_default: bool, change: Change
+    pattern: str, name: str, value: float | None, to_default: bool, change: Change
 ) -> None:
-    """Set one objective of a queue.
+    """Set one objective of a queue, or of a kind on a queue.
 
     \b
     redrive objective set payments page_on_first_dead_letter 1 --why 'each one is money'
     redrive objective set payments page_on_first_dead_letter --default --why 'too loud'
+    redrive objective set payments/charge.card dlq_added_5m 3 --why 'the checkout'
     """
     if (value is None) != to_default:
         raise click.UsageError("give a VALUE, or --default to remove the queue's own")
-    if queue == DEFAULTS and to_default:
+    chosen = _pattern(pattern, [name])
+    if chosen == DEFAULTS and to_default:
         raise click.UsageError("the values of '*' are the defaults; give a VALUE")
-    _check_queue(queue)
     value_text = "the default" if value is None else f"{value:g}"
     back = "back to " if value is None else ""
-    change.agree(f"Set {queue} {name} to {value_text}")
+    change.agree(f"Set {chosen} {name} to {value_text}")
     with database(change.settings) as conn:
-        _set(conn, Objective(queue, name, value), change)
-    click.echo(f"{queue} {name} is {back}{value_text}")
+        _set(conn, Objective(*chosen, name, value), change)
+    click.echo(f"{chosen} {name} is {back}{value_text}")
 
 
 @objective.command("apply")
@@ -134,22 +144,23 @@ def apply_objectives(objectives: str, change: Change) -> None:
 def _read(conn: psycopg.Connection) -> list[Objective]:
     with conn.cursor(row_factory=class_row(Objective)) as cursor:
         return cursor.execute(
-            "select queue, objective, value from redrive.objectives order by queue, objective"
+            "select queue, '*' as kind, objective, value from redrive.objectives union all"
+            " select queue, kind, objective, value from redrive.kind_objectives"
+            " order by queue, kind, objective"
         ).fetchall()
 
 
 def _set(conn: psycopg.Connection, wanted: Objective, change: Change) -> None:
     conn.execute(
-        "select redrive.set_objective_v1(%s, %s, %s, %s, %s)",
+        "select redrive.set_objective_v2(%s, %s, %s, %s, %s, %s)",
         (*wanted, change.settings.who(), change.why),
     )
 
 
 def _parse(text: str) -> list[Objective]:
-    """Parse {queue: {objective: value}}, or raise a usage error."""
-    by_queue = _decode(text)
-    for queue, values in by_queue.items():
-        _check_queue(queue)
+    """Parse {pattern: {objective: value}}, or raise a usage error."""
+    by_pattern = _decode(text)
+    for values in by_pattern.values():
         for name in values:
             if name not in MEANINGS:
                 known = ", ".join(MEANINGS)
@@ -157,8 +168,8 @@ def _parse(text: str) -> list[Objective]:
                     f"{name!r} is not an objective; it must be one of {known}"
                 )
     return [
-        Objective(queue, name, value)
-        for queue, values in by_queue.items()
+        Objective(*_pattern(pattern, values), name, value)
+        for pattern, values in by_pattern.items()
         for name, value in values.items()
     ]
 
@@ -174,6 +185,19 @@ def _decode(text: str) -> dict[str, dict[str, float]]:
         ) from None
 
 
-def _check_queue(queue: str) -> None:
-    if queue != DEFAULTS:
-        check_name("queue", queue)
+def _pattern(text: str, names: Iterable[str]) -> Pattern:
+    """Parse QUEUE or QUEUE/KIND, or raise if it cannot have these objectives."""
+    pattern = parse_pattern(text)
+    if pattern.kind == ANY:
+        return pattern
+    if pattern.queue == ANY:
+        raise click.UsageError(
+            f"{text}: objectives of a kind need its queue; write QUEUE/{pattern.kind}"
+        )
+    for name in names:
+        if name not in OF_KINDS:
+            possible = ", ".join(OF_KINDS)
+            raise click.UsageError(
+                f"{text}: a kind cannot have {name}; it must be one of {possible}"
+            )
+    return pattern

@@ -38,6 +38,7 @@ class _Condition(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 _TYPES: Mapping[str, tuple[Any, str | None]] = {
     "ids": (click.INT, "ID"),
     "group": (click.STRING, "FINGERPRINT"),
+    "owner": (click.STRING, "NAME"),
     "holds": (_Condition(), "PATH=VALUE"),
     "since": (Instant(), "TIME"),
     "until": (Instant(), "TIME"),

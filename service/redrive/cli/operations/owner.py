@@ -1,0 +1,154 @@
+"""redrive owner."""
+
+import click
+import msgspec
+import psycopg
+
+from redrive.cli.support.connection import database, wait_for_schema
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.options import (
+    Change,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.support.output import emit, not_found, table
+from redrive.dead_letters import owners
+from redrive.dead_letters.owners import MAX_CONTACT, NAME, Owner, parse_pattern
+
+
+class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """Owner of a pattern, as `apply` reads it."""
+
+    owner: str
+    contact: str | None = None
+
+
+@click.group()
+def owner() -> None:
+    """Owners of queues and kinds, such as teams.
+
+    A pattern is QUEUE, QUEUE/KIND, '*/KIND' or '*'. The most specific one decides.
+    Alerts carry the owner as a label.
+    """
+
+
+@owner.command("ls")
+@database_option
+@json_option
+def list_owners(database_url: str | None, as_json: bool) -> None:
+    """List the owners by pattern.
+
+    \b
+    redrive owner ls
+    """
+    with database(settings_for(database_url)) as conn:
+        found = owners.find(conn)
+    if as_json:
+        for row in found:
+            emit({"pattern": str(row.pattern), **row._asdict()})
+        return
+    if not found:
+        click.echo("no owners")
+        return
+    table(
+        ("pattern", "owner", "contact"),
+        [[str(row.pattern), row.owner, row.contact or ""] for row in found],
+    )
+
+
+@owner.command("set")
+@click.argument("pattern")
+@click.argument("name", metavar="OWNER")
+@click.option("--contact", metavar="TEXT", help="Where to reach them, as '#payments'.")
+@acting_options
+def set_owner(pattern: str, name: str, contact: str | None, change: Change) -> None:
+    """Set the owner of a queue, a kind, or both.
+
+    \b
+    redrive owner set payments team-money --contact '#money' --why 'their service'
+    redrive owner set '*/mail.send' team-mail --why 'they run the mail servers'
+    """
+    wanted = _owner(pattern, name, contact)
+    change.agree(f"Set the owner of {wanted.pattern} to {wanted.owner}")
+    with database(change.settings) as conn:
+        _set(conn, wanted, change)
+    click.echo(f"{wanted.pattern} belongs to {wanted.owner}")
+
+
+@owner.command("rm")
+@click.argument("pattern")
+@acting_options
+def remove_owner(pattern: str, change: Change) -> int:
+    """Remove the owner of a pattern.
+
+    \b
+    redrive owner rm payments --why 'the queue is gone'
+    """
+    chosen = parse_pattern(pattern)
+    with database(change.settings) as conn:
+        if chosen not in [row.pattern for row in owners.find(conn)]:
+            return not_found(f"{chosen} has no owner of its own; see redrive owner ls")
+        change.agree(f"Remove the owner of {chosen}")
+        _set(conn, Owner(*chosen, None), change)
+    click.echo(f"{chosen} has no owner of its own")
+    return Exit.DONE
+
+
+@owner.command("apply")
+@click.argument("wanted", metavar="JSON")
+@acting_options
+def apply_owners(wanted: str, change: Change) -> None:
+    """Set the owners that differ; the others stay.
+
+    \b
+    redrive owner apply '{"payments": {"owner": "team-money"}}' --why 'as in values.yaml'
+
+    Waits for the schema, as a worker does.
+    """
+    asked = _parse(wanted)
+    wait_for_schema(change.settings.address(), change.settings.startup_timeout)
+    with database(change.settings) as conn:
+        held = owners.find(conn)
+        changed = [row for row in asked if row not in held]
+        said = [f"{row.pattern} belongs to {row.owner}" for row in changed]
+        if changed:
+            change.agree("Set: " + ", ".join(said))
+        with conn.transaction():
+            for row in changed:
+                _set(conn, row, change)
+    click.echo("\n".join(said) or "nothing to do")
+
+
+def _set(conn: psycopg.Connection, wanted: Owner, change: Change) -> None:
+    owners.set_owner(conn, wanted, actor=change.settings.who(), why=change.why)
+
+
+def _parse(text: str) -> list[Owner]:
+    """Parse {pattern: {owner, contact}}, or raise a usage error."""
+    try:
+        by_pattern = msgspec.json.decode(text, type=dict[str, _Wanted])
+    except msgspec.DecodeError as error:
+        example = '{"payments": {"owner": "team-money", "contact": "#money"}}'
+        raise click.UsageError(
+            f"JSON must hold owners by pattern, as {example}: {error}"
+        ) from None
+    return [
+        _owner(pattern, wanted.owner, wanted.contact)
+        for pattern, wanted in by_pattern.items()
+    ]
+
+
+def _owner(pattern: str, name: str, contact: str | None) -> Owner:
+    """Return an owner, or raise a usage error."""
+    if not NAME.match(name):
+        raise click.UsageError(
+            f"OWNER is {name!r}; it must have 1 to 63 letters, digits, or any of _.@-"
+        )
+    contact = (contact or "").strip() or None
+    if contact and (len(contact) > MAX_CONTACT or not contact.isprintable()):
+        raise click.UsageError(
+            f"the contact of {pattern} must be one line of at most {MAX_CONTACT} characters"
+        )
+    return Owner(*parse_pattern(pattern), name, contact)

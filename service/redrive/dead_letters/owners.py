@@ -1,0 +1,88 @@
+"""Owners of queues and kinds: the teams that care for their dead letters."""
+
+import re
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.rows import class_row, scalar_row
+
+from redrive.rules.payloads.limits import check_name
+
+ANY = "*"
+"""Stands for all queues, or for all kinds."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}\Z")
+"""Names of owners. They are labels of alerts."""
+
+MAX_CONTACT = 255
+
+
+class Pattern(NamedTuple):
+    """Jobs that have an owner: a queue, a kind, or both."""
+
+    queue: str
+    kind: str = ANY
+
+    def __str__(self) -> str:
+        return self.queue if self.kind == ANY else f"{self.queue}/{self.kind}"
+
+
+class Owner(NamedTuple):
+    """Owner of the jobs of a pattern.
+
+    `contact`: where to reach the owner, such as a channel, or None.
+    """
+
+    queue: str
+    kind: str
+    owner: str | None
+    contact: str | None = None
+
+    @property
+    def pattern(self) -> Pattern:
+        """Return the jobs that it owns."""
+        return Pattern(self.queue, self.kind)
+
+
+def parse_pattern(text: str) -> Pattern:
+    """Parse QUEUE, QUEUE/KIND, */KIND or *, or raise InvalidJob."""
+    queue, slash, kind = text.partition("/")
+    pattern = Pattern(queue, kind if slash else ANY)
+    for field, name in pattern._asdict().items():
+        if name != ANY:
+            check_name(field, name)
+    return pattern
+
+
+def find(conn: psycopg.Connection[Any]) -> list[Owner]:
+    """Return all owners by pattern."""
+    with conn.cursor(row_factory=class_row(Owner)) as cursor:
+        return cursor.execute(
+            "select queue, kind, owner, contact from redrive.owners order by queue, kind"
+        ).fetchall()
+
+
+def owner_of(
+    conn: psycopg.Connection[Any], queue: str, kind: str | None = None
+) -> str | None:
+    """Return the owner of a kind on a queue, or of the queue; None if there is none."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(
+            "select redrive.owner_of_v1(%s, %s)", (queue, kind)
+        ).fetchone()
+
+
+def set_owner(
+    conn: psycopg.Connection[Any], wanted: Owner, *, actor: str, why: str
+) -> None:
+    """Set the owner of a pattern. An owner of None removes it."""
+    conn.execute(
+        "select redrive.set_owner_v1(%s, %s, %s, %s, %s, %s)", (*wanted, actor, why)
+    )
+
+
+def owned(conn: psycopg.Connection[Any], owner: str) -> list[str]:
+    """Return the queues and kinds with dead letters that an owner has, as QUEUE/KIND."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        found = cursor.execute("select redrive.owned_v1(%s)", (owner,)).fetchone()
+    return found or []

@@ -1,0 +1,9 @@
+-- queue_of: return the queue of a job's newest dead letter; 'other' if that is purged.
+create or replace function redrive.queue_of_v1(job bigint) returns text
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+    select coalesce((select d.queue from redrive.dead_letters d where d.id = queue_of_v1.job
+                     order by d.redrives desc limit 1), 'other')
+$$;
