@@ -198,6 +198,17 @@ def stock() -> list:
             title="What to do",
             description="The way from a page to an empty dead letter queue.",
         ),
+        chart(
+            "Regressed and new groups",
+            "Groups that are new, and resolved groups that died in a version with the fix,"
+            " within 15 minutes before each instant. To see them: redrive dlq groups --state"
+            " regressed.",
+            "short",
+            query(_groups_within("dlq_group_regressions"), "regressed, {{kind}}"),
+            query(_groups_within("dlq_groups_new"), "new, {{kind}}"),
+            alerts=("RedriveGroupRegressed", "RedriveGroupNew"),
+            width=24,
+        ),
         rows(
             "By queue, kind and reason",
             "What died in this range. The kind tells whose it is, the reason where to look.",
@@ -207,6 +218,11 @@ def stock() -> list:
             width=24,
         ),
     ]
+
+
+def _groups_within(counter: str) -> str:
+    """Return the number that the alert compares."""
+    return total(f"redrive:{counter}:increase15m{{{QUEUE}}}", "kind")
 
 
 def redriven() -> list:
