@@ -39,6 +39,15 @@ def test_the_configuration_is_valid(tool: Callable[[str], str]) -> None:
         ("service=redrive severity=critical queue=mail", "redrive-pagerduty"),
         ("service=redrive severity=warning queue=mail", "redrive-tickets"),
         ("service=redrive severity=info", "redrive-quiet"),
+        # M4: each team has its own PagerDuty service and its own channel.
+        (
+            "service=redrive severity=critical queue=pay owner=payments",
+            "payments-pagerduty",
+        ),
+        ("service=redrive severity=warning owner=payments", "payments-slack"),
+        ("service=redrive severity=info owner=payments", "redrive-quiet"),
+        ("service=redrive severity=critical owner=mail", "redrive-pagerduty"),
+        ("service=web severity=critical owner=payments", "default"),
         ("service=redrive", "redrive-tickets"),
         ("service=web severity=critical", "default"),
     ],
@@ -125,6 +134,7 @@ def test_an_incident_is_a_family_and_a_queue() -> None:
         "namespace",
         "job",
         "queue",
+        "owner",
     ]
     assert all("group_by" not in inner for inner in route["routes"])
 
@@ -146,6 +156,7 @@ def test_a_page_silences_only_the_ticket_about_the_same_trouble(
         "namespace",
         "job",
         "queue",
+        "owner",
         "alert_family",
     ]
     # Labels that are missing on both sides count as equal: what has no queue must not share a

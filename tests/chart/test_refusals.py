@@ -261,6 +261,14 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
         ({"workers": {"Mail": {"handlers": "a:b"}}}, "Mail"),
         ({"migrations": {"mode": "initContainer"}}, "/migrations/mode"),
         ({"queues": {"Mail": {}}}, "Mail"),
+        ({"queues": {"mail": {"owner": "two words"}}}, "/queues/mail/owner"),
+        ({"queues": {"mail": {"contact": "#mail"}}}, "queues/mail"),
+        ({"queues": {"mail/a": {"objectives": {"dead_ratio": 0.1}}}}, "dead_ratio"),
+        (
+            {"queues": {"*/a": {"objectives": {"dlq_added_5m": 1}}}},
+            "/queues/*~1a/objectives",
+        ),
+        ({"queues": {"mail/*": {"owner": "mail"}}}, "'mail/*' does not match"),
         ({"queues": {"mail": {"objectives": {"dlq_added": 1}}}}, "dlq_added"),
         (
             {"queues": {"mail": {"objectives": {"dlq_added_5m": -1}}}},

@@ -497,10 +497,30 @@ def test_objectives_are_put_into_the_database_after_each_install_and_upgrade(
     assert command[:2] == ["objective", "apply"]
     assert json.loads(command[2]) == {
         "payments": {"page_on_first_dead_letter": 1, "dead_ratio": 0.001},
+        "payments/charge.card": {"dlq_added_5m": 3},
         "*": {"dlq_oldest_age_seconds": 2592000},
     }
     assert (
         "Job/rel-objectives"
+        not in render({"database": LOGINS, "queues": {"mail": {}}}).names()
+    )
+
+
+def test_owners_are_put_into_the_database_after_each_install_and_upgrade(
+    everything: Release, render: Render
+) -> None:
+    """M4: who cares for a queue is written down beside its thresholds."""
+    job = everything.get("Job", "everything-owners")
+    command = container(everything, "Job", "everything-owners")["args"]
+
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    assert command[:2] == ["owner", "apply"]
+    assert json.loads(command[2]) == {
+        "payments": {"owner": "money", "contact": "#money"},
+        "*/mail.send": {"owner": "mail"},
+    }
+    assert (
+        "Job/rel-owners"
         not in render({"database": LOGINS, "queues": {"mail": {}}}).names()
     )
 

@@ -250,6 +250,28 @@ def test_a_group_is_resolved_in_a_version_and_opened_again(
     assert "The group is not resolved." in seen
 
 
+def test_a_group_is_acknowledged_and_shows_its_owner(site: Site, olaf: TestClient):
+    """M4, M5: a page says whose a group is, and whether somebody works on it."""
+    make_dead_letters(site.database.conn, 2)
+    site.database.rows("select redrive.set_owner_v1('*', '*', 'money', null, 'a', 'b')")
+    waiting = "/groups?unacknowledged=yes&owner=money"
+    found = olaf.get(waiting).text
+    assert "owner money" in found
+    assert "redrive dlq groups --unacknowledged --owner money" in found
+
+    act(olaf, "/change/acknowledge?group=f1", why="on the phone")
+
+    assert "No group matches" in olaf.get(waiting).text
+    page = olaf.get("/groups/f1").text
+    assert "by olaf: on the phone" in page
+    assert "Unacknowledge…" in page
+    (listed,) = olaf.get("/api/v1/groups?owner=money").json()["rows"]
+    assert (listed["owner"], listed["acknowledged_by"]) == ("money", "olaf")
+    act(olaf, "/change/unacknowledge?group=f1", why="ill")
+    assert "owner money" in olaf.get(waiting).text
+    assert "money" in olaf.get("/queues").text
+
+
 @pytest.mark.parametrize(
     ("path", "said_so"),
     [

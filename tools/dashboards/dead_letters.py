@@ -77,7 +77,10 @@ def figures() -> list:
             "short",
             total(DEPTH),
             steps=((None, GOOD), (1, WARN)),
-            alerts=("RedriveDeadLettersUnattended",),
+            alerts=(
+                "RedriveDeadLettersUnattended",
+                "RedriveDeadLettersUnacknowledged",
+            ),
             width=4,
         ),
         figure(

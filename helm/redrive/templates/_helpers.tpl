@@ -468,6 +468,15 @@ template:
 {{- with $objectives }}{{ toJson . }}{{ end -}}
 {{- end }}
 
+{{/* Owners by pattern, as JSON; empty where none is set. */}}
+{{- define "redrive.owners" -}}
+{{- $owners := dict -}}
+{{- range $pattern, $values := .Values.queues -}}
+{{- if $values.owner }}{{ $_ := set $owners $pattern (pick $values "owner" "contact") }}{{ end -}}
+{{- end -}}
+{{- with $owners }}{{ toJson . }}{{ end -}}
+{{- end }}
+
 {{/* How often a CronJob is to run, for the alert: its schedule unless told otherwise; empty = no alert. (its values) */}}
 {{- define "redrive.every" -}}
 {{- if .enabled }}{{ if eq .every "auto" }}{{ .schedule }}{{ else }}{{ .every }}{{ end }}{{ end -}}

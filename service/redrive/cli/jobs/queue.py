@@ -43,7 +43,8 @@ Two tenants in the same lane are served in order.
 """
 MOST_NAMES = 1_000_000
 _DEPTHS: LiteralString = """
-    select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds
+    select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds,
+           redrive.owner_of_v1(queue, null) as owner
     from redrive.depths_v1()"""
 _FAIR: LiteralString = "select queue from redrive.queues where lanes > 1"
 _LIMITED: LiteralString = "select queue, waiting from redrive.limited_v1()"

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, LiteralString
 
+from redrive.console.actions.acknowledge import ACKNOWLEDGE, UNACKNOWLEDGE
 from redrive.console.actions.change import (
     Change,
     Connection,
@@ -384,6 +385,8 @@ SWITCHES: Mapping[str, Change] = {
         partial(_force, state=None),
         names=("name",),
     ),
+    "acknowledge": ACKNOWLEDGE,
+    "unacknowledge": UNACKNOWLEDGE,
     "mute": Change(
         "Skip a group in redrives for a while.",
         partial(_preview_mute, verb="Mute"),

@@ -40,10 +40,9 @@ def list_groups(visit: SignedIn) -> Response:
         names = [row["group"] for row in found]
         hourly = figures.hourly(conn, names)
 
-    words = ["dlq", "groups"]
-    if chosen["closed"]:
-        words.append("--closed")
-    flags = {name: value for name, value in visit.query if name != "closed"}
+    switches = ("unacknowledged", "closed")
+    words = ["dlq", "groups", *(f"--{name}" for name in switches if chosen[name])]
+    flags = {name: value for name, value in visit.query if name not in switches}
     return visit.page(
         "groups.html",
         groups=found,

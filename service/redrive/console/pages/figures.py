@@ -18,7 +18,8 @@ MOST_KINDS = 3
 
 _DEPTHS: LiteralString = """
     select queue, ready, scheduled, retrying, running, dead, paused,
-           oldest_ready_seconds
+           oldest_ready_seconds,
+           redrive.owner_of_v1(queue, null) as owner
     from redrive.depths_v1()"""
 
 _GROWTH: LiteralString = """

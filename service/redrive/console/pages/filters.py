@@ -23,7 +23,10 @@ from redrive.dead_letters.groups import STATES
 PAGE = 50
 SECONDS, SECONDS_MORE = 0.1, 1.0
 """How long a list searches for rare matches: the first page, and each later one."""
-GROUP_FILTERS = ("kind", "category", "state", "new-since", "closed")
+GROUP_FILTERS = (
+    *("kind", "category", "state", "new-since", "owner"),
+    *("unacknowledged", "closed"),
+)
 AUDIT_TIMES = ("since", "until")
 AUDIT_TEXTS = ("actor", "login", "action")
 AUDIT_FILTERS = (*AUDIT_TIMES, *AUDIT_TEXTS)
@@ -91,12 +94,14 @@ def group_choice(query: Query) -> dict[str, Any]:
             raise not_a_choice(name, value, STATES)
         given[name].append(without_nul(name, value))
 
-    new_since = given["new-since"]
+    new_since, owner = given["new-since"], given["owner"]
     return {
         "kind": given["kind"],
         "category": given["category"],
         "state": given["state"],
         "new_since": new_since[0] if new_since else None,
+        "owner": owner[0] if owner else None,
+        "unacknowledged": bool(given["unacknowledged"]),
         "closed": bool(given["closed"]),
     }
 
