@@ -1,5 +1,7 @@
 """Which versions have a fix: order, backports, and texts without an order."""
 
+from typing import Any
+
 import pytest
 
 from redrive.rules.dead_letters.fixes import (
@@ -115,7 +117,8 @@ def test_a_version_that_has_died_cannot_have_the_fix():
 
 
 def test_the_state_is_told_in_words():
-    group = {"fixed_in": None, "regressed_at": None, "regressed_in": None, "since": {}}
+    known = ("fixed_in", "regressed_at", "regressed_in")
+    group: dict[str, Any] = dict.fromkeys(known) | {"since": {}}
     fixed = group | {"fixed_in": ["1.3.9", "1.4.2"], "since": {"1.4.1": 2, "": 1}}
 
     assert worded(group) == "open"
