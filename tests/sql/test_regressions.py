@@ -103,6 +103,24 @@ def test_a_judgement_of_what_has_changed_since_is_not_kept(database: Database) -
     assert _state(database) == ("resolved", {"1.4.2": 1})
 
 
+def test_a_regression_shows_though_its_dead_letter_is_closed_at_once(
+    database: Database,
+) -> None:
+    """The delta of a move must not hide the death that was folded before it."""
+    _dies(database.conn, "1.4.1")
+    _resolve(database.conn, "1.4.2")
+    _dies(database.conn, "1.4.2")
+    database.rows(FOLD)
+    database.rows(
+        "select redrive.dismiss_v1(array(select id from redrive.dead_letters), 'ada', 'x')"
+    )
+    settle(database.conn)
+
+    assert _state(database) == ("regressed", {"1.4.2": 1})
+    found = groups.find(database.conn, state=["regressed"])
+    assert [(group["group"], group["open"]) for group in found] == [("f1", 0)]
+
+
 def test_a_group_that_an_operator_changes_is_judged_later(database: Database) -> None:
     for group in ("f1", "g1"):
         _dies(database.conn, "1.4.1", group)
