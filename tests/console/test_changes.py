@@ -235,7 +235,7 @@ def test_a_group_is_resolved_in_a_version_and_opened_again(
     fixes = {"in": "1.4.2, 1.3.9"}
     act(olaf, "/change/resolve?group=f1", why="null amounts", **fixes)
     page = olaf.get("/groups/f1").text
-    assert "resolved in 1.3.9, 1.4.2 (0 since)</span>, by olaf" in page
+    assert "resolved in 1.3.9, 1.4.2 (0 since)</span> by olaf" in page
     assert "null amounts" in page
     assert "/change/unresolve?group=f1" in page
     assert "resolved in 1.3.9, 1.4.2" in olaf.get("/groups?state=resolved").text

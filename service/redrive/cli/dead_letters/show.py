@@ -21,7 +21,6 @@ from redrive.cli.support.output import (
     printable_fields,
 )
 from redrive.dead_letters import find, groups
-from redrive.rules.dead_letters.fixes import worded
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -226,8 +225,12 @@ def _resolution(group: dict[str, Any]) -> Iterator[str]:
     """Yield in which version a group is fixed, and its deaths of each version since."""
     if group["fixed_in"] is None:
         return
-    shown = printable_fields(group) | {"state": printable(worded(group))}
-    yield "{state}, by {resolved_by} at {resolved_at}: {resolved_why}".format_map(shown)
+    shown = printable_fields(group) | {"fixes": printable(", ".join(group["fixed_in"]))}
+    yield "resolved in {fixes} by {resolved_by}, {resolved_at}: {resolved_why}".format_map(
+        shown
+    )
+    if group["regressed_in"]:
+        yield "regressed in {regressed_in}, {regressed_at}".format_map(shown)
     for version, deaths in sorted(group["since"].items()):
         name = f"in {printable(version)}" if version else "in an unknown version"
         yield f"  {deaths} since then {name}"
