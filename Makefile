@@ -95,6 +95,10 @@ chaos-peers: install ## the same monkey on other queues, and on this one
 campaign-test: install ## campaigns at size: 200 kills of the driver, 32 starters, shares that fail, a rate kept; five minutes
 	$(BIN)/python -m tests.campaigns $(ARGS)
 
+.PHONY: rollout-test
+rollout-test: install ## 200 random rollouts of versions: regressions of resolved groups that are missed or false; two minutes
+	$(BIN)/python -m tests.rollouts $(ARGS)
+
 .PHONY: scenario
 scenario: install programs ## an incident from poison to page to redrive, told as it goes
 	$(BIN)/pytest -s tests/scenario $(ARGS)

@@ -117,7 +117,8 @@ grant execute on function
 to redrive_worker, redrive_operator;
 grant execute on function
     redrive.say_approvals_v1(text[], text[]), redrive.say_heals_v1(text, jsonb),
-    redrive.heal_v1(int, float8)
+    redrive.heal_v1(int, float8), redrive.unjudged_v1(int),
+    redrive.judge_v1(text, timestamptz, jsonb, text)
 to redrive_worker;
 grant execute on function
     redrive.redrive_obstacle_v1(text, text, int, text, int, boolean),
@@ -135,6 +136,7 @@ grant execute on function
     redrive.purge_v1(bigint, bigint[], int[], text[]),
     redrive.force_breaker_v1(text, text, text, text),
     redrive.mute_v1(text, timestamptz, text, text),
+    redrive.resolve_v1(text, text[], text[], text, text),
     redrive.acknowledge_v1(text[], boolean, text, text), redrive.queue_of_v1(bigint),
     redrive.owned_v1(text),
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),

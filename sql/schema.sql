@@ -401,9 +401,18 @@ create table redrive.groups (
     muted_until timestamptz,
     muted_by text,
     muted_why text,
+    fixed_in text[],
+    resolved_at timestamptz,
+    resolved_by text,
+    resolved_why text,
+    since jsonb not null default '{}',
+    regressed_in text,
+    regressed_at timestamptz,
+    is_unjudged boolean not null default false,
     constraint groups_pkey primary key (fingerprint)
 ) with (fillfactor=50);
 create index groups_closed_idx on redrive.groups (last_seen) where open = 0;
+create index groups_unjudged_idx on redrive.groups (fingerprint) where is_unjudged;
 create trigger groups_came after insert on redrive.groups for each row when (new.open > 0) execute
     function redrive.track_open();
 create trigger groups_opened_or_closed after update of open on redrive.groups for each row when
@@ -893,7 +902,14 @@ create view redrive.grouped (
     versions jsonb,
     muted_until timestamptz,
     muted_by text,
-    muted_why text
+    muted_why text,
+    fixed_in text[],
+    resolved_at timestamptz,
+    resolved_by text,
+    resolved_why text,
+    regressed_in text,
+    regressed_at timestamptz,
+    since jsonb
 );
 grant select on redrive.grouped to redrive_operator, redrive_worker;
 
@@ -1740,6 +1756,15 @@ create function redrive.judge_loss_v1(lost_worker int, held bigint[])
     set enable_seqscan = off
     set jit = off;
 
+create function redrive.judge_v1(fingerprint text, resolved_at timestamptz, since jsonb,
+    regressed_in text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.judge_v1 to redrive_worker;
+
 create function redrive.keep_checkpoints_v1(workers int[], claims bigint[], ids bigint[], deliveries
     int[], data jsonb[])
     returns table(id bigint, delivery int, is_kept boolean)
@@ -2223,6 +2248,14 @@ create function redrive.resolve_limits_v1(ids bigint[])
     set plan_cache_mode = force_generic_plan
     set jit = off;
 
+create function redrive.resolve_v1(fingerprint text, fixed_in text[], seen text[], actor text, why
+    text)
+    returns text
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.resolve_v1 to redrive_operator;
+
 create function redrive.resume_campaign_v1(campaign bigint, actor text, why text)
     returns void
     language plpgsql security definer
@@ -2544,6 +2577,14 @@ create function redrive.unique_key_v1(queue text, tenant text, ordering_key text
     fields text[])
     returns text
     language sql immutable;
+
+create function redrive.unjudged_v1(batch int)
+    returns table(fingerprint text, fixed_in text[], resolved_at timestamptz, since jsonb)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.unjudged_v1 to redrive_worker;
 
 create function redrive.unpark_v1(keys int)
     returns int

@@ -226,7 +226,9 @@ class Settings(BaseSettings):
         None, max_length=253, description="Name of the node; stored with failures."
     )
     version: str | None = Field(
-        None, max_length=127, description="Version of the image; stored with failures."
+        None,
+        max_length=127,
+        description="Version of the image, such as 1.4.2; stored with failures.",
     )
     log_format: Literal["json", "console"] | None = Field(
         None,

@@ -932,6 +932,20 @@ def test_the_rules_are_installed_as_they_are_tested(everything: Release) -> None
         assert everything.get("PrometheusRule", name)["spec"] == rules
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_new_groups_alert_only_if_somebody_wants_it(
+    render: Render, wanted: bool
+) -> None:
+    rule = {"enabled": True} | ({"newGroups": True} if wanted else {})
+    monitoring = {"prometheusRule": rule, "podMonitor": {"enabled": True}}
+    release = render({"database": LOGINS, "monitoring": monitoring})
+
+    installed = json.dumps([o for o in release.objects if o["kind"] == "PrometheusRule"])
+
+    assert "RedriveGroupRegressed" in installed
+    assert ("RedriveGroupNew" in installed) is wanted
+
+
 def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(
     render: Render,
 ) -> None:

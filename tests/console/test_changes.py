@@ -225,6 +225,31 @@ def test_a_group_is_muted_and_unmuted(site: Site, olaf: TestClient):
     assert "will stay" not in olaf.get("/change/redrive?group=f1").text
 
 
+def test_a_group_is_resolved_in_a_version_and_opened_again(
+    site: Site, olaf: TestClient
+):
+    make_dead_letters(site.database.conn, 2)
+
+    refused = act(olaf, "/change/resolve?group=f1", why="fixed", **{"in": "3f2a91c"})
+    assert "in: &#39;3f2a91c&#39; has no order" in refused.text
+    fixes = {"in": "1.4.2, 1.3.9"}
+    act(olaf, "/change/resolve?group=f1", why="null amounts", **fixes)
+    page = olaf.get("/groups/f1").text
+    assert "resolved in 1.3.9, 1.4.2 (0 since)</span> by olaf" in page
+    assert "null amounts" in page
+    assert "/change/unresolve?group=f1" in page
+    assert "resolved in 1.3.9, 1.4.2" in olaf.get("/groups?state=resolved").text
+    assert "resolved in" not in olaf.get("/groups?state=regressed").text
+    assert "state is" in olaf.get("/groups?state=done").text
+
+    act(olaf, "/change/unresolve?group=f1", why="it was not the fix")
+    page = olaf.get("/groups/f1").text
+    assert "resolved in" not in page
+    assert "/change/unresolve" not in page
+    seen = olaf.get("/change/unresolve?group=f1").text
+    assert "The group is not resolved." in seen
+
+
 def test_a_group_is_acknowledged_and_shows_its_owner(site: Site, olaf: TestClient):
     """M4, M5: a page says whose a group is, and whether somebody works on it."""
     make_dead_letters(site.database.conn, 2)

@@ -118,6 +118,9 @@ RECIPES: dict[str, LiteralString] = {
     "fire_schedule_v1": "select redrive.fire_schedule_v1(s.name, s.declaration, s.next_at,"
     " array[s.next_at], now() + interval '1 day')"
     " from redrive.schedules s where s.name = 'held'",
+    "unjudged_v1": "select redrive.unjudged_v1(100)",
+    "judge_v1": "select redrive.judge_v1(g.fingerprint, g.resolved_at, g.since, '1.4.2')"
+    " from redrive.groups g where g.fingerprint = 'fixed'",
     "heal_v1": "select redrive.heal_v1(5, 0.1)",
     "live_campaigns_v1": "select redrive.live_campaigns_v1()",
     "look_at_campaign_v1": "select redrive.look_at_campaign_v1(%(going)s)",
@@ -166,6 +169,7 @@ RECIPES: dict[str, LiteralString] = {
     "note on a job of a campaign": "select redrive.note_v1(%(dead10)s, 'ada', 'seen')",
     "note on a job to forgive": "select redrive.note_v1(%(forgiven)s, 'ada', 'seen')",
     "mute_v1": "select redrive.mute_v1('f1', now() + interval '1 hour', 'ada', 'why')",
+    "resolve_v1": "select redrive.resolve_v1('fixed', '{1.4.2}', '{}', 'ada', 'why')",
     "purge_v1": "select redrive.purge_v1(null, array[%(dead4)s], '{0}', '{open}')",
     "edit_v1": "select redrive.edit_v1(array[%(dead5)s], (select array_agg(sha256(convert_to("
     "d.redrives || ':' || d.payload::text, 'UTF8'))) from redrive.dead_letters d"
@@ -337,6 +341,12 @@ def make_objects(database: Database) -> dict[str, Any]:
     database.rows(
         "insert into redrive.breakers (name, changed_at, window_at)"
         " select 'old', at, at from (select now() - interval '1 year' as at) t"
+    )
+    database.rows(
+        "insert into redrive.groups (fingerprint, kind, category, error_class, message, sample,"
+        " total, open, first_seen, last_seen, fixed_in, resolved_at, since, is_unjudged) values"
+        " ('fixed', 'held.plain', 'bug', 'E', '', 1, 1, 0, now(), now(), '{1.4.2}', now(),"
+        " '{\"1.4.2\": 1}', true)"
     )
     return {
         **make_work(database, me),

@@ -97,6 +97,11 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "mute",
         1,
     ),
+    "resolve": (
+        "select redrive.resolve_v1('f1', '{{1.4.2}}', '{{test}}', 'ada', 'why')",
+        "resolve",
+        1,
+    ),
     "set_objective of a kind": (
         "select redrive.set_objective_v2('q', 'k', 'dlq_added_5m', 3, 'ada', 'why')",
         "objective",

@@ -6,6 +6,7 @@ from tools.dashboards.parts import (
     CALM,
     GOOD,
     GREY,
+    INSTALLATION,
     QUEUE,
     VIOLET,
     WARN,
@@ -225,6 +226,17 @@ def stock() -> list:
             alerts=("RedriveDeadLettersUnacknowledged",),
             width=12,
         ),
+        chart(
+            "Regressed and new groups",
+            "Groups that are new, and resolved groups that died in a version with the fix,"
+            " within 15 minutes before each instant. To see them: redrive dlq groups --state"
+            " regressed.",
+            "short",
+            query(_groups_within("dlq_group_regressions"), "regressed, {{kind}}"),
+            query(_groups_within("dlq_groups_new"), "new, {{kind}}"),
+            alerts=("RedriveGroupRegressed", "RedriveGroupNew"),
+            width=24,
+        ),
         rows(
             "By queue, kind and reason",
             "What died in this range. The kind tells whose it is, the reason where to look.",
@@ -234,6 +246,14 @@ def stock() -> list:
             width=24,
         ),
     ]
+
+
+def _groups_within(counter: str) -> str:
+    """Return the number that the alert compares, or an estimate without its rules."""
+    grown = total(f"redrive:{counter}:increase15m{{{QUEUE}}}", "kind")
+    raw = f"rate(redrive_{counter}_total{{{QUEUE}}}[$__rate_interval])"
+    estimate = f"max by ({INSTALLATION}, queue, kind) ({raw})"
+    return f"{grown} or 900 * {total(estimate, 'kind')}"
 
 
 def redriven() -> list:

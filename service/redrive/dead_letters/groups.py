@@ -1,4 +1,4 @@
-"""Dead letters by cause: new causes, counts, and first time and version."""
+"""Dead letters by cause: counts, versions, and whether a version has fixed it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,14 +6,25 @@ from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import dict_row, scalar_row
+from psycopg.types.json import Jsonb
 
 from redrive.dead_letters import owners
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
+from redrive.rules.dead_letters.fixes import fixed_among, fixes_of
 
-_SELECT: LiteralString = """
+JUDGED_AT_A_TIME = 100
+
+STATES = ("open", "resolved", "regressed")
+_STATE: LiteralString = """case when g.fixed_in is null then 'open'
+                when g.regressed_at is null then 'resolved' else 'regressed' end"""
+
+_SELECT: LiteralString = f"""
     select g.fingerprint as "group", g.kind, g.category, g.error_class, g.message, g.open, g.total,
            g.first_seen, g.last_seen, g.versions, g.sample, g.muted_until, g.muted_by, g.muted_why,
+           {_STATE} as state,
+           g.fixed_in, g.resolved_at, g.resolved_by, g.resolved_why, g.since, g.regressed_in,
+           g.regressed_at,
            (select count(*) from redrive.dead_letters d
             where d.fingerprint = g.fingerprint and d.quarantined and d.state = 'open')
                as quarantined,
@@ -23,7 +34,8 @@ _SELECT: LiteralString = """
 
 _FIND: LiteralString = f"""
     {_SELECT}
-    where (g.open > 0 or %(closed)s)
+    where (g.open > 0 or %(closed)s or (g.fixed_in is not null and %(state)s::text[] <> '{{}}'))
+      and ({_STATE} = any (%(state)s::text[]) or %(state)s::text[] = '{{}}')
       and (g.kind = any (%(kind)s::text[]) or %(kind)s::text[] = '{{}}')
       and (g.category = any (%(category)s::text[]) or %(category)s::text[] = '{{}}')
       and (%(new_since)s::text is null
@@ -40,6 +52,7 @@ def find(  # noqa: PLR0913 # filters
     *,
     kind: Sequence[str] = (),
     category: Sequence[str] = (),
+    state: Sequence[str] = (),
     new_since: str | None = None,
     owner: str | None = None,
     unacknowledged: bool = False,
@@ -49,6 +62,7 @@ def find(  # noqa: PLR0913 # filters
     """Return groups, the largest first.
 
     Args:
+        state: only groups in one of these states, with open dead letters or not.
         new_since: only groups first seen after the first failure of this image version.
         owner: only groups of this owner's queues and kinds.
         unacknowledged: only groups that nobody has acknowledged.
@@ -57,6 +71,7 @@ def find(  # noqa: PLR0913 # filters
     filters = {
         "kind": list(kind),
         "category": list(category),
+        "state": list(state),
         "new_since": new_since,
         "owner": owner,
         "unacknowledged": unacknowledged,
@@ -121,3 +136,81 @@ def mute(
                 (fingerprint, until, actor, why),
             ).fetchone()
         )
+
+
+def resolve(
+    conn: psycopg.Connection[Any],
+    fingerprint: str,
+    versions: Sequence[str],
+    *,
+    actor: str,
+    why: str,
+) -> list[str] | None:
+    """Record the versions that have the fix of a group, one for each release line.
+
+    Returns the versions, sorted, or None if there is no such group. Raises ValueError
+    if a version has no order, or if the group has died in a version with the fix.
+    """
+    while True:
+        group = show(conn, fingerprint)
+        if group is None:
+            return None
+        fixes = fixes_of(versions, group["versions"])
+        said = _resolve(conn, group, fixes, actor=actor, why=why)
+        if said == "missing":
+            return None
+        if said == "done":
+            return fixes
+
+
+def unresolve(
+    conn: psycopg.Connection[Any], fingerprint: str, *, actor: str, why: str
+) -> bool:
+    """Forget the versions that have the fix; return whether any were recorded."""
+    while True:
+        group = show(conn, fingerprint)
+        if group is None:
+            return False
+        said = _resolve(conn, group, None, actor=actor, why=why)
+        if said != "changed":
+            return said == "done"
+
+
+def _resolve(
+    conn: psycopg.Connection[Any],
+    group: dict[str, Any],
+    fixes: list[str] | None,
+    *,
+    actor: str,
+    why: str,
+) -> str | None:
+    """Return `done`, `missing`, or `changed` if it has died in another version since."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(
+            "select redrive.resolve_v1(%s, %s, %s, %s, %s)",
+            (group["group"], fixes, list(group["versions"]), actor, why),
+        ).fetchone()
+
+
+def judge(conn: psycopg.Connection[Any]) -> int:
+    """Find the resolved groups that died in a version with the fix, and record that.
+
+    Returns how many groups were compared.
+    """
+    with conn.cursor(row_factory=dict_row) as cursor:
+        found = cursor.execute(
+            "select * from redrive.unjudged_v1(%s)", (JUDGED_AT_A_TIME,)
+        ).fetchall()
+    for group in found:
+        died_in = [version for version, n in group["since"].items() if n > 0]
+        regressed_in = fixed_among(died_in, group["fixed_in"])
+        conn.execute(
+            "select redrive.judge_v1(%s, %s, %s, %s)",
+            (
+                group["fingerprint"],
+                group["resolved_at"],
+                Jsonb(group["since"]),
+                regressed_in,
+            ),
+        )
+    return len(found)

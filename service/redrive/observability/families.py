@@ -108,6 +108,18 @@ COUNTERS = (
         known=REASONS,
     ),
     Total(
+        "redrive_dlq_groups_new",
+        "Groups of dead letters that did not exist before.",
+        {"queue": "queue", "kind": "kind"},
+        {"new_group": 1},
+    ),
+    Total(
+        "redrive_dlq_group_regressions",
+        "Resolved groups that died in a version with the fix.",
+        {"queue": "queue", "kind": "kind"},
+        {"regressed": 1},
+    ),
+    Total(
         "redrive_dlq_imported",
         "Dead letters imported from other systems. They do not count as added.",
         {"queue": "queue", "kind": "kind"},

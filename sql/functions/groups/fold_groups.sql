@@ -1,11 +1,13 @@
 -- fold_groups: add deltas to the groups, one step at a time, as fold does.
 -- The rows of a table are in no order of time. So first and last times are compared, and not taken
 -- from the latest step.
+-- A group whose row this makes is a new one. Of a resolved group, it also counts the deaths of each
+-- version, and a worker compares these versions with the fix: see judge.
 -- out:   moved: how many deltas were added; more: the end of the table has not been reached
 -- locks: the chore's row, skip locked; then groups, ascending, skip locked. If an operator is
 --        muting a group, its deltas stay until a later step. If mute is inserting the group's row,
 --        this waits for 100 ms
--- plan:  a range of ctids
+-- plan:  a range of ctids; for a new group, dead_letters_pkey
 create or replace function redrive.fold_groups_v1(out moved int, out more boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -51,6 +53,9 @@ begin
         from (select fingerprint, version, min(at) as at from gone where version <> ''
               group by fingerprint, version) v
         group by v.fingerprint),
+    deaths as (
+        select fingerprint, version, sum(added) as n from gone where added > 0
+        group by fingerprint, version),
     summed as (
         select m.fingerprint, min(m.kind) as kind, min(m.category) as category,
                min(m.error_class) as error_class, min(m.message) as message,
@@ -79,7 +84,25 @@ begin
                       from (select key, value from jsonb_each_text(g.versions)
                             union all
                             select key, value from jsonb_each_text(excluded.versions)) b
-                      group by b.key) e) end)
+                      group by b.key) e) end,
+            since = case when g.fixed_in is null then g.since else (
+                select coalesce(jsonb_object_agg(e.version, e.n), '{}')
+                from (select b.version, sum(b.n) as n
+                      from (select key as version, value::bigint as n
+                            from jsonb_each_text(g.since)
+                            union all
+                            select d.version, d.n from deaths d
+                            where d.fingerprint = g.fingerprint) b
+                      group by b.version) e) end,
+            is_unjudged = g.is_unjudged or (g.fixed_in is not null and g.regressed_at is null
+                                            and excluded.total > 0)
+        returning g.sample, g.kind, g.total, xmax = 0 as is_new),
+    counted as (
+        insert into redrive.deltas (queue, kind, event, n)
+        select n.queue, n.kind, 'new_group', count(*)
+        from (select a.kind, redrive.queue_of_v1(a.sample) as queue
+              from added a where a.is_new and a.total > 0) n
+        group by n.queue, n.kind)
     select count(*) into moved from gone;
     more := start + blocks < size;
     update redrive.chores c set place = case when more then start + blocks else 0 end

@@ -1,4 +1,5 @@
--- forget_groups: delete groups past their retention without dead letters, unless they are muted.
+-- forget_groups: delete groups past their retention without dead letters, unless they are muted
+-- or resolved: a resolved group must be known when it dies again.
 -- Deltas that are not folded yet make such a group again.
 -- plan:  groups_closed_idx; dead_letters_group_idx for each
 create or replace function redrive.forget_groups_v1(older_than interval, batch int) returns int
@@ -11,6 +12,7 @@ as $$
         select g.fingerprint from redrive.groups g
         where g.open = 0 and g.last_seen < clock_timestamp() - older_than
           and (g.muted_until is null or g.muted_until < clock_timestamp())
+          and (g.fixed_in is null or g.regressed_at is not null)
           and not exists (select from redrive.dead_letters d where d.fingerprint = g.fingerprint)
         order by g.last_seen limit batch for update skip locked),
     gone as (

@@ -148,7 +148,11 @@ begin
                coalesce((select min(f.at) from redrive.failures f
                          where g.failed_at is not null and f.job = g.id), clock_timestamp()),
                g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
-               g.batch, g.failure -> 'detail' ->> 'environment', g.failure -> 'detail' ->> 'version',
+               g.batch, g.failure -> 'detail' ->> 'environment',
+               -- a lost worker, for example, has not said its version
+               coalesce(g.failure -> 'detail' ->> 'version',
+                        (select nullif(w.version, '') from redrive.workers w
+                         where w.id = g.held_by)),
                g.holds_key,
                case when g.redrives > 0 then nullif(redrive.repeats_v1(
                    g.id, g.redrives, g.failure ->> 'fingerprint', g.failure ->> 'category'), false)

@@ -269,6 +269,8 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
     return Exit.DONE
 
 
+dlq.add_command(groups.resolve)
+dlq.add_command(groups.unresolve)
 dlq.add_command(ack)
 dlq.add_command(unack)
 dlq.add_command(groups.mute)

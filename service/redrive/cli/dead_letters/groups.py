@@ -1,4 +1,4 @@
-"""Commands of `redrive dlq` about groups: list, report, mute."""
+"""Commands of `redrive dlq` about groups: list, report, resolve, mute."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -24,6 +24,7 @@ from redrive.cli.support.output import listing, not_found, paged, printable
 from redrive.dead_letters import groups
 from redrive.dead_letters import report as incident
 from redrive.dead_letters.filter import CATEGORIES
+from redrive.rules.dead_letters.fixes import order_of, worded
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -37,6 +38,7 @@ COLUMNS = (
     "error_class",
     "message",
     "last_seen",
+    "state",
     "owner",
     "group",
 )
@@ -46,6 +48,12 @@ COLUMNS = (
 @click.option("--kind", multiple=True, metavar="KIND", help="Kind of job.")
 @click.option(
     "--category", multiple=True, type=click.Choice(CATEGORIES), help="Category."
+)
+@click.option(
+    "--state",
+    multiple=True,
+    type=click.Choice(groups.STATES),
+    help="State, with open dead letters or not.",
 )
 @click.option(
     "--new-since",
@@ -66,6 +74,7 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
 
     \b
     redrive dlq groups --category bug --new-since 1.4.2
+    redrive dlq groups --state regressed
     """
     cells = settings_of_cells(database_url)
     answers, code = ask_each(cells, lambda settings: _find(settings, options))
@@ -78,7 +87,7 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
     if len(cells) > 1:
         columns.insert(0, "cell")
     right = ("open", "total")
-    is_narrowed = options["owner"] or options["unacknowledged"]
+    is_narrowed = options["owner"] or options["unacknowledged"] or options["state"]
     empty = "no such groups" if is_narrowed else "no open dead letters"
     with paged():
         listing(
@@ -92,7 +101,7 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
 
 
 def _for_people(group: dict[str, Any]) -> dict[str, Any]:
-    shown = dict(group)
+    shown = dict(group) | {"state": worded(group)}
     if group["acknowledged_by"]:
         person = group["acknowledged_by"]
         shown["message"] = f"acknowledged by {person}, {group['message']}"
@@ -164,6 +173,83 @@ def mute(group: str, length: float, off: bool, change: Change) -> int:
         ):
             return missing(group)
     click.echo(f"{group} is {_muted(until)}")
+    return Exit.DONE
+
+
+@click.command()
+@click.argument("group")
+@click.option(
+    "--in",
+    "versions",
+    required=True,
+    multiple=True,
+    metavar="VERSION",
+    help="First version with the fix. Repeat it for each release line with a backport.",
+)
+@acting_options
+def resolve(group: str, versions: tuple[str, ...], change: Change) -> int:
+    """Say in which version a group is fixed.
+
+    \b
+    redrive dlq resolve 3f9a --in 1.4.2 --why 'the amount may be null'
+    redrive dlq resolve 3f9a --in 1.4.2 --in 1.3.9 --why 'with a backport'
+
+    Deaths in older versions are counted. If the group dies in a version with the fix, it
+    has regressed, and an alert fires. Its open dead letters stay: redrive or dismiss
+    them.
+    """
+    with database(change.settings) as conn:
+        found = groups.show(conn, group)
+        if found is None:
+            return missing(group)
+        shown = printable(", ".join(versions))
+        change.agree(f"Resolve {printable(group)} in {shown}")
+        name, actor = found["group"], change.settings.who()
+        try:
+            fixes = groups.resolve(conn, name, versions, actor=actor, why=change.why)
+        except ValueError as error:
+            raise click.UsageError(f"--{error}") from None
+    if fixes is None:
+        return missing(group)
+    click.echo(f"{group} is resolved in {', '.join(fixes)}")
+    if found["open"]:
+        click.echo(
+            f"{found['open']} dead letters are still open; once {fixes[-1]} runs:"
+            f" redrive dlq redrive --group {name}"
+        )
+    _warn_of_unordered(found["versions"])
+    return Exit.DONE
+
+
+def _warn_of_unordered(versions: Mapping[str, str]) -> None:
+    """Name a version that cannot show a regression."""
+    unordered = [version for version in versions if order_of(version) is None]
+    if unordered:
+        click.echo(
+            f"warning: {printable(unordered[0])} has no order, so a death in such a"
+            " version never shows a regression; set REDRIVE_VERSION to one such as 1.4.2",
+            err=True,
+        )
+
+
+@click.command()
+@click.argument("group")
+@acting_options
+def unresolve(group: str, change: Change) -> int:
+    """Open a resolved or regressed group again.
+
+    \b
+    redrive dlq unresolve 3f9a --why 'the fix was not the fix'
+    """
+    with database(change.settings) as conn:
+        found = groups.show(conn, group)
+        if found is None:
+            return missing(group)
+        change.agree(f"Open {printable(group)} again, which is {worded(found)}")
+        name, actor = found["group"], change.settings.who()
+        if not groups.unresolve(conn, name, actor=actor, why=change.why):
+            return not_found(f"{printable(group)} is not resolved")
+    click.echo(f"{group} is open")
     return Exit.DONE
 
 

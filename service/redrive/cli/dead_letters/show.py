@@ -212,6 +212,7 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
         yield "{quarantined} are quarantined: they died again after a redrive".format_map(
             shown
         )
+    yield from _resolution(group)
     if group.get("owner"):
         yield "owner {owner}".format_map(shown)
     if group.get("acknowledged_at"):
@@ -222,6 +223,21 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
         yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
     yield "a sample: redrive dlq show {sample}".format_map(shown)
     yield "all:      redrive dlq ls --group {group}".format_map(shown)
+
+
+def _resolution(group: dict[str, Any]) -> Iterator[str]:
+    """Yield in which version a group is fixed, and its deaths of each version since."""
+    if group["fixed_in"] is None:
+        return
+    shown = printable_fields(group) | {"fixes": printable(", ".join(group["fixed_in"]))}
+    yield "resolved in {fixes} by {resolved_by}, {resolved_at}: {resolved_why}".format_map(
+        shown
+    )
+    if group["regressed_in"]:
+        yield "regressed in {regressed_in}, {regressed_at}".format_map(shown)
+    for version, deaths in sorted(group["since"].items()):
+        name = f"in {printable(version)}" if version else "in an unknown version"
+        yield f"  {deaths} since then {name}"
 
 
 def _versions(versions: Mapping[str, str]) -> Iterator[str]:

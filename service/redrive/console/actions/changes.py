@@ -31,6 +31,7 @@ from redrive.console.actions.change import (
     shell_of,
     until_of,
 )
+from redrive.console.actions.resolutions import RESOLUTIONS
 from redrive.console.actions.switches import SWITCHES
 from redrive.console.query import Query, command, parse, url
 from redrive.console.security.access import Refused
@@ -278,6 +279,7 @@ CHANGES: Mapping[str, Change] = {
         _now,
         JobFilter,
     ),
+    **RESOLUTIONS,
     **SWITCHES,
 }
 """Word in the address -> change."""

@@ -264,7 +264,9 @@ def list_audit(visit: SignedIn) -> Response:
 # ---------------------------------------------------------------------- changes
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
+class Asked(
+    msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for", "in_": "in"}
+):
     """The body of a change. Without `yes`, the change is only previewed."""
 
     why: str = ""
@@ -278,6 +280,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
     when_version: str | None = None
     patch: list[Any] | None = None
     for_: str | None = None
+    in_: str | None = None
 
     def more(self) -> dict[str, str]:
         """Return the other fields of the request, as a form sends them."""
@@ -303,6 +306,7 @@ _FIELDS = {
     "when_version": ("string", "Versions of workers, such as >=1.4.2."),
     "patch": ("array", "JSON Patch, for an edit."),
     "for": ("string", "Duration of a mute, such as 2h."),
+    "in": ("string", "Versions with the fix of a group, such as 1.4.2, 1.3.9."),
 }
 """Field of the body -> its type and its description."""
 

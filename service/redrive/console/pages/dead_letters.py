@@ -49,6 +49,7 @@ def list_groups(visit: SignedIn) -> Response:
         hourly=hourly,
         chosen=chosen,
         categories=CATEGORIES,
+        states=groups.STATES,
         most=MOST_GROUPS,
         shell=command(words, None, **flags),
     )

@@ -18,12 +18,13 @@ from redrive.console.security.access import Refused
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, Filter
+from redrive.dead_letters.groups import STATES
 
 PAGE = 50
 SECONDS, SECONDS_MORE = 0.1, 1.0
 """How long a list searches for rare matches: the first page, and each later one."""
 GROUP_FILTERS = (
-    *("kind", "category", "new-since", "owner"),
+    *("kind", "category", "state", "new-since", "owner"),
     *("unacknowledged", "closed"),
 )
 AUDIT_TIMES = ("since", "until")
@@ -89,12 +90,15 @@ def group_choice(query: Query) -> dict[str, Any]:
             continue
         if name == "category" and value not in CATEGORIES:
             raise not_a_choice(name, value, CATEGORIES)
+        if name == "state" and value not in STATES:
+            raise not_a_choice(name, value, STATES)
         given[name].append(without_nul(name, value))
 
     new_since, owner = given["new-since"], given["owner"]
     return {
         "kind": given["kind"],
         "category": given["category"],
+        "state": given["state"],
         "new_since": new_since[0] if new_since else None,
         "owner": owner[0] if owner else None,
         "unacknowledged": bool(given["unacknowledged"]),

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from redrive.rules.attempts.waiting import ago, span
+from redrive.rules.dead_letters.fixes import worded
 from redrive.rules.payloads.escape import escaped, escaped_lines
 
 BAR, GAP, HEIGHT = 5, 1, 24
@@ -46,6 +47,7 @@ def environment() -> Environment:
         "json": pretty,
         "lines": lines,
         "segment": segment,
+        "resolution": worded,
         "span": span,
     }
     cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar)

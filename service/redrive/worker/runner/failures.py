@@ -133,8 +133,8 @@ def _made_up(
 def _made_up_traced(
     attempt: Failing, error_class: str, message: str, category: Category
 ) -> Failure:
-    trace = _trace(attempt)
-    return made_up(error_class, message, category, attempt.work.kind, **trace)
+    known = {**attempt.services.where, **_trace(attempt)}
+    return made_up(error_class, message, category, attempt.work.kind, **known)
 
 
 def _trace(attempt: Failing) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import psycopg
 
 from redrive.database.link import Link
-from redrive.dead_letters import campaign
+from redrive.dead_letters import campaign, groups
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from redrive.worker.supervisor.telemetry import Telemetry
@@ -58,6 +58,7 @@ SCHEDULES = "schedules"
 SAMPLES = "samples"
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
+    "regressions": (FOLD_SECONDS, groups.judge),
     "sample": (FOLD_SECONDS, store.sample),
     "unpark": (UNPARK_SECONDS, store.unpark),
     "cancel": (CANCEL_SECONDS, store.end_cancellations),

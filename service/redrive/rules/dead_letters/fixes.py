@@ -1,0 +1,115 @@
+"""Rules for resolved groups: which versions of the application have a fix.
+
+A version has numbers with dots, such as 1.4.2, v1.4.2, 2026.11.24 or 1.4.2-rc1. A plain
+number of up to six digits is a version, too. Build metadata after `+` has no order, so
+it is ignored. All other texts, such as hashes of commits, have no order.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+MAX_VERSION = 127
+"""Longest version of a worker."""
+
+MAX_FIXES = 20
+"""Most versions with the fix: one for each release line."""
+
+_STAGE = r"(?:[-._]?(?:dev|alpha|a|beta|b|preview|pre|c|rc|post)[-._]?[0-9]{0,9})"
+_ORDERED = re.compile(
+    rf"v?(?:[0-9]{{1,6}}|[0-9]{{1,18}}(?:\.[0-9]{{1,18}}){{1,9}}{_STAGE}?)"
+    r"(?:\+[0-9A-Za-z.-]+)?",
+    re.IGNORECASE,
+)
+"""Hashes have no dot, and are longer than six digits."""
+
+
+def order_of(text: str) -> "Version | None":
+    """Return the value that orders a version; None if it has no order."""
+    if len(text) > MAX_VERSION or not _ORDERED.fullmatch(text):
+        return None
+    from packaging.version import Version  # noqa: PLC0415 # few commands need it
+
+    return Version(text.partition("+")[0])
+
+
+def is_fixed(version: str, fixes: Iterable[str]) -> bool:
+    """Return True if a version has the fix.
+
+    The fix is in every version from the highest of `fixes` on. Each other one is a
+    backport: it covers only its own release line. So 1.3.9 covers 1.3.10, not 1.4.0.
+    """
+    this = order_of(version)
+    known = sorted(order for fix in fixes if (order := order_of(fix)) is not None)
+    if this is None or not known:
+        return False
+    return this >= known[-1] or any(_is_covered(this, fix) for fix in known[:-1])
+
+
+def _is_covered(this: "Version", backport: "Version") -> bool:
+    """Return True if a version is of the release line of a backport, and not older."""
+    line = backport.release[:-1]
+    padded = this.release + (0,) * len(line)
+    return this >= backport and padded[: len(line)] == line
+
+
+def fixed_among(versions: Iterable[str], fixes: Sequence[str]) -> str | None:
+    """Return the lowest version that has the fix; None if none has."""
+    found = [
+        (order, version)
+        for version in versions
+        if is_fixed(version, fixes) and (order := order_of(version)) is not None
+    ]
+    return min(found)[1] if found else None
+
+
+def fixes_of(given: Sequence[str], died_in: Iterable[str]) -> list[str]:
+    """Return the versions with the fix, sorted.
+
+    Raises ValueError if one has no order, or if the group has died in a version that
+    would have the fix.
+    """
+    texts = list(dict.fromkeys(text.strip() for text in given))
+    if not 1 <= len(texts) <= MAX_FIXES:
+        msg = f"in: give 1 to {MAX_FIXES} versions, not {len(texts)}"
+        raise ValueError(msg)
+    fixes = [text for _, text in sorted((_ordered(text), text) for text in texts)]
+    if again := fixed_among(died_in, fixes):
+        msg = (
+            f"in: the group has died in {again} already; give a later version,"
+            " or one version for each release line that has the fix"
+        )
+        raise ValueError(msg)
+    return fixes
+
+
+def _ordered(text: str) -> "Version":
+    order = order_of(text)
+    if order is None:
+        msg = (
+            f"in: {text!r} has no order; write a version such as 1.4.2, 2026.11.24"
+            " or 1.4.2-rc1, as the workers have in REDRIVE_VERSION"
+        )
+        raise ValueError(msg)
+    return order
+
+
+def state_of(group: Mapping[str, Any]) -> str:
+    """Return the state of a group: open, resolved or regressed."""
+    if group["fixed_in"] is None:
+        return "open"
+    return "resolved" if group["regressed_at"] is None else "regressed"
+
+
+def worded(group: Mapping[str, Any]) -> str:
+    """Return the state of a group in words, such as `resolved in 1.4.2 (3 since)`."""
+    state = state_of(group)
+    if state == "open":
+        return state
+    if state == "regressed":
+        return f"regressed in {group['regressed_in']}"
+    deaths = sum(group["since"].values())
+    return f"resolved in {', '.join(group['fixed_in'])} ({deaths} since)"
