@@ -935,13 +935,6 @@ create function redrive.acknowledged_v1(names text[], person text, reason text)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.add_limit_v1(ids bigint[], name text)
-    returns void
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set jit = off;
-
 create function redrive.added_per_minute_v1()
     returns table(queue text, added float8)
     language sql stable security definer
