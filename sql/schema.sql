@@ -283,6 +283,8 @@ create index dead_letters_died_idx on redrive.dead_letters (state, died_at, id);
 create index dead_letters_group_idx on redrive.dead_letters (fingerprint, died_at);
 create index dead_letters_holding_idx on redrive.dead_letters (queue, ordering_key, id) where
     holds_key and state = 'open';
+create index dead_letters_key_idx on redrive.dead_letters (kind, idempotency_key) where
+    idempotency_key is not null and (state = any (array['open', 'dismissed']));
 create index dead_letters_kind_idx on redrive.dead_letters (kind, died_at) where state = 'open';
 create index dead_letters_quarantined_idx on redrive.dead_letters (fingerprint) where quarantined
     and state = 'open';
@@ -1430,6 +1432,8 @@ create function redrive.forget_completions_v1(older_than interval, batch int)
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
     set jit = off;
 
 create function redrive.forget_effects_v1(older_than interval, batch int)
