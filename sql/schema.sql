@@ -532,6 +532,15 @@ create table redrive.kind_limits (
     constraint kind_limits_pkey primary key (kind)
 );
 
+create table redrive.kind_redrives (
+    kind text not null,
+    rate float8,
+    is_repeatable boolean not null default true,
+    constraint kind_redrives_pkey primary key (kind),
+    constraint kind_redrives_rate_check check (rate > 0::float8)
+);
+grant select on redrive.kind_redrives to redrive_operator, redrive_viewer, redrive_worker;
+
 create table redrive.lanes (
     queue text not null,
     priority smallint not null,
@@ -1150,6 +1159,13 @@ create function redrive.declare_limits_v1(kinds text[], templates jsonb)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.declare_limits_v1 to redrive_worker;
+
+create function redrive.declare_redrives_v1(kinds text[], terms jsonb)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.declare_redrives_v1 to redrive_worker;
 
 create function redrive.declare_schedules_v1(worker int, version text, declared jsonb)
     returns boolean
@@ -1781,6 +1797,14 @@ create function redrive.limit_of_v1(name text)
     returns table(setting text, concurrency int, rate float8, burst int)
     language sql stable;
 
+create function redrive.limit_redrives_v1(ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+
 create function redrive.limit_room_v1(name text, out slots int, out room int, out rate float8, out
     burst int)
     returns record
@@ -2052,11 +2076,20 @@ create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
     language sql stable;
 
-create function redrive.redrive_obstacle_v1(kind text, idempotency_key text, redrives int,
-    fingerprint text, max_redrives int, quarantined boolean)
+create function redrive.redrive_obstacle_v2(id bigint, redrives int, kind text, idempotency_key
+    text, fingerprint text, reason text, category text, version text, deliveries int, quarantined
+    boolean, max_redrives int, filter jsonb)
     returns table(cause text)
     language sql stable;
-grant execute on function redrive.redrive_obstacle_v1 to redrive_operator;
+grant execute on function redrive.redrive_obstacle_v2 to redrive_operator;
+
+create function redrive.redrive_rates_v1(kinds text[])
+    returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.redrive_rates_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, first_turn
     timestamptz, max_redrives int, with_quarantined boolean)
@@ -2513,8 +2546,3 @@ create function redrive.walk_jobs_v1(only_queues text[], states text[], after te
     set plan_cache_mode = force_generic_plan
     set jit = off;
 grant execute on function redrive.walk_jobs_v1 to redrive_operator;
-
-create function redrive.with_quarantined_v1(filter jsonb)
-    returns boolean
-    language sql immutable;
-grant execute on function redrive.with_quarantined_v1 to redrive_operator;

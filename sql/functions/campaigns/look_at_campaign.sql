@@ -79,6 +79,7 @@ begin
         'window_dead', c.window_dead, 'fed_at', extract(epoch from c.fed_at)::float8,
         'active_at', extract(epoch from c.active_at)::float8,
         'now', extract(epoch from clock_timestamp())::float8,
+        'kinds', cardinality(its_kinds), 'kind_rates', redrive.redrive_rates_v1(its_kinds),
         'rate', c.rate, 'canaries', c.canaries, 'abort_share', c.abort_share,
         'not_before', extract(epoch from c.not_before)::float8,
         'wanted_breakers', coalesce(c.conditions -> 'breakers', '{}'),

@@ -93,8 +93,7 @@ begin
         with verdict as materialized (
             select r.id, r.blocked
             from redrive.redrive_v1(
-                coalesce(ids, '{}'), c.id, c.rate, first_turn, c.max_redrives,
-                redrive.with_quarantined_v1(c.filter)) r),
+                coalesce(ids, '{}'), c.id, c.rate, first_turn, c.max_redrives, false) r),
         marked as (
             update redrive.campaign_jobs j
             set state = case when j.state = 'invalid' then 'invalid'

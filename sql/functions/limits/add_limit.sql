@@ -1,5 +1,5 @@
 -- add_limit: make these jobs count under one more limit, in addition to the limits of their kind.
--- Campaigns use it.
+-- limit_redrives uses it.
 -- in:    jobs that this transaction has inserted, so no worker has claimed them
 create or replace function redrive.add_limit_v1(ids bigint[], name text) returns void
 language sql security definer

@@ -1,7 +1,7 @@
 """redrive campaign plan: freeze the dead letters of a campaign, and check them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +25,8 @@ from redrive.dead_letters.campaign import MAX_REDRIVES, Plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import Unfit, leave_out
 from redrive.handlers import Handlers
-from redrive.rules.dead_letters.campaign import CANARIES, exposure
+from redrive.rules.dead_letters.campaign import CANARIES, exposure, pace
+from redrive.rules.dead_letters.obstacles import Allow, stays
 from redrive.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ GROUP_COLUMNS = ("count", "group", "kind", "error_class", "message")
 
 MAX_REDRIVES_HELP = "Leave out dead letters that were redriven this often already."
 QUARANTINED_HELP = "Include quarantined dead letters: they died again after a redrive."
+INVALID_HELP = (
+    "Include invalid payloads that nobody has corrected, without a newer version."
+)
+REPEAT_HELP = (
+    "Run jobs again whose handlers say repeatable=False. Give their ids with it."
+)
 RATE_HELP = "At most this many jobs per second."
 
 rate_option = click.option(
@@ -72,6 +79,8 @@ class _Checked(NamedTuple):
     is_flag=True,
     help=QUARANTINED_HELP,
 )
+@click.option("--include-invalid", "with_invalid", is_flag=True, help=INVALID_HELP)
+@click.option("--repeat", is_flag=True, help=REPEAT_HELP)
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
@@ -92,6 +101,8 @@ def plan_campaign(
     rate: float | None,
     max_redrives: int,
     with_quarantined: bool,
+    with_invalid: bool,
+    repeat: bool,
     handlers: str | None,
     tries: int | None,
     actor: str | None,
@@ -109,6 +120,9 @@ def plan_campaign(
     a process that cannot open a connection or change a file. A plan is deleted after one day if
     nobody starts it.
     """
+    allow = allowed(
+        chosen, quarantined=with_quarantined, invalid=with_invalid, repeat=repeat
+    )
     settings = settings_for(database_url, actor=actor, handlers=handlers)
     if tries and not settings.handlers:
         raise click.UsageError("--try needs --handlers MODULE:ATTRIBUTE")
@@ -119,12 +133,19 @@ def plan_campaign(
             chosen,
             actor=settings.who(),
             max_redrives=max_redrives,
-            with_quarantined=with_quarantined,
+            allow=allow,
         )
         unfit = _leave_out(conn, plan, registered)
         tried = _try(conn, plan, registered, settings, tries)
     _show(_Checked(plan, unfit, tried, rate), as_json=as_json)
     return exit_of(plan, chosen)
+
+
+def allowed(chosen: Filter, *, quarantined: bool, invalid: bool, repeat: bool) -> Allow:
+    """Return what the options confirm; refuse to repeat jobs without their ids."""
+    if repeat and not chosen.ids:
+        raise click.UsageError("--repeat needs ids: name each job that may run again")
+    return Allow(quarantined=quarantined, invalid=invalid, repeat=repeat)
 
 
 def exit_of(plan: Plan, chosen: Filter) -> Exit:
@@ -192,13 +213,12 @@ def _show(checked: _Checked, *, as_json: bool) -> None:
 
 
 def _fields(checked: _Checked) -> dict[str, Any]:
-    plan, rate = checked.plan, checked.rate
-    seconds = math.ceil(plan.matched / rate) if rate else None
+    plan = checked.plan
     tried = {"tried": asdict(checked.tried)} if checked.tried else {}
     return {
         **asdict(plan),
         **asdict(checked.unfit),
-        "seconds": seconds,
+        "seconds": seconds_of(plan, checked.rate),
         "stops_after": exposure(CANARIES),
         **tried,
     }
@@ -221,14 +241,34 @@ def _remarks(plan: Plan, rate: float | None) -> Iterator[str]:
     """Yield warnings about the dead letters before they are redriven."""
     yield "for example: " + ", ".join(map(str, plan.sample))
     for cause, count in sorted(plan.blocked.items()):
-        is_quarantined = cause == "quarantined"
-        hint = "; see them, or add --include-quarantined" if is_quarantined else ""
-        yield f"{count} will stay: {cause}{hint}"
+        yield f"{count} will stay: {stayed(cause, plan.sample)}"
     if plan.acted:
         yield f"{plan.acted} have side effects on record; see dlq show"
-    if rate:
-        seconds = math.ceil(plan.matched / rate)
-        yield f"at {rate:g} per second this takes {seconds} s"
+    yield from rate_remarks(plan.rates)
+    if seconds := seconds_of(plan, rate):
+        fastest = pace(rate, plan.rates, len(plan.kinds))
+        yield f"at {fastest:g} per second this takes {seconds} s"
+
+
+def stayed(cause: str, ids: Sequence[int] = ()) -> str:
+    """Return a cause with its words; name the job if it is the only one."""
+    words = stays(cause, str(ids[0]) if len(ids) == 1 else "ID")
+    return printable(cause if words == cause else f"{cause}: {words}")
+
+
+def rate_remarks(rates: Mapping[str, float]) -> Iterator[str]:
+    """Yield the rates of kinds, which all campaigns keep together."""
+    for kind, rate in sorted(rates.items()):
+        yield (
+            f"{printable(kind)}: at most {rate:g} per second over all campaigns"
+            " (redrive_rate of its handler)"
+        )
+
+
+def seconds_of(plan: Plan, rate: float | None) -> int | None:
+    """Return how long a plan takes at least; None if nothing limits its rate."""
+    fastest = pace(rate, plan.rates, len(plan.kinds))
+    return math.ceil(plan.matched / fastest) if fastest else None
 
 
 def _unfit_remarks(found: Unfit) -> Iterator[str]:

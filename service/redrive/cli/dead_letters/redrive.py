@@ -9,11 +9,15 @@ import click
 import psycopg
 
 from redrive.cli.dead_letters.plan import (
+    INVALID_HELP,
     MAX_REDRIVES_HELP,
     QUARANTINED_HELP,
     RATE_HELP,
+    REPEAT_HELP,
+    allowed,
     exit_of,
     show_plan,
+    stayed,
 )
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.exits import Exit
@@ -28,7 +32,7 @@ from redrive.cli.support.options import (
     with_options,
 )
 from redrive.cli.support.output import counted, emit, printable
-from redrive.cli.support.terminal import is_watched, progress
+from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
@@ -78,6 +82,15 @@ _what_options = (
         is_flag=True,
         help=QUARANTINED_HELP,
     ),
+    option(
+        ENV,
+        "--include-invalid",
+        "with_invalid",
+        is_flag=True,
+        help=INVALID_HELP,
+    ),
+    # Without a variable: no scheduled run may confirm it.
+    click.option("--repeat", is_flag=True, help=REPEAT_HELP),
 )
 """Further options for the selection and the speed."""
 
@@ -96,6 +109,8 @@ def redrive_dead_letters(
     canaries: int | None,
     max_redrives: int,
     with_quarantined: bool,
+    with_invalid: bool,
+    repeat: bool,
     run: Run,
     as_json: bool,
 ) -> int:
@@ -110,8 +125,10 @@ def redrive_dead_letters(
     processed. If you stop it, or if no worker runs the first jobs, workers drive the campaign later
     (`redrive campaign`).
 
-    Some dead letters stay, and the command says why: their job has succeeded since, they were
-    redriven too often, or they are quarantined. A quarantined one is redriven if you give its id.
+    Some dead letters stay, and the command says why and what to do: their job has succeeded since,
+    they were redriven too often, their payload is invalid, or they are quarantined. A quarantined
+    one is redriven if you give its id. A job whose handler says repeatable=False is redriven only
+    by its id, with --repeat or after you type 'repeat'.
 
     Exit code 1: the campaign aborted, because too many died again. Every option is also an
     environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
@@ -120,17 +137,23 @@ def redrive_dead_letters(
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
     _check(run, is_vague=is_vague)
+    allow = allowed(
+        chosen, quarantined=with_quarantined, invalid=with_invalid, repeat=repeat
+    )
     may_act = not (is_vague or run.dry_run) and (run.yes or is_watched())
     with database(run.settings) as conn:
-        planned = plan(
+        make = partial(
+            plan,
             conn,
             chosen,
             actor=run.settings.who() if may_act else None,
             max_redrives=max_redrives,
-            with_quarantined=with_quarantined,
         )
+        planned = make(allow=allow)
         if not as_json:
             show_plan(planned, rate)
+        if may_act and _confirms_repeat(planned, chosen, run):
+            planned = make(allow=replace(allow, repeat=True))
         if not planned.matched:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
         usual = usual_canaries(planned.matched, are_named=bool(chosen.ids))
@@ -151,6 +174,14 @@ def _check(run: Run, *, is_vague: bool) -> None:
         )
     if run.yes and not run.dry_run:
         require_why(run.why)
+
+
+def _confirms_repeat(planned: Plan, chosen: Filter, run: Run) -> bool:
+    """Ask whether jobs may run again whose handlers say that they must not."""
+    n = planned.blocked.get("not_repeatable", 0)
+    if run.yes or not (n and chosen.ids):
+        return False
+    return confirm(f"{counted(n, 'job')} must not run twice.", "repeat")
 
 
 def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
@@ -235,10 +266,12 @@ def _show_outcome(
 ) -> None:
     if found:
         causes = sorted(found["blocked"].items())
-        stayed = "".join(f", {n} {cause}" for cause, n in causes)
+        stayed_too = "".join(f", {n} {cause}" for cause, n in causes)
         click.echo(
-            f"{found['redriven']} redriven{stayed}, campaign {found['campaign']}"
+            f"{found['redriven']} redriven{stayed_too}, campaign {found['campaign']}"
         )
+        for cause, n in causes:
+            click.echo(f"{n} stayed: {stayed(cause, planned.sample)}")
     elif planned.matched and is_vague and not run.dry_run:
         click.echo("nothing was changed; give ids or a filter, or --all")
     elif planned.matched:

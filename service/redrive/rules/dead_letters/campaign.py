@@ -95,6 +95,8 @@ class Seen:
             and latency are ignored.
         wanted_breakers: name -> the state to wait for. `breakers`: states of these and
             of the breakers of its kinds.
+        kinds: number of its kinds. `kind_rates`: kind -> redrives per second that
+            its handler allows, for kinds with such a limit.
         versions: versions of the live workers that handle its kinds.
         others_late: seconds that the oldest ready regular job of its queues has been
             due. `late_before`: the same when the campaign began.
@@ -123,9 +125,16 @@ class Seen:
     wanted_version: str | None = None
     breakers: Mapping[str, str] | None = None
     versions: Sequence[str] = ()
+    kinds: int = 0
+    kind_rates: Mapping[str, float] | None = None
     others_late: float = 0.0
     late_before: float | None = None
     held_since: float | None = None
+
+    @property
+    def kind_rate(self) -> float | None:
+        """Return the rate that its handlers allow; None if a kind has no limit."""
+        return total_rate(self.kind_rates or {}, self.kinds)
 
     @property
     def is_late(self) -> bool:
@@ -225,6 +234,21 @@ def window(abort_share: float) -> int:
     same.
     """
     return max(WINDOW, math.ceil(WINDOW_ALLOWED / abort_share))
+
+
+def total_rate(kind_rates: Mapping[str, float], kinds: int) -> float | None:
+    """Return the rate of kinds together; None if one of them has no limit."""
+    if not kind_rates or len(kind_rates) < kinds:
+        return None
+    return sum(kind_rates.values())
+
+
+def pace(
+    rate: float | None, kind_rates: Mapping[str, float], kinds: int
+) -> float | None:
+    """Return the rate that a campaign reaches at most; None if nothing limits it."""
+    limits = (rate, total_rate(kind_rates, kinds))
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def exposure(canaries: int) -> int:
@@ -327,7 +351,19 @@ def _room(seen: Seen) -> int:
     if seen.canaries:
         in_flight = min(in_flight, _ramp(seen))
     room = in_flight - seen.in_flight
-    return min(room, UNCLAIMED - seen.unclaimed) if seen.rate is None else room
+    most = _most_unclaimed(seen)
+    return room if most is None else min(room, most - seen.unclaimed)
+
+
+def _most_unclaimed(seen: Seen) -> int | None:
+    """Return how many released jobs may wait for a worker; None if the rate says.
+
+    The limits of kinds hold when jobs begin. More jobs than that would only wait, and a
+    pause of the campaign would not stop them.
+    """
+    if seen.kind_rate is not None:
+        return math.ceil(seen.kind_rate * AHEAD_SECONDS)
+    return UNCLAIMED if seen.rate is None else None
 
 
 def _ramp(seen: Seen) -> int:

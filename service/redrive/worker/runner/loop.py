@@ -266,4 +266,6 @@ def _kind(handler: Handler) -> Kind:
         handler.approval,
         handler.heal,
         tuple(sorted(handler.secret)),
+        handler.redrive_rate,
+        handler.repeatable,
     )

@@ -6,6 +6,7 @@ from redrive.handlers import matching
 from redrive.rules.attempts.policy import Policy
 from redrive.rules.dead_letters.heal import Heal
 from redrive.worker.protocol import Kind
+from redrive.worker.store import RedriveTerms
 
 
 class KnownKinds:
@@ -55,6 +56,24 @@ class KnownKinds:
     def heals(self) -> dict[str, Heal]:
         """Return how the dead letters of kinds are tried after a deploy."""
         return {name: kind.heal for name, kind in self._kinds.items() if kind.heal}
+
+    def redrives(self) -> dict[str, RedriveTerms]:
+        """Return what handlers say about redrives of their kinds, where they say any.
+
+        A kind is included, too, if its prefix would speak for it otherwise.
+        """
+        terms = {
+            name: RedriveTerms(kind.redrive_rate, kind.repeatable)
+            for name, kind in self._kinds.items()
+        }
+        prefixes = [
+            name[:-1] for name in self._prefixes if terms[name] != RedriveTerms()
+        ]
+        return {
+            name: said
+            for name, said in terms.items()
+            if said != RedriveTerms() or name.startswith(tuple(prefixes))
+        }
 
     def find(self, name: str) -> Kind | None:
         """Return what is known of a kind; None if no runner has a handler for it."""
