@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from redrive.rules.attempts.waiting import ago, span
+from redrive.rules.dead_letters.obstacles import stays
 from redrive.rules.payloads.escape import escaped, escaped_lines
 
 BAR, GAP, HEIGHT = 5, 1, 24
@@ -47,6 +48,7 @@ def environment() -> Environment:
         "lines": lines,
         "segment": segment,
         "span": span,
+        "stays": lambda cause, job: stays(cause, str(job)),
     }
     cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar)
     return made

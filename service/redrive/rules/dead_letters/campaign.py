@@ -83,8 +83,8 @@ class Seen:
         step: the number of its next step.
         said: the reason for its state.
         place: how many of `matched` are processed.
-        in_flight: released jobs that have not ended. `unclaimed`: the due ones that no
-            worker has claimed.
+        in_flight: released jobs that have not ended. `unbegun`: those that no worker
+            has claimed. `unclaimed`: the due ones among these.
         fed: released jobs since the campaign was started or resumed. `ended` and
             `dead`: how many ended or died since then.
         window_dead: the most deaths in one window; see `window`.
@@ -110,6 +110,7 @@ class Seen:
     said: str | None = None
     in_flight: int = 0
     unclaimed: int = 0
+    unbegun: int = 0
     fed: int = 0
     ended: int = 0
     dead: int = 0
@@ -351,19 +352,13 @@ def _room(seen: Seen) -> int:
     if seen.canaries:
         in_flight = min(in_flight, _ramp(seen))
     room = in_flight - seen.in_flight
-    most = _most_unclaimed(seen)
-    return room if most is None else min(room, most - seen.unclaimed)
-
-
-def _most_unclaimed(seen: Seen) -> int | None:
-    """Return how many released jobs may wait for a worker; None if the rate says.
-
-    The limits of kinds hold when jobs begin. More jobs than that would only wait, and a
-    pause of the campaign would not stop them.
-    """
+    if seen.rate is None:
+        room = min(room, UNCLAIMED - seen.unclaimed)
     if seen.kind_rate is not None:
-        return math.ceil(seen.kind_rate * AHEAD_SECONDS)
-    return UNCLAIMED if seen.rate is None else None
+        # The limits of kinds hold when jobs begin. More jobs would only wait, and a
+        # pause of the campaign would not stop them.
+        room = min(room, math.ceil(seen.kind_rate * AHEAD_SECONDS) - seen.unbegun)
+    return room
 
 
 def _ramp(seen: Seen) -> int:
