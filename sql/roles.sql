@@ -117,6 +117,7 @@ grant execute on function
     redrive.heal_v1(int, float8)
 to redrive_worker;
 grant execute on function
+    redrive.handles_v1(text[], text),
     redrive.redrive_obstacle_v2(bigint, int, text, text, text, text, text, text, int, boolean, int,
                                 jsonb),
     redrive.plan_campaign_v1(jsonb, int, text), redrive.leave_out_v1(bigint, int[], text[]),

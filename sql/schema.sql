@@ -1574,6 +1574,7 @@ grant execute on function redrive.groups_named_v1 to redrive_operator;
 create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
     language sql stable;
+grant execute on function redrive.handles_v1 to redrive_operator;
 
 create function redrive.heal_v1(max_redrives int, abort_share float8)
     returns boolean

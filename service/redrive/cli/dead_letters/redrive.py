@@ -17,7 +17,6 @@ from redrive.cli.dead_letters.plan import (
     allowed,
     exit_of,
     show_plan,
-    stayed,
 )
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.exits import Exit
@@ -266,12 +265,10 @@ def _show_outcome(
 ) -> None:
     if found:
         causes = sorted(found["blocked"].items())
-        stayed_too = "".join(f", {n} {cause}" for cause, n in causes)
+        stayed = "".join(f", {n} {cause}" for cause, n in causes)
         click.echo(
-            f"{found['redriven']} redriven{stayed_too}, campaign {found['campaign']}"
+            f"{found['redriven']} redriven{stayed}, campaign {found['campaign']}"
         )
-        for cause, n in causes:
-            click.echo(f"{n} stayed: {stayed(cause, planned.sample)}")
     elif planned.matched and is_vague and not run.dry_run:
         click.echo("nothing was changed; give ids or a filter, or --all")
     elif planned.matched:

@@ -32,6 +32,10 @@ AHEAD_SECONDS = 1.0
 It is longer than the time between two steps of a campaign that releases jobs. After a
 pause of the workers, this many seconds' jobs can run at once."""
 
+KIND_AHEAD_SECONDS = 2.0
+"""If all kinds have a redrive_rate, limit of the released jobs that have not begun, in
+seconds of it. With less, the kinds would not reach their rate."""
+
 IN_FLIGHT_SECONDS = 60.0
 """With a rate, limit of the jobs in flight, in seconds of the rate."""
 
@@ -357,7 +361,8 @@ def _room(seen: Seen) -> int:
     if seen.kind_rate is not None:
         # The limits of kinds hold when jobs begin. More jobs would only wait, and a
         # pause of the campaign would not stop them.
-        room = min(room, math.ceil(seen.kind_rate * AHEAD_SECONDS) - seen.unbegun)
+        most = math.ceil(seen.kind_rate * KIND_AHEAD_SECONDS)
+        room = min(room, most - seen.unbegun)
     return room
 
 
