@@ -70,6 +70,8 @@ def blocked(conn: Connection, chosen: Filter, **allow: bool) -> dict[str, int]:
         (None, [""], False),  # nobody says a version
         (None, ["2"], True),
         ("1", [""], False),
+        ("1x0", ["1_0"], True),  # a version is no pattern
+        ("1_0", ["1_0"], False),
     ],
 )
 def test_m7_an_invalid_payload_stays_until_another_version_is_there(

@@ -14,7 +14,7 @@
 --        with the rights of its caller and without a volatile function (hence statement_timestamp).
 --        Its names are bound when it is created, so no search_path can change them. It is one CASE,
 --        because a value that is named twice is looked up twice. The patterns of the kinds that
---        must not run twice, and the distinct kinds and versions of live workers, are found once
+--        must not run twice, and of the kinds and versions of live workers, are found once
 create or replace function redrive.redrive_obstacle_v2(
     id bigint, redrives int, kind text, idempotency_key text, fingerprint text, reason text,
     category text, version text, deliveries int, quarantined boolean, max_redrives int,
@@ -51,12 +51,18 @@ begin atomic
             and not exists (
                 select from redrive.edits e
                 where e.job = redrive_obstacle_v2.id and e.redrives = redrive_obstacle_v2.redrives)
-            and not coalesce((
-                select bool_and(w.version <> coalesce(redrive_obstacle_v2.version, ''))
-                       and bool_or(w.version <> '')
-                from (select distinct o.kinds, o.version from redrive.workers o
-                      where o.lost_at is null and not o.is_closed offset 0) w
-                where redrive.handles_v1(w.kinds, redrive_obstacle_v2.kind)), false)
+            -- no worker of this kind runs the version that judged it, and one runs another
+            and not (
+                kind like any (coalesce((
+                    select array_agg(distinct replace(replace(k.kind, '_', '\_'), '*', '%'))
+                    from redrive.workers w, unnest(coalesce(w.kinds, '{*}')) as k(kind)
+                    where w.lost_at is null and not w.is_closed and w.version <> ''), '{}'))
+                and not coalesce(version, '') || ' ' || kind like any (coalesce((
+                    select array_agg(distinct
+                        regexp_replace(w.version, '([\\%_])', '\\\1', 'g') || ' '
+                        || replace(replace(k.kind, '_', '\_'), '*', '%'))
+                    from redrive.workers w, unnest(coalesce(w.kinds, '{*}')) as k(kind)
+                    where w.lost_at is null and not w.is_closed), '{}')))
             then 'invalid'
         when quarantined and not filter ? 'ids'
             and not coalesce((filter ->> 'include_quarantined')::boolean, false)
