@@ -1,7 +1,7 @@
 """M2: a success is remembered as long as a dead letter could repeat it."""
 
 import json
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.factories import (
 )
 from tests.postgres import Database
 
-LETTER = {
+LETTER: dict[str, Any] = {
     "source_id": "m-1",
     "kind": "a",
     "queue": "q",

@@ -82,7 +82,7 @@ class BreakerRow(NamedTuple):
 
 
 class RedriveTerms(NamedTuple):
-    """What a handler says about redrives of its kind.
+    """Terms of redrives that a handler declares for its kind.
 
     Attributes:
         rate: redriven jobs that may begin per second; None = no limit.
@@ -283,7 +283,8 @@ def register(conn: Connection, worker: Registration) -> int:
     )
     redrives = {kind: terms._asdict() for kind, terms in worker.redrives.items()}
     conn.execute(
-        "select redrive.declare_redrives_v1(%s::text[], %s)", (kinds, Jsonb(redrives))
+        "select redrive.declare_redrives_v1(%s::text[], %s)",
+        (kinds, Jsonb(redrives)),
     )
     if worker.heals and worker.version:
         heals = {kind: asdict(heal) for kind, heal in worker.heals.items()}

@@ -1,5 +1,6 @@
 """redrive campaign plan: freeze the dead letters of a campaign, and check them."""
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -13,10 +14,14 @@ from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import (
+    Command,
+    Decorator,
     actor_option,
     database_option,
     json_option,
+    option,
     settings_for,
+    with_options,
 )
 from redrive.cli.support.output import counted, emit, listing, not_found, printable
 from redrive.cli.support.terminal import progress
@@ -53,6 +58,30 @@ rate_option = click.option(
 )
 
 
+def allow_options(prefix: str | None = None) -> Decorator:
+    """Add options that confirm obstacles; the command gets them as `allow`.
+
+    No variable confirms --repeat, because no scheduled run may do so.
+    """
+    options = [
+        option(prefix, "--include-quarantined", is_flag=True, help=QUARANTINED_HELP),
+        option(prefix, "--include-invalid", is_flag=True, help=INVALID_HELP),
+        option(None, "--repeat", is_flag=True, help=REPEAT_HELP),
+    ]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def choose(
+            include_quarantined: bool, include_invalid: bool, repeat: bool, **more: Any
+        ) -> object:
+            allow = Allow(include_quarantined, include_invalid, repeat)
+            return command(allow=allow, **more)
+
+        return with_options(options, choose)
+
+    return decorate
+
+
 class _Checked(NamedTuple):
     """Plan, and what the handlers say about it."""
 
@@ -73,14 +102,7 @@ class _Checked(NamedTuple):
     show_default=True,
     help=MAX_REDRIVES_HELP,
 )
-@click.option(
-    "--include-quarantined",
-    "with_quarantined",
-    is_flag=True,
-    help=QUARANTINED_HELP,
-)
-@click.option("--include-invalid", "with_invalid", is_flag=True, help=INVALID_HELP)
-@click.option("--repeat", is_flag=True, help=REPEAT_HELP)
+@allow_options()
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
@@ -100,9 +122,7 @@ def plan_campaign(
     chosen: Filter,
     rate: float | None,
     max_redrives: int,
-    with_quarantined: bool,
-    with_invalid: bool,
-    repeat: bool,
+    allow: Allow,
     handlers: str | None,
     tries: int | None,
     actor: str | None,
@@ -120,9 +140,7 @@ def plan_campaign(
     a process that cannot open a connection or change a file. A plan is deleted after one day if
     nobody starts it.
     """
-    allow = allowed(
-        chosen, quarantined=with_quarantined, invalid=with_invalid, repeat=repeat
-    )
+    require_ids(allow, chosen)
     settings = settings_for(database_url, actor=actor, handlers=handlers)
     if tries and not settings.handlers:
         raise click.UsageError("--try needs --handlers MODULE:ATTRIBUTE")
@@ -141,11 +159,10 @@ def plan_campaign(
     return exit_of(plan, chosen)
 
 
-def allowed(chosen: Filter, *, quarantined: bool, invalid: bool, repeat: bool) -> Allow:
-    """Return what the options confirm; refuse to repeat jobs without their ids."""
-    if repeat and not chosen.ids:
+def require_ids(allow: Allow, chosen: Filter) -> None:
+    """Refuse to repeat jobs without their ids."""
+    if allow.repeat and not chosen.ids:
         raise click.UsageError("--repeat needs ids: name each job that may run again")
-    return Allow(quarantined=quarantined, invalid=invalid, repeat=repeat)
 
 
 def exit_of(plan: Plan, chosen: Filter) -> Exit:
@@ -252,23 +269,29 @@ def _remarks(plan: Plan, rate: float | None) -> Iterator[str]:
 
 def stayed(cause: str, ids: Sequence[int] = ()) -> str:
     """Return a cause with its words; name the job if it is the only one."""
-    words = stays(cause, str(ids[0]) if len(ids) == 1 else "ID")
-    return printable(cause if words == cause else f"{cause}: {words}")
+    job = ids[0] if len(ids) == 1 else "ID"
+    words = stays(cause, job)
+    if words == cause:
+        return printable(cause)
+
+    return printable(f"{cause}: {words}")
 
 
 def rate_remarks(rates: Mapping[str, float]) -> Iterator[str]:
     """Yield the rates of kinds, which all campaigns keep together."""
     for kind, rate in sorted(rates.items()):
-        yield (
-            f"{printable(kind)}: at most {rate:g} per second over all campaigns"
-            " (redrive_rate of its handler)"
-        )
+        most = f"at most {rate:g} per second over all campaigns"
+        whose = "redrive_rate of its handler"
+        yield f"{printable(kind)}: {most} ({whose})"
 
 
 def seconds_of(plan: Plan, rate: float | None) -> int | None:
     """Return how long a plan takes at least; None if nothing limits its rate."""
     fastest = pace(rate, plan.rates, len(plan.kinds))
-    return math.ceil(plan.matched / fastest) if fastest else None
+    if fastest is None:
+        return None
+
+    return math.ceil(plan.matched / fastest)
 
 
 def _unfit_remarks(found: Unfit) -> Iterator[str]:

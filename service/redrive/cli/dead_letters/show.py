@@ -135,7 +135,7 @@ def _state(letter: dict[str, Any]) -> Iterator[str]:
         )
     obstacle, blocked = letter["obstacle"], letter["blocked"]
     if obstacle:
-        yield f"a redrive would leave it ({obstacle}): {stays(obstacle, str(letter['id']))}"
+        yield f"a redrive would leave it ({obstacle}): {stays(obstacle, letter['id'])}"
     if blocked and blocked != obstacle:
         yield f"its last redrive was refused: {blocked}"
 

@@ -109,16 +109,23 @@ def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
 
 def allow_of(more: Mapping[str, str], chosen: Filter) -> Allow:
     """Return what a form confirms. Raises Refused, which names the field."""
-    confirmed: set[str] = set()
-    for name, word in CONFIRMED.items():
-        text = more.get(name, "").strip()
-        if text.lower() in {word, "true"}:
-            confirmed.add(name)
-        elif text.lower() not in {"", "false"}:
-            raise Refused(400, f"{name} is {text!r}; type {word}, or leave it empty")
-    if "repeat" in confirmed and not chosen.ids:
+    invalid = _is_confirmed(more, "include-invalid")
+    repeat = _is_confirmed(more, "repeat")
+    if repeat and not chosen.ids:
         raise Refused(400, "repeat needs ids: name each job that may run again")
-    return Allow(invalid="include-invalid" in confirmed, repeat="repeat" in confirmed)
+
+    return Allow(invalid=invalid, repeat=repeat)
+
+
+def _is_confirmed(more: Mapping[str, str], name: str) -> bool:
+    word = CONFIRMED[name]
+    text = more.get(name, "").strip()
+    if text.lower() in {"", "false"}:
+        return False
+    if text.lower() in {word, "true"}:
+        return True
+
+    raise Refused(400, f"{name} is {text!r}; type {word}, or leave it empty")
 
 
 def _confirmations(chosen: Filter, blocked: Mapping[str, int]) -> list[Input]:
@@ -145,7 +152,11 @@ def commands(
         matched: number of dead letters that match.
     """
     start_terms = _unusual(more, CANARIES)
-    flags = "".join(f" --{name}" for name in CONFIRMED if more.get(name, "").strip())
+    flags = ""
+    for name in CONFIRMED:
+        if more.get(name, "").strip():
+            flags += f" --{name}"
+
     if word == "campaign-start":
         return [_start_command(str(_number_of(query)), start_terms)]
     terms = _unusual(more, _canaries(letters_of(query), matched))

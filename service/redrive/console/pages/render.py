@@ -48,7 +48,7 @@ def environment() -> Environment:
         "lines": lines,
         "segment": segment,
         "span": span,
-        "stays": lambda cause, job: stays(cause, str(job)),
+        "stays": stays,
     }
     cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar)
     return made

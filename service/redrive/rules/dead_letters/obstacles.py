@@ -63,7 +63,7 @@ OBSTACLES = {
 """Cause, as redrive_obstacle returns it -> its words."""
 
 
-def stays(cause: str, job: str = "ID") -> str:
+def stays(cause: str, job: object = "ID") -> str:
     """Return why a dead letter stays and what to do, or else the cause itself."""
     known = OBSTACLES.get(cause)
     if known is None:

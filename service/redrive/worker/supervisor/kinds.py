@@ -62,17 +62,17 @@ class KnownKinds:
 
         A kind is included, too, if its prefix would speak for it otherwise.
         """
-        terms = {
-            name: RedriveTerms(kind.redrive_rate, kind.repeatable)
-            for name, kind in self._kinds.items()
-        }
-        prefixes = [
-            name[:-1] for name in self._prefixes if terms[name] != RedriveTerms()
-        ]
+        usual = RedriveTerms()
+        terms: dict[str, RedriveTerms] = {}
+        for name, kind in self._kinds.items():
+            terms[name] = RedriveTerms(kind.redrive_rate, kind.repeatable)
+
+        unusual = [name for name in self._prefixes if terms[name] != usual]
+        covered = tuple(prefix[:-1] for prefix in unusual)
         return {
             name: said
             for name, said in terms.items()
-            if said != RedriveTerms() or name.startswith(tuple(prefixes))
+            if said != usual or name.startswith(covered)
         }
 
     def find(self, name: str) -> Kind | None:
