@@ -180,6 +180,7 @@ def _confirms_repeat(planned: Plan, chosen: Filter, run: Run) -> bool:
     n = planned.blocked.get("not_repeatable", 0)
     if run.yes or not (n and chosen.ids):
         return False
+
     return confirm(f"{counted(n, 'job')} must not run twice.", "repeat")
 
 

@@ -245,6 +245,7 @@ def total_rate(kind_rates: Mapping[str, float], kinds: int) -> float | None:
     """Return the rate of kinds together; None if one of them has no limit."""
     if not kind_rates or len(kind_rates) < kinds:
         return None
+
     return sum(kind_rates.values())
 
 
@@ -363,6 +364,7 @@ def _room(seen: Seen) -> int:
         # pause of the campaign would not stop them.
         most = math.ceil(seen.kind_rate * KIND_AHEAD_SECONDS)
         room = min(room, most - seen.unbegun)
+
     return room
 
 

@@ -68,5 +68,8 @@ def stays(cause: str, job: object = "ID") -> str:
     known = OBSTACLES.get(cause)
     if known is None:
         return cause
+    if not known.remedy:
+        return known.why
+
     remedy = known.remedy.format(id=job)
-    return f"{known.why}; {remedy}" if remedy else known.why
+    return f"{known.why}; {remedy}"
