@@ -93,10 +93,11 @@ grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
     redrive.oldest_retrying_v1(), redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1(),
     redrive.is_alive_v1(timestamptz, timestamptz, interval),
-    redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1()
+    redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1(),
+    redrive.redrive_rates_v1(text[])
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
-    redrive.campaigns, redrive.objectives, redrive.kind_objectives, redrive.owners,
+    redrive.campaigns, redrive.kind_redrives, redrive.objectives, redrive.kind_objectives, redrive.owners,
     redrive.retention, redrive.breakers,
     redrive.history_queues, redrive.batches, redrive.batch_deltas, redrive.contact
     to redrive_viewer, redrive_worker, redrive_operator;
@@ -117,12 +118,14 @@ grant execute on function
 to redrive_worker, redrive_operator;
 grant execute on function
     redrive.say_approvals_v1(text[], text[]), redrive.say_heals_v1(text, jsonb),
+    redrive.declare_redrives_v1(text[], jsonb),
     redrive.heal_v1(int, float8), redrive.unjudged_v1(int),
     redrive.judge_v1(text, timestamptz, jsonb, text)
 to redrive_worker;
 grant execute on function
-    redrive.redrive_obstacle_v1(text, text, int, text, int, boolean),
-    redrive.with_quarantined_v1(jsonb),
+    redrive.handles_v1(text[], text),
+    redrive.redrive_obstacle_v2(bigint, int, text, text, text, text, text, text, int, boolean, int,
+                                jsonb),
     redrive.plan_campaign_v1(jsonb, int, text), redrive.leave_out_v1(bigint, int[], text[]),
     redrive.start_campaign_v1(bigint, text, text, float8, int, float8, timestamptz, jsonb),
     redrive.pause_campaign_v1(bigint, text, text), redrive.resume_campaign_v1(bigint, text, text),

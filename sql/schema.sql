@@ -282,6 +282,8 @@ create index dead_letters_died_idx on redrive.dead_letters (state, died_at, id);
 create index dead_letters_group_idx on redrive.dead_letters (fingerprint, died_at);
 create index dead_letters_holding_idx on redrive.dead_letters (queue, ordering_key, id) where
     holds_key and state = 'open';
+create index dead_letters_key_idx on redrive.dead_letters (kind, idempotency_key) where
+    idempotency_key is not null and (state = any (array['open', 'dismissed']));
 create index dead_letters_kind_idx on redrive.dead_letters (kind, died_at) where state = 'open';
 create index dead_letters_quarantined_idx on redrive.dead_letters (fingerprint) where quarantined
     and state = 'open';
@@ -557,6 +559,14 @@ create table redrive.kind_objectives (
     constraint kind_objectives_value_check check (value >= 0::float8 and value < 'Infinity'::float8)
 );
 grant select on redrive.kind_objectives to redrive_operator, redrive_viewer, redrive_worker;
+create table redrive.kind_redrives (
+    kind text not null,
+    rate float8,
+    is_repeatable boolean not null default true,
+    constraint kind_redrives_pkey primary key (kind),
+    constraint kind_redrives_rate_check check (rate > 0::float8)
+);
+grant select on redrive.kind_redrives to redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.lanes (
     queue text not null,
@@ -1215,6 +1225,13 @@ create function redrive.declare_limits_v1(kinds text[], templates jsonb)
     set jit = off;
 grant execute on function redrive.declare_limits_v1 to redrive_worker;
 
+create function redrive.declare_redrives_v1(kinds text[], terms jsonb)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.declare_redrives_v1 to redrive_worker;
+
 create function redrive.declare_schedules_v1(worker int, version text, declared jsonb)
     returns boolean
     language plpgsql security definer
@@ -1496,6 +1513,8 @@ create function redrive.forget_completions_v1(older_than interval, batch int)
     language sql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
     set jit = off;
 
 create function redrive.forget_effects_v1(older_than interval, batch int)
@@ -1620,6 +1639,7 @@ grant execute on function redrive.groups_named_v1 to redrive_operator;
 create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
     language sql stable;
+grant execute on function redrive.handles_v1 to redrive_operator;
 
 create function redrive.heal_v1(max_redrives int, abort_share float8)
     returns boolean
@@ -1844,6 +1864,14 @@ grant execute on function redrive.limit_names_v1 to redrive_operator;
 create function redrive.limit_of_v1(name text)
     returns table(setting text, concurrency int, rate float8, burst int)
     language sql stable;
+
+create function redrive.limit_redrives_v1(ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.limit_room_v1(name text, out slots int, out room int, out rate float8, out
     burst int)
@@ -2149,11 +2177,20 @@ create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
     language sql stable;
 
-create function redrive.redrive_obstacle_v1(kind text, idempotency_key text, redrives int,
-    fingerprint text, max_redrives int, quarantined boolean)
+create function redrive.redrive_obstacle_v2(id bigint, redrives int, kind text, idempotency_key
+    text, fingerprint text, reason text, category text, version text, deliveries int, quarantined
+    boolean, max_redrives int, filter jsonb)
     returns table(cause text)
     language sql stable;
-grant execute on function redrive.redrive_obstacle_v1 to redrive_operator;
+grant execute on function redrive.redrive_obstacle_v2 to redrive_operator;
+
+create function redrive.redrive_rates_v1(kinds text[])
+    returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.redrive_rates_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, first_turn
     timestamptz, max_redrives int, with_quarantined boolean)
@@ -2647,8 +2684,3 @@ create function redrive.walk_jobs_v1(only_queues text[], states text[], after te
     set plan_cache_mode = force_generic_plan
     set jit = off;
 grant execute on function redrive.walk_jobs_v1 to redrive_operator;
-
-create function redrive.with_quarantined_v1(filter jsonb)
-    returns boolean
-    language sql immutable;
-grant execute on function redrive.with_quarantined_v1 to redrive_operator;

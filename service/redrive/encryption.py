@@ -42,6 +42,7 @@ HIDDEN = "[encrypted]"
 IN_CLEAR = (
     "environment",
     "version",
+    "began",
     "pod",
     "node",
     "traceparent",

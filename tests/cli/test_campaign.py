@@ -367,12 +367,42 @@ def test_quarantine_is_shown_left_out_and_left_when_told(
         "quarantined: it died of the same failure as before"
         in redrive("dlq", "show", str(job)).out
     )
-    assert (
-        "1 will stay: quarantined; see them, or add --include-q" in redrive(*many).out
-    )
+    assert "1 will stay: quarantined: it died again of the same" in redrive(*many).out
     left = redrive(*many, "--why", "x", "--yes", "--json").json
     assert (left["redriven"], left["blocked"]) == (0, {"quarantined": 1})
     taken = redrive(
         *many, "--include-quarantined", "--why", "looked at", "--yes", "--json"
     ).json
     assert (taken["redriven"], taken["blocked"]) == (1, {})
+
+
+def test_m7_m8_what_stays_is_named_with_what_to_do(
+    redrive: Redrive, database: Database
+) -> None:
+    """M7, M8: in the preview and in dlq show; flags let it go, by id for M8."""
+    said = '{"wire": {"rate": 2, "repeatable": false}}'
+    database.rows("select redrive.declare_redrives_v1('{wire}', %s)", said)
+    once = make_dead_letter(database.conn, "wire")
+    bad = make_dead_letter(database.conn, "read")
+    database.rows(
+        "update redrive.dead_letters set category = 'invalid' where id = %s", bad
+    )
+    act = ("dlq", "redrive", "--why", "x", "--yes", "--json")
+    many = redrive("dlq", "redrive", COLUMNS="300").out
+
+    assert "redrive dlq redrive ID --repeat" in many
+    assert "1 will stay: invalid: " in many
+    assert "wire: at most 2 per second over all campaigns" in many
+    assert f"redrive dlq edit {bad}" in redrive("dlq", "show", str(bad)).out
+    assert redrive("dlq", "show", str(once), "--json").json["obstacle"] == (
+        "not_repeatable"
+    )
+    assert "--repeat needs ids" in redrive(*act, "--kind", "wire", "--repeat").err
+    by_variable = redrive(*act, str(once), REDRIVE_REDRIVE_REPEAT="true")
+    assert "REDRIVE_REDRIVE_REPEAT is not a setting" in by_variable.err
+    assert redrive(*act, "--all").json["blocked"] == {
+        "invalid": 1,
+        "not_repeatable": 1,
+    }
+    assert redrive(*act, str(once), "--repeat").json["redriven"] == 1
+    assert redrive(*act, "--kind", "read", "--include-invalid").json["redriven"] == 1

@@ -102,6 +102,26 @@ def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(
     assert database.value("select count(*) from redrive.jobs") == 3
 
 
+@pytest.mark.parametrize("answer", ["repeat", "yes"])
+def test_m8_a_job_that_must_not_run_twice_asks_for_a_word_of_its_own(
+    database: Database, letters: list[int], answer: str
+):
+    """M8: without the word, the redrive goes on and leaves the job."""
+    said = '{"invoice.charge": {"rate": null, "repeatable": false}}'
+    database.rows("select redrive.declare_redrives_v1('{invoice.charge}', %s)", said)
+    ids = [str(letters[0])]
+    terminal = Terminal(database.url, "dlq", "redrive", *ids, "--why", "x")
+    terminal.wait_for(r"1 will stay: not_repeatable")
+    terminal.wait_for(r"1 job must not run twice. Type 'repeat' to continue")
+    terminal.type(answer)
+    terminal.wait_for(r"Type '1' to continue")
+    terminal.type("1")
+
+    assert terminal.end() == 0, terminal.shown
+    redriven = int(answer == "repeat")
+    assert database.value("select count(*) from redrive.jobs") == redriven
+
+
 @pytest.mark.parametrize("answer", ["y", "yes", "", "2", "33"])
 def test_anything_but_the_word_changes_nothing(
     database: Database, letters: list[int], answer: str

@@ -421,3 +421,37 @@ def test_the_api_edits_as_the_page_does(site: Site):
         True,
     )
     assert (done["done"], done["edited"], done["invalid"]) == (True, 1, 0)
+
+
+def test_m7_m8_the_console_asks_for_a_word_and_the_api_for_a_field(
+    site: Site, olaf: TestClient
+):
+    """M7, M8: the preview names what stays; only ids can be repeated."""
+    conn = site.database.conn
+    said = '{"invoice.charge": {"rate": 2, "repeatable": false}}'
+    conn.execute("select redrive.declare_redrives_v1('{invoice.charge}', %s)", (said,))
+    once, bad = make_dead_letter(conn), make_dead_letter(conn, "read")
+    conn.execute(
+        "update redrive.dead_letters set category = 'invalid' where id = %s", (bad,)
+    )
+    api = site.bearer("olaf")
+    by_id, by_kind = f"redrive?id={once}", "redrive?kind=read"
+    yes = {"why": "x", "yes": True}
+
+    page = olaf.get(f"/change/{by_id}").text
+    assert "type repeat" in page
+    assert "at most 2 per second over all campaigns" in page
+    assert "type include" in olaf.get(f"/change/{by_kind}").text
+    assert "type repeat" not in olaf.get("/change/redrive?kind=invoice.charge").text
+    assert "A redrive leaves it where it is" in olaf.get(f"/jobs/{bad}").text
+    remarks = api.post(f"/api/v1/{by_id}", json={}).json()["remarks"]
+    assert any("must not run twice" in remark for remark in remarks)
+    assert api.post(f"/api/v1/{by_id}", json=yes).json()["redriven"] == 0
+    wrong = api.post("/api/v1/redrive?queue=default", json=yes | {"repeat": True})
+    assert (wrong.status_code, "needs ids" in wrong.text) == (400, True)
+    assert act(olaf, f"/change/{by_id}", why="x", repeat="yes").status_code == 400
+    act(olaf, f"/change/{by_id}", why="x", repeat="repeat")
+    assert shown(site.database, "redriven") == (1,)
+    assert "at most 2 a second" in olaf.get("/campaigns/2").text
+    done = api.post(f"/api/v1/{by_kind}", json=yes | {"include_invalid": True})
+    assert done.json()["redriven"] == 1

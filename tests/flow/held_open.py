@@ -82,6 +82,8 @@ RECIPES: dict[str, LiteralString] = {
     "declare_limits_v1": "select redrive.declare_limits_v1('{held.limited}',"
     ' \'{"held.limited": ["held:{key}", "new"]}\')',
     "declare_schedules_v1": "select redrive.declare_schedules_v1(%(me)s, '1', %(declared)s)",
+    "declare_redrives_v1": "select redrive.declare_redrives_v1('{held.plain}',"
+    ' \'{"held.plain": {"rate": 5, "repeatable": true}}\')',
     "say_approvals_v1": "select redrive.say_approvals_v1('{held.plain}', '{held.plain}')",
     "say_heals_v1": "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 4}}')",
     "beat_v1": "select redrive.beat_v1(array[%(me)s], array[1], array['{}'::jsonb])",
@@ -183,9 +185,9 @@ RECIPES: dict[str, LiteralString] = {
     "in_campaign_v1": "select redrive.in_campaign_v1(array[%(dead0)s])",
     "groups_named_v1": "select redrive.groups_named_v1('f')",
     "healing_v1": "select redrive.healing_v1(null)",
-    "redrive_obstacle_v1": "select redrive.redrive_obstacle_v1('a', 'k', 0, 'f', 5, false)",
+    "redrive_obstacle_v2": "select redrive.redrive_obstacle_v2(1, 0, 'a', 'k', 'f', 'gave_up',"
+    " 'invalid', '1', 1, true, 5, '{}')",
     "holds_v1": "select redrive.holds_v1('{}', '{}', null)",
-    "with_quarantined_v1": "select redrive.with_quarantined_v1('{}')",
     # operators, on campaigns and runs
     "plan_campaign_v1": "select redrive.plan_campaign_v1('{\"kind\": [\"held.plain\"]}', 5, 'ada')",
     "start_campaign_v1": "select redrive.start_campaign_v1(%(plan)s, 'ada', 'why', 1, 0, 0.1, null,"

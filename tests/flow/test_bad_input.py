@@ -63,6 +63,8 @@ def test_a_payload_nobody_can_read_dies_alone(database: Database, workers: Worke
     assert [len(workers.starts(job)) for job in (*good, *odd.values())] == [1] * (
         len(good) + len(odd)
     )
+    began = "select distinct detail ->> 'began' from redrive.failures"
+    assert database.column(began) == ["false"], "M8: a redrive repeats nothing"
     assert worker.metric("redrive_runner_deaths_total") == 0
     assert look.counted(database)["claimed"] == len(bad) + len(good) + len(odd), (
         "nothing was stranded or tried again"

@@ -219,6 +219,12 @@ REFUSED = {
     "host or port cannot be read": {"url": "http://127.0.0.1:65536/"},
     "must be ASCII": {"url": "http://127.0.0.1/\u202e"},
     "headers": {"url": "http://127.0.0.1/", "headers": {"X-Shop": "1\r\nHost: inner"}},
+    "redrive_rate: Input": {"url": "http://127.0.0.1/", "redrive_rate": 0},
+    "repeatable: false forbids that": {
+        "url": "http://127.0.0.1/",
+        "heal": {},
+        "repeatable": False,
+    },
     "heal.canaries: Input": {"url": "http://127.0.0.1/", "heal": {"canaries": 0}},
 }
 

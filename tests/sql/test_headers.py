@@ -30,12 +30,11 @@ INLINED = {
     "limits_of_v1",
     "next_at_v1",
     "recent_losses_v1",
-    "redrive_obstacle_v1",
+    "redrive_obstacle_v2",
     "tokens_v1",
     "unique_fault_v1",
     "unique_key_v1",
     "wake_slot_v1",
-    "with_quarantined_v1",
 }
 """Becomes a part of the statement that asks; with settings or other rights it could not."""
 UNVERSIONED = {

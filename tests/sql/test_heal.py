@@ -12,6 +12,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
 from redrive.dead_letters.groups import find as find_groups
 from redrive.rules.dead_letters.campaign import is_version
+from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms
 from redrive.worker import store
 from tests.factories import (
@@ -254,7 +255,8 @@ def test_quarantine_is_left_out_of_many_and_left_by_name(database: Database) -> 
         (2, 1)
     ]
     assert (
-        plan(database.conn, Filter(), actor=None, with_quarantined=True).blocked == {}
+        plan(database.conn, Filter(), actor=None, allow=Allow(quarantined=True)).blocked
+        == {}
     )
 
     start(database.conn, made.plan, Terms(canaries=0), actor="ada", why="fixed")

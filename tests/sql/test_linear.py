@@ -80,6 +80,7 @@ def prepare(session: Session, function: str) -> None:
             statement = re.sub(
                 rf"redrive_v1\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement
             )
+        statement = statement.replace("allowed", "'{}'::jsonb")
     else:
         for n, name in enumerate(names[: len(types)], 1):
             if name not in {

@@ -294,8 +294,9 @@ def test_what_stands_in_the_way_is_found_within_the_statement_that_asks(
     """A call for each dead letter would cost more than all else of a redrive."""
     explained = database.column(
         "explain select o.cause from redrive.dead_letters d cross join lateral"
-        " redrive.redrive_obstacle_v1("
-        "d.kind, d.idempotency_key, d.redrives, d.fingerprint, 5, d.quarantined) o"
+        " redrive.redrive_obstacle_v2("
+        "d.id, d.redrives, d.kind, d.idempotency_key, d.fingerprint, d.reason, d.category,"
+        " d.version, d.deliveries, d.quarantined, 5, '{}') o"
     )
 
     assert not [

@@ -151,7 +151,7 @@ PRODUCER_MAY_NOT = (
     "select redrive.redrive_v1('{1}', 1, null, now(), 10, true)",
     "select redrive.purge_v1(null, '{1}', '{0}', '{open}')",
     "select redrive.assign_v1('{1}', 'me', 'me', 'why')",
-    "select redrive.redrive_obstacle_v1('a', 'k', 0, 'f', 5, false)",
+    "select redrive.redrive_obstacle_v2(1, 0, 'a', 'k', 'f', 'r', 'bug', '1', 1, true, 5, '{}')",
     "select redrive.pause_v1('default', 'me', 'why')",
     "select redrive.set_lanes_v1('default', 16, 'me', 'why')",
     "select redrive.rescue_v1('0')",

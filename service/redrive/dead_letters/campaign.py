@@ -19,6 +19,7 @@ from redrive.dead_letters.reveal import reveal
 from redrive.errors import Busy
 from redrive.rules.dead_letters import campaign as rules
 from redrive.rules.dead_letters.campaign import GOING, Seen, State, Step
+from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms
 
 Connection = psycopg.Connection[Any]
@@ -39,6 +40,9 @@ STEPS_SECONDS = 1.0
 """How long the chore takes steps in one go; other chores share its connection."""
 
 
+NOTHING_MORE = Allow()
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Plan of a campaign; its ids are in the database.
@@ -50,6 +54,7 @@ class Plan:
         blocked: maps a cause to the number of dead letters that would stay.
         acted: number of dead letters with side effects on record.
         sample: a few ids to look at first.
+        rates: maps a kind to the redrives per second that its handler allows.
         groups: causes of death, the most frequent first: count, group, kind,
             error_class, message, and the id of the oldest. At most a hundred of
             `group_count`.
@@ -65,6 +70,7 @@ class Plan:
     queues: list[str]
     groups: list[dict[str, Any]]
     group_count: int
+    rates: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +92,16 @@ def plan(
     *,
     actor: str | None,
     max_redrives: int = MAX_REDRIVES,
-    with_quarantined: bool = False,
+    allow: Allow = NOTHING_MORE,
 ) -> Plan:
     """Freeze the open dead letters that a filter selects, the oldest first.
 
     Args:
         actor: author of the plan; None = preview only, nothing is frozen.
-        with_quarantined: include quarantined dead letters. One that is named by its id
-            is always included.
+        allow: obstacles that the operator has confirmed.
     """
-    selects = chosen.described()
+    selects = chosen.described() | allow.described()
     selects.pop("state", None)
-    if with_quarantined:
-        selects["include_quarantined"] = True
     statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
     found = _value(
         conn,
@@ -108,7 +111,8 @@ def plan(
         actor,
     )
     reveal(conn, found["groups"])
-    return Plan(**found)
+    rates = _value(conn, "select redrive.redrive_rates_v1(%s::text[])", found["kinds"])
+    return Plan(**found, rates=rates)
 
 
 def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
@@ -349,6 +353,8 @@ _SHOWN: LiteralString = """
            c.redriven - c.succeeded - c.dead_again - c.cancelled as in_flight,
            c.blocked, coalesce(c.plan -> 'invalid', '{}') as invalid, c.rate, c.canaries,
            c.abort_share, c.actor, c.db_user as login, c.planned_by, c.planned_login, c.why, c.said,
+           redrive.redrive_rates_v1(array(
+               select jsonb_array_elements_text(c.plan -> 'kinds'))) as rates,
            c.filter, c.conditions, c.not_before, c.created_at, c.started_at, c.ended_at
     from redrive.campaigns c"""
 

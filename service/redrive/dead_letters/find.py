@@ -10,6 +10,7 @@ import psycopg
 from psycopg.rows import dict_row, scalar_row
 
 from redrive.dead_letters import groups
+from redrive.dead_letters.campaign import MAX_REDRIVES
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
@@ -26,7 +27,12 @@ _GENERATIONS: LiteralString = f"""
            c.actor as redriven_by, c.db_user as login, c.why, d.blocked, d.tenant,
            d.idempotency_key, d.ordering_key, d.headers,
            coalesce(d.holds_key and d.state = 'open', false) as holds_key,
-           d.max_attempts, d.losses, d.first_failed_at
+           d.max_attempts, d.losses, d.first_failed_at,
+           case when d.state = 'open' then (
+               select o.cause from redrive.redrive_obstacle_v2(
+                   d.id, d.redrives, d.kind, d.idempotency_key, d.fingerprint, d.reason,
+                   d.category, d.version, d.deliveries, d.quarantined, %s, '{{"ids": []}}') o)
+           end as obstacle
     from redrive.dead_letters d left join redrive.campaigns c on c.id = d.campaign
     where d.id = %s order by d.redrives desc"""
 
@@ -101,12 +107,13 @@ def show(
 ) -> dict[str, Any] | None:
     """Return all that is known of a job that died, or None.
 
-    This is its latest death, failures, lineage and side effects. The payload is
-    redacted. `original` is the payload from before all edits. The result is None for a
-    job that never died.
+    This is its latest death, failures, lineage and side effects. `obstacle` is why a
+    redrive by its id would leave an open one where it is. The payload is redacted.
+    `original` is the payload from before all edits. The result is None for a job that
+    never died.
     """
     with conn.cursor(row_factory=dict_row) as cursor:
-        generations = cursor.execute(_GENERATIONS, (job,)).fetchall()
+        generations = cursor.execute(_GENERATIONS, (MAX_REDRIVES, job)).fetchall()
         if not generations:
             return None
         failures = failures_of(cursor, job)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast, get_args
 
 from redrive.handlers.handler import Upgrade
@@ -10,6 +11,9 @@ from redrive.rules.dead_letters.heal import Heal
 from redrive.rules.payloads.limits import check_name
 from redrive.rules.scheduling.slots import Schedule
 from redrive.signals import is_duration
+
+MOST_RATE = 1_000_000
+"""Largest rate that a limit can have."""
 
 
 def _are_names(value: Any) -> bool:
@@ -28,6 +32,14 @@ def _are_schedules(value: Any) -> bool:
 
 def _is_any(_value: Any) -> bool:
     return True
+
+
+def _is_rate(value: Any) -> bool:
+    """Return True for None and for a rate that the database can keep."""
+    if value is None:
+        return True
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 < value <= MOST_RATE
 
 
 def _is_callable(value: Any) -> bool:
@@ -50,6 +62,8 @@ _TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "sample": (lambda value: isinstance(value, bool), "True or False"),
     "heal": (lambda value: value is None or isinstance(value, Heal), "a Heal"),
     "validate": (_is_callable, "a function"),
+    "redrive_rate": (_is_rate, f"jobs per second, above 0 and at most {MOST_RATE:,}"),
+    "repeatable": (lambda value: isinstance(value, bool), "True or False"),
 }
 
 
@@ -71,7 +85,8 @@ def check_declared(options: Mapping[str, Any]) -> None:
     for name in options["depends_on"]:
         check_name("depends_on", name)
 
-    fault = next(_faults(**options), None)
+    faults = chain(_faults(**options), _faults_of_heal(**options))
+    fault = next(faults, None)
     if fault is not None:
         raise ValueError(fault)
 
@@ -81,7 +96,6 @@ def _faults(
     kind: str,
     on_death: str,
     approval: str | None,
-    heal: Heal | None,
     validate: Callable[[Any], object] | None,
     **_: object,
 ) -> Iterator[str]:
@@ -90,10 +104,17 @@ def _faults(
         yield f"on_death: must be {choices}, not {on_death!r}"
     if approval not in {None, "two"}:
         yield f'{kind}: approval must be "two" or absent, not {approval!r}'
-    if approval and heal:
-        yield f'{kind}: heal needs no person, but approval="two" requires two people'
     if inspect.iscoroutinefunction(validate):
         yield f"{kind}: validate must be a plain function, not async"
+
+
+def _faults_of_heal(
+    *, kind: str, heal: Heal | None, approval: str | None, repeatable: bool, **_: object
+) -> Iterator[str]:
+    if heal and approval:
+        yield f'{kind}: heal needs no person, but approval="two" requires two people'
+    if heal and not repeatable:
+        yield f"{kind}: heal redrives by itself, but repeatable=False forbids that"
 
 
 def every_upgrade(

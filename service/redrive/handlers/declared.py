@@ -35,6 +35,8 @@ class Options(TypedDict):
     sample: bool
     heal: Heal | None
     validate: Callable[[Any], object] | None
+    redrive_rate: float | None
+    repeatable: bool
 
 
 class Declared(NamedTuple):

@@ -45,6 +45,8 @@ class Handler:
     sample: bool = True
     heal: Heal | None = None
     validate: Callable[[Any], object] | None = None
+    redrive_rate: float | None = None
+    repeatable: bool = True
 
     def payload(self, text: str, version: int) -> Any:
         """Return the function's argument from JSON, upgraded from `version`."""

@@ -121,6 +121,8 @@ class Handlers:
         sample: bool = True,
         heal: Heal | None = None,
         validate: Callable[[Any], object] | None = None,
+        redrive_rate: float | None = None,
+        repeatable: bool = True,
     ) -> Callable[
         [Callable[Concatenate[PayloadT, Others], Returned]],
         JobFunction[PayloadT, Others, Returned],
@@ -167,13 +169,18 @@ class Handlers:
             validate: called with the payload of each dead letter when a redrive is
                 planned. A dead letter for which it raises is left out. It is not called
                 when a job runs.
+            redrive_rate: how many of its redriven jobs may begin per second, over all
+                campaigns and workers; None = no limit.
+            repeatable: False: its jobs must not run twice. Its dead letters are
+                redriven only by id and with `--repeat`, unless it is on record that the
+                function never began.
 
         Raises:
             InvalidJob: the kind, the queue, a dependency or a limit is not a valid
                 name.
             ValueError: the kind already has a handler, or the function takes other
                 arguments. An upgrade is missing, or an argument has a wrong type or
-                value. `heal` is combined with `approval`, or `validate` is async. A
+                value. `heal` is combined with `approval` or `repeatable=False`, or `validate` is async. A
                 schedule's name is taken, or the function rejects its payload.
         """
         declared = declare(
@@ -194,6 +201,8 @@ class Handlers:
             sample=sample,
             heal=heal,
             validate=validate,
+            redrive_rate=redrive_rate,
+            repeatable=repeatable,
         )
 
         def register(

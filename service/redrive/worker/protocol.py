@@ -172,6 +172,8 @@ class Kind(msgspec.Struct, array_like=True, frozen=True):
     approval: str | None = None
     heal: Heal | None = None
     secret: tuple[str, ...] = ()
+    redrive_rate: float | None = None
+    repeatable: bool = True
 
 
 class Dependency(msgspec.Struct, array_like=True, frozen=True):

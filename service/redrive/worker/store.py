@@ -81,6 +81,18 @@ class BreakerRow(NamedTuple):
     failing: bool
 
 
+class RedriveTerms(NamedTuple):
+    """Terms of redrives that a handler declares for its kind.
+
+    Attributes:
+        rate: redriven jobs that may begin per second; None = no limit.
+        repeatable: False: its jobs must not run twice.
+    """
+
+    rate: float | None = None
+    repeatable: bool = True
+
+
 class Registration(NamedTuple):
     """Registration of a worker.
 
@@ -93,6 +105,7 @@ class Registration(NamedTuple):
         limits: kind -> limit templates, for kinds that have any.
         approvals: the kinds whose redrive needs two people.
         heals: kind -> how its dead letters are tried after a deploy.
+        redrives: kind -> what its handler says about redrives, if it says any.
     """
 
     name: str
@@ -105,6 +118,7 @@ class Registration(NamedTuple):
     limits: Mapping[str, Sequence[str]] = {}
     approvals: Sequence[str] = ()
     heals: Mapping[str, Heal] = {}
+    redrives: Mapping[str, RedriveTerms] = {}
 
 
 class DueSchedule(NamedTuple):
@@ -266,6 +280,11 @@ def register(conn: Connection, worker: Registration) -> int:
     conn.execute(
         "select redrive.say_approvals_v1(%s::text[], %s::text[])",
         (kinds, list(worker.approvals)),
+    )
+    redrives = {kind: terms._asdict() for kind, terms in worker.redrives.items()}
+    conn.execute(
+        "select redrive.declare_redrives_v1(%s::text[], %s)",
+        (kinds, Jsonb(redrives)),
     )
     if worker.heals and worker.version:
         heals = {kind: asdict(heal) for kind, heal in worker.heals.items()}

@@ -20,6 +20,7 @@ declare
     dead int;
     gone int;
     waiting int;
+    unbegun int;
     in_window int;         -- as redrive.rules.dead_letters.campaign.window
     windows int[];         -- the windows in which jobs died again
     its_kinds text[];
@@ -61,13 +62,13 @@ begin
                       and j.state = 'dead_again') as d(dead)))
         where o.id = c.id returning * into c;
     end if;
-    -- Count the released jobs that are due or parked and that no worker has begun.
-    select count(*) into waiting
+    -- Count the released jobs that no worker has begun, and those that are due or parked.
+    select count(*) filter (where b.run_at <= clock_timestamp() or b.run_at = 'infinity'), count(*)
+    into waiting, unbegun
     from redrive.campaign_jobs j
     join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
     join redrive.jobs b on b.id = j.id
     where j.campaign = c.id and j.state = 'redriven' and b.deliveries = d.deliveries
-      and (b.run_at <= clock_timestamp() or b.run_at = 'infinity')
       and b.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)
                        where k.id >= redrive.claims_from_v1(null));
     its_kinds := array(select jsonb_array_elements_text(c.plan -> 'kinds'));
@@ -75,10 +76,11 @@ begin
         'step', c.step, 'state', c.state, 'said', c.said, 'matched', c.matched,
         'place', c.place,
         'in_flight', c.redriven - c.succeeded - c.dead_again - c.cancelled,
-        'unclaimed', waiting, 'fed', c.round_fed, 'ended', c.round_ended, 'dead', c.round_dead,
+        'unclaimed', waiting, 'unbegun', unbegun, 'fed', c.round_fed, 'ended', c.round_ended, 'dead', c.round_dead,
         'window_dead', c.window_dead, 'fed_at', extract(epoch from c.fed_at)::float8,
         'active_at', extract(epoch from c.active_at)::float8,
         'now', extract(epoch from clock_timestamp())::float8,
+        'kinds', cardinality(its_kinds), 'kind_rates', redrive.redrive_rates_v1(its_kinds),
         'rate', c.rate, 'canaries', c.canaries, 'abort_share', c.abort_share,
         'not_before', extract(epoch from c.not_before)::float8,
         'wanted_breakers', coalesce(c.conditions -> 'breakers', '{}'),

@@ -2,8 +2,8 @@
 -- them.
 -- Nothing else changes. A plan is deleted after one day if nobody starts it. A plan that matches no
 -- dead letters is not kept.
--- in:    filter: the fields of redrive.dead_letters.filter.Filter by name, and include_quarantined;
---        an absent field excludes nothing
+-- in:    filter: the fields of redrive.dead_letters.filter.Filter by name, and include_quarantined,
+--        include_invalid and repeat; an absent field excludes nothing
 --        actor: null: freeze nothing, and only report
 -- out:   plan: the campaign's id; null: nothing is frozen
 --        matched: how many dead letters the plan holds
@@ -29,7 +29,6 @@ declare
     is_any_keyed boolean;
     names text[];
     owned text[];
-    with_quarantined constant boolean := redrive.with_quarantined_v1(plan_campaign_v1.filter);
 begin
     select * into f from jsonb_to_record(filter) as v(
         ids bigint[], kind text[], queue text[], reason text[], category text[],
@@ -52,9 +51,10 @@ begin
                d.ordering_key is not null as keyed,
                (row_number() over (order by d.died_at, d.id))::int as n
         from redrive.dead_letters d
-        cross join lateral redrive.redrive_obstacle_v1(
-            d.kind, d.idempotency_key, d.redrives, d.fingerprint, plan_campaign_v1.max_redrives,
-            d.quarantined and not with_quarantined) o
+        cross join lateral redrive.redrive_obstacle_v2(
+            d.id, d.redrives, d.kind, d.idempotency_key, d.fingerprint, d.reason, d.category,
+            d.version, d.deliveries, d.quarantined, plan_campaign_v1.max_redrives,
+            plan_campaign_v1.filter) o
         where d.state = 'open'
           and (f.ids is null or d.id = any (f.ids))
           and (f.kind is null or d.kind = any (f.kind))

@@ -97,8 +97,7 @@ begin
         with verdict as materialized (
             select r.id, r.blocked
             from redrive.redrive_v1(
-                coalesce(ids, '{}'), c.id, c.rate, first_turn, c.max_redrives,
-                redrive.with_quarantined_v1(c.filter)) r),
+                coalesce(ids, '{}'), c.id, c.rate, first_turn, c.max_redrives, false) r),
         marked as (
             update redrive.campaign_jobs j
             set state = case when j.state = 'invalid' then 'invalid'
@@ -107,12 +106,12 @@ begin
             from redrive.campaign_jobs o left join verdict v on v.id = o.id
             where j.campaign = c.id and j.n > c.place and j.n <= upto
               and o.campaign = c.id and o.n = j.n
-            returning j.id, j.redrives,
+            returning j.id, j.redrives, j.state = 'invalid' as is_left_out,
                       case when j.state = 'invalid' then 'invalid'
                            when v.id is null then 'not_open' else v.blocked end as cause),
         refused as (
             update redrive.dead_letters d set blocked = 'invalid' from marked m
-            where m.cause = 'invalid' and d.id = m.id and d.redrives = m.redrives
+            where m.is_left_out and d.id = m.id and d.redrives = m.redrives
               and d.state is not distinct from 'open')
         select coalesce(sum(m.n), 0), coalesce(sum(m.n) filter (where m.cause is null), 0),
                coalesce(jsonb_object_agg(m.cause, m.n) filter (where m.cause is not null), '{}')

@@ -5,8 +5,9 @@
 --        limit is a schedule and nothing has to throttle. Jobs that are due in the same tenth of a
 --        second are due together at its end, so that one claim takes them. The tenths follow the
 --        clock, so two chunks never share one
+--        with_quarantined: also quarantined ones, as if the campaign's filter said so
 -- out:   id, blocked: null if it went back to work, else the cause:
---        not_open | succeeded | conflict | max_redrives | muted | quarantined
+--        not_open, or as redrive_obstacle
 -- errors: RD001 'campaign: rule'; 40001 if the transaction's snapshot is older than a change to one
 --        of their keys
 -- locks: dead letters, ascending; a second operator waits and then finds them not open
@@ -32,7 +33,13 @@ declare
     found_ids bigint[];
     causes text[];
     late bigint[];
+    -- The campaign's filter also says what the operator has confirmed.
+    allowed jsonb := coalesce(
+        (select c.filter from redrive.campaigns c where c.id = redrive_v1.campaign), '{}');
 begin
+    if with_quarantined then
+        allowed := allowed || '{"include_quarantined": true}';
+    end if;
     with asked as materialized (
         select v.id, v.n as nth,
                to_timestamp(ceil(
@@ -42,9 +49,9 @@ begin
         select d.*, a.nth, a.turn, o.cause as obstacle
         from redrive.dead_letters d
         join asked a on d.id = a.id
-        cross join lateral redrive.redrive_obstacle_v1(
-            d.kind, d.idempotency_key, d.redrives, d.fingerprint, max_redrives,
-            d.quarantined and not with_quarantined) o
+        cross join lateral redrive.redrive_obstacle_v2(
+            d.id, d.redrives, d.kind, d.idempotency_key, d.fingerprint, d.reason, d.category,
+            d.version, d.deliveries, d.quarantined, max_redrives, allowed) o
         -- `is not distinct from` keeps indexes on state out of the plan
         where d.id = any (ids) and d.state is not distinct from 'open'
         order by d.id
@@ -130,6 +137,11 @@ begin
         select o.queue, o.kind, 'outcome', 'blocked', count(*) from reopened o
         group by o.queue, o.kind)
     select array_agg(o.id) into late from reopened o;
+    if exists (select from redrive.kind_redrives k where k.rate is not null) then
+        perform redrive.limit_redrives_v1(array(
+            select v.id from unnest(found_ids, causes) as v(id, cause)
+            where v.cause is null and not v.id = any (coalesce(late, '{}'))));
+    end if;
     -- Record progress for readers; it is also the final record if this is the last chunk.
     update redrive.campaigns c
     set active_at = clock_timestamp(),

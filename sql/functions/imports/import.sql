@@ -6,7 +6,8 @@
 --        created_at}; without died_at it died now and was created by then
 -- out:   n (from 1) and id of each new dead letter; import_failures adds what else is known
 -- errors: RD001 'letters[n].field: rule', or 'field: rule' of a name or an encrypted payload
--- locks: imports, by their source_id, so that two imports of one source never wait in a circle
+-- locks: imports, by their source_id, so that two imports of one source never wait in a circle;
+--        then the completions of their keys
 -- They count as imported and not as added, so no alert takes an import for an incident.
 create or replace function redrive.import_v1(source text, letters jsonb, actor text, why text)
 returns table (n int, id bigint)
@@ -83,6 +84,16 @@ begin
     from jsonb_array_elements(letters) a
     where fresh ? (a ->> 'source_id') and a -> 'headers' ? '$redrive'
     having count(*) > 0;
+    -- The keys of these dead letters may be past their retention. With a new date, a session that
+    -- forgets keys now leaves them, although it cannot see the dead letters yet.
+    with known as materialized (
+        select c.kind, c.key from redrive.completions c
+        join jsonb_array_elements(letters) a
+            on c.kind = a ->> 'kind' and c.key = a ->> 'idempotency_key'
+        where fresh ? (a ->> 'source_id')
+        order by c.kind, c.key for update of c)
+    update redrive.completions c set at = clock_timestamp()
+    from known k where c.kind = k.kind and c.key = k.key;
     return query
     with came as materialized (
         -- if two have the same source_id, the first

@@ -10,7 +10,7 @@ import click
 import psycopg
 
 from redrive.cli.dead_letters.heal import heal
-from redrive.cli.dead_letters.plan import plan_campaign
+from redrive.cli.dead_letters.plan import plan_campaign, rate_remarks, stayed
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
@@ -73,7 +73,7 @@ _SHOWN = """\
 {redriven} of {matched} redriven: {succeeded} succeeded, {dead_again} dead again, \
 {cancelled} cancelled, {in_flight} in flight
 {waiting} waiting, blocked: {blocked}
-rate {rate}, {canaries} canaries, aborts above {abort_share}
+rate {rate}
 planned by {planned_by} ({planned_login}), {created_at}
 started by {actor} ({login}), {started_at}: {why}"""
 
@@ -227,11 +227,12 @@ def _remarks(
     """Yield remarks that the user should read before the campaign starts."""
     yield counted(found["matched"], "dead letter")
     for cause, n in sorted(found["blocked"].items()):
-        yield f"{n} will stay: {printable(cause)}"
+        yield f"{n} will stay: {stayed(cause)}"
     for cause, n in sorted(found["invalid"].items()):
         yield f"{n} will stay, invalid: {printable(cause)}"
     for what, n in effects:
         yield f"{n} have done this already: {printable(what)}"
+    yield from rate_remarks(found["rates"])
     yield from _remarks_on(terms, found["matched"])
 
 
@@ -295,12 +296,14 @@ def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) 
 def _worded(found: dict[str, Any]) -> dict[str, str]:
     """Return the fields of a campaign that are displayed as words."""
     rate = found["rate"]
+    terms = f"{found['canaries']} canaries, aborts above {found['abort_share']:.0%}"
+    own = f"{rate:g} per second, {terms}" if rate else f"unlimited, {terms}"
+    rates = rate_remarks(found["rates"])
     return {
         "title": click.style(f"campaign {found['campaign']}", bold=True),
         "said": f": {printable(found['said'])}" if found["said"] else "",
         "blocked": _blocked(found),
-        "rate": f"{rate:g} per second" if rate else "unlimited",
-        "abort_share": f"{found['abort_share']:.0%}",
+        "rate": "".join((own, *(f"\n{line}" for line in rates))),
     }
 
 

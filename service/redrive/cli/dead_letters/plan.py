@@ -1,7 +1,8 @@
 """redrive campaign plan: freeze the dead letters of a campaign, and check them."""
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,10 +15,14 @@ from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import (
+    Command,
+    Decorator,
     actor_option,
     database_option,
     json_option,
+    option,
     settings_for,
+    with_options,
 )
 from redrive.cli.support.output import counted, emit, listing, not_found, printable
 from redrive.cli.support.terminal import progress
@@ -26,7 +31,8 @@ from redrive.dead_letters.campaign import MAX_REDRIVES, Plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import Unfit, leave_out
 from redrive.handlers import Handlers
-from redrive.rules.dead_letters.campaign import CANARIES, exposure
+from redrive.rules.dead_letters.campaign import CANARIES, exposure, pace
+from redrive.rules.dead_letters.obstacles import Allow, stays
 from redrive.rules.dead_letters.terms import BadTerm, read_term
 from redrive.settings import Settings
 
@@ -38,6 +44,12 @@ GROUP_COLUMNS = ("count", "group", "kind", "error_class", "message")
 
 MAX_REDRIVES_HELP = "Leave out dead letters that were redriven this often already."
 QUARANTINED_HELP = "Include quarantined dead letters: they died again after a redrive."
+INVALID_HELP = (
+    "Include invalid payloads that nobody has corrected, without a newer version."
+)
+REPEAT_HELP = (
+    "Run jobs again whose handlers say repeatable=False. Give their ids with it."
+)
 RATE_HELP = "At most this many jobs per second."
 
 
@@ -70,6 +82,30 @@ rate_option = click.option(
 )
 
 
+def allow_options(prefix: str | None = None) -> Decorator:
+    """Add options that confirm obstacles; the command gets them as `allow`.
+
+    No variable confirms --repeat, because no scheduled run may do so.
+    """
+    options = [
+        option(prefix, "--include-quarantined", is_flag=True, help=QUARANTINED_HELP),
+        option(prefix, "--include-invalid", is_flag=True, help=INVALID_HELP),
+        option(None, "--repeat", is_flag=True, help=REPEAT_HELP),
+    ]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def choose(
+            include_quarantined: bool, include_invalid: bool, repeat: bool, **more: Any
+        ) -> object:
+            allow = Allow(include_quarantined, include_invalid, repeat)
+            return command(allow=allow, **more)
+
+        return with_options(options, choose)
+
+    return decorate
+
+
 class _Checked(NamedTuple):
     """Plan, and what the handlers say about it."""
 
@@ -90,12 +126,7 @@ class _Checked(NamedTuple):
     show_default=True,
     help=MAX_REDRIVES_HELP,
 )
-@click.option(
-    "--include-quarantined",
-    "with_quarantined",
-    is_flag=True,
-    help=QUARANTINED_HELP,
-)
+@allow_options()
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
@@ -115,7 +146,7 @@ def plan_campaign(
     chosen: Filter,
     rate: float | None,
     max_redrives: int,
-    with_quarantined: bool,
+    allow: Allow,
     handlers: str | None,
     tries: int | None,
     actor: str | None,
@@ -133,6 +164,7 @@ def plan_campaign(
     a process that cannot open a connection or change a file. A plan is deleted after one day if
     nobody starts it.
     """
+    require_ids(allow, chosen)
     settings = settings_for(database_url, actor=actor, handlers=handlers)
     if tries and not settings.handlers:
         raise click.UsageError("--try needs --handlers MODULE:ATTRIBUTE")
@@ -143,12 +175,18 @@ def plan_campaign(
             chosen,
             actor=settings.who(),
             max_redrives=max_redrives,
-            with_quarantined=with_quarantined,
+            allow=allow,
         )
         unfit = _leave_out(conn, plan, registered)
         tried = _try(conn, plan, registered, settings, tries)
     _show(_Checked(plan, unfit, tried, rate), as_json=as_json)
     return exit_of(plan, chosen)
+
+
+def require_ids(allow: Allow, chosen: Filter) -> None:
+    """Refuse to repeat jobs without their ids."""
+    if allow.repeat and not chosen.ids:
+        raise click.UsageError("--repeat needs ids: name each job that may run again")
 
 
 def exit_of(plan: Plan, chosen: Filter) -> Exit:
@@ -216,13 +254,12 @@ def _show(checked: _Checked, *, as_json: bool) -> None:
 
 
 def _fields(checked: _Checked) -> dict[str, Any]:
-    plan, rate = checked.plan, checked.rate
-    seconds = math.ceil(plan.matched / rate) if rate else None
+    plan = checked.plan
     tried = {"tried": asdict(checked.tried)} if checked.tried else {}
     return {
         **asdict(plan),
         **asdict(checked.unfit),
-        "seconds": seconds,
+        "seconds": seconds_of(plan, checked.rate),
         "stops_after": exposure(CANARIES),
         **tried,
     }
@@ -245,14 +282,40 @@ def _remarks(plan: Plan, rate: float | None) -> Iterator[str]:
     """Yield warnings about the dead letters before they are redriven."""
     yield "for example: " + ", ".join(map(str, plan.sample))
     for cause, count in sorted(plan.blocked.items()):
-        is_quarantined = cause == "quarantined"
-        hint = "; see them, or add --include-quarantined" if is_quarantined else ""
-        yield f"{count} will stay: {cause}{hint}"
+        yield f"{count} will stay: {stayed(cause, plan.sample)}"
     if plan.acted:
         yield f"{plan.acted} have side effects on record; see dlq show"
-    if rate:
-        seconds = math.ceil(plan.matched / rate)
-        yield f"at {rate:g} per second this takes {seconds} s"
+    yield from rate_remarks(plan.rates)
+    if seconds := seconds_of(plan, rate):
+        fastest = pace(rate, plan.rates, len(plan.kinds))
+        yield f"at {fastest:g} per second this takes {seconds} s"
+
+
+def stayed(cause: str, ids: Sequence[int] = ()) -> str:
+    """Return a cause with its words; name the job if it is the only one."""
+    job = ids[0] if len(ids) == 1 else "ID"
+    words = stays(cause, job)
+    if words == cause:
+        return printable(cause)
+
+    return printable(f"{cause}: {words}")
+
+
+def rate_remarks(rates: Mapping[str, float]) -> Iterator[str]:
+    """Yield the rates of kinds, which all campaigns keep together."""
+    for kind, rate in sorted(rates.items()):
+        most = f"at most {rate:g} per second over all campaigns"
+        whose = "redrive_rate of its handler"
+        yield f"{printable(kind)}: {most} ({whose})"
+
+
+def seconds_of(plan: Plan, rate: float | None) -> int | None:
+    """Return how long a plan takes at least; None if nothing limits its rate."""
+    fastest = pace(rate, plan.rates, len(plan.kinds))
+    if fastest is None:
+        return None
+
+    return math.ceil(plan.matched / fastest)
 
 
 def _unfit_remarks(found: Unfit) -> Iterator[str]:

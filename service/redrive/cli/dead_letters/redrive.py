@@ -10,10 +10,11 @@ import psycopg
 
 from redrive.cli.dead_letters.plan import (
     MAX_REDRIVES_HELP,
-    QUARANTINED_HELP,
     RATE_HELP,
     TermType,
+    allow_options,
     exit_of,
+    require_ids,
     show_plan,
 )
 from redrive.cli.support.connection import database, only_one
@@ -29,13 +30,14 @@ from redrive.cli.support.options import (
     with_options,
 )
 from redrive.cli.support.output import counted, emit, printable
-from redrive.cli.support.terminal import is_watched, progress
+from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
 from redrive.live_jobs.standing import alive
 from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
+from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms, usual_canaries
 
 ENV = "REDRIVE_REDRIVE"
@@ -73,13 +75,6 @@ _what_options = (
         show_default=True,
         help=MAX_REDRIVES_HELP,
     ),
-    option(
-        ENV,
-        "--include-quarantined",
-        "with_quarantined",
-        is_flag=True,
-        help=QUARANTINED_HELP,
-    ),
 )
 """Further options for the selection and the speed."""
 
@@ -88,6 +83,7 @@ _what_options = (
 @click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
 @filter_options(ENV, states=("open",))
 @partial(with_options, _what_options)
+@allow_options(ENV)
 @run_options(ENV)
 @json_option
 def redrive_dead_letters(
@@ -97,7 +93,7 @@ def redrive_dead_letters(
     rate: float | None,
     canaries: int | None,
     max_redrives: int,
-    with_quarantined: bool,
+    allow: Allow,
     run: Run,
     as_json: bool,
 ) -> int:
@@ -112,31 +108,28 @@ def redrive_dead_letters(
     processed. If you stop it, or if no worker runs the first jobs, workers drive the campaign later
     (`redrive campaign`).
 
-    Some dead letters stay, and the command says why: their job has succeeded since, they were
-    redriven too often, or they are quarantined. A quarantined one is redriven if you give its id.
+    Some dead letters stay, and the command says why and what to do: their job has succeeded since,
+    they were redriven too often, their payload is invalid, or they are quarantined. A quarantined
+    one is redriven if you give its id. A job whose handler says repeatable=False is redriven only
+    by its id, with --repeat or after you type 'repeat'.
 
-    Exit code 4: the campaign aborted, because too many died again. Every option is also an
-    environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
+    Exit code 4: the campaign aborted, because too many died again. Every option except --repeat is
+    also an environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
     REDRIVE_REDRIVE_YES=true.
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
-    _check(run, is_vague=is_vague)
+    _check(run, allow, chosen, is_vague=is_vague)
     may_act = not (is_vague or run.dry_run) and (run.yes or is_watched())
     with database(run.settings) as conn:
-        planned = plan(
-            conn,
-            chosen,
-            actor=run.settings.who() if may_act else None,
-            max_redrives=max_redrives,
-            with_quarantined=with_quarantined,
-        )
+        make = partial(_plan, conn, chosen, run, max_redrives, may_act=may_act)
+        planned = make(allow)
         if not as_json:
             show_plan(planned, rate)
-        if not planned.matched:
-            say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
-        usual = usual_canaries(planned.matched, are_named=bool(chosen.ids))
-        terms = Terms(rate, usual if canaries is None else canaries)
+        if may_act and _confirms_repeat(planned, chosen, run):
+            planned = make(replace(allow, repeat=True))
+        _say_unknown(conn, planned, chosen)
+        terms = _terms(planned, chosen, rate, canaries)
         found = _redrive(conn, planned, chosen, run, terms) if may_act else None
     if as_json:
         emit(asdict(_report(planned, found)))
@@ -145,14 +138,52 @@ def redrive_dead_letters(
     return _exit(planned, chosen, found)
 
 
-def _check(run: Run, *, is_vague: bool) -> None:
+def _plan(
+    conn: psycopg.Connection[Any],
+    chosen: Filter,
+    run: Run,
+    max_redrives: int,
+    allow: Allow,
+    *,
+    may_act: bool,
+) -> Plan:
+    """Freeze the dead letters, or preview them if the run may not act."""
+    actor = run.settings.who() if may_act else None
+    return plan(conn, chosen, actor=actor, max_redrives=max_redrives, allow=allow)
+
+
+def _say_unknown(conn: psycopg.Connection[Any], planned: Plan, chosen: Filter) -> None:
+    """Name kinds and queues that do not exist, if nothing matched."""
+    if planned.matched:
+        return
+    say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
+
+
+def _terms(
+    planned: Plan, chosen: Filter, rate: float | None, canaries: int | None
+) -> Terms:
+    usual = usual_canaries(planned.matched, are_named=bool(chosen.ids))
+    return Terms(rate, usual if canaries is None else canaries)
+
+
+def _check(run: Run, allow: Allow, chosen: Filter, *, is_vague: bool) -> None:
     """Refuse to act without a selection or without a reason."""
+    require_ids(allow, chosen)
     if is_vague and run.yes:
         raise click.UsageError(
             "give ids or a filter, or --all for every open dead letter"
         )
     if run.yes and not run.dry_run:
         require_why(run.why)
+
+
+def _confirms_repeat(planned: Plan, chosen: Filter, run: Run) -> bool:
+    """Ask whether jobs may run again whose handlers say that they must not."""
+    n = planned.blocked.get("not_repeatable", 0)
+    if run.yes or not (n and chosen.ids):
+        return False
+
+    return confirm(f"{counted(n, 'job')} must not run twice.", "repeat")
 
 
 def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:

@@ -22,6 +22,7 @@ from redrive.cli.support.output import (
 )
 from redrive.dead_letters import find, groups
 from redrive.rules.attempts.plan import why_over
+from redrive.rules.dead_letters.obstacles import stays
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -136,8 +137,11 @@ def _state(letter: dict[str, Any]) -> Iterator[str]:
             "quarantined: it died of the same failure as before its redrive;"
             " redrive it by its id"
         )
-    if letter["blocked"]:
-        yield f"its last redrive was refused: {letter['blocked']}"
+    obstacle, blocked = letter["obstacle"], letter["blocked"]
+    if obstacle:
+        yield f"a redrive would leave it ({obstacle}): {stays(obstacle, letter['id'])}"
+    if blocked and blocked != obstacle:
+        yield f"its last redrive was refused: {blocked}"
 
 
 def _notes(letter: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -44,6 +44,7 @@ from redrive.rules.dead_letters.campaign import (
     GOING,
     State,
 )
+from redrive.rules.dead_letters.obstacles import Allow, stays
 from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms, usual_canaries
 
 DRIVE_SECONDS = 3.0
@@ -63,15 +64,6 @@ CAMPAIGN_COLUMNS = (
     "why",
 )
 
-STAYS = {
-    "succeeded": "the same work has succeeded since",
-    "max_redrives": "they were redriven too often already",
-    "muted": "their group is muted",
-    "quarantined": "they died again of the same cause; redrive each by its id",
-    "conflict": "a live job has their idempotency key",
-}
-"""Cause -> why a dead letter is not redriven, in words."""
-
 PAUSABLE = GOING
 RESUMABLE = frozenset({State.PAUSED, State.ABORTED})
 ENDABLE = GOING | RESUMABLE | {State.PLANNED}
@@ -79,7 +71,10 @@ ENDABLE = GOING | RESUMABLE | {State.PLANNED}
 
 # ---------------------------------------------------------------------- terms
 
-TERMS = (*TERM_NAMES, "seen")
+CONFIRMED = {"include-invalid": "include", "repeat": "repeat"}
+"""Field of the form -> the word that confirms it; the API sends true."""
+
+TERMS = (*TERM_NAMES, *CONFIRMED, "seen")
 """Fields of the form besides the reason."""
 
 
@@ -112,6 +107,39 @@ def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
         raise Refused(400, str(error)) from None
 
 
+def allow_of(more: Mapping[str, str], chosen: Filter) -> Allow:
+    """Return what a form confirms. Raises Refused, which names the field."""
+    invalid = _is_confirmed(more, "include-invalid")
+    repeat = _is_confirmed(more, "repeat")
+    if repeat and not chosen.ids:
+        raise Refused(400, "repeat needs ids: name each job that may run again")
+
+    return Allow(invalid=invalid, repeat=repeat)
+
+
+def _is_confirmed(more: Mapping[str, str], name: str) -> bool:
+    word = CONFIRMED[name]
+    text = more.get(name, "").strip()
+    if text.lower() in {"", "false"}:
+        return False
+    if text.lower() in {word, "true"}:
+        return True
+
+    raise Refused(400, f"{name} is {text!r}; type {word}, or leave it empty")
+
+
+def _confirmations(chosen: Filter, blocked: Mapping[str, int]) -> list[Input]:
+    """Return the inputs that confirm obstacles of a selection."""
+    inputs: list[Input] = []
+    if "invalid" in blocked:
+        label = "Redrive invalid payloads that nobody has corrected"
+        inputs.append(Input("include-invalid", label, hint="type include"))
+    if "not_repeatable" in blocked and chosen.ids:
+        label = "Run jobs again that must not run twice"
+        inputs.append(Input("repeat", label, hint="type repeat"))
+    return inputs
+
+
 def commands(
     word: str, query: Query, more: Mapping[str, str], matched: int
 ) -> list[str]:
@@ -124,12 +152,18 @@ def commands(
         matched: number of dead letters that match.
     """
     start_terms = _unusual(more, CANARIES)
+    flags = ""
+    for name in CONFIRMED:
+        if more.get(name, "").strip():
+            flags += f" --{name}"
+
     if word == "campaign-start":
         return [_start_command(str(_number_of(query)), start_terms)]
     terms = _unusual(more, _canaries(letters_of(query), matched))
     if terms.keys() <= {"rate", "canaries"}:
-        return [shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")]
-    plan = shell_of(("campaign", "plan"), query, Filter)
+        shell = shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")
+        return [shell + flags]
+    plan = shell_of(("campaign", "plan"), query, Filter) + flags
     return [plan, _start_command("PLAN", start_terms)]
 
 
@@ -183,6 +217,7 @@ def _preview(conn: Connection, query: Query) -> Preview:
         _inputs(canaries),
         estimate(matched, Terms(None, canaries)),
         _two(conn, seen.kinds) if seen else (),
+        _confirmations(chosen, seen.blocked) if seen else (),
     )
 
 
@@ -197,6 +232,7 @@ def _remarks(seen: Plan, known: int) -> list[str]:
         text = f"Causes and exclusions below cover only the oldest {known:,}."
         remarks.append(text)
     remarks += _stay(seen.blocked)
+    remarks += _rates(seen.rates)
     if seen.acted:
         count = counted(seen.acted, "of them")
         remarks.append(
@@ -205,12 +241,19 @@ def _remarks(seen: Plan, known: int) -> list[str]:
     return remarks
 
 
+def _rates(rates: Mapping[str, float]) -> list[str]:
+    return [
+        f"{kind}: at most {rate:g} per second over all campaigns, by its handler."
+        for kind, rate in sorted(rates.items())
+    ]
+
+
 def _stay(
     blocked: Mapping[str, int], invalid: Mapping[str, int] | None = None
 ) -> list[str]:
     stay: list[str] = []
     for cause, n in blocked.items():
-        stay.append(f"{n:,} will stay: {STAYS.get(cause, cause)}.")
+        stay.append(f"{n:,} will stay: {stays(cause)}.")
     for fault, n in (invalid or {}).items():
         stay.append(f"{n:,} will stay, invalid: {fault}.")
     return stay
@@ -240,7 +283,8 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
         conn.execute(
             "select set_config('statement_timeout', %s, true)", (FREEZE_SECONDS,)
         )
-        made = campaign.plan(conn, _all(chosen), actor=order.actor)
+        allow = allow_of(order.more, chosen)
+        made = campaign.plan(conn, _all(chosen), actor=order.actor, allow=allow)
     refuse_other(made.matched, order)
     if made.plan is None:
         raise Refused(409, "no dead letter matches now; look at the preview again")
@@ -287,7 +331,7 @@ def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:
     count = counted(done["redriven"], "dead letter")
     text = f"{count} redriven by campaign {number}"
     for cause, n in done["blocked"].items():
-        text += f"; {n:,} stayed: {STAYS.get(cause, cause)}"
+        text += f"; {n:,} stayed: {stays(cause)}"
     if waiting:
         text += f"; {waiting:,} follow later"
     keys = ("matched", "redriven", "blocked", "campaign", "state")
@@ -357,6 +401,7 @@ def _preview_start(conn: Connection, query: Query) -> Preview:
         remarks=[
             f"{found['planned_by']} planned it. Exactly the dead letters of the plan are redriven.",
             *_stay(found["blocked"], found["invalid"]),
+            *_rates(found["rates"]),
             *(
                 f"{n:,} jobs already had this side effect: {e}."
                 for e, n in campaign.side_effects(conn, number)

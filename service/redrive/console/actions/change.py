@@ -54,6 +54,7 @@ class Preview:
         obstacle: reason why the change is impossible; None if it is possible.
         estimate: expected duration and risk of a redrive.
         two: kinds that the user can only plan; another role must start the campaign.
+        confirm: fields that confirm obstacles of a redrive, by a word of their own.
     """
 
     title: str
@@ -69,6 +70,7 @@ class Preview:
     inputs: Sequence[Input] = ()
     estimate: str = ""
     two: Sequence[str] = ()
+    confirm: Sequence[Input] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,6 +278,8 @@ class Asked(
     not_before: str | None = None
     when_breaker: str | None = None
     when_version: str | None = None
+    include_invalid: bool | None = None
+    repeat: bool | None = None
     patch: list[Any] | None = None
     for_: str | None = None
     in_: str | None = None
@@ -304,6 +306,14 @@ _FIELDS = {
     "not_before": ("string", "An instant, or a delay such as 2h."),
     "when_breaker": ("string", "Breaker and state, such as smtp:closed."),
     "when_version": ("string", "Versions of workers, such as >=1.4.2."),
+    "include_invalid": (
+        "boolean",
+        "Redrive invalid payloads that nobody has corrected.",
+    ),
+    "repeat": (
+        "boolean",
+        "Run jobs again whose handlers say repeatable=False. Needs ids.",
+    ),
     "patch": ("array", "JSON Patch, for an edit."),
     "for": ("string", "Duration of a mute, such as 2h."),
     "in": ("string", "Versions with the fix of a group, such as 1.4.2, 1.3.9."),

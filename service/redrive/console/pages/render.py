@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.dead_letters.fixes import worded
+from redrive.rules.dead_letters.obstacles import stays
 from redrive.rules.payloads.escape import escaped, escaped_lines
 
 BAR, GAP, HEIGHT = 5, 1, 24
@@ -49,6 +50,7 @@ def environment() -> Environment:
         "segment": segment,
         "resolution": worded,
         "span": span,
+        "stays": stays,
     }
     cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar)
     return made

@@ -121,6 +121,8 @@ def _handler(kind: str, target: Target, caller: "_Caller") -> Handler:
         limits=check_templates(target.limits),
         sample=target.sample,
         heal=heal,
+        redrive_rate=target.redrive_rate,
+        repeatable=target.repeatable,
     )
 
 

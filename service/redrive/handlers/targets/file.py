@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from redrive.errors import SettingsError
+from redrive.handlers.arguments import MOST_RATE
 from redrive.rules.attempts.policy import MAX_WINDOW, OnDeath
 from redrive.rules.dead_letters.heal import MOST_CANARIES, Heal
 from redrive.rules.scheduling.slots import CatchUp
@@ -49,6 +50,8 @@ class Target(BaseModel):
     limits: list[str] = []
     sample: bool = True
     heal: TargetHeal | None = None
+    redrive_rate: Annotated[float, Field(gt=0, le=MOST_RATE)] | None = None
+    repeatable: bool = True
 
 
 class TargetSchedule(BaseModel):
@@ -93,6 +96,9 @@ def load(path: Path) -> Targets:
             raise _refused(path, f"targets.{kind}.url {fault}")
         if target.heal and kind.endswith("*"):
             rule = "give each kind that heals its own target"
+            raise _refused(path, f"targets.{kind}.heal: {rule}")
+        if target.heal and not target.repeatable:
+            rule = "heal redrives by itself, but repeatable: false forbids that"
             raise _refused(path, f"targets.{kind}.heal: {rule}")
 
     return read

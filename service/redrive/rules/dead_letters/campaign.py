@@ -34,6 +34,10 @@ AHEAD_SECONDS = 1.0
 It is longer than the time between two steps of a campaign that releases jobs. After a
 pause of the workers, this many seconds' jobs can run at once."""
 
+KIND_AHEAD_SECONDS = 2.0
+"""If all kinds have a redrive_rate, limit of the released jobs that have not begun, in
+seconds of it. With less, the kinds would not reach their rate."""
+
 IN_FLIGHT_SECONDS = 60.0
 """With a rate, limit of the jobs in flight, in seconds of the rate."""
 
@@ -85,8 +89,8 @@ class Seen:
         step: the number of its next step.
         said: the reason for its state.
         place: how many of `matched` are processed.
-        in_flight: released jobs that have not ended. `unclaimed`: the due ones that no
-            worker has claimed.
+        in_flight: released jobs that have not ended. `unbegun`: those that no worker
+            has claimed. `unclaimed`: the due ones among these.
         fed: released jobs since the campaign was started or resumed. `ended` and
             `dead`: how many ended or died since then.
         window_dead: the most deaths in one window; see `window`.
@@ -97,6 +101,8 @@ class Seen:
             and latency are ignored.
         wanted_breakers: name -> the state to wait for. `breakers`: states of these and
             of the breakers of its kinds.
+        kinds: number of its kinds. `kind_rates`: kind -> redrives per second that
+            its handler allows, for kinds with such a limit.
         versions: versions of the live workers that handle its kinds.
         others_late: seconds that the oldest ready regular job of its queues has been
             due. `late_before`: the same when the campaign began.
@@ -110,6 +116,7 @@ class Seen:
     said: str | None = None
     in_flight: int = 0
     unclaimed: int = 0
+    unbegun: int = 0
     fed: int = 0
     ended: int = 0
     dead: int = 0
@@ -125,9 +132,16 @@ class Seen:
     wanted_version: str | None = None
     breakers: Mapping[str, str] | None = None
     versions: Sequence[str] = ()
+    kinds: int = 0
+    kind_rates: Mapping[str, float] | None = None
     others_late: float = 0.0
     late_before: float | None = None
     held_since: float | None = None
+
+    @property
+    def kind_rate(self) -> float | None:
+        """Return the rate that its handlers allow; None if a kind has no limit."""
+        return total_rate(self.kind_rates or {}, self.kinds)
 
     @property
     def is_late(self) -> bool:
@@ -227,6 +241,22 @@ def window(abort_share: float) -> int:
     same.
     """
     return max(WINDOW, math.ceil(WINDOW_ALLOWED / abort_share))
+
+
+def total_rate(kind_rates: Mapping[str, float], kinds: int) -> float | None:
+    """Return the rate of kinds together; None if one of them has no limit."""
+    if not kind_rates or len(kind_rates) < kinds:
+        return None
+
+    return sum(kind_rates.values())
+
+
+def pace(
+    rate: float | None, kind_rates: Mapping[str, float], kinds: int
+) -> float | None:
+    """Return the rate that a campaign reaches at most; None if nothing limits it."""
+    limits = (rate, total_rate(kind_rates, kinds))
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def exposure(canaries: int) -> int:
@@ -329,7 +359,15 @@ def _room(seen: Seen) -> int:
     if seen.canaries:
         in_flight = min(in_flight, _ramp(seen))
     room = in_flight - seen.in_flight
-    return min(room, UNCLAIMED - seen.unclaimed) if seen.rate is None else room
+    if seen.rate is None:
+        room = min(room, UNCLAIMED - seen.unclaimed)
+    if seen.kind_rate is not None:
+        # The limits of kinds hold when jobs begin. More jobs would only wait, and a
+        # pause of the campaign would not stop them.
+        most = math.ceil(seen.kind_rate * KIND_AHEAD_SECONDS)
+        room = min(room, most - seen.unbegun)
+
+    return room
 
 
 def _ramp(seen: Seen) -> int:

@@ -49,14 +49,14 @@ def described(attempt: Failing, error: BaseException, **detail: Any) -> Failure:
 def not_started(attempt: Failing, reason: Reason) -> DeadLetter:
     """Return the end of a job that must not start."""
     message = f"not started: {reason}"
-    failure = _made_up(attempt, "NotStarted", message, Category.OTHER)
+    failure = _not_begun(_made_up(attempt, "NotStarted", message, Category.OTHER))
     return DeadLetter(reason, failure, refund=True)
 
 
 def undecryptable(attempt: Failing, error: Undecryptable) -> DeadLetter:
     """Return the end of a job that cannot be decrypted."""
     failure = _made_up(attempt, "Undecryptable", str(error), Category.INVALID)
-    return DeadLetter(Reason.UNDECRYPTABLE, failure)
+    return DeadLetter(Reason.UNDECRYPTABLE, _not_begun(failure))
 
 
 def newer_payload(attempt: Failing, version: int) -> DeadLetter:
@@ -64,7 +64,7 @@ def newer_payload(attempt: Failing, version: int) -> DeadLetter:
     ours = attempt.handler.version
     message = f"the payload has version {version}, the handler takes {ours}"
     failure = _made_up(attempt, "NewerPayload", message, Category.INVALID)
-    return DeadLetter(Reason.INVALID_PAYLOAD, failure, refund=True)
+    return DeadLetter(Reason.INVALID_PAYLOAD, _not_begun(failure), refund=True)
 
 
 def invalid_payload(
@@ -75,7 +75,7 @@ def invalid_payload(
     known = version if is_versioned else None
     failure = described(attempt, error, phase="payload", payload_version=known)
     failure = replace(failure, category=Category.INVALID)
-    return DeadLetter(Reason.INVALID_PAYLOAD, failure)
+    return DeadLetter(Reason.INVALID_PAYLOAD, _not_begun(failure))
 
 
 def deadline_exceeded(attempt: Failing) -> Failure:
@@ -121,6 +121,11 @@ def known_secrets(
     with contextlib.suppress(Exception):
         known |= secret_values(decode_object(work.payload), declared)
     return known
+
+
+def _not_begun(failure: Failure) -> Failure:
+    """Record that the handler did not begin, so a redrive repeats nothing."""
+    return replace(failure, detail={**failure.detail, "began": False})
 
 
 def _made_up(

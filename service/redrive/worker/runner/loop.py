@@ -265,4 +265,6 @@ def _kind(handler: Handler) -> Kind:
         handler.approval,
         handler.heal,
         tuple(sorted(handler.secret)),
+        handler.redrive_rate,
+        handler.repeatable,
     )

@@ -6,6 +6,7 @@ from redrive.handlers import matching
 from redrive.rules.attempts.policy import Policy
 from redrive.rules.dead_letters.heal import Heal
 from redrive.worker.protocol import Kind
+from redrive.worker.store import RedriveTerms
 
 DEFAULT = Policy()
 
@@ -59,6 +60,24 @@ class KnownKinds:
     def heals(self) -> dict[str, Heal]:
         """Return how the dead letters of kinds are tried after a deploy."""
         return {name: kind.heal for name, kind in self._kinds.items() if kind.heal}
+
+    def redrives(self) -> dict[str, RedriveTerms]:
+        """Return what handlers say about redrives of their kinds, where they say any.
+
+        A kind is included, too, if its prefix would speak for it otherwise.
+        """
+        usual = RedriveTerms()
+        terms: dict[str, RedriveTerms] = {}
+        for name, kind in self._kinds.items():
+            terms[name] = RedriveTerms(kind.redrive_rate, kind.repeatable)
+
+        unusual = [name for name in self._prefixes if terms[name] != usual]
+        covered = tuple(prefix[:-1] for prefix in unusual)
+        return {
+            name: said
+            for name, said in terms.items()
+            if said != usual or name.startswith(covered)
+        }
 
     def find(self, name: str) -> Kind | None:
         """Return what is known of a kind; None if no runner has a handler for it."""

@@ -279,6 +279,7 @@ class Supervisor:
             self._kinds.limits(),
             self._kinds.approvals(),
             self._kinds.heals(),
+            self._kinds.redrives(),
         )
 
     def _refused(self, held: ClaimedJob, error: psycopg.Error) -> None:

@@ -1,0 +1,58 @@
+"""M6 and M8: what a handler may say about redrives, and what the supervisor learns."""
+
+from typing import Any
+
+import pytest
+
+from redrive import Handlers, Heal
+from redrive.worker.runner.loop import _kind  # pyright: ignore[reportPrivateUsage] # its message
+from redrive.worker.store import RedriveTerms
+from redrive.worker.supervisor.kinds import KnownKinds
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"redrive_rate": 0}, "redrive_rate must be jobs per second, above 0"),
+        ({"redrive_rate": True}, "redrive_rate must be jobs per second, above 0"),
+        ({"redrive_rate": float("nan")}, "redrive_rate must be jobs per second"),
+        ({"redrive_rate": 1_000_001}, "at most 1,000,000"),
+        ({"repeatable": "no"}, "repeatable must be True or False"),
+        (
+            {"repeatable": False, "heal": Heal()},
+            "heal redrives by itself, but repeatable=False forbids that",
+        ),
+    ],
+)
+def test_m6_m8_an_option_that_cannot_be_is_refused(
+    options: dict[str, Any], fault: str
+) -> None:
+    """M6, M8: when the handler is declared, with the field and the rule."""
+    with pytest.raises(ValueError, match=fault):
+        Handlers().handle("a.b", **options)
+
+
+def test_m6_m8_the_supervisor_learns_what_handlers_say() -> None:
+    """M6, M8: a kind below a prefix has terms of its own, if only the usual ones."""
+    jobs = Handlers()
+    for kind, options in {
+        "charge": {"redrive_rate": 5},
+        "wire": {"repeatable": False},
+        "plain": {},
+    }.items():
+
+        @jobs.handle(kind, **options)
+        def run(payload: dict[str, Any]) -> None:
+            del payload
+
+    kinds = {handler.kind: _kind(handler) for handler in jobs}
+    plain = kinds["plain"]
+    known = KnownKinds()
+    known.learn(kinds | {"wir*": kinds["wire"], "wir.e": plain, "pla*": plain})
+
+    assert known.redrives() == {
+        "charge": RedriveTerms(5, repeatable=True),
+        "wire": RedriveTerms(None, repeatable=False),
+        "wir*": RedriveTerms(None, repeatable=False),
+        "wir.e": RedriveTerms(),
+    }

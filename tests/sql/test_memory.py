@@ -1,0 +1,146 @@
+"""M2: a success is remembered as long as a dead letter could repeat it."""
+
+import json
+from typing import Any, LiteralString
+
+import pytest
+
+from redrive.dead_letters.purge import forget
+from tests.factories import (
+    claim_one,
+    complete,
+    make_dead_letter,
+    make_job,
+    make_worker,
+    redrive,
+)
+from tests.postgres import Database
+
+LETTER: dict[str, Any] = {
+    "source_id": "m-1",
+    "kind": "a",
+    "queue": "q",
+    "payload": {},
+    "headers": {},
+    "idempotency_key": "1",
+    "reason": "gave_up",
+    "category": "bug",
+    "error_class": "E",
+    "message": "",
+    "fingerprint": "f",
+    "attempts": 1,
+}
+OLD: LiteralString = (
+    "insert into redrive.completions (kind, key, job, at)"
+    " select 'a', n::text, n, now() - interval '31 days' + n * interval '1 ms'"
+    " from generate_series(1, %s) n"
+)
+
+DEAD: LiteralString = (
+    "insert into redrive.dead_letters (id, redrives, queue, kind, reason, category,"
+    " error_class, message, fingerprint, attempts, deliveries, losses, priority, lane,"
+    " created_at, headers, payload, idempotency_key)"
+    " select n, 0, 'q', 'a', 'gave_up', 'bug', 'E', '', 'f', 1, 1, 0, 0, 0, now(), '{}',"
+    " '{}', n::text from generate_series(%s::int, %s::int) n"
+)
+
+
+def dead_with_success(database: Database, key: str) -> int:
+    """Return a dead letter whose work another job of its key did 31 days ago."""
+    dead = make_dead_letter(database.conn, idempotency_key=key)
+    make_job(database.conn, idempotency_key=key)
+    worker = make_worker(database.conn)
+    complete(database.conn, worker, claim_one(database.conn, worker))
+    database.rows("update redrive.completions set at = now() - interval '31 days'")
+    return dead
+
+
+@pytest.mark.parametrize("is_dismissed", [False, True])
+def test_m2_a_redrive_after_31_days_is_blocked_by_the_success(
+    database: Database, is_dismissed: bool
+) -> None:
+    """M2: also if the dead letter was dismissed meanwhile, and is opened again."""
+    dead = dead_with_success(database, "k")
+    if is_dismissed:
+        database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", [dead])
+    forget(database.conn)
+    if is_dismissed:
+        database.rows("select redrive.reopen_v1(%s, 'ada', 'x')", [dead])
+
+    assert redrive(database.conn, [dead]) == {dead: "succeeded"}
+
+
+@pytest.mark.parametrize("end", ["dismiss", "redrive"])
+def test_m2_a_key_without_a_dead_letter_is_forgotten(
+    database: Database, end: str
+) -> None:
+    """M2: the memory ends one retention after the last dead letter that needed it."""
+    dead = dead_with_success(database, "k")
+    database.rows("update redrive.dead_letters set died_at = now() - interval '1 year'")
+    forget(database.conn)
+    assert database.value("select count(*) from redrive.completions") == 1
+    if end == "dismiss":
+        database.rows(
+            "select redrive.purge_v1(null, %s::bigint[], '{0}', '{open}')", [dead]
+        )
+    else:
+        database.rows("update redrive.dead_letters set state = 'resolved'")
+    database.rows("update redrive.completions set at = now() - interval '31 days'")
+    forget(database.conn)
+
+    assert database.value("select count(*) from redrive.completions") == 0
+
+
+def test_m2_kept_keys_do_not_hide_older_ones(database: Database) -> None:
+    """M2: a batch that keeps everything leaves the way free for the next one."""
+    for key in ("1", "2", "3"):
+        make_dead_letter(database.conn, "a", idempotency_key=key)
+    database.rows(OLD, 5)
+    forget_three = "select redrive.forget_completions_v1('30 days', 3)"
+
+    assert [database.value(forget_three) for _ in range(3)] == [3, 2, 0]
+    assert sorted(database.column("select key from redrive.completions")) == [
+        *("1", "2", "3")
+    ]
+
+
+def test_m2_an_import_keeps_its_keys_from_a_session_that_forgets(
+    database: Database,
+) -> None:
+    """M2: the dead letter is not committed when the other session looks for it."""
+    database.rows(OLD, 1)
+    importing, forgetting = database.session(), database.session()
+    importing.rows("begin")
+    importing.rows(
+        "select redrive.import_v1('sqs', %s::jsonb, 'ada', 'x')", json.dumps([LETTER])
+    )
+
+    def forgotten() -> int:
+        return forgetting.value("select redrive.forget_completions_v1('30 days', 9)")
+
+    assert forgotten() == 0
+    importing.rows("commit")
+
+    assert forgotten() == 0
+    (dead,) = database.column("select id from redrive.dead_letters")
+    assert redrive(database.conn, [dead]) == {dead: "succeeded"}
+
+
+@pytest.mark.every_version
+def test_m2_forgetting_costs_the_same_beside_many_dead_letters(
+    database: Database,
+) -> None:
+    """M2: each key is one look into an index, whatever else there is."""
+    database.rows(OLD, 4000)
+    look: LiteralString = (
+        "explain (analyze, buffers, format json)"
+        " select redrive.forget_completions_v1('30 days', 10)"
+    )
+    costs: list[int] = []
+    for first in (1, 2001):
+        database.rows(DEAD, first, first + 1999)
+        database.rows("analyze redrive.dead_letters, redrive.completions")
+        database.value(look)
+        costs.append(database.value(look)[0]["Plan"]["Shared Hit Blocks"])
+
+    assert max(costs) < 400, costs

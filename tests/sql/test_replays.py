@@ -1,0 +1,306 @@
+"""M6, M7, M8: how fast, and whether at all, dead letters of a kind go back."""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+import pytest
+
+from redrive.dead_letters.campaign import drive, plan, show, start
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.find import show as letter
+from redrive.rules.dead_letters.obstacles import OBSTACLES, Allow
+from redrive.rules.dead_letters.terms import Terms
+from redrive.worker import store
+from redrive.worker.store import RedriveTerms
+from tests.factories import (
+    bury,
+    claim,
+    claim_one,
+    complete,
+    failure,
+    make_dead_letter,
+    make_dead_letters,
+    make_job,
+    make_worker,
+    redrive,
+)
+from tests.postgres import Connection, Database
+
+KIND = "invoice.charge"
+EVERY: LiteralString = "update redrive.dead_letters set category = %s, version = %s"
+NO_BEGIN = json.loads(failure()) | {"detail": {"began": False}}
+
+
+def register(
+    conn: Connection,
+    version: str = "2",
+    kinds: Sequence[str] = (KIND,),
+    **redrives: RedriveTerms,
+) -> int:
+    """Register a live worker. `redrives` are by kind, with `_` for `.`."""
+    terms = {kind.replace("_", "."): said for kind, said in redrives.items()}
+    said = store.Registration("w", version, 600.0, kinds, None, redrives=terms)
+    return store.register(conn, said)
+
+
+def blocked(conn: Connection, chosen: Filter, **allow: bool) -> dict[str, int]:
+    """Return what a plan would leave; also check that the redrive leaves the same."""
+    made = plan(conn, chosen, actor="ada", allow=Allow(**allow))
+    assert made.plan is not None
+    start(conn, made.plan, Terms(canaries=0), actor="ada", why="x")
+    drive(conn, made.plan)
+    found = show(conn, made.plan)
+    assert found
+    assert found["blocked"] == made.blocked
+    return made.blocked
+
+
+# M7: invalid payloads
+
+
+@pytest.mark.parametrize(
+    ("judged_by", "live", "goes"),
+    [
+        ("1", [], False),
+        ("1", ["1"], False),
+        ("1", ["2"], True),
+        ("1", ["1", "2"], False),  # a rollout that has not ended
+        (None, [""], False),  # nobody says a version
+        (None, ["2"], True),
+        ("1", [""], False),
+        ("1x0", ["1_0"], True),  # a version is no pattern
+        ("1_0", ["1_0"], False),
+    ],
+)
+def test_m7_an_invalid_payload_stays_until_another_version_is_there(
+    database: Database, judged_by: str | None, live: list[str], *, goes: bool
+) -> None:
+    """M7: the version that judged it must be gone, and another one live."""
+    conn = database.conn
+    dead = make_dead_letter(conn)
+    database.rows(EVERY, "invalid", judged_by)
+    for version in live:
+        register(conn, version)
+    register(conn, "9", ["another.kind"])
+    found = letter(conn, dead)
+
+    assert found
+    assert found["obstacle"] == (None if goes else "invalid")
+    assert blocked(conn, Filter(category=("invalid",))) == (
+        {} if goes else {"invalid": 1}
+    )
+
+
+@pytest.mark.parametrize("fix", ["edit", "include", "undecryptable", "bug"])
+def test_m7_what_lets_an_invalid_payload_go(database: Database, fix: str) -> None:
+    """M7: an edit since its death, a flag; another cause is not blocked at all."""
+    conn = database.conn
+    dead = make_dead_letter(conn)
+    database.rows(EVERY, "bug" if fix == "bug" else "invalid", "1")
+    if fix == "undecryptable":
+        database.rows("update redrive.dead_letters set reason = 'undecryptable'")
+    if fix == "edit":
+        database.rows(
+            "insert into redrive.edits (job, n, redrives, actor, why, patch, paths, payload)"
+            " values (%s, 1, 0, 'ada', 'x', '[]', '{/n}', '{}')",
+            dead,
+        )
+
+    assert blocked(conn, Filter(ids=(dead,)), invalid=fix == "include") == {}
+
+
+def test_m7_an_edit_of_an_earlier_death_does_not_count(database: Database) -> None:
+    """M7: the corrected payload was invalid, too."""
+    dead = make_dead_letter(database.conn)
+    database.rows(EVERY, "invalid", "1")
+    database.rows("update redrive.dead_letters set redrives = 1")
+    database.rows(
+        "insert into redrive.edits (job, n, redrives, actor, why, patch, paths, payload)"
+        " values (%s, 1, 0, 'ada', 'x', '[]', '{/n}', '{}')",
+        dead,
+    )
+
+    assert blocked(database.conn, Filter(ids=(dead,))) == {"invalid": 1}
+
+
+# M8: jobs that must not run twice
+
+
+ONCE = RedriveTerms(repeatable=False)
+
+
+def test_m8_a_job_that_must_not_run_twice_goes_by_id_and_confirmed(
+    database: Database,
+) -> None:
+    """M8: no filter, group or confirmation alone is enough."""
+    conn = database.conn
+    register(conn, invoice_charge=ONCE)
+    dead = make_dead_letter(conn)
+    stays = {"not_repeatable": 1}
+
+    assert blocked(conn, Filter(kind=(KIND,)), repeat=True) == stays
+    assert blocked(conn, Filter(group="f"), repeat=True) == stays
+    assert blocked(conn, Filter(ids=(dead,))) == stays
+    assert redrive(conn, [dead]) == {dead: "not_repeatable"}
+    assert blocked(conn, Filter(ids=(dead,)), repeat=True) == {}
+
+
+def test_m8_no_redrive_without_a_person_repeats_it(database: Database) -> None:
+    """M8: a worker that is back forgives losses, and redrives what they killed."""
+    conn = database.conn
+    register(conn, invoice_charge=ONCE)
+    job, worker = make_job(conn), make_worker(conn)
+    lost = failure(error_class="WorkerLost", category="lost")
+    bury(conn, worker, claim_one(conn, worker), reason="killed_worker", failure=lost)
+    database.rows("select redrive.forgive_v1(array[%s], array[1])", job)
+
+    assert database.rows("select state, blocked from redrive.dead_letters") == [
+        ("open", "not_repeatable")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failures", "goes"),
+    [
+        ([NO_BEGIN], True),
+        ([json.loads(failure())], False),
+        ([json.loads(failure()), NO_BEGIN], False),
+        ([NO_BEGIN, NO_BEGIN], True),
+        ([None, NO_BEGIN], False),  # it was given back, perhaps by the handler
+    ],
+)
+def test_m8_what_never_began_goes_as_usual(
+    database: Database, failures: list[dict[str, Any] | None], *, goes: bool
+) -> None:
+    """M8: each delivery must be proven by a failure from before the call."""
+    conn = database.conn
+    register(conn, invoice_charge=ONCE)
+    dead = make_dead_letter(conn)
+    database.rows("delete from redrive.failures")
+    for delivery, found in enumerate(failures, 1):
+        if found is not None:
+            database.rows(
+                "insert into redrive.failures (job, deliveries, attempt, error_class, message,"
+                " category, fingerprint, detail) values (%s, %s, 1, 'E', '', 'other', 'f', %s)",
+                dead,
+                delivery,
+                json.dumps(found["detail"]),
+            )
+    database.rows("update redrive.dead_letters set deliveries = %s", len(failures))
+
+    assert blocked(conn, Filter(kind=(KIND,))) == (
+        {} if goes else {"not_repeatable": 1}
+    )
+
+
+def test_m8_the_longest_prefix_speaks_for_a_kind_and_the_last_worker_wins(
+    database: Database,
+) -> None:
+    """M8: HTTP targets may have a prefix, and a kind below it its own terms."""
+    conn = database.conn
+    for kind in ("mail.send", "mail.urgent", "mailx"):
+        make_dead_letter(conn, kind)
+    terms = {"mail.*": ONCE, "mail.urgent": RedriveTerms()}
+    said = store.Registration(
+        "w", "1", 600.0, ["mail.*", "mail.urgent"], None, redrives=terms
+    )
+    store.register(conn, said)
+
+    made = plan(conn, Filter(), actor=None)
+    assert (made.matched, made.blocked) == (3, {"not_repeatable": 1})
+    store.register(conn, said._replace(redrives={}))
+    assert plan(conn, Filter(), actor=None).blocked == {}
+    assert database.value("select count(*) from redrive.kind_redrives") == 0
+
+
+# M6: a rate by kind
+
+
+def test_m6_two_campaigns_of_a_kind_keep_its_rate_together(database: Database) -> None:
+    """M6: counted when jobs begin, whichever worker or campaign released them.
+
+    A pause of all workers bursts no more, and the rate survives a restart of all.
+    """
+    conn = database.conn
+    rate = 20.0
+    worker = register(conn, invoice_charge=RedriveTerms(rate))
+    make_dead_letters(conn, 300)
+    going: list[int] = []
+    for queue_part in (Filter(limit=150), Filter()):
+        made = plan(conn, queue_part, actor="ada")
+        assert made.plan
+        assert made.rates == {KIND: rate}
+        start(conn, made.plan, Terms(rate=500, canaries=0), actor="ada", why="x")
+        going.append(made.plan)
+    begun: list[tuple[float, float]] = []  # of each job, from when until when
+
+    def run(seconds: float, least: int) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or len(begun) < least:
+            for campaign in going:
+                drive(conn, campaign)
+            since = time.monotonic()
+            jobs = claim(conn, worker, 50)
+            begun.extend([(since, time.monotonic())] * len(jobs))
+            complete(conn, worker, *jobs)
+            store.tend_limits(conn)
+
+    run(1.5, 10)
+    store.retire(conn, worker)
+    time.sleep(0.5)
+    worker = register(conn, "3", invoice_charge=RedriveTerms(rate))
+    run(1.5, 20)
+    for n, (since, _) in enumerate(begun):
+        for m, (_, until) in enumerate(begun[n:], n):
+            assert m - n + 1 <= 2 + (until - since) * rate + 1
+    waiting = database.value("select count(*) from redrive.jobs")
+    assert waiting <= 4 * rate, "a pause of the campaigns stops all others"
+
+
+def test_m6_the_rate_is_of_redrives_alone_and_the_last_worker_says_it(
+    database: Database,
+) -> None:
+    """M6: new jobs of the kind are not limited; a rate that is gone limits nothing."""
+    conn = database.conn
+    worker = register(conn, invoice_charge=RedriveTerms(0.01))
+    dead = make_dead_letters(conn, 3)
+    redrive(conn, dead)
+    new = [make_job(conn) for _ in range(3)]
+
+    first = {job.id for job in claim(conn, worker, 50)}
+    assert first >= set(new)
+    assert len(first - set(new)) <= 1
+    register(conn, invoice_charge=RedriveTerms(1000.0))
+    assert database.column("select rate from redrive.kind_redrives") == [1000.0]
+    register(conn)
+    store.tend_limits(conn)
+    begun = first | {job.id for job in claim(conn, worker, 50)}
+    assert len({*dead, *new} - begun) <= 1, "one was given its time before"
+
+
+def test_m6_a_step_and_a_plan_cost_no_more_for_a_rate(database: Database) -> None:
+    """M6: the look at a campaign knows the rates of its kinds."""
+    conn = database.conn
+    register(conn, invoice_charge=RedriveTerms(5.0))
+    make_dead_letters(conn, 100)
+    made = plan(conn, Filter(), actor="ada")
+    assert made.plan
+    start(conn, made.plan, Terms(canaries=0), actor="ada", why="x")
+    for _ in range(5):
+        drive(conn, made.plan)
+    found = show(conn, made.plan)
+
+    assert found
+    assert (found["rates"], found["redriven"]) == ({KIND: 5.0}, 10)
+
+
+def test_each_obstacle_has_words(database: Database) -> None:
+    """The causes of redrive_obstacle and the words for them are the same."""
+    body = database.value(
+        "select pg_get_functiondef('redrive.redrive_obstacle_v2'::regproc)"
+    )
+
+    assert all(f"'{cause}'" in body for cause in OBSTACLES)
+    assert body.count("THEN '") == len(OBSTACLES)
