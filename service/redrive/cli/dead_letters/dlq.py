@@ -15,6 +15,7 @@ from redrive.cli.dead_letters.edit import edit
 from redrive.cli.dead_letters.explain import explain
 from redrive.cli.dead_letters.imports import import_dead_letters
 from redrive.cli.dead_letters.redrive import redrive_dead_letters
+from redrive.cli.dead_letters.report import report
 from redrive.cli.dead_letters.show import show
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
@@ -109,7 +110,7 @@ for _command in (
     groups.list_groups,
     show,
     explain,
-    groups.report,
+    report,
     edit,
     redrive_dead_letters,
 ):

@@ -131,7 +131,7 @@ actor_option: Decorator = click.option(
 )
 
 
-RUNS = (("migrate",), ("dlq", "redrive"), ("purge",))
+RUNS = (("migrate",), ("dlq", "redrive"), ("dlq", "report"), ("purge",))
 """Commands whose options are also environment variables."""
 
 
