@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from redrive.console.query import (
@@ -23,6 +24,8 @@ PAGE = 50
 SECONDS, SECONDS_MORE = 0.1, 1.0
 """How long a list searches for rare matches: the first page, and each later one."""
 GROUP_FILTERS = ("kind", "category", "new-since", "closed")
+REVIEW_FILTERS = ("since",)
+WEEK = timedelta(days=7)
 AUDIT_TIMES = ("since", "until")
 AUDIT_TEXTS = ("actor", "login", "action")
 AUDIT_FILTERS = (*AUDIT_TIMES, *AUDIT_TEXTS)
@@ -112,6 +115,19 @@ def audit_choice(query: Query) -> log.Choice:
 
     period = parse(Filter, times)
     return log.Choice(period.since, period.until, **others)
+
+
+def review_since(query: Query) -> datetime:
+    """Parse the start of a review; a week ago if the query names none.
+
+    Raises:
+        Refused: a filter is unknown, or the time is none.
+    """
+    for name, _ in query:
+        if name not in REVIEW_FILTERS:
+            raise no_filter(name, REVIEW_FILTERS)
+    chosen = parse(Filter, query)
+    return chosen.since or datetime.now(UTC) - WEEK
 
 
 def audit_place(text: str | None) -> int | None:
