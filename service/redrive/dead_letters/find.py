@@ -23,7 +23,8 @@ LISTED: LiteralString = """
 
 _GENERATIONS: LiteralString = f"""
     select {LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,
-           c.actor as redriven_by, c.db_user as login, c.why, d.blocked, d.tenant,
+           c.actor as redriven_by, c.db_user as login, c.why,
+           c.conditions ->> 'to_queue' as to_queue, d.blocked, d.tenant,
            d.idempotency_key, d.ordering_key, d.headers,
            coalesce(d.holds_key and d.state = 'open', false) as holds_key,
            d.max_attempts, d.losses, d.first_failed_at
@@ -46,7 +47,7 @@ EDITED = ("at", "actor", "login", "why", "paths", "redrives")
 
 LINEAGE = (
     *("redrives", "state", "reason", "died_at", "outcome", "settled_at"),
-    *("campaign", "redriven_by", "login", "why"),
+    *("campaign", "redriven_by", "login", "why", "to_queue"),
 )
 """Fields that `show` has for each death of a job."""
 

@@ -10,7 +10,7 @@ import click
 import psycopg
 
 from redrive.cli.dead_letters.heal import heal
-from redrive.cli.dead_letters.plan import plan_campaign
+from redrive.cli.dead_letters.plan import TO_QUEUE_HELP, plan_campaign
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
@@ -37,6 +37,7 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
+from redrive.live_jobs.destination import remarks
 from redrive.rules.dead_letters.campaign import (
     ABORT_SHARE,
     CANARIES,
@@ -133,6 +134,7 @@ def _terms_options(command: Command) -> Command:
             help="Run only while all workers of its kinds have such a version:"
             " '>=1.4'.",
         ),
+        click.option("--to-queue", metavar="NAME", help=TO_QUEUE_HELP),
     ]
     return with_options(options, choose)
 
@@ -211,7 +213,8 @@ def _agreed(
     effects = campaigns.side_effects(conn, found["campaign"])
     matched = found["matched"]
     if not as_json:
-        for line in _remarks(found, terms, effects):
+        destination = remarks(conn, terms.to_queue, found["kinds"])
+        for line in _remarks(found, terms, effects, destination):
             click.echo(line)
     question = f"Redrive {counted(matched, 'dead letter')}?"
     why = run.consent(question, str(matched))
@@ -222,7 +225,10 @@ def _agreed(
 
 
 def _remarks(
-    found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]
+    found: dict[str, Any],
+    terms: Terms,
+    effects: list[tuple[str, int]],
+    destination: list[str],
 ) -> Iterator[str]:
     """Yield remarks that the user should read before the campaign starts."""
     yield counted(found["matched"], "dead letter")
@@ -232,6 +238,7 @@ def _remarks(
         yield f"{n} will stay, invalid: {printable(cause)}"
     for what, n in effects:
         yield f"{n} have done this already: {printable(what)}"
+    yield from destination
     yield from _remarks_on(terms, found["matched"])
 
 
@@ -289,6 +296,8 @@ def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) 
         emit(found)
     else:
         click.echo(_SHOWN.format_map(printable_fields(found) | _worded(found)))
+        if found["to_queue"]:
+            click.echo(f"to the queue {printable(found['to_queue'])}")
     return Exit.DONE
 
 

@@ -36,6 +36,7 @@ GROUP_COLUMNS = ("count", "group", "kind", "error_class", "message")
 
 MAX_REDRIVES_HELP = "Leave out dead letters that were redriven this often already."
 QUARANTINED_HELP = "Include quarantined dead letters: they died again after a redrive."
+TO_QUEUE_HELP = "Let the jobs run in this queue, and not in the one where each died."
 RATE_HELP = "At most this many jobs per second."
 
 rate_option = click.option(

@@ -12,6 +12,7 @@ from redrive.cli.dead_letters.plan import (
     MAX_REDRIVES_HELP,
     QUARANTINED_HELP,
     RATE_HELP,
+    TO_QUEUE_HELP,
     exit_of,
     show_plan,
 )
@@ -33,8 +34,10 @@ from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
+from redrive.live_jobs.destination import remarks
 from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
 from redrive.rules.dead_letters.terms import Terms, usual_canaries
+from redrive.rules.payloads.limits import check_name
 
 ENV = "REDRIVE_REDRIVE"
 
@@ -71,6 +74,7 @@ _what_options = (
         show_default=True,
         help=MAX_REDRIVES_HELP,
     ),
+    option(ENV, "--to-queue", metavar="NAME", help=TO_QUEUE_HELP),
     option(
         ENV,
         "--include-quarantined",
@@ -95,6 +99,7 @@ def redrive_dead_letters(
     rate: float | None,
     canaries: int | None,
     max_redrives: int,
+    to_queue: str | None,
     with_quarantined: bool,
     run: Run,
     as_json: bool,
@@ -119,7 +124,7 @@ def redrive_dead_letters(
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
-    _check(run, is_vague=is_vague)
+    _check(run, to_queue, is_vague=is_vague)
     may_act = not (is_vague or run.dry_run) and (run.yes or is_watched())
     with database(run.settings) as conn:
         planned = plan(
@@ -131,10 +136,12 @@ def redrive_dead_letters(
         )
         if not as_json:
             show_plan(planned, rate)
+            for remark in remarks(conn, to_queue, planned.kinds):
+                click.echo(remark)
         if not planned.matched:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
         usual = usual_canaries(planned.matched, are_named=bool(chosen.ids))
-        terms = Terms(rate, usual if canaries is None else canaries)
+        terms = Terms(rate, usual if canaries is None else canaries, to_queue=to_queue)
         found = _redrive(conn, planned, chosen, run, terms) if may_act else None
     if as_json:
         emit(asdict(_report(planned, found)))
@@ -143,8 +150,10 @@ def redrive_dead_letters(
     return _exit(planned, chosen, found)
 
 
-def _check(run: Run, *, is_vague: bool) -> None:
-    """Refuse to act without a selection or without a reason."""
+def _check(run: Run, to_queue: str | None, *, is_vague: bool) -> None:
+    """Refuse to act without a selection or a reason, or to an impossible queue."""
+    if to_queue is not None:
+        check_name("--to-queue", to_queue)
     if is_vague and run.yes:
         raise click.UsageError(
             "give ids or a filter, or --all for every open dead letter"

@@ -163,9 +163,9 @@ def _death(death: Mapping[str, Any]) -> Iterator[str]:
     shown = printable_fields(death)
     yield "  {died_at}  {reason}  {state}  {outcome}".format_map(shown).rstrip()
     if death["campaign"]:
-        yield "    redriven by {redriven_by}, campaign {campaign}: {why}".format_map(
-            shown
-        )
+        place = f" to the queue {shown['to_queue']}" if death["to_queue"] else ""
+        line = f"    redriven{place} by {{redriven_by}}, campaign {{campaign}}: {{why}}"
+        yield line.format_map(shown)
 
 
 def _failures(failures: Iterable[dict[str, Any]]) -> str:

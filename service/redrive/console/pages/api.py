@@ -286,6 +286,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
     not_before: str | None = None
     when_breaker: str | None = None
     when_version: str | None = None
+    to_queue: str | None = None
     patch: list[Any] | None = None
     for_: str | None = None
 
@@ -311,6 +312,7 @@ _FIELDS = {
     "not_before": ("string", "An instant, or a delay such as 2h."),
     "when_breaker": ("string", "Breaker and state, such as smtp:closed."),
     "when_version": ("string", "Versions of workers, such as >=1.4.2."),
+    "to_queue": ("string", "Queue that the jobs go to, and not where each died."),
     "patch": ("array", "JSON Patch, for an edit."),
     "for": ("string", "Duration of a mute, such as 2h."),
 }

@@ -13,6 +13,7 @@ from redrive.console.actions.campaigns import (
     PAUSABLE,
     RESUMABLE,
     TERMS,
+    as_sentence,
     commands,
     estimate,
     found_in,
@@ -27,6 +28,7 @@ from redrive.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
 from redrive.console.streams import Update
 from redrive.dead_letters import campaign as campaigns
 from redrive.errors import SchemaError
+from redrive.live_jobs import destination
 from redrive.rules.dead_letters.campaign import GOING, State
 from redrive.rules.payloads.escape import escaped
 
@@ -155,9 +157,12 @@ def _estimate(visit: Visit, word: str) -> Markup:
     given = dict(visit.request.query_params)
     matched = int(given.get("seen", "0")[:12])
     terms = terms_of(given, 0)
-    text = estimate(matched, terms)
-
     query = [pair for pair in visit.query if pair[0] not in TERMS]
+    with visit.reading() as conn:
+        kinds = [kind for name, kind in query if name == "kind"]
+        others = destination.remarks(conn, terms.to_queue, kinds)
+    text = " ".join((estimate(matched, terms), *map(as_sentence, others)))
+
     lines = commands(word, query, given, matched)
     shell = "; ".join(map(visit.console.command, lines))
     return ESTIMATE.format(escape(text), escaped(shell))
