@@ -258,3 +258,25 @@ def test_the_review_is_mailed_as_text_and_as_a_page(week: int, redrive: Redrive)
     assert mail.rcpt_tos == ["a@b.example", "c@d.example"]
     assert b"multipart/alternative" in mail.content
     assert b"Subject: Dead letters" in mail.content
+
+
+def test_a_dead_letter_says_how_long_after_its_enqueueing_it_died(
+    week: int, database: Database, redrive: Redrive
+):
+    """M11: a column of `dlq ls --wide`, a field, and a phrase of `dlq show`."""
+    (found,) = redrive("dlq", "ls", "--id", str(week), "--json").lines
+    wide = redrive("dlq", "ls", "--id", str(week), "--wide", COLUMNS="300").out
+
+    assert found["time_to_dlq_seconds"] == pytest.approx(12_000, abs=600)
+    assert "time to dlq" in wide
+    assert "3 h 20 min" in wide
+    assert "time to dlq" not in redrive("dlq", "ls", COLUMNS="300").out
+    assert ", after 3 h 20 min: not_retryable" in redrive("dlq", "show", str(week)).out
+
+    redrive("dlq", "redrive", str(week), "--why", "w", "--yes")
+    worker = make_worker(database.conn)
+    bury(database.conn, worker, claim_one(database.conn, worker))
+    (again,) = redrive("dlq", "ls", "--id", str(week), "--json").lines
+
+    assert again["time_to_dlq_seconds"] is None
+    assert ", after" not in redrive("dlq", "show", str(week)).out

@@ -285,6 +285,21 @@ def test_the_report_is_a_page_and_a_call_of_the_api(site: Site, olaf: TestClient
     assert olaf.get("/report?kind=a").status_code == 400
 
 
+def test_the_page_of_a_dead_letter_says_how_long_it_took_to_die(
+    site: Site, olaf: TestClient
+):
+    """M11: died after how long, and how many attempts."""
+    (job,) = make_dead_letters(site.database.conn, 1)
+    site.database.conn.execute(
+        "update redrive.dead_letters"
+        " set attempts = 8, created_at = died_at - interval '192 min'"
+    )
+
+    page = olaf.get(f"/jobs/{job}").text
+
+    assert "The job died after 3 h 12 min, 8 attempts: not retryable." in page
+
+
 def test_what_deceives_is_spelled_out(site: Site, olaf: TestClient):
     job = make_job(site.database.conn, tenant="\u202eevil", ordering_key="<b>\u2028")
 

@@ -19,7 +19,9 @@ from redrive.rules.payloads.redact import redact, secret_values
 LISTED: LiteralString = """
     d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts,
     d.deliveries, d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner,
-    coalesce(d.quarantined and d.state = 'open', false) as quarantined"""
+    coalesce(d.quarantined and d.state = 'open', false) as quarantined,
+    case when d.redrives = 0 then extract(epoch from d.died_at - d.created_at)::float8 end
+        as time_to_dlq_seconds"""
 
 _GENERATIONS: LiteralString = f"""
     select {LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,

@@ -45,6 +45,7 @@ from redrive.cli.support.output import (
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
+from redrive.rules.scheduling.instants import duration
 
 COLUMNS = (
     "id",
@@ -59,6 +60,8 @@ COLUMNS = (
     "group",
     "owner",
 )
+WIDE = ("category", "created_at", "time_to_dlq", "deliveries", "redrives")
+"""Columns that `dlq ls --wide` adds."""
 NAME_LENGTH = 255
 NOTE_LENGTH = 2000
 
@@ -70,10 +73,13 @@ def dlq() -> None:
 
 @dlq.command("ls")
 @filter_options(states=("open",))
+@click.option("--wide", is_flag=True, help=f"Add columns: {', '.join(WIDE)}.")
 @database_option
 @json_option
 @pager_option
-def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -> None:
+def list_dead_letters(
+    chosen: Filter, wide: bool, database_url: str | None, as_json: bool
+) -> None:
     """List dead letters, the latest first.
 
     \b
@@ -87,8 +93,10 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
         if not as_json:
             for letter in found:
                 _mark_quarantined(letter)
+                letter["time_to_dlq"] = time_to_dlq(letter)
         columns = [c for c in COLUMNS if c != "state" or chosen.state != ("open",)]
-        right = ("id", "attempts")
+        columns += WIDE if wide else ()
+        right = ("id", "attempts", "time_to_dlq", "deliveries", "redrives")
         empty = "no dead letters"
         listing(
             found,
@@ -99,6 +107,12 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
         )
         if not found:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
+
+
+def time_to_dlq(letter: dict[str, Any]) -> str:
+    """Return how long after its enqueueing the job died; empty after a redrive."""
+    seconds = letter["time_to_dlq_seconds"]
+    return "" if seconds is None else duration(seconds)
 
 
 def _mark_quarantined(letter: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from redrive.cli.support.output import (
     printable_fields,
 )
 from redrive.dead_letters import find, groups
+from redrive.rules.scheduling.instants import duration
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -43,7 +44,7 @@ CIRCUMSTANCES = (
 
 _LETTER = """\
 {title}  {kind}  queue {queue}  {state}
-died {died_at}: {reason}, {category}, group {group}
+died {died_at}{after}: {reason}, {category}, group {group}
 {attempts}, {deliveries}, {redrives}; created {created_at}"""
 
 _GROUP = """\
@@ -143,11 +144,13 @@ def _notes(letter: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _head(letter: dict[str, Any]) -> str:
     """Return the first lines: identity, cause of death, attempts and owner."""
+    seconds = letter["time_to_dlq_seconds"]
     words = {
         "title": _bold(f"job {letter['id']}"),
         "attempts": counted(letter["attempts"], "attempt"),
         "deliveries": counted(letter["deliveries"], "delivery", "deliveries"),
         "redrives": counted(letter["redrives"], "redrive"),
+        "after": "" if seconds is None else f", after {duration(seconds)}",
     }
     head = _LETTER.format_map(printable_fields(letter) | words)
     owner = printable(letter["owner"])

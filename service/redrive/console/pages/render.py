@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.payloads.escape import escaped, escaped_lines
+from redrive.rules.scheduling.instants import duration
 
 BAR, GAP, HEIGHT = 5, 1, 24
 FLOOR = HEIGHT - 1
@@ -43,6 +44,7 @@ def environment() -> Environment:
     made.filters |= {
         "ago": relative,
         "cell": cell,
+        "duration": duration,
         "json": pretty,
         "lines": lines,
         "segment": segment,

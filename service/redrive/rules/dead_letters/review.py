@@ -14,6 +14,7 @@ from typing import Any
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.scheduling.cells import id_in_cell
+from redrive.rules.scheduling.instants import duration
 
 Row = Mapping[str, Any]
 MOST = 10
@@ -22,7 +23,6 @@ GROUP_LENGTH = 10
 EXPLAINED = frozenset({"bug", "invalid"})
 """Categories of groups for which a redrive alone does not help."""
 NOBODY = "nobody"
-MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +134,6 @@ def _redriven(sums: Row) -> str:
         f"{sums['redriven']:,} redriven: {sums['succeeded']:,} succeeded,"
         f" {sums['dead_again']:,} died again, {sums['in_flight']:,} in flight{share}."
     )
-
-
-def duration(seconds: float) -> str:
-    """Format a duration with its two largest units: 42 s, 12 min, 3 h 12 min."""
-    whole = int(seconds)
-    if whole < MINUTE:
-        return f"{whole} s"
-    if whole < HOUR:
-        return f"{whole // MINUTE} min"
-    large, small, of_small, names = (
-        (HOUR, MINUTE, 60, ("h", "min")) if whole < DAY else (DAY, HOUR, 24, ("d", "h"))
-    )
-    rest = whole % large // small % of_small
-    text = f"{whole // large} {names[0]}"
-    return f"{text} {rest} {names[1]}" if rest else text
 
 
 def _sections(found: Row, now: datetime, cell: str | None) -> Iterator[Section]:
