@@ -16,6 +16,7 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
     Change,
     Command,
+    Id,
     InOrder,
     Run,
     acting_options,
@@ -34,6 +35,7 @@ from redrive.cli.support.output import (
     paged,
     printable,
     printable_fields,
+    shown_id,
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
@@ -148,7 +150,7 @@ campaign.add_command(plan_campaign)
 
 
 @campaign.command()
-@click.argument("plan", type=click.INT)
+@click.argument("plan", type=Id())
 @_terms_options
 @click.option(
     "--now",
@@ -174,20 +176,20 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
     with database(run.settings) as conn:
         found = campaigns.show(conn, plan)
         if found is None:
-            return not_found(f"there is no plan {plan}")
+            return not_found(f"there is no plan {shown_id(plan)}")
         _check_time(found["matched"], has_time=bool(terms.not_before or at_once))
         why = _agreed(conn, found, terms, run, as_json=as_json)
         if why is not None:
             campaigns.start(conn, plan, terms, actor=run.settings.who(), why=why)
             campaigns.drive(conn, plan)
             found = campaigns.show(conn, plan) or found
-    state = found["state"]
+    state, shown = found["state"], shown_id(plan)
     if as_json:
         emit({"campaign": plan, "state": state})
     elif why is None:
         click.echo(run.unchanged())
     else:
-        click.echo(f"campaign {plan}: {state}; see: redrive campaign watch {plan}")
+        click.echo(f"campaign {shown}: {state}; see: redrive campaign watch {shown}")
     return Exit.DONE
 
 
@@ -275,7 +277,7 @@ def list_campaigns(
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @database_option
 @json_option
 def show(which: int, database_url: str | None, as_json: bool) -> int:
@@ -291,7 +293,7 @@ def show(which: int, database_url: str | None, as_json: bool) -> int:
 
 def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) -> int:
     if found is None:
-        return not_found(f"there is no campaign {which}")
+        return not_found(f"there is no campaign {shown_id(which)}")
     if as_json:
         emit(found)
     else:
@@ -305,7 +307,7 @@ def _worded(found: dict[str, Any]) -> dict[str, str]:
     """Return the fields of a campaign that are displayed as words."""
     rate = found["rate"]
     return {
-        "title": click.style(f"campaign {found['campaign']}", bold=True),
+        "title": click.style(f"campaign {shown_id(found['campaign'])}", bold=True),
         "said": f": {printable(found['said'])}" if found["said"] else "",
         "blocked": _blocked(found),
         "rate": f"{rate:g} per second" if rate else "unlimited",
@@ -322,7 +324,7 @@ def _blocked(found: dict[str, Any]) -> str:
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @database_option
 @json_option
 def watch(which: int, database_url: str | None, as_json: bool) -> int:
@@ -336,7 +338,7 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
     with database(settings_for(database_url)) as conn:
         known = campaigns.show(conn, which)
         if known is None:
-            return not_found(f"there is no campaign {which}")
+            return not_found(f"there is no campaign {shown_id(which)}")
         found = _follow(conn, known, as_json=as_json)
     if not as_json:
         _print_campaign(which, found, as_json=False)
@@ -359,7 +361,7 @@ def _follow(
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @acting_options
 @json_option
 def pause(which: int, change: Change, as_json: bool) -> int:
@@ -368,7 +370,7 @@ def pause(which: int, change: Change, as_json: bool) -> int:
     \b
     redrive campaign pause 12 --why 'the bank asks us to'
     """
-    change.agree(f"Pause campaign {which}")
+    change.agree(f"Pause campaign {shown_id(which)}")
     with database(change.settings) as conn:
         campaigns.pause(conn, which, actor=change.settings.who(), why=change.why)
         found = campaigns.show(conn, which)
@@ -376,7 +378,7 @@ def pause(which: int, change: Change, as_json: bool) -> int:
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @acting_options
 @json_option
 def resume(which: int, change: Change, as_json: bool) -> int:
@@ -385,7 +387,7 @@ def resume(which: int, change: Change, as_json: bool) -> int:
     \b
     redrive campaign resume 12 --why 'the bank is ready'
     """
-    change.agree(f"Resume campaign {which}")
+    change.agree(f"Resume campaign {shown_id(which)}")
     with database(change.settings) as conn:
         campaigns.resume(conn, which, actor=change.settings.who(), why=change.why)
         campaigns.drive(conn, which)
@@ -394,7 +396,7 @@ def resume(which: int, change: Change, as_json: bool) -> int:
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @run_options()
 @json_option
 def cancel(which: int, run: Run, as_json: bool) -> int:
@@ -409,7 +411,7 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
     with database(run.settings) as conn:
         found = campaigns.show(conn, which)
         if found is None:
-            return not_found(f"there is no campaign {which}")
+            return not_found(f"there is no campaign {shown_id(which)}")
         why = _consent_to_cancel(found, run)
         if why is not None:
             campaigns.cancel(conn, which, actor=run.settings.who(), why=why)

@@ -23,6 +23,7 @@ from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Change,
+    Id,
     InOrder,
     Run,
     acting_options,
@@ -41,6 +42,7 @@ from redrive.cli.support.output import (
     not_found,
     paged,
     printable,
+    shown_id,
 )
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
@@ -132,7 +134,7 @@ for _command in (
 
 
 @dlq.command()
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @filter_options(states=("open",))
 @run_options()
 @json_option
@@ -185,7 +187,7 @@ def _agreed(
 
 
 @dlq.command()
-@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=Id())
 @acting_options
 @json_option
 def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
@@ -211,7 +213,7 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
 
 
 @dlq.command()
-@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=Id())
 @click.option(
     "--owner", metavar="NAME", required=True, help="Name of the owner; '' = nobody."
 )
@@ -249,12 +251,12 @@ def _name_missed(
 ) -> Exit:
     """Name the jobs that had no such dead letter; return the exit code."""
     for job in sorted(set(asked) - set(done)):
-        not_found(f"job {job} has {what}")
+        not_found(f"job {shown_id(job)} has {what}")
     return Exit.DONE if done else Exit.NOTHING_MATCHED
 
 
 @dlq.command()
-@click.argument("job", metavar="ID", type=click.INT)
+@click.argument("job", metavar="ID", type=Id())
 @click.argument("text")
 @actor_option
 @database_option
@@ -276,7 +278,7 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
             actor=settings.who(),
         )
     if not is_noted:
-        return not_found(f"job {job} has no dead letter")
+        return not_found(f"job {shown_id(job)} has no dead letter")
     click.echo("noted")
     return Exit.DONE
 

@@ -18,7 +18,14 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import counted, emit, listing, not_found, printable
+from redrive.cli.support.output import (
+    counted,
+    emit,
+    listing,
+    not_found,
+    printable,
+    shown_id,
+)
 from redrive.cli.support.terminal import progress
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan
@@ -189,7 +196,8 @@ def _show(checked: _Checked, *, as_json: bool) -> None:
         click.echo(line)
     number = checked.plan.plan
     if number is not None:
-        click.echo(f"plan {number}; start it with: redrive campaign start {number}")
+        shown = shown_id(number)
+        click.echo(f"plan {shown}; start it with: redrive campaign start {shown}")
 
 
 def _fields(checked: _Checked) -> dict[str, Any]:
@@ -220,7 +228,7 @@ def show_plan(plan: Plan, rate: float | None) -> None:
 
 def _remarks(plan: Plan, rate: float | None) -> Iterator[str]:
     """Yield warnings about the dead letters before they are redriven."""
-    yield "for example: " + ", ".join(map(str, plan.sample))
+    yield "for example: " + ", ".join(map(shown_id, plan.sample))
     for cause, count in sorted(plan.blocked.items()):
         is_quarantined = cause == "quarantined"
         hint = "; see them, or add --include-quarantined" if is_quarantined else ""

@@ -21,6 +21,7 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
+    Id,
     Run,
     json_option,
     option,
@@ -28,7 +29,7 @@ from redrive.cli.support.options import (
     run_options,
     with_options,
 )
-from redrive.cli.support.output import counted, emit, printable
+from redrive.cli.support.output import counted, emit, printable, shown_id
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
@@ -87,7 +88,7 @@ _what_options = (
 
 
 @click.command("redrive")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @filter_options(ENV, states=("open",))
 @partial(with_options, _what_options)
 @run_options(ENV)
@@ -214,10 +215,13 @@ def _carry_out(
         campaigns.start(conn, number, terms, actor=actor, why=why)
         if terms.canaries:
             first = counted(terms.canaries, "canary", "canaries")
-            click.echo(f"campaign {number}: waits until workers run {first}", err=True)
+            click.echo(
+                f"campaign {shown_id(number)}: waits until workers run {first}",
+                err=True,
+            )
         found = campaigns.feed(conn, number, progress=advance)
     if found["waiting"] and found["state"] in GOING:
-        click.echo(_WAITS.format(number), err=True)
+        click.echo(_WAITS.format(shown_id(number)), err=True)
     return found
 
 
@@ -246,7 +250,7 @@ def _show_outcome(
         causes = sorted(found["blocked"].items())
         stayed = "".join(f", {n} {cause}" for cause, n in causes)
         click.echo(
-            f"{found['redriven']} redriven{stayed}, campaign {found['campaign']}"
+            f"{found['redriven']} redriven{stayed}, campaign {shown_id(found['campaign'])}"
         )
     elif planned.matched and is_vague and not run.dry_run:
         click.echo("nothing was changed; give ids or a filter, or --all")

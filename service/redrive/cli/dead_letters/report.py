@@ -26,7 +26,7 @@ from redrive.cli.support.options import (
     settings_for,
     settings_of_cells,
 )
-from redrive.cli.support.output import listing
+from redrive.cli.support.output import listing, shown_cell
 from redrive.dead_letters import report as incident
 from redrive.dead_letters.review import review
 from redrive.rules.dead_letters import review as rules
@@ -153,7 +153,7 @@ def _read(settings: "Settings", since: datetime) -> dict[str, Any]:
 
 
 def _shown(found: Sequence[dict[str, Any]]) -> list[rules.Review]:
-    return [rules.shown(each, each.get("cell")) for each in found]
+    return [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
 
 
 def _deliver(found: Sequence[dict[str, Any]], targets: Targets) -> None:

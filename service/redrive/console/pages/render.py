@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.payloads.escape import escaped, escaped_lines
+from redrive.rules.scheduling.cells import id_in_cell
 from redrive.rules.scheduling.instants import duration
 
 BAR, GAP, HEIGHT = 5, 1, 24
@@ -45,6 +46,7 @@ def environment() -> Environment:
         "ago": relative,
         "cell": cell,
         "duration": duration,
+        "in_cell": id_in_cell,
         "json": pretty,
         "lines": lines,
         "segment": segment,
