@@ -1,4 +1,4 @@
-"""What happened to all dead letters in a period, for a weekly review.
+"""Figures of all dead letters in a period, for a weekly review.
 
 Every statement reads counters, groups, or a bounded part of an index. So its cost does
 not grow with the number of dead letters. Payloads and messages are not read.

@@ -1,4 +1,4 @@
-"""Whether live workers work on a queue that a redrive sends jobs to."""
+"""Remarks on the queue to which a redrive sends jobs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 
 from redrive.live_jobs.around import Surroundings
+from redrive.rules.attempts.waiting import Worker
 
 
 def remarks(
@@ -14,12 +15,14 @@ def remarks(
     """Return what to know before jobs of these kinds go to a queue."""
     if queue is None:
         return []
-    found = [f"they go to the queue {queue}"]
+    going = f"they go to the queue {queue}"
     workers = [w for w in Surroundings(conn).around.workers if w.serves(queue)]
-    without = sorted(
-        kind for kind in set(kinds) if not any(w.handles(kind) for w in workers)
-    )
-    if without or not workers:
-        names = ", ".join(without) or "any kind"
-        found.append(f"no live worker works on {names} in the queue {queue}")
-    return found
+    without = [kind for kind in sorted(set(kinds)) if not _is_handled(kind, workers)]
+    if workers and not without:
+        return [going]
+    names = ", ".join(without) or "any kind"
+    return [going, f"no live worker works on {names} in the queue {queue}"]
+
+
+def _is_handled(kind: str, workers: Iterable[Worker]) -> bool:
+    return any(worker.handles(kind) for worker in workers)

@@ -147,16 +147,22 @@ def _parsed(
     if text is None:
         msg = f"{variable} is not set; set it, or {variable}_FILE to a file that has it"
         raise SettingsError(msg)
-    try:
-        url = urlsplit(text.strip())
-        is_whole = bool(url.hostname) and url.port != 0
-    except ValueError:  # the port is no number
-        url, is_whole = urlsplit(""), False
-    if url.scheme in schemes and is_whole:
+    url = _split(text)
+    if url is not None and url.scheme in schemes and url.hostname:
         return url
     known = " or ".join(f"{scheme}://" for scheme in schemes)
     msg = f"{variable} must be a URL that begins with {known} and names a host"
     raise SettingsError(msg)
+
+
+def _split(text: str) -> SplitResult | None:
+    """Return the parts of a URL; None if its port is no number."""
+    try:
+        url = urlsplit(text.strip())
+        _ = url.port
+    except ValueError:
+        return None
+    return url
 
 
 def _read(variable: str, file: Path) -> str:

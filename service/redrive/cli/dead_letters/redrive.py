@@ -137,18 +137,34 @@ def redrive_dead_letters(
         )
         if not as_json:
             show_plan(planned, rate)
-            for remark in remarks(conn, to_queue, planned.kinds):
-                click.echo(remark)
+            _remark(conn, planned, to_queue)
         if not planned.matched:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
-        usual = usual_canaries(planned.matched, are_named=bool(chosen.ids))
-        terms = Terms(rate, usual if canaries is None else canaries, to_queue=to_queue)
+        terms = _terms(planned, chosen, rate, canaries, to_queue)
         found = _redrive(conn, planned, chosen, run, terms) if may_act else None
     if as_json:
         emit(asdict(_report(planned, found)))
     else:
         _show_outcome(planned, found, run, is_vague=is_vague)
     return _exit(planned, chosen, found)
+
+
+def _terms(
+    planned: Plan,
+    chosen: Filter,
+    rate: float | None,
+    canaries: int | None,
+    to_queue: str | None,
+) -> Terms:
+    if canaries is None:
+        canaries = usual_canaries(planned.matched, are_named=bool(chosen.ids))
+    return Terms(rate, canaries, to_queue=to_queue)
+
+
+def _remark(conn: psycopg.Connection[Any], planned: Plan, to_queue: str | None) -> None:
+    """Say which queue the jobs go to, if it is another one."""
+    for remark in remarks(conn, to_queue, planned.kinds):
+        click.echo(remark)
 
 
 def _check(run: Run, to_queue: str | None, *, is_vague: bool) -> None:

@@ -49,6 +49,11 @@ class Targets(NamedTuple):
     server: SplitResult | None
     mail: Mail
 
+    @property
+    def are_any(self) -> bool:
+        """Return True if the report is sent, and not printed."""
+        return self.webhook is not None or self.server is not None
+
 
 @click.command()
 @click.argument("group", required=False)
@@ -121,21 +126,29 @@ def report(  # its options
     if group is not None or since is None:
         raise click.UsageError("give a group or --since, for example --since 7d")
     cells = settings_of_cells(database_url)
-    targets = Targets(
-        webhook(cells[0]) if is_posted else None,
-        mail_server(cells[0]) if mail_to else None,
-        Mail(mail_from, mail_to, "Dead letters"),
-    )
+    targets = _targets(cells[0], Mail(mail_from, mail_to, "Dead letters"), is_posted)
     answers, code = ask_each(cells, partial(_read, since=since))
     found = [cell | answer for cell, answer in answers]
-    if is_posted or mail_to:
+    if targets.are_any:
         _deliver(found, targets)
-    elif as_json:
-        listing(found, (), as_json=True)
     else:
-        pages = map(FORMATS[format_ or "text"], _shown(found))
-        click.echo("\n".join(pages), nl=False)
+        _print(found, format_ or "text", as_json=as_json)
     return code
+
+
+def _targets(settings: "Settings", mail: Mail, is_posted: bool) -> Targets:
+    """Return where to send the report. Raises SettingsError if a URL is missing."""
+    hook = webhook(settings) if is_posted else None
+    server = mail_server(settings) if mail.to else None
+    return Targets(hook, server, mail)
+
+
+def _print(found: Sequence[dict[str, Any]], format_: str, *, as_json: bool) -> None:
+    if as_json:
+        listing(found, (), as_json=True)
+        return
+    pages = map(FORMATS[format_], _shown(found))
+    click.echo("\n".join(pages), nl=False)
 
 
 def _incident(group: str, settings: "Settings") -> int:
@@ -165,8 +178,11 @@ def _deliver(found: Sequence[dict[str, Any]], targets: Targets) -> None:
         post(targets.webhook, rules.slack(reviews))
         click.echo("posted")
     if targets.server is not None:
-        mail = targets.mail
-        texts = "\n".join(map(rules.text, reviews))
-        pages = "\n".join(map(rules.html, reviews))
-        send(targets.server, mail, texts, pages)
-        click.echo(f"mailed to {', '.join(mail.to)}")
+        _mail(targets.server, targets.mail, reviews)
+
+
+def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:
+    texts = "\n".join(map(rules.text, reviews))
+    pages = "\n".join(map(rules.html, reviews))
+    send(server, mail, texts, pages)
+    click.echo(f"mailed to {', '.join(mail.to)}")

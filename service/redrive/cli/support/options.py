@@ -92,6 +92,9 @@ CELL = "redrive.cell"
 """Key in a command's context: the cell that --cell or an id such as eu:17 names."""
 
 
+_NUMBER: Any = click.INT  # its converter takes texts, which its types do not say
+
+
 class Id(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
     """Id of a job or a campaign: 17, or eu:17, which also selects the cell."""
 
@@ -104,7 +107,7 @@ class Id(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as ab
         if isinstance(value, int):
             return value
         cell, number = parted(str(value))
-        found = click.INT.convert(number, param, ctx)
+        found = _NUMBER.convert(number, param, ctx)
         if cell is not None:
             keep_cell(cell)
         return found

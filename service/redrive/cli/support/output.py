@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from itertools import compress
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
@@ -55,7 +55,7 @@ def emit(value: Any) -> None:
     """Print one JSON line; if cells are on, an object names its cell."""
     cell = shown_cell()
     if cell is not None and isinstance(value, dict):
-        value = {"cell": cell} | value
+        value = {"cell": cell} | cast("dict[str, Any]", value)
     click.echo(escaped(msgspec.json.encode(value, enc_hook=str).decode()))
 
 

@@ -6,7 +6,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from redrive.console.pages.filters import PAGE, ListView, search_seconds
 from redrive.console.query import command, is_job_id, job_place, parse, url
 from redrive.console.security.access import Refused
-from redrive.console.state import PREFIX, SignedIn
+from redrive.console.state import PREFIX, Console, SignedIn
 from redrive.dead_letters import find
 from redrive.dead_letters.filter import Filter
 from redrive.live_jobs.filter import JobFilter
@@ -44,19 +44,22 @@ def list_jobs(visit: SignedIn) -> Response:
 @router.get("/find")
 def find_job(visit: SignedIn) -> Response:
     """Redirect to the page of a job by its id; `eu:17` is a job of the cell eu."""
-    cells = visit.console.cells
     cell, number = parted(dict(visit.query).get("id", ""))
-    if cell is None:
-        ids = parse(Filter, visit.query).ids
-        root = visit.console.root
-    elif cell in cells:
-        ids = parse(Filter, [("id", number)]).ids
-        root = f"{PREFIX}{cell}"
-    else:
-        known = ", ".join(cells) or "there is one database"
-        raise Refused(400, f"there is no cell {cell!r}; there are: {known}")
+    query = visit.query if cell is None else [("id", number)]
+    ids = parse(Filter, query).ids
+    root = _root(visit.console, cell)
     path = f"/jobs/{ids[0]}" if ids else "/"
     return RedirectResponse(f"{root}{path}", 303)
+
+
+def _root(here: Console, cell: str | None) -> str:
+    """Return the root of a cell's pages. Raises Refused if there is no such cell."""
+    if cell is None:
+        return here.root
+    if cell in here.cells:
+        return f"{PREFIX}{cell}"
+    known = ", ".join(here.cells) or "there is one database"
+    raise Refused(400, f"there is no cell {cell!r}; there are: {known}")
 
 
 @router.get("/jobs/{job}")

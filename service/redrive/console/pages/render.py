@@ -1,7 +1,7 @@
 """Conversion of values to HTML: escaped twice, with relative times."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import quote
@@ -42,16 +42,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "ago": relative,
-        "cell": cell,
-        "duration": duration,
-        "in_cell": id_in_cell,
-        "json": pretty,
-        "lines": lines,
-        "segment": segment,
-        "span": span,
-    }
+    cast("dict[str, Any]", made.filters).update(FILTERS)
     cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar)
     return made
 
@@ -154,3 +145,16 @@ def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
         x += width
 
     return WHOLE_BAR.format(what=escaped(what), drawn=drawn)
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "ago": relative,
+    "cell": cell,
+    "duration": duration,
+    "in_cell": id_in_cell,
+    "json": pretty,
+    "lines": lines,
+    "segment": segment,
+    "span": span,
+}
+"""Filters of the templates."""

@@ -110,19 +110,19 @@ def shown(found: Row, cell: str | None = None) -> Review:
 
 def _headlines(found: Row) -> Iterator[str]:
     is_open = sum(pair["open"] for pair in found["open"])
-    most = "at least " if found["is_more"] else ""
-    yield f"{is_open:,} open."
-    yield f"{most}{found['new']:,} new; {most}{found['before']:,} in the period before."
     new_groups = sum(group["is_new"] for group in found["groups"])
+    yield f"{is_open:,} open."
+    yield _deaths(found)
     yield f"{new_groups} new {'group' if new_groups == 1 else 'groups'}."
     yield _redriven(found["redrives"])
-    times = found["time_to_dlq"]
-    if times["measured"]:
-        yield (
-            f"Time to DLQ: median {duration(times['median'])},"
-            f" 90 % within {duration(times['p90'])},"
-            f" longest {duration(times['longest'])}."
-        )
+    if found["time_to_dlq"]["measured"]:
+        yield _times(found["time_to_dlq"])
+
+
+def _deaths(found: Row) -> str:
+    most = "at least " if found["is_more"] else ""
+    before = f"{most}{found['before']:,} in the period before"
+    return f"{most}{found['new']:,} new; {before}."
 
 
 def _redriven(sums: Row) -> str:
@@ -130,45 +130,53 @@ def _redriven(sums: Row) -> str:
         return "Nothing was redriven."
     rate = sums["success_rate"]
     share = "" if rate is None else f", success rate {rate:.0%}"
-    return (
-        f"{sums['redriven']:,} redriven: {sums['succeeded']:,} succeeded,"
-        f" {sums['dead_again']:,} died again, {sums['in_flight']:,} in flight{share}."
-    )
+    return f"{_SUMS.format_map(sums)}{share}."
+
+
+_SUMS = (
+    "{redriven:,} redriven: {succeeded:,} succeeded, {dead_again:,} died again,"
+    " {in_flight:,} in flight"
+)
+
+
+def _times(found: Row) -> str:
+    median, most = duration(found["median"]), duration(found["p90"])
+    longest = duration(found["longest"])
+    return f"Time to DLQ: median {median}, 90 % within {most}, longest {longest}."
 
 
 def _sections(found: Row, now: datetime, cell: str | None) -> Iterator[Section]:
     groups: Sequence[Row] = found["groups"]
-    yield Section(
-        "Whose",
-        ("owner", "open", "oldest"),
-        [
-            (owner["owner"] or NOBODY, f"{owner['open']:,}", _age(owner["oldest"], now))
-            for owner in found["owners"][:MOST]
-        ],
-        frozenset({"open"}),
-        "No open dead letters.",
-    )
     is_open = [group for group in groups if group["open"]]
+    is_new = [group for group in groups if group["is_new"]]
+    yield _of_owners(found["owners"][:MOST], now)
     yield _of_groups("Largest groups", is_open, now)
-    yield _of_groups("New groups", [g for g in groups if g["is_new"]], now)
+    yield _of_groups("New groups", is_new, now)
     yield _of_groups("Growing groups", growing(groups), now)
-    yield Section(
-        "Oldest",
-        ("id", "queue", "kind", "error", "owner", "died"),
-        [
-            (
-                id_in_cell(row["id"], cell),
-                row["queue"],
-                row["kind"],
-                row["error_class"],
-                row["owner"] or NOBODY,
-                _age(row["died_at"], now),
-            )
-            for row in found["oldest"]
-        ],
-        frozenset({"id"}),
-    )
-    yield _of_campaigns(found["campaigns"], now)
+    yield _of_oldest(found["oldest"], now, cell)
+    yield _of_campaigns(found["campaigns"][:MOST], now, cell)
+
+
+def _of_owners(found: Iterable[Row], now: datetime) -> Section:
+    rows = [(_owner(r), f"{r['open']:,}", _age(r["oldest"], now)) for r in found]
+    columns = ("owner", "open", "oldest")
+    return Section("Whose", columns, rows, frozenset({"open"}), "No open dead letters.")
+
+
+def _owner(row: Row) -> str:
+    return row["owner"] or NOBODY
+
+
+def _of_oldest(found: Iterable[Row], now: datetime, cell: str | None) -> Section:
+    columns = ("id", "queue", "kind", "error", "owner", "died")
+    rows = [_old(row, now, cell) for row in found]
+    return Section("Oldest", columns, rows, frozenset({"id"}))
+
+
+def _old(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
+    died = _age(row["died_at"], now)
+    of_job = (row["queue"], row["kind"], row["error_class"])
+    return (id_in_cell(row["id"], cell), *of_job, _owner(row), died)
 
 
 def _of_groups(title: str, groups: Iterable[Row], now: datetime) -> Section:
@@ -191,7 +199,7 @@ def _of_group(group: Row, now: datetime) -> Sequence[str]:
         group["kind"],
         group["category"],
         group["error_class"],
-        group["owner"] or NOBODY,
+        _owner(group),
         f"{group['open']:,}",
         f"{group['new']:,}",
         f"{group['before']:,}",
@@ -199,28 +207,22 @@ def _of_group(group: Row, now: datetime) -> Sequence[str]:
     )
 
 
-def _of_campaigns(campaigns: Sequence[Row], now: datetime) -> Section:
-    columns = (
-        *("campaign", "state", "by", "started"),
-        *("redriven", "succeeded", "dead again", "why"),
-    )
-    return Section(
-        "Redrives",
-        columns,
-        [
-            (
-                str(row["campaign"]),
-                row["state"],
-                row["actor"],
-                _age(row["started_at"], now),
-                f"{row['redriven']:,}",
-                f"{row['succeeded']:,}",
-                f"{row['dead_again']:,}",
-                row["why"] or "",
-            )
-            for row in campaigns[:MOST]
-        ],
-        frozenset({"campaign", "redriven", "succeeded", "dead again"}),
+def _of_campaigns(found: Iterable[Row], now: datetime, cell: str | None) -> Section:
+    counts = ("redriven", "succeeded", "dead again")
+    columns = ("campaign", "state", "by", "started", *counts, "why")
+    rows = [_campaign(row, now, cell) for row in found]
+    return Section("Redrives", columns, rows, frozenset({"campaign", *counts}))
+
+
+def _campaign(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
+    counts = (row["redriven"], row["succeeded"], row["dead_again"])
+    return (
+        id_in_cell(row["campaign"], cell),
+        row["state"],
+        row["actor"],
+        _age(row["started_at"], now),
+        *(f"{n:,}" for n in counts),
+        row["why"] or "",
     )
 
 
