@@ -5,10 +5,11 @@ the report is shown. The tables hold no messages of failures and no payloads.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
+from operator import itemgetter
 from typing import Any
 
 from redrive.rules.attempts.waiting import ago, span
@@ -50,22 +51,26 @@ class Review:
     commands: Sequence[tuple[str, str]]
 
 
-def redrives(campaigns: Iterable[Row]) -> dict[str, Any]:
+def redrives(campaigns: Sequence[Row]) -> dict[str, Any]:
     """Add up the results of campaigns; `success_rate` is a share of the ended jobs."""
-    names = ("redriven", "succeeded", "dead_again", "cancelled")
-    found = list(campaigns)
-    sums: dict[str, Any] = {
-        name: sum(campaign[name] for campaign in found) for name in names
-    }
-    ended = sums["succeeded"] + sums["dead_again"]
-    in_flight = sums["redriven"] - ended - sums["cancelled"]
-    rate = sums["succeeded"] / ended if ended else None
+    redriven = _sum(campaigns, "redriven")
+    succeeded = _sum(campaigns, "succeeded")
+    dead_again = _sum(campaigns, "dead_again")
+    cancelled = _sum(campaigns, "cancelled")
+    ended = succeeded + dead_again
     return {
-        "campaigns": len(found),
-        **sums,
-        "in_flight": max(in_flight, 0),
-        "success_rate": rate,
+        "campaigns": len(campaigns),
+        "redriven": redriven,
+        "succeeded": succeeded,
+        "dead_again": dead_again,
+        "cancelled": cancelled,
+        "in_flight": max(redriven - ended - cancelled, 0),
+        "success_rate": succeeded / ended if ended else None,
     }
+
+
+def _sum(rows: Iterable[Row], name: str) -> int:
+    return sum(row[name] for row in rows)
 
 
 def owners(pairs: Iterable[Row]) -> list[dict[str, Any]]:
@@ -73,15 +78,16 @@ def owners(pairs: Iterable[Row]) -> list[dict[str, Any]]:
     by_owner: dict[str | None, list[Row]] = defaultdict(list)
     for pair in pairs:
         by_owner[pair["owner"]].append(pair)
-    found = [
-        {
-            "owner": owner,
-            "open": sum(pair["open"] for pair in of_owner),
-            "oldest": _oldest(of_owner),
-        }
-        for owner, of_owner in by_owner.items()
-    ]
-    return sorted(found, key=lambda row: -row["open"])
+    found = [_of_owner(owner, its_pairs) for owner, its_pairs in by_owner.items()]
+    return sorted(found, key=itemgetter("open"), reverse=True)
+
+
+def _of_owner(owner: str | None, pairs: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "owner": owner,
+        "open": _sum(pairs, "open"),
+        "oldest": _oldest(pairs),
+    }
 
 
 def _oldest(pairs: Iterable[Row]) -> datetime | None:
@@ -247,51 +253,77 @@ def _commands(groups: Iterable[Row], cell: str | None) -> Iterator[tuple[str, st
 
 # ---------------------------------------------------------------------- formats
 
+NEXT = "What to do next"
+
 
 def text(review: Review) -> str:
     """Return a review as plain text with aligned columns."""
-    tables = [f"{each.title}\n{_aligned(each)}" for each in review.sections]
+    tables = [_titled(section) for section in review.sections]
     parts = [review.title, "\n".join(review.headlines), *tables]
     if review.commands:
-        lines = [f"  {words}   # {escaped(what)}" for what, words in review.commands]
-        parts.append("\n".join(["What to do next", *lines]))
+        lines = [_commented(what, words) for what, words in review.commands]
+        parts.append("\n".join([NEXT, *lines]))
     return "\n\n".join(parts) + "\n"
 
 
+def _commented(what: str, words: str) -> str:
+    comment = escaped(what)
+    return f"  {words}   # {comment}"
+
+
+def _titled(section: Section) -> str:
+    return f"{section.title}\n{_aligned(section)}"
+
+
 def _aligned(section: Section) -> str:
+    """Return the rows with columns of equal width, indented."""
     if not section.rows:
         return f"  {section.empty}"
-    rows = [section.columns, *([escaped(cell) for cell in r] for r in section.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines: list[str] = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if column in section.right else cell.ljust(width)
-            for column, cell, width in zip(section.columns, row, widths, strict=True)
-        ]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return "\n".join(lines)
+    columns = [
+        _padded(name, [row[place] for row in section.rows], section.right)
+        for place, name in enumerate(section.columns)
+    ]
+    lines = map("  ".join, zip(*columns, strict=True))
+    return "\n".join(f"  {line.rstrip()}" for line in lines)
+
+
+def _padded(name: str, cells: Iterable[str], right: Container[str]) -> list[str]:
+    """Return the title and the cells of a column in its width."""
+    shown = [name, *map(escaped, cells)]
+    width = max(map(len, shown))
+    pad = str.rjust if name in right else str.ljust
+    return [pad(cell, width) for cell in shown]
 
 
 def markdown(review: Review) -> str:
     """Return a review as Markdown."""
-    headlines = "\n".join(f"- {line}" for line in review.headlines)
+    headlines = _listed(review.headlines)
     parts = [f"# {review.title}", headlines]
     for section in review.sections:
-        parts += [f"## {section.title}", _table(section)]
+        title = f"## {section.title}"
+        parts += [title, _table(section)]
     if review.commands:
-        lines = [f"- {_code(what)}: {_code(words)}" for what, words in review.commands]
-        parts += ["## What to do next", "\n".join(lines)]
+        lines = [f"{_code(what)}: {_code(words)}" for what, words in review.commands]
+        parts += [f"## {NEXT}", _listed(lines)]
     return "\n\n".join(parts) + "\n"
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _table(section: Section) -> str:
     if not section.rows:
         return section.empty
     rules = ["---:" if c in section.right else "---" for c in section.columns]
-    rows = [[_code(cell) for cell in row] for row in section.rows]
+    rows = [map(_code, row) for row in section.rows]
     lines = [section.columns, rules, *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(map(_row, lines))
+
+
+def _row(cells: Iterable[str]) -> str:
+    inner = " | ".join(cells)
+    return f"| {inner} |"
 
 
 def _code(cell: str) -> str:
@@ -302,31 +334,46 @@ def _code(cell: str) -> str:
 
 def html(review: Review) -> str:
     """Return a review as an HTML page without scripts, images or links."""
-    title = escape(review.title)
-    headlines = "".join(f"<li>{escape(line)}</li>" for line in review.headlines)
-    parts = [f"<h1>{title}</h1><ul>{headlines}</ul>"]
-    parts += [_html_section(section) for section in review.sections]
-    if review.commands:
-        items = "".join(
-            f"<li>{_html(what)}: <code>{_html(words)}</code></li>"
-            for what, words in review.commands
-        )
-        parts.append(f"<h2>What to do next</h2><ul>{items}</ul>")
-    head = f'<meta charset="utf-8"><title>{title}</title>'
-    body = "\n".join(parts)
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+    title = _html(review.title)
+    headlines = _tagged("li", map(_html, review.headlines))
+    sections = "\n".join(map(_html_section, review.sections))
+    commands = _html_commands(review.commands)
+    return _PAGE.format(
+        title=title,
+        headlines=headlines,
+        sections=sections,
+        commands=commands,
+    )
+
+
+_PAGE = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
+<body><h1>{title}</h1><ul>{headlines}</ul>
+{sections}
+{commands}</body></html>
+"""
+
+
+def _html_commands(commands: Iterable[tuple[str, str]]) -> str:
+    items = [f"{_html(what)}: <code>{_html(words)}</code>" for what, words in commands]
+    listed = _tagged("li", items)
+    return f"<h2>{NEXT}</h2><ul>{listed}</ul>" if items else ""
 
 
 def _html_section(section: Section) -> str:
     title = f"<h2>{section.title}</h2>"
     if not section.rows:
         return f"{title}<p>{section.empty}</p>"
-    head = "".join(f'<th align="left">{column}</th>' for column in section.columns)
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>"
-        for row in section.rows
-    )
-    return f'{title}<table cellpadding="4"><tr>{head}</tr>{rows}</table>'
+    head = _tagged("th", section.columns)
+    rows = [_tagged("td", map(_html, row)) for row in section.rows]
+    lines = _tagged("tr", [head, *rows])
+    return f'{title}<table cellpadding="4">{lines}</table>'
+
+
+def _tagged(tag: str, parts: Iterable[str]) -> str:
+    """Return each part of HTML in an element of its own."""
+    return "".join(f"<{tag}>{part}</{tag}>" for part in parts)
 
 
 def _html(value: str) -> str:
@@ -342,12 +389,15 @@ def slack(reviews: Iterable[Review]) -> str:
 
 
 def _slack_part(review: Review) -> str:
+    title = _slack_escaped(review.title)
     headlines = "\n".join(f"• {line}" for line in review.headlines)
-    first = "\n\n".join(f"{s.title}\n{_aligned(s)}" for s in review.sections[:2])
+    first = [_titled(section) for section in review.sections[:2]]
     commands = "\n".join(words for _, words in review.commands[:3])
-    fenced = _slack_escaped(f"{first}\n\n{commands}".rstrip().replace("`", "'"))
-    return f"*{_slack_escaped(review.title)}*\n{headlines}\n```{fenced}```"
+    tables = "\n\n".join((*first, commands)).rstrip()
+    fenced = _slack_escaped(tables.replace("`", "'"))
+    return f"*{title}*\n{headlines}\n```{fenced}```"
 
 
 def _slack_escaped(value: str) -> str:
-    return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    without = value.replace("&", "&amp;")
+    return without.replace("<", "&lt;").replace(">", "&gt;")
