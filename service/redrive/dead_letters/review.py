@@ -19,8 +19,8 @@ MOST_COUNTED = 100_000
 """Count no more dead letters of one state in one period."""
 MOST_OF_GROUP = 10_000
 """Count no more dead letters of one group in one period."""
-MOST_GROUPS = 200
-"""Compare this many groups with the period before, the latest first."""
+MOST_GROUPS = 100
+"""Look at this many groups: those with deaths in the period first, by open ones."""
 MOST_CAMPAIGNS = 10_000
 MOST_MEASURED = 2_500
 """Measure the time to death of this many dead letters of each state, the latest."""
