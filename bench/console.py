@@ -138,6 +138,7 @@ PATHS = {
     "breakers": "/breakers",
     "limits": "/limits",
     "schedules": "/schedules",
+    "report": "/report",
     "audit": "/audit",
     "audit, no match": "/audit?actor=nobody",
     "redrive of a group, looked at": "/change/redrive?group={group}",

@@ -559,6 +559,7 @@ create table redrive.kind_objectives (
     constraint kind_objectives_value_check check (value >= 0::float8 and value < 'Infinity'::float8)
 );
 grant select on redrive.kind_objectives to redrive_operator, redrive_viewer, redrive_worker;
+
 create table redrive.kind_redrives (
     kind text not null,
     rate float8,
@@ -943,6 +944,13 @@ create function redrive.acknowledged_v1(names text[], person text, reason text)
     returns setof text
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set jit = off;
+
+create function redrive.add_limit_v1(ids bigint[], name text)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
     set jit = off;
 
 create function redrive.added_per_minute_v1()

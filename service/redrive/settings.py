@@ -211,6 +211,25 @@ class Settings(BaseSettings):
         default=True,
         description="True: workers keep facts of some succeeded jobs, for `redrive dlq explain`.",
     )
+    report_webhook_url: str | None = Field(
+        None,
+        min_length=1,
+        repr=False,
+        description="Slack-compatible webhook for `redrive dlq report --post`.",
+    )
+    report_webhook_url_file: Path | None = Field(
+        None, description="A file that holds this URL instead."
+    )
+    report_smtp_url: str | None = Field(
+        None,
+        min_length=1,
+        repr=False,
+        description="Mail server for `redrive dlq report --mail-to`, with user and password:"
+        " smtps://, smtp+starttls:// or smtp://.",
+    )
+    report_smtp_url_file: Path | None = Field(
+        None, description="A file that holds this URL instead."
+    )
     actor: str | None = Field(
         None,
         min_length=1,

@@ -282,6 +282,13 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             {"queues": {"mail": {"objectives": {"page_on_first_dead_letter": True}}}},
             "/queues/mail/objectives/page_on",
         ),
+        ({"report": {"since": "a week"}}, "/report/since"),
+        ({"report": {"mail": {"to": ["the team"]}}}, "/report/mail/to/0"),
+        ({"report": {"enabled": True}}, "it goes nowhere"),
+        (
+            {"report": {"enabled": True, "mail": {"to": ["a@b.example"]}}},
+            "report.mail.existingSecret is not set",
+        ),
         ({"purge": {"olderThan": "a month"}}, "/purge/olderThan"),
         ({"purge": {"schedule": "daily"}}, "/purge/schedule"),
         ({"purge": {"states": ["dead"]}}, "/purge/states/0"),

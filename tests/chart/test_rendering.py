@@ -605,8 +605,43 @@ def test_the_migration_says_what_is_expected_to_run(
         assert told == said
 
 
+def test_a_report_is_sent_on_a_schedule_with_its_secrets_as_files(
+    everything: Release,
+) -> None:
+    """M4: nothing came by itself before a review."""
+    job = container(everything, "CronJob", "everything-report")
+    (mount,) = [m for m in job["volumeMounts"] if m["name"] == "files"]
+    spec = everything.get("CronJob", "everything-report")["spec"]
+    pod = spec["jobTemplate"]["spec"]["template"]["spec"]
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "files"]
+
+    assert job["args"] == ["dlq", "report"]
+    assert settings(everything, "CronJob", "everything-report", "REDRIVE_REPORT_") == {
+        "REDRIVE_REPORT_SINCE": "7d",
+        "REDRIVE_REPORT_POST": "true",
+        "REDRIVE_REPORT_WEBHOOK_URL_FILE": "/etc/redrive/report/webhook",
+        "REDRIVE_REPORT_MAIL_TO": "team@shop.example",
+        "REDRIVE_REPORT_MAIL_FROM": "redrive@shop.example",
+        "REDRIVE_REPORT_SMTP_URL_FILE": "/etc/redrive/report/smtp",
+    }
+    assert mount["mountPath"] == "/etc/redrive/report"
+    assert [
+        (s["secret"]["name"], s["secret"]["items"])
+        for s in volume["projected"]["sources"]
+    ] == [
+        ("slack", [{"key": "url", "path": "webhook"}]),
+        ("smtp", [{"key": "server", "path": "smtp"}]),
+    ]
+    policy = everything.get("NetworkPolicy", "everything-report")["spec"]
+    assert [p["port"] for p in policy["egress"][0]["ports"]] == [443, 465, 587]
+
+
 @pytest.mark.parametrize(
-    "name", ["everything-redrive", "everything-redrive-template", "everything-purge"]
+    "name",
+    [
+        *("everything-redrive", "everything-redrive-template"),
+        *("everything-purge", "everything-report"),
+    ],
 )
 def test_a_cron_job_acts_in_the_name_of_its_job(everything: Release, name: str) -> None:
     actor = next(
@@ -940,7 +975,9 @@ def test_new_groups_alert_only_if_somebody_wants_it(
     monitoring = {"prometheusRule": rule, "podMonitor": {"enabled": True}}
     release = render({"database": LOGINS, "monitoring": monitoring})
 
-    installed = json.dumps([o for o in release.objects if o["kind"] == "PrometheusRule"])
+    installed = json.dumps(
+        [o for o in release.objects if o["kind"] == "PrometheusRule"]
+    )
 
     assert "RedriveGroupRegressed" in installed
     assert ("RedriveGroupNew" in installed) is wanted

@@ -115,6 +115,7 @@ CANDIDATES = [
     "postgresql://changed/changed",
     "sha256:" + "1" * 64,
     ["changed"],
+    "changed@changed.example",
     [{"name": "changed"}],
     [{"name": "changed", "emptyDir": {}}],
     [{"name": "changed", "image": "changed"}],

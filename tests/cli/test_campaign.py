@@ -406,3 +406,50 @@ def test_m7_m8_what_stays_is_named_with_what_to_do(
     }
     assert redrive(*act, str(once), "--repeat").json["redriven"] == 1
     assert redrive(*act, "--kind", "read", "--include-invalid").json["redriven"] == 1
+
+
+@pytest.mark.parametrize("how", ["redrive", "start"])
+def test_a_redrive_may_change_the_queue_and_the_history_says_so(
+    redrive: Redrive, database: Database, how: str
+) -> None:
+    """M10: --to-queue, for ids, filters and plans."""
+    job = make_dead_letter(database.conn, "mail")
+    to = ("--to-queue", "slow", "--why", "the big machines", "--yes")
+
+    if how == "redrive":
+        ran = redrive("dlq", "redrive", str(job), *to)
+    else:
+        ran = redrive("campaign", "start", str(plan(redrive)), *to)
+
+    assert ran.code == 0
+    warning = "no live worker works on mail in the queue slow"
+    assert f"they go to the queue slow\n{warning}" in ran.out
+    assert database.column("select queue from redrive.jobs") == ["slow"]
+    assert "redriven to the queue slow by tester, campaign" in (
+        redrive("dlq", "show", str(job)).out
+    )
+    (death,) = redrive("dlq", "show", str(job), "--json").json["lineage"]
+    assert death["to_queue"] == "slow"
+    assert "to the queue slow" in redrive("job", "show", str(job)).out
+    assert "to the queue slow" in redrive("campaign", "show", "1").out
+    detail = "select detail -> 'conditions' from redrive.audit where action = 'redrive'"
+    assert database.column(detail) == [{"to_queue": "slow"}]
+
+    refused = redrive("dlq", "redrive", str(job), "--to-queue", "Slow", "--dry-run")
+    assert (refused.code, "--to-queue" in refused.err) == (64, True)
+
+
+def test_a_queue_with_workers_for_the_kind_needs_no_warning(
+    redrive: Redrive, database: Database
+) -> None:
+    """M10: the warning names only kinds that nobody works on there."""
+    job = make_dead_letter(database.conn, "mail")
+    database.conn.execute(
+        "select redrive.register_v1('w', 'test', interval '1 minute', '{mail}', '{slow}',"
+        " null, null)"
+    )
+
+    ran = redrive("dlq", "redrive", str(job), "--to-queue", "slow", "--dry-run")
+
+    assert "they go to the queue slow" in ran.out
+    assert "no live worker" not in ran.out

@@ -96,7 +96,7 @@ def test_a_cell_that_is_named_is_as_if_it_were_the_only_one(
         database.rows("select redrive.enqueue('a', queue => 'mail')")
 
     (row,) = at("queue", "ls", "--json", "--cell", "us").lines
-    assert "cell" not in row
+    assert row["cell"] == "us"
     paused = at("queue", "pause", "mail", "--why", "x", "--yes", REDRIVE_CELL="us")
     assert paused.code == 0, paused.err
     counts = {
@@ -183,3 +183,82 @@ def test_sql_finds_the_cell_that_python_does(database: Database) -> None:
         for key in keys
     }
     assert found == {key: cell_of(key, CELLS) for key in keys}
+
+
+def test_an_id_names_its_cell_wherever_people_read_it(
+    at: Callable[..., Ran], cells: dict[str, Database]
+) -> None:
+    """M12: job 17 exists in each cell, and nobody could tell which one was meant."""
+    for database in cells.values():
+        job = make_dead_letter(database.conn)
+    eu = ("--cell", "eu")
+
+    (row,) = at("dlq", "ls", *eu, "--json").lines
+    assert (row["cell"], row["id"]) == ("eu", job)
+    planned = at("campaign", "plan", *eu).out
+    campaign = planned.rpartition(" ")[2].strip()
+    assert campaign.startswith("eu:")
+    texts = {
+        "dlq ls": at("dlq", "ls", *eu, COLUMNS="160").out,
+        "dlq show": at("dlq", "show", str(job), *eu).out,
+        "dlq show GROUP": at("dlq", "show", row["group"], *eu).out,
+        "job show": at("job", "show", str(job), *eu).out,
+        "report": at("dlq", "report", "--since", "7d", *eu).out,
+        "plan": planned,
+    }
+    assert {name for name, text in texts.items() if f"eu:{job}" not in text} == set()
+    assert "--cell eu" in texts["report"]
+    every = at("dlq", "report", "--since", "7d").out
+    assert {cell for cell in CELLS if f"{cell}:{job}" in every} == set(CELLS)
+    started = at("campaign", "start", campaign, "--why", "w", "--yes")
+    assert f"campaign {campaign}: " in started.out
+
+
+def test_an_id_with_its_cell_selects_the_cell(
+    at: Callable[..., Ran], cells: dict[str, Database]
+) -> None:
+    """M12: what a list shows can be typed."""
+    jobs = {cell: make_dead_letter(d.conn, cell) for cell, d in cells.items()}
+    us, eu = f"us:{jobs['us']}", f"eu:{jobs['eu']}"
+
+    assert at("dlq", "show", us, "--json").json["kind"] == "us"
+    assert at("dlq", "show", us, "--json", REDRIVE_CELL="eu").json["kind"] == "us"
+    assert at("job", "show", eu, "--json").json["kind"] == "eu"
+    assert [r["kind"] for r in at("dlq", "ls", "--id", us, "--json").lines] == ["us"]
+    assert at("dlq", "note", us, "seen").code == 0
+    dismissed = at("dlq", "dismiss", us, "--why", "w", "--yes")
+    assert dismissed.code == 0, dismissed.err
+    states = {
+        c: d.value("select state from redrive.dead_letters") for c, d in cells.items()
+    }
+    assert states == {"eu": "open", "us": "dismissed", "ap": "open"}
+    missed = at("dlq", "show", "us:999")
+    assert (missed.code, missed.err) == (2, "redrive: job us:999 has no dead letter\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("dlq", "show", "us:1", "--cell", "eu"), "a command works on one cell"),
+        (("dlq", "note", "--cell", "eu", "us:1", "x"), "a command works on one cell"),
+        (("dlq", "dismiss", "us:1", "eu:1", "--why", "w"), "cells us and eu are named"),
+        (("dlq", "show", "sa:1"), "there is no cell 'sa'"),
+        (("dlq", "note", "us:x", "text"), "'x' is not a valid integer"),
+    ],
+)
+def test_ids_of_two_cells_or_of_an_unknown_one_are_refused(
+    at: Callable[..., Ran], arguments: tuple[str, ...], says: str
+) -> None:
+    """M12: a command works on one cell."""
+    ran = at(*arguments)
+
+    assert ran.code == 64
+    assert says in ran.err
+
+
+def test_without_cells_an_id_with_a_cell_is_refused(redrive: Redrive) -> None:
+    """M12: with one database, ids are plain numbers."""
+    ran = redrive("dlq", "show", "eu:1")
+
+    assert ran.code == 64
+    assert "REDRIVE_DATABASES, which is not set" in ran.err

@@ -12,6 +12,7 @@ from tests.postgres import Database
 
 LISTED = {
     "id",
+    "time_to_dlq_seconds",
     "kind",
     "queue",
     "state",

@@ -294,7 +294,12 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
         "/queues",
         "/breakers",
     ]
-    paths += ["/audit", "/change/redrive?kind=evil.j0", "/change/cancel?kind=evil.j1"]
+    paths += [
+        "/audit",
+        "/report",
+        "/change/redrive?kind=evil.j0",
+        "/change/cancel?kind=evil.j1",
+    ]
     paths += [
         f"/jobs/{job}" for job in database.column("select id from redrive.dead_letters")
     ]
@@ -327,6 +332,7 @@ def test_nothing_is_wider_than_a_phone(database: Database, page: Any, theme: str
         "/dead-letters",
         "/jobs",
         "/queues",
+        "/report",
         "/audit",
         "/groups/f1",
     ):

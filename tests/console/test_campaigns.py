@@ -37,6 +37,26 @@ def shown(database: Database, *columns: str) -> tuple[object, ...]:
     return database.row(query)  # type: ignore[arg-type, no-any-return]
 
 
+def test_a_redrive_to_another_queue_is_asked_for_in_the_form(
+    site: Site, olaf: TestClient
+):
+    """M10: the form and the API take the queue, and warn if nobody works there."""
+    (job,) = make_dead_letters(site.database.conn, 1)
+    path = f"/change/redrive?id={job}"
+
+    assert 'name="to-queue"' in olaf.get(path).text
+    told = olaf.get(f"/estimate/redrive?id={job}&seen=1&to-queue=slow").text
+    assert "They go to the queue slow. No live worker works on any kind in" in told
+    assert f"redrive dlq redrive --id {job} --to-queue slow --why ..." in told
+    body = {"why": "w", "yes": True, "to_queue": "Slow"}
+    api = site.bearer("olaf")
+    refused = api.post(f"/api/v1/redrive?id={job}", json=body)
+    assert (refused.status_code, "to-queue is" in refused.text) == (400, True)
+    done = api.post(f"/api/v1/redrive?id={job}", json=body | {"to_queue": "slow"})
+    assert done.status_code == 200
+    assert site.database.value("select queue from redrive.jobs") == "slow"
+
+
 def test_terms_are_kept_and_the_next_page_is_the_campaigns(
     site: Site, olaf: TestClient
 ):

@@ -179,6 +179,21 @@ def test_an_address_without_a_cell_asks_for_one(fleet: Site):
     assert onward == "/sign-in?next=%2Fcells%2Feu%2Fgroups%3Fkind%3Da"
 
 
+def test_ids_name_their_cell_and_are_found_by_it(
+    fleet: Site, three: dict[str, Database]
+):
+    """M12: job 17 exists in each cell."""
+    (job,) = make_dead_letters(three["eu"].conn, 1)
+    olaf = fleet.signed_in("olaf")
+
+    assert f">eu:{job}</a>" in olaf.get("/cells/eu/dead-letters").text
+    assert f"<h1>Job eu:{job} " in olaf.get(f"/cells/eu/jobs/{job}").text
+    assert f">eu:{job}</a>" in olaf.get("/cells/eu/report").text
+    found = olaf.get(f"/cells/us/find?id=eu:{job}")
+    assert found.headers["location"] == f"/cells/eu/jobs/{job}"
+    assert olaf.get("/cells/eu/find?id=zz:7").status_code == 400
+
+
 def test_a_console_of_one_database_has_no_cells(site: Site):
     assert site.bearer("olaf").get("/api/v1/cells").json() == {
         "rows": [],

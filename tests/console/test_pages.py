@@ -255,6 +255,7 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
         "/dead-letters?error-class=--json&tenant=a%20b",
         "/jobs?state=ready&queue=default",
         "/groups?category=bug&closed=yes",
+        "/report?since=2d",
         "/audit?action=pause",
         "/queues",
         "/breakers",
@@ -282,6 +283,38 @@ def test_the_shell_can_repeat_what_a_page_shows(
         ) as ctx:
             group, arguments = group.get_command(ctx, arguments[0]), arguments[1:]
     assert group.make_context("it", arguments)
+
+
+def test_the_report_is_a_page_and_a_call_of_the_api(site: Site, olaf: TestClient):
+    """M4: a review of everything had no page."""
+    (job,) = make_dead_letters(site.database.conn, 1)
+    site.database.conn.execute("update redrive.dead_letters set error_class = '<b>Bad'")
+
+    page = olaf.get("/report?since=2d").text
+    found = site.bearer("olaf").get("/api/v1/report?since=2d").json()
+
+    assert "1 open." in page
+    assert f'<a href="/jobs/{job}">{job}</a>' in page
+    assert "&lt;b&gt;Bad" in page
+    assert 'href="/report" data-key="r" aria-current="page"' in page
+    assert (found["new"], found["owners"][0]["open"]) == (1, 1)
+    assert olaf.get("/report?since=soon").status_code == 400
+    assert olaf.get("/report?kind=a").status_code == 400
+
+
+def test_the_page_of_a_dead_letter_says_how_long_it_took_to_die(
+    site: Site, olaf: TestClient
+):
+    """M11: died after how long, and how many attempts."""
+    (job,) = make_dead_letters(site.database.conn, 1)
+    site.database.conn.execute(
+        "update redrive.dead_letters"
+        " set attempts = 8, created_at = died_at - interval '192 min'"
+    )
+
+    page = olaf.get(f"/jobs/{job}").text
+
+    assert "The job died after 3 h 12 min, 8 attempts: not retryable." in page
 
 
 def test_what_deceives_is_spelled_out(site: Site, olaf: TestClient):

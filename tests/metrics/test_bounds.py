@@ -18,9 +18,9 @@ from redrive.observability.metrics import (
     Histogram,
     Metrics,
 )
-from redrive.rules.attempts.settlement import Release
+from redrive.rules.attempts.settlement import Outcome, Release
 from redrive.worker.exchange import EPOCH, LaneClaim
-from redrive.worker.protocol import report_of
+from redrive.worker.protocol import Report, report_of
 from redrive.worker.supervisor.held import Batch, held_from
 from redrive.worker.supervisor.telemetry import OPERATIONS, RELEASES, Telemetry
 
@@ -190,3 +190,28 @@ def test_the_longest_timeout_that_a_worker_holds_is_shown_by_queue():
         "q": 3600,
         "mail": 30,
     }
+
+
+@pytest.mark.parametrize(
+    ("extras", "counted"), [(None, 1), ('{"redrives": 0}', 1), ('{"redrives": 2}', 0)]
+)
+def test_the_first_death_of_a_job_is_measured_from_its_enqueueing(
+    extras: str | None, counted: int
+):
+    """M11: nobody could tell how long jobs take until people learn of them."""
+    metrics = Metrics()
+    telemetry = Telemetry(metrics, None)
+    lane = LaneClaim(1, 3, EPOCH, 1, 1, 1)
+    row = (1, 7, 1, 3, "a", "{}", extras, EPOCH, time.time() - 7_200)
+    (held,) = held_from(Batch(1, ["mail"]), [lane], [row])
+
+    telemetry.ended(held, Report(7, 1, Outcome.DEAD_LETTER, reason="not_retryable"))
+    telemetry.ended(held, Report(7, 1, Outcome.RETRY, reason="transient"))
+
+    found = {
+        sample.labels.get("le"): sample.value
+        for sample in samples(metrics.time_to_dlq)
+        if sample.name.endswith("_bucket")
+    }
+    assert found.get("3600.0", 0) == 0
+    assert found.get("14400.0", 0) == counted

@@ -48,6 +48,7 @@ PAGES = {
     "breakers": "/breakers",
     "limits": "/limits",
     "schedules": "/schedules",
+    "report": "/report",
     "audit": "/audit",
     "nothing": "/dead-letters?kind=no.such",
     "error": "/jobs/999999999",

@@ -21,6 +21,7 @@ from tools.dashboards.parts import (
     note,
     now,
     objective,
+    quantile,
     query,
     rows,
     same,
@@ -184,6 +185,7 @@ def stock() -> list:
             "short",
             query(total(DEPTH, "reason"), "{{reason}}"),
             stacked=True,
+            width=6,
         ),
         chart(
             "Oldest",
@@ -196,11 +198,23 @@ def stock() -> list:
             ),
             objective("dlq_oldest_age_seconds"),
             alerts=("RedriveDeadLettersUnattended",),
+            width=6,
+        ),
+        chart(
+            "Time to DLQ",
+            "From a job's enqueueing to its first death. Short: retries end before an outage does."
+            " Long: people learn late.",
+            "s",
+            query(quantile(0.5, "redrive_time_to_dlq_seconds"), "p50"),
+            query(quantile(0.9, "redrive_time_to_dlq_seconds"), "p90"),
+            colors={"p50": CALM, "p90": WARN},
+            width=6,
         ),
         note(
             STEPS,
             title="What to do",
             description="The way from a page to an empty dead letter queue.",
+            width=6,
         ),
         chart(
             "Not acknowledged",

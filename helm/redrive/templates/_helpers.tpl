@@ -411,7 +411,7 @@ readinessProbe:
 {{- end }}
 
 {{/* The pod template of a Job that runs one command as the operator.
-     (dict root component args env resources) */}}
+     (dict root component args env resources; files: projected volume sources for /etc/redrive/<component>) */}}
 {{- define "redrive.job" -}}
 {{- $root := .root -}}
 {{- /* By default the audit log names the Job. */ -}}
@@ -455,8 +455,18 @@ template:
         {{- include "redrive.container.security" $root | nindent 8 }}
         volumeMounts:
           {{- include "redrive.volumeMounts" $root | nindent 10 }}
+          {{- if .files }}
+          - {name: files, mountPath: /etc/redrive/{{ .component }}, readOnly: true}
+          {{- end }}
     volumes:
       {{- include "redrive.volumes" (list $root "operator") | nindent 6 }}
+      {{- with .files }}
+      - name: files
+        projected:
+          defaultMode: 0440
+          sources:
+            {{- toYaml . | nindent 12 }}
+      {{- end }}
 {{- end }}
 
 {{/* Objectives by queue, as JSON; empty where none is set. */}}

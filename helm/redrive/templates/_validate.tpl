@@ -65,8 +65,9 @@
 {{- $roles := len (include "redrive.console.roles" . | fromJsonArray) -}}
 {{- if and .Values.console.enabled .Values.cells.existingSecret }}{{ $roles = 3 }}{{ end -}}
 {{- $connections = add $connections (mul 16 $roles (int .Values.console.replicas)) -}}
-{{- /* exporter, and one each for migration, purge, redrive with its lock */ -}}
+{{- /* exporter, and one each for migration, purge, redrive with its lock, and the report */ -}}
 {{- $connections = add $connections 6 -}}
+{{- if $values.report.enabled }}{{ $connections = add $connections 1 }}{{ end -}}
 {{- if and $values.database.connectionBudget (gt (int $connections) (int $values.database.connectionBudget)) -}}
 {{- fail (printf "database.connectionBudget is %d; the pools at their largest open %d connections, without those of handlers" (int $values.database.connectionBudget) (int $connections)) -}}
 {{- end -}}
@@ -79,6 +80,17 @@
 
 {{- include "redrive.validate.monitoring" . -}}
 {{- include "redrive.validate.console" . -}}
+
+{{- with $values.report -}}
+{{- if .enabled -}}
+{{- if not (or .webhook.existingSecret .mail.to) -}}
+{{- fail "report.enabled is true and it goes nowhere; set report.webhook.existingSecret, or report.mail.to" -}}
+{{- end -}}
+{{- if and .mail.to (not .mail.existingSecret) -}}
+{{- fail "report.mail.existingSecret is not set; it names the Secret with the URL of the mail server" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 
 {{- with $values.redrive.automatic -}}
 {{- if .enabled -}}

@@ -351,7 +351,8 @@ _SHOWN: LiteralString = """
     select c.id as campaign, c.state, c.matched, c.redriven, c.succeeded, c.dead_again,
            c.cancelled, greatest(c.matched - c.place, 0) as waiting,
            c.redriven - c.succeeded - c.dead_again - c.cancelled as in_flight,
-           c.blocked, coalesce(c.plan -> 'invalid', '{}') as invalid, c.rate, c.canaries,
+           c.blocked, coalesce(c.plan -> 'invalid', '{}') as invalid,
+           coalesce(c.plan -> 'kinds', '[]') as kinds, c.conditions ->> 'to_queue' as to_queue, c.rate, c.canaries,
            c.abort_share, c.actor, c.db_user as login, c.planned_by, c.planned_login, c.why, c.said,
            redrive.redrive_rates_v1(array(
                select jsonb_array_elements_text(c.plan -> 'kinds'))) as rates,

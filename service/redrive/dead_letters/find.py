@@ -20,11 +20,14 @@ from redrive.rules.payloads.redact import redact, secret_values
 LISTED: LiteralString = """
     d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts,
     d.deliveries, d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner,
-    coalesce(d.quarantined and d.state = 'open', false) as quarantined"""
+    coalesce(d.quarantined and d.state = 'open', false) as quarantined,
+    case when d.redrives = 0 then extract(epoch from d.died_at - d.created_at)::float8 end
+        as time_to_dlq_seconds"""
 
 _GENERATIONS: LiteralString = f"""
     select {LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,
-           c.actor as redriven_by, c.db_user as login, c.why, d.blocked, d.tenant,
+           c.actor as redriven_by, c.db_user as login, c.why,
+           c.conditions ->> 'to_queue' as to_queue, d.blocked, d.tenant,
            d.idempotency_key, d.ordering_key, d.headers,
            coalesce(d.holds_key and d.state = 'open', false) as holds_key,
            d.max_attempts, d.losses, d.first_failed_at,
@@ -52,7 +55,7 @@ EDITED = ("at", "actor", "login", "why", "paths", "redrives")
 
 LINEAGE = (
     *("redrives", "state", "reason", "died_at", "outcome", "settled_at"),
-    *("campaign", "redriven_by", "login", "why"),
+    *("campaign", "redriven_by", "login", "why", "to_queue"),
 )
 """Fields that `show` has for each death of a job."""
 

@@ -29,7 +29,7 @@ _CHECKPOINT: LiteralString = """
     select at, deliveries, data from redrive.checkpoints where job = %s"""
 _DEATHS: LiteralString = """
     select d.deliveries, d.died_at, d.reason, d.state, d.settled_at, d.outcome, d.campaign,
-           c.actor, c.why
+           c.actor, c.why, c.conditions ->> 'to_queue' as to_queue
     from redrive.dead_letters d left join redrive.campaigns c on c.id = d.campaign
     where d.id = %s order by d.redrives"""
 _AUDIT: LiteralString = """
@@ -237,8 +237,9 @@ def _deaths(deaths: Sequence[Row], failures: list[dict[str, Any]]) -> Iterator[S
 
 
 def _redriven(death: Row) -> str:
-    campaign = death["campaign"]
-    return f"redriven by campaign {campaign}" if campaign else "redriven"
+    campaign, queue = death["campaign"], death["to_queue"]
+    text = f"redriven by campaign {campaign}" if campaign else "redriven"
+    return f"{text} to the queue {queue}" if queue else text
 
 
 def _acts(lines: Sequence[Row]) -> Iterator[Step]:

@@ -61,6 +61,21 @@ CALL_BUCKETS = (
     5,
     10,
 )
+DEATH_BUCKETS = (
+    1,
+    10,
+    60,
+    300,
+    900,
+    3600,
+    14_400,
+    43_200,
+    86_400,
+    259_200,
+    604_800,
+)
+"""From a second to a week."""
+
 MAX_LABEL_SETS = 5_000
 MAX_HISTOGRAMS = 500
 """Largest number of label sets of a histogram. Each has a series for every bucket."""
@@ -244,6 +259,12 @@ class Metrics:
             "Time from due to claimed.",
             ("queue",),
             WAIT_BUCKETS,
+        )
+        self.time_to_dlq = Histogram(
+            "redrive_time_to_dlq_seconds",
+            "Time from a job's enqueueing to its first death.",
+            ("queue",),
+            DEATH_BUCKETS,
         )
         self.claims = Counter("redrive_claims_total", "Claims, by result.", ("result",))
         self.exchange = Histogram(

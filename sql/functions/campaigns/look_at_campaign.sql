@@ -112,7 +112,8 @@ begin
                   and j.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)
                                    where k.id >= redrive.claims_from_v1(null))
                 order by j.run_at, j.id limit 1) o
-            where c.plan -> 'queues' ? l.queue
+            where case when c.conditions ? 'to_queue' then c.conditions ->> 'to_queue' = l.queue
+                       else c.plan -> 'queues' ? l.queue end
               and not exists (select from redrive.queues q
                               where q.queue = l.queue and q.paused_at is not null)));
 end

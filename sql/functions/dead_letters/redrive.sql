@@ -8,7 +8,9 @@
 --        with_quarantined: also quarantined ones, as if the campaign's filter said so
 -- out:   id, blocked: null if it went back to work, else the cause:
 --        not_open, or as redrive_obstacle
--- errors: RD001 'campaign: rule'; 40001 if the transaction's snapshot is older than a change to one
+-- The campaign's conditions may name another queue (to_queue). Then the jobs go there: they count as
+-- enqueued there and as cancelled here, and the ordering keys that they held here continue.
+-- errors: RD001 'campaign: rule', and as admit_names for another queue; 40001 if the transaction's snapshot is older than a change to one
 --        of their keys
 -- locks: dead letters, ascending; a second operator waits and then finds them not open
 -- plan:  dead_letters_pkey; tables by `= any (ids)`, intermediate results by hash joins. A nested
@@ -36,7 +38,18 @@ declare
     -- The campaign's filter also says what the operator has confirmed.
     allowed jsonb := coalesce(
         (select c.filter from redrive.campaigns c where c.id = redrive_v1.campaign), '{}');
+    destination constant text := (select c.conditions ->> 'to_queue' from redrive.campaigns c
+                                  where c.id = redrive_v1.campaign);
+    fair_lanes constant int := (select q.lanes from redrive.queues q where q.queue = destination);
 begin
+    if destination is not null then
+        -- admit checks only the names of jobs that were never redriven
+        perform redrive.admit_names_v1(
+            array_agg(destination), array_agg(k.kind), array_agg(k.priority))
+        from (select distinct d.kind, d.priority from redrive.dead_letters d
+              where d.id = any (ids) and d.state is not distinct from 'open') k
+        having count(*) > 0;
+    end if;
     if with_quarantined then
         allowed := allowed || '{"include_quarantined": true}';
     end if;
@@ -60,8 +73,14 @@ begin
         insert into redrive.jobs (
             id, queue, kind, run_at, deliveries, redrives, max_attempts, priority, lane, created_at,
             expires_at, tenant, ordering_key, idempotency_key, batch, headers, payload)
-        select p.id, p.queue, p.kind, greatest(clock_timestamp(), p.turn),
-               p.deliveries, p.redrives + 1, p.max_attempts, p.priority, p.lane, p.created_at,
+        select p.id, coalesce(destination, p.queue), p.kind, greatest(clock_timestamp(), p.turn),
+               p.deliveries, p.redrives + 1, p.max_attempts, p.priority,
+               case when destination is null or destination = p.queue then p.lane
+                    -- as enqueue chooses it
+                    when p.tenant is not null and fair_lanes > 1
+                    then 1 + abs(hashtext(p.tenant)::bigint) % fair_lanes
+                    else 0 end,
+               p.created_at,
                -- the same time to expire as at first, counted from when the job is due
                greatest(clock_timestamp(), p.turn) + (p.expires_at - p.created_at),
                p.tenant, p.ordering_key, p.idempotency_key, p.batch,
@@ -96,7 +115,12 @@ begin
         group by v.queue, v.kind, v.reason
         union all
         select v.queue, v.kind, 'outcome', 'blocked', count(*) from verdict v
-        where v.cause is not null group by v.queue, v.kind)
+        where v.cause is not null group by v.queue, v.kind
+        union all
+        select e.queue, v.kind, e.event, '', count(*)
+        from verdict v, lateral (values (destination, 'enqueued'), (v.queue, 'claimed'),
+                                        (v.queue, 'cancelled')) as e(queue, event)
+        where v.cause is null and destination <> v.queue group by e.queue, v.kind, e.event)
     select array_agg(a.id order by a.nth), array_agg(a.cause order by a.nth)
     into found_ids, causes
     from (select id, nth, cause from verdict
@@ -135,7 +159,12 @@ begin
         group by o.queue, o.kind, o.reason
         union all
         select o.queue, o.kind, 'outcome', 'blocked', count(*) from reopened o
-        group by o.queue, o.kind)
+        group by o.queue, o.kind
+        union all
+        select e.queue, o.kind, e.event, '', -count(*)
+        from reopened o, lateral (values (destination, 'enqueued'), (o.queue, 'claimed'),
+                                         (o.queue, 'cancelled')) as e(queue, event)
+        where destination <> o.queue group by e.queue, o.kind, e.event)
     select array_agg(o.id) into late from reopened o;
     if exists (select from redrive.kind_redrives k where k.rate is not null) then
         perform redrive.limit_redrives_v1(array(
@@ -151,6 +180,12 @@ begin
     if not found and campaign is not null then
         raise exception using errcode = 'RD001',
             message = 'campaign: it was deleted meanwhile; make a new plan';
+    end if;
+    if destination is not null then
+        perform redrive.wake_keys_v1(array_agg(d.queue), array_agg(d.ordering_key))
+        from redrive.dead_letters d
+        where d.id = any (ids) and d.state is not distinct from 'redriven'
+          and d.campaign = redrive_v1.campaign and d.holds_key and d.queue <> destination;
     end if;
     if campaign is null then
         perform redrive.count_run_v1(

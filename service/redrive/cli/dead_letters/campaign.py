@@ -10,12 +10,18 @@ import click
 import psycopg
 
 from redrive.cli.dead_letters.heal import heal
-from redrive.cli.dead_letters.plan import plan_campaign, rate_remarks, stayed
+from redrive.cli.dead_letters.plan import (
+    TO_QUEUE_HELP,
+    plan_campaign,
+    rate_remarks,
+    stayed,
+)
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
     Change,
     Command,
+    Id,
     InOrder,
     Run,
     acting_options,
@@ -34,9 +40,11 @@ from redrive.cli.support.output import (
     paged,
     printable,
     printable_fields,
+    shown_id,
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
+from redrive.live_jobs.destination import remarks
 from redrive.rules.dead_letters.campaign import (
     ABORT_SHARE,
     CANARIES,
@@ -133,6 +141,7 @@ def _terms_options(command: Command) -> Command:
             help="Run only while all workers of its kinds have such a version:"
             " '>=1.4'.",
         ),
+        click.option("--to-queue", metavar="NAME", help=TO_QUEUE_HELP),
     ]
     return with_options(options, choose)
 
@@ -146,7 +155,7 @@ campaign.add_command(plan_campaign)
 
 
 @campaign.command()
-@click.argument("plan", type=click.INT)
+@click.argument("plan", type=Id())
 @_terms_options
 @click.option(
     "--now",
@@ -172,20 +181,20 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
     with database(run.settings) as conn:
         found = campaigns.show(conn, plan)
         if found is None:
-            return not_found(f"there is no plan {plan}")
+            return not_found(f"there is no plan {shown_id(plan)}")
         _check_time(found["matched"], has_time=bool(terms.not_before or at_once))
         why = _agreed(conn, found, terms, run, as_json=as_json)
         if why is not None:
             campaigns.start(conn, plan, terms, actor=run.settings.who(), why=why)
             campaigns.drive(conn, plan)
             found = campaigns.show(conn, plan) or found
-    state = found["state"]
+    state, shown = found["state"], shown_id(plan)
     if as_json:
         emit({"campaign": plan, "state": state})
     elif why is None:
         click.echo(run.unchanged())
     else:
-        click.echo(f"campaign {plan}: {state}; see: redrive campaign watch {plan}")
+        click.echo(f"campaign {shown}: {state}; see: redrive campaign watch {shown}")
     return Exit.DONE
 
 
@@ -211,7 +220,8 @@ def _agreed(
     effects = campaigns.side_effects(conn, found["campaign"])
     matched = found["matched"]
     if not as_json:
-        for line in _remarks(found, terms, effects):
+        destination = remarks(conn, terms.to_queue, found["kinds"])
+        for line in _remarks(found, terms, effects, destination):
             click.echo(line)
     question = f"Redrive {counted(matched, 'dead letter')}?"
     why = run.consent(question, str(matched))
@@ -222,7 +232,10 @@ def _agreed(
 
 
 def _remarks(
-    found: dict[str, Any], terms: Terms, effects: list[tuple[str, int]]
+    found: dict[str, Any],
+    terms: Terms,
+    effects: list[tuple[str, int]],
+    destination: list[str],
 ) -> Iterator[str]:
     """Yield remarks that the user should read before the campaign starts."""
     yield counted(found["matched"], "dead letter")
@@ -233,6 +246,7 @@ def _remarks(
     for what, n in effects:
         yield f"{n} have done this already: {printable(what)}"
     yield from rate_remarks(found["rates"])
+    yield from destination
     yield from _remarks_on(terms, found["matched"])
 
 
@@ -269,7 +283,7 @@ def list_campaigns(
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @database_option
 @json_option
 def show(which: int, database_url: str | None, as_json: bool) -> int:
@@ -285,11 +299,13 @@ def show(which: int, database_url: str | None, as_json: bool) -> int:
 
 def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) -> int:
     if found is None:
-        return not_found(f"there is no campaign {which}")
+        return not_found(f"there is no campaign {shown_id(which)}")
     if as_json:
         emit(found)
     else:
         click.echo(_SHOWN.format_map(printable_fields(found) | _worded(found)))
+        if found["to_queue"]:
+            click.echo(f"to the queue {printable(found['to_queue'])}")
     return Exit.DONE
 
 
@@ -300,7 +316,7 @@ def _worded(found: dict[str, Any]) -> dict[str, str]:
     own = f"{rate:g} per second, {terms}" if rate else f"unlimited, {terms}"
     rates = rate_remarks(found["rates"])
     return {
-        "title": click.style(f"campaign {found['campaign']}", bold=True),
+        "title": click.style(f"campaign {shown_id(found['campaign'])}", bold=True),
         "said": f": {printable(found['said'])}" if found["said"] else "",
         "blocked": _blocked(found),
         "rate": "".join((own, *(f"\n{line}" for line in rates))),
@@ -316,7 +332,7 @@ def _blocked(found: dict[str, Any]) -> str:
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @database_option
 @json_option
 def watch(which: int, database_url: str | None, as_json: bool) -> int:
@@ -330,7 +346,7 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
     with database(settings_for(database_url)) as conn:
         known = campaigns.show(conn, which)
         if known is None:
-            return not_found(f"there is no campaign {which}")
+            return not_found(f"there is no campaign {shown_id(which)}")
         found = _follow(conn, known, as_json=as_json)
     if not as_json:
         _print_campaign(which, found, as_json=False)
@@ -353,7 +369,7 @@ def _follow(
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @acting_options
 @json_option
 def pause(which: int, change: Change, as_json: bool) -> int:
@@ -362,7 +378,7 @@ def pause(which: int, change: Change, as_json: bool) -> int:
     \b
     redrive campaign pause 12 --why 'the bank asks us to'
     """
-    change.agree(f"Pause campaign {which}")
+    change.agree(f"Pause campaign {shown_id(which)}")
     with database(change.settings) as conn:
         campaigns.pause(conn, which, actor=change.settings.who(), why=change.why)
         found = campaigns.show(conn, which)
@@ -370,7 +386,7 @@ def pause(which: int, change: Change, as_json: bool) -> int:
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @acting_options
 @json_option
 def resume(which: int, change: Change, as_json: bool) -> int:
@@ -379,7 +395,7 @@ def resume(which: int, change: Change, as_json: bool) -> int:
     \b
     redrive campaign resume 12 --why 'the bank is ready'
     """
-    change.agree(f"Resume campaign {which}")
+    change.agree(f"Resume campaign {shown_id(which)}")
     with database(change.settings) as conn:
         campaigns.resume(conn, which, actor=change.settings.who(), why=change.why)
         campaigns.drive(conn, which)
@@ -388,7 +404,7 @@ def resume(which: int, change: Change, as_json: bool) -> int:
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @run_options()
 @json_option
 def cancel(which: int, run: Run, as_json: bool) -> int:
@@ -403,7 +419,7 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
     with database(run.settings) as conn:
         found = campaigns.show(conn, which)
         if found is None:
-            return not_found(f"there is no campaign {which}")
+            return not_found(f"there is no campaign {shown_id(which)}")
         why = _consent_to_cancel(found, run)
         if why is not None:
             campaigns.cancel(conn, which, actor=run.settings.who(), why=why)

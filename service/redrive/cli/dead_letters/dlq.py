@@ -16,6 +16,7 @@ from redrive.cli.dead_letters.edit import edit
 from redrive.cli.dead_letters.explain import explain
 from redrive.cli.dead_letters.imports import import_dead_letters
 from redrive.cli.dead_letters.redrive import redrive_dead_letters
+from redrive.cli.dead_letters.report import report
 from redrive.cli.dead_letters.show import show
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
@@ -23,6 +24,7 @@ from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Change,
+    Id,
     InOrder,
     Run,
     acting_options,
@@ -41,10 +43,12 @@ from redrive.cli.support.output import (
     not_found,
     paged,
     printable,
+    shown_id,
 )
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
+from redrive.rules.scheduling.instants import duration
 
 COLUMNS = (
     "id",
@@ -59,6 +63,8 @@ COLUMNS = (
     "group",
     "owner",
 )
+WIDE = ("category", "created_at", "time_to_dlq", "deliveries", "redrives")
+"""Columns that `dlq ls --wide` adds."""
 NAME_LENGTH = 255
 NOTE_LENGTH = 2000
 
@@ -70,10 +76,13 @@ def dlq() -> None:
 
 @dlq.command("ls")
 @filter_options(states=("open",))
+@click.option("--wide", is_flag=True, help=f"Add columns: {', '.join(WIDE)}.")
 @database_option
 @json_option
 @pager_option
-def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -> None:
+def list_dead_letters(
+    chosen: Filter, wide: bool, database_url: str | None, as_json: bool
+) -> None:
     """List dead letters, the latest first.
 
     \b
@@ -87,8 +96,10 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
         if not as_json:
             for letter in found:
                 _mark_quarantined(letter)
+                letter["time_to_dlq"] = time_to_dlq(letter)
         columns = [c for c in COLUMNS if c != "state" or chosen.state != ("open",)]
-        right = ("id", "attempts")
+        columns += WIDE if wide else ()
+        right = ("id", "attempts", "time_to_dlq", "deliveries", "redrives")
         empty = "no dead letters"
         listing(
             found,
@@ -101,6 +112,12 @@ def list_dead_letters(chosen: Filter, database_url: str | None, as_json: bool) -
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 
 
+def time_to_dlq(letter: dict[str, Any]) -> str:
+    """Return how long after its enqueueing the job died; empty after a redrive."""
+    seconds = letter["time_to_dlq_seconds"]
+    return "" if seconds is None else duration(seconds)
+
+
 def _mark_quarantined(letter: dict[str, Any]) -> None:
     if letter["quarantined"]:
         letter["message"] = f"quarantined, {letter['message']}"
@@ -110,7 +127,7 @@ for _command in (
     groups.list_groups,
     show,
     explain,
-    groups.report,
+    report,
     edit,
     redrive_dead_letters,
 ):
@@ -118,7 +135,7 @@ for _command in (
 
 
 @dlq.command()
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @filter_options(states=("open",))
 @run_options()
 @json_option
@@ -171,7 +188,7 @@ def _agreed(
 
 
 @dlq.command()
-@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=Id())
 @acting_options
 @json_option
 def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
@@ -197,7 +214,7 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
 
 
 @dlq.command()
-@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=click.INT)
+@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=Id())
 @click.option(
     "--owner", metavar="NAME", required=True, help="Name of the owner; '' = nobody."
 )
@@ -237,12 +254,12 @@ def _name_missed(
 ) -> Exit:
     """Name the jobs that had no such dead letter; return the exit code."""
     for job in sorted(set(asked) - set(done)):
-        not_found(f"job {job} has {what}")
+        not_found(f"job {shown_id(job)} has {what}")
     return Exit.DONE if done else Exit.NOTHING_MATCHED
 
 
 @dlq.command()
-@click.argument("job", metavar="ID", type=click.INT)
+@click.argument("job", metavar="ID", type=Id())
 @click.argument("text")
 @actor_option
 @database_option
@@ -264,7 +281,7 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
             actor=settings.who(),
         )
     if not is_noted:
-        return not_found(f"job {job} has no dead letter")
+        return not_found(f"job {shown_id(job)} has no dead letter")
     click.echo("noted")
     return Exit.DONE
 

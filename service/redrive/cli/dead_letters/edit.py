@@ -12,7 +12,7 @@ from redrive import handlers as registry
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
-from redrive.cli.support.options import Run, json_option, run_options
+from redrive.cli.support.options import Id, Run, json_option, run_options
 from redrive.cli.support.output import counted, emit, not_found
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.dead_letters import edit as edits
@@ -36,7 +36,7 @@ KEPT = ("not_applicable", "invalid", "unchanged")
 
 
 @click.command("edit")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @click.option("--patch", metavar="JSON", help="The change, as JSON Patch (RFC 6902).")
 @click.option(
     "--handlers",

@@ -1,4 +1,4 @@
-"""Commands of `redrive dlq` about groups: list, report, resolve, mute."""
+"""Commands of `redrive dlq` about groups: list, resolve, mute."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -17,12 +17,10 @@ from redrive.cli.support.options import (
     database_option,
     json_option,
     pager_option,
-    settings_for,
     settings_of_cells,
 )
 from redrive.cli.support.output import listing, not_found, paged, printable
 from redrive.dead_letters import groups
-from redrive.dead_letters import report as incident
 from redrive.dead_letters.filter import CATEGORIES
 from redrive.rules.dead_letters.fixes import order_of, worded
 
@@ -118,25 +116,6 @@ def _find(settings: "Settings", options: Mapping[str, Any]) -> list[dict[str, An
         if not found:
             say_unknown(conn, kind=options["kind"])
         return found
-
-
-@click.command()
-@click.argument("group")
-@database_option
-def report(group: str, database_url: str | None) -> int:
-    """Write an incident report of one group, in Markdown.
-
-    \b
-    redrive dlq report 3f9a > incident.md
-
-    Payloads are redacted.
-    """
-    with database(settings_for(database_url)) as conn:
-        text = incident.report(conn, group)
-    if text is None:
-        return missing(group)
-    click.echo(text, nl=False)
-    return Exit.DONE
 
 
 @click.command()

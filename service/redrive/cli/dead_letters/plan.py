@@ -24,7 +24,14 @@ from redrive.cli.support.options import (
     settings_for,
     with_options,
 )
-from redrive.cli.support.output import counted, emit, listing, not_found, printable
+from redrive.cli.support.output import (
+    counted,
+    emit,
+    listing,
+    not_found,
+    printable,
+    shown_id,
+)
 from redrive.cli.support.terminal import progress
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan
@@ -50,6 +57,7 @@ INVALID_HELP = (
 REPEAT_HELP = (
     "Run jobs again whose handlers say repeatable=False. Give their ids with it."
 )
+TO_QUEUE_HELP = "Let the jobs run in this queue, and not in the one where each died."
 RATE_HELP = "At most this many jobs per second."
 
 
@@ -250,7 +258,8 @@ def _show(checked: _Checked, *, as_json: bool) -> None:
         click.echo(line)
     number = checked.plan.plan
     if number is not None:
-        click.echo(f"plan {number}; start it with: redrive campaign start {number}")
+        shown = shown_id(number)
+        click.echo(f"plan {shown}; start it with: redrive campaign start {shown}")
 
 
 def _fields(checked: _Checked) -> dict[str, Any]:
@@ -280,7 +289,7 @@ def show_plan(plan: Plan, rate: float | None) -> None:
 
 def _remarks(plan: Plan, rate: float | None) -> Iterator[str]:
     """Yield warnings about the dead letters before they are redriven."""
-    yield "for example: " + ", ".join(map(str, plan.sample))
+    yield "for example: " + ", ".join(map(shown_id, plan.sample))
     for cause, count in sorted(plan.blocked.items()):
         yield f"{count} will stay: {stayed(cause, plan.sample)}"
     if plan.acted:

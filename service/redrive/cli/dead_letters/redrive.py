@@ -11,6 +11,7 @@ import psycopg
 from redrive.cli.dead_letters.plan import (
     MAX_REDRIVES_HELP,
     RATE_HELP,
+    TO_QUEUE_HELP,
     TermType,
     allow_options,
     exit_of,
@@ -22,6 +23,7 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
+    Id,
     Run,
     json_option,
     option,
@@ -29,16 +31,18 @@ from redrive.cli.support.options import (
     run_options,
     with_options,
 )
-from redrive.cli.support.output import counted, emit, printable
+from redrive.cli.support.output import counted, emit, printable, shown_id
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
+from redrive.live_jobs.destination import remarks
 from redrive.live_jobs.standing import alive
 from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms, usual_canaries
+from redrive.rules.payloads.limits import check_name
 
 ENV = "REDRIVE_REDRIVE"
 
@@ -75,12 +79,13 @@ _what_options = (
         show_default=True,
         help=MAX_REDRIVES_HELP,
     ),
+    option(ENV, "--to-queue", metavar="NAME", help=TO_QUEUE_HELP),
 )
 """Further options for the selection and the speed."""
 
 
 @click.command("redrive")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @filter_options(ENV, states=("open",))
 @partial(with_options, _what_options)
 @allow_options(ENV)
@@ -94,6 +99,7 @@ def redrive_dead_letters(
     canaries: int | None,
     max_redrives: int,
     allow: Allow,
+    to_queue: str | None,
     run: Run,
     as_json: bool,
 ) -> int:
@@ -119,17 +125,18 @@ def redrive_dead_letters(
     """
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
-    _check(run, allow, chosen, is_vague=is_vague)
+    _check(run, allow, chosen, to_queue, is_vague=is_vague)
     may_act = not (is_vague or run.dry_run) and (run.yes or is_watched())
     with database(run.settings) as conn:
         make = partial(_plan, conn, chosen, run, max_redrives, may_act=may_act)
         planned = make(allow)
         if not as_json:
             show_plan(planned, rate)
+            _remark(conn, planned, to_queue)
         if may_act and _confirms_repeat(planned, chosen, run):
             planned = make(replace(allow, repeat=True))
         _say_unknown(conn, planned, chosen)
-        terms = _terms(planned, chosen, rate, canaries)
+        terms = _terms(planned, chosen, rate, canaries, to_queue)
         found = _redrive(conn, planned, chosen, run, terms) if may_act else None
     if as_json:
         emit(asdict(_report(planned, found)))
@@ -160,15 +167,30 @@ def _say_unknown(conn: psycopg.Connection[Any], planned: Plan, chosen: Filter) -
 
 
 def _terms(
-    planned: Plan, chosen: Filter, rate: float | None, canaries: int | None
+    planned: Plan,
+    chosen: Filter,
+    rate: float | None,
+    canaries: int | None,
+    to_queue: str | None,
 ) -> Terms:
-    usual = usual_canaries(planned.matched, are_named=bool(chosen.ids))
-    return Terms(rate, usual if canaries is None else canaries)
+    if canaries is None:
+        canaries = usual_canaries(planned.matched, are_named=bool(chosen.ids))
+    return Terms(rate, canaries, to_queue=to_queue)
 
 
-def _check(run: Run, allow: Allow, chosen: Filter, *, is_vague: bool) -> None:
-    """Refuse to act without a selection or without a reason."""
+def _remark(conn: psycopg.Connection[Any], planned: Plan, to_queue: str | None) -> None:
+    """Say which queue the jobs go to, if it is another one."""
+    for remark in remarks(conn, to_queue, planned.kinds):
+        click.echo(remark)
+
+
+def _check(
+    run: Run, allow: Allow, chosen: Filter, to_queue: str | None, *, is_vague: bool
+) -> None:
+    """Refuse to act without a selection or a reason, or to an impossible queue."""
     require_ids(allow, chosen)
+    if to_queue is not None:
+        check_name("--to-queue", to_queue)
     if is_vague and run.yes:
         raise click.UsageError(
             "give ids or a filter, or --all for every open dead letter"
@@ -243,12 +265,15 @@ def _carry_out(
         campaigns.start(conn, number, terms, actor=actor, why=why)
         if terms.canaries:
             first = counted(terms.canaries, "canary", "canaries")
-            click.echo(f"campaign {number}: waits until workers run {first}", err=True)
+            click.echo(
+                f"campaign {shown_id(number)}: waits until workers run {first}",
+                err=True,
+            )
         if (terms.rate or terms.canaries) and not alive(conn):
-            click.echo(_NO_WORKER.format(number), err=True)
+            click.echo(_NO_WORKER.format(shown_id(number)), err=True)
         found = campaigns.feed(conn, number, progress=advance)
     if found["waiting"] and found["state"] in GOING:
-        click.echo(_WAITS.format(number), err=True)
+        click.echo(_WAITS.format(shown_id(number)), err=True)
     return found
 
 
@@ -278,7 +303,7 @@ def _show_outcome(
         causes = sorted(found["blocked"].items())
         stayed = "".join(f", {n} {cause}" for cause, n in causes)
         click.echo(
-            f"{found['redriven']} redriven{stayed}, campaign {found['campaign']}"
+            f"{found['redriven']} redriven{stayed}, campaign {shown_id(found['campaign'])}"
         )
     elif planned.matched and is_vague and not run.dry_run:
         click.echo("nothing was changed; give ids or a filter, or --all")

@@ -12,17 +12,25 @@ import click
 from redrive.cli.dead_letters.groups import missing
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import database_option, json_option, settings_for
+from redrive.cli.support.options import (
+    database_option,
+    json_option,
+    keep_cell,
+    settings_for,
+)
 from redrive.cli.support.output import (
     counted,
     emit,
     not_found,
     printable,
     printable_fields,
+    shown_id,
 )
 from redrive.dead_letters import find, groups
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.dead_letters.obstacles import stays
+from redrive.rules.scheduling.cells import parted
+from redrive.rules.scheduling.instants import duration
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -45,7 +53,7 @@ CIRCUMSTANCES = (
 
 _LETTER = """\
 {title}  {kind}  queue {queue}  {state}
-died {died_at}: {reason}, {category}, group {group}
+died {died_at}{after}: {reason}, {category}, group {group}
 {attempts}, {deliveries}, {redrives}; created {created_at}"""
 
 _GROUP = """\
@@ -66,17 +74,21 @@ def show(which: str, original: bool, database_url: str | None, as_json: bool) ->
 
     \b
     redrive dlq show 17
+    redrive dlq show eu:17     # in the cell eu, if there are several databases
     redrive dlq show 3f9a      # a group, by the beginning of its name
 
     Secrets in payloads are redacted.
     """
-    is_group = len(which) == FINGERPRINT_LENGTH or not which.isdigit()
+    cell, name = parted(which)
+    is_group = len(name) == FINGERPRINT_LENGTH or not name.isdigit()
+    if cell is not None:
+        keep_cell(cell)
     settings = settings_for(database_url)
     if is_group:
-        return _show_group(settings, which, as_json=as_json)
+        return _show_group(settings, name, as_json=as_json)
     return _show_letter(
         settings,
-        int(which),
+        int(name),
         original=original,
         as_json=as_json,
     )
@@ -100,7 +112,7 @@ def _show_letter(
     with database(settings) as conn:
         found = find.show(conn, job, original=original)
     if found is None:
-        return not_found(f"job {job} has no dead letter")
+        return not_found(f"job {shown_id(job)} has no dead letter")
     if as_json:
         emit(found)
     else:
@@ -151,11 +163,13 @@ def _notes(letter: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _head(letter: dict[str, Any]) -> str:
     """Return the first lines: identity, cause of death, attempts and owner."""
+    seconds = letter["time_to_dlq_seconds"]
     words = {
-        "title": _bold(f"job {letter['id']}"),
+        "title": _bold(f"job {shown_id(letter['id'])}"),
         "attempts": counted(letter["attempts"], "attempt"),
         "deliveries": counted(letter["deliveries"], "delivery", "deliveries"),
         "redrives": counted(letter["redrives"], "redrive"),
+        "after": "" if seconds is None else f", after {duration(seconds)}",
     }
     head = _LETTER.format_map(printable_fields(letter) | words)
     owner = printable(letter["owner"])
@@ -171,9 +185,9 @@ def _death(death: Mapping[str, Any]) -> Iterator[str]:
     shown = printable_fields(death)
     yield "  {died_at}  {reason}  {state}  {outcome}".format_map(shown).rstrip()
     if death["campaign"]:
-        yield "    redriven by {redriven_by}, campaign {campaign}: {why}".format_map(
-            shown
-        )
+        place = f" to the queue {shown['to_queue']}" if death["to_queue"] else ""
+        line = f"    redriven{place} by {{redriven_by}}, campaign {{campaign}}: {{why}}"
+        yield line.format_map(shown)
 
 
 def _failures(failures: Iterable[dict[str, Any]]) -> str:
@@ -209,7 +223,11 @@ def _circumstance(name: str, value: Any) -> str:
 
 def _group(group: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a group."""
-    shown = printable_fields(group) | {"title": _bold(f"group {group['group']}")}
+    words = {
+        "title": _bold(f"group {group['group']}"),
+        "sample": shown_id(group["sample"]),
+    }
+    shown = printable_fields(group) | words
     yield _GROUP.format_map(shown)
     yield from _versions(group["versions"])
     if group["quarantined"]:

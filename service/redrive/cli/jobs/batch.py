@@ -4,8 +4,14 @@ import click
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import database_option, json_option, settings_for
-from redrive.cli.support.output import emit, listing, not_found, printable_fields
+from redrive.cli.support.options import Id, database_option, json_option, settings_for
+from redrive.cli.support.output import (
+    emit,
+    listing,
+    not_found,
+    printable_fields,
+    shown_id,
+)
 from redrive.live_jobs import batches
 
 COLUMNS = (
@@ -30,7 +36,7 @@ def batch() -> None:
 @click.option("--all", "show_all", is_flag=True, help="Include batches that are over.")
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=Id(),
     default=100,
     help="At most this many. [default: 100]",
 )
@@ -58,7 +64,7 @@ def list_batches(
 
 
 @batch.command()
-@click.argument("id", type=click.IntRange(1))
+@click.argument("id", type=Id())
 @database_option
 @json_option
 def show(id: int, database_url: str | None, as_json: bool) -> int:  # noqa: A002 # its name everywhere
@@ -74,6 +80,7 @@ def show(id: int, database_url: str | None, as_json: bool) -> int:  # noqa: A002
     if as_json:
         emit(row)
         return Exit.DONE
+    row["id"] = shown_id(row["id"])
     for name, text in printable_fields(row).items():
         click.echo(f"{name:<12}{text}")
     return Exit.DONE

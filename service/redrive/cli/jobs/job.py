@@ -16,6 +16,7 @@ from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Change,
     Duration,
+    Id,
     InOrder,
     Run,
     acting_options,
@@ -33,6 +34,7 @@ from redrive.cli.support.output import (
     paged,
     printable,
     printable_fields,
+    shown_id,
 )
 from redrive.cli.support.terminal import progress
 from redrive.live_jobs import control
@@ -172,7 +174,7 @@ def _for_people(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @job.command("show")
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @database_option
 @json_option
 def show_job(which: int, database_url: str | None, as_json: bool) -> int:
@@ -202,18 +204,18 @@ _KEEP_ENDED = "redrive queue set QUEUE --history 7d"
 def _nothing_kept(which: int, ended: Ended | None) -> str:
     """Return the text about a job that left no trace."""
     if ended is None:
-        return f"there is no job {which}"
+        return f"there is no job {shown_id(which)}"
     if ended.outcome == UNKNOWN:
         return (
-            f"nothing is left of job {which}: it succeeded, its enqueue was rolled back, or its"
+            f"nothing is left of job {shown_id(which)}: it succeeded, its enqueue was rolled back, or its"
             f" dead letter was purged ({_KEEP_ENDED} keeps jobs that end)"
         )
     text = (
-        f"job {which} has ended: {ended.outcome}; nothing else of it is kept"
+        f"job {shown_id(which)} has ended: {ended.outcome}; nothing else of it is kept"
         f" ({_KEEP_ENDED} keeps jobs that end from then on)"
     )
     if ended.result is not None:
-        text += f"; redrive job wait {which} shows what it returned"
+        text += f"; redrive job wait {shown_id(which)} shows what it returned"
     return text
 
 
@@ -222,7 +224,7 @@ def _sections(found: dict[str, Any]) -> Iterator[str]:
     is_known = found["kind"] is not None  # known beyond the audit log
     template = _SUMMARY if is_known else _GONE
     words = {
-        "title": _bold(f"job {found['id']}"),
+        "title": _bold(f"job {shown_id(found['id'])}"),
         "why": _bold(printable(found["why"]["text"])),
         "facts": "; ".join(_facts(found)),
     }
@@ -308,7 +310,7 @@ def _counts(counts: Counts) -> str:
 def _name_missed(chosen: JobFilter, matched: Sequence[int]) -> Exit:
     """Name the requested jobs that do not match; return the exit code."""
     for missed in sorted(set(chosen.ids).difference(matched)):
-        not_found(f"job {missed} is not live, or it does not match")
+        not_found(f"job {shown_id(missed)} is not live, or it does not match")
     return Exit.NOTHING_MATCHED if chosen.ids and not matched else Exit.DONE
 
 
@@ -331,7 +333,7 @@ def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
 
 
 @job.command("reveal")
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @acting_options
 def reveal_payload(which: int, change: Change) -> int:
     """Print the payload of a job with its secrets, as JSON.
@@ -341,7 +343,7 @@ def reveal_payload(which: int, change: Change) -> int:
 
     The job may be live, dead, or in the history. The audit log keeps who saw the payload, and why.
     """
-    change.agree(f"Show the payload of job {which} with its secrets")
+    change.agree(f"Show the payload of job {shown_id(which)} with its secrets")
     with database(change.settings) as conn:
         found = reveal(
             conn,
@@ -350,13 +352,13 @@ def reveal_payload(which: int, change: Change) -> int:
             why=change.why,
         )
     if found is None:
-        return not_found(f"nothing is kept of job {which}")
+        return not_found(f"nothing is kept of job {shown_id(which)}")
     emit(found["payload"])
     return Exit.DONE
 
 
 @job.command()
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @filter_options(of=JobFilter)
 @run_options()
 @json_option
@@ -381,7 +383,7 @@ def _cancel(conn: psycopg.Connection[Any], jobs: Sequence[int], **how: Any) -> C
 
 
 @job.command("now")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=click.INT)
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @filter_options(of=JobFilter)
 @run_options()
 @json_option
@@ -403,7 +405,7 @@ def _run_now(conn: psycopg.Connection[Any], jobs: Sequence[int], **how: Any) -> 
 
 
 @job.command()
-@click.argument("which", metavar="ID", type=click.INT)
+@click.argument("which", metavar="ID", type=Id())
 @click.option(
     "--timeout",
     type=_Seconds(),
@@ -429,7 +431,7 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
     with database(settings_for(database_url)) as conn:
         ended = control.wait(conn, which, timeout)
     if ended is None:
-        return not_found(f"there is no job {which}")
+        return not_found(f"there is no job {shown_id(which)}")
     if as_json:
         emit({"id": which, "outcome": ended.outcome, "result": ended.result})
     else:

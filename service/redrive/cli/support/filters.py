@@ -11,6 +11,7 @@ import click
 from redrive.cli.support.options import (
     Command,
     Decorator,
+    Id,
     Instant,
     option,
     with_options,
@@ -36,7 +37,7 @@ class _Condition(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 
 
 _TYPES: Mapping[str, tuple[Any, str | None]] = {
-    "ids": (click.INT, "ID"),
+    "ids": (Id(), "ID"),
     "group": (click.STRING, "FINGERPRINT"),
     "owner": (click.STRING, "NAME"),
     "holds": (_Condition(), "PATH=VALUE"),

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from redrive.cli.support.output import keep_pager
+from redrive.cli.support.output import SHOWN_CELL, keep_pager
 from redrive.cli.support.terminal import confirm, is_watched
+from redrive.rules.scheduling.cells import parted
 from redrive.rules.scheduling.instants import instant
 from redrive.rules.scheduling.instants import seconds as seconds_of
 
 if TYPE_CHECKING:
+    from redrive.database.cells import Cell
     from redrive.settings import Settings
 
 Command = Callable[..., Any]
@@ -87,12 +89,42 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
 
 
 CELL = "redrive.cell"
-"""Key in a command's context: the cell that --cell names."""
+"""Key in a command's context: the cell that --cell or an id such as eu:17 names."""
 
 
-def _keep_cell(context: click.Context, _: click.Parameter, cell: str | None) -> None:
+_NUMBER: Any = click.INT  # its converter takes texts, which its types do not say
+
+
+class Id(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
+    """Id of a job or a campaign: 17, or eu:17, which also selects the cell."""
+
+    name = "id"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Parse the value, and keep its cell."""
+        if isinstance(value, int):
+            return value
+        cell, number = parted(str(value))
+        found = _NUMBER.convert(number, param, ctx)
+        if cell is not None:
+            keep_cell(cell)
+        return found
+
+
+def keep_cell(cell: str) -> None:
+    """Keep the cell of this command. Two different ones are a usage error."""
+    context = click.get_current_context()
+    known = context.meta.setdefault(CELL, cell)
+    if known != cell:
+        rule = "a command works on one cell"
+        raise click.UsageError(f"cells {known} and {cell} are named; {rule}")
+
+
+def _keep_cell(_context: click.Context, _: click.Parameter, cell: str | None) -> None:
     if cell is not None:
-        context.meta[CELL] = cell
+        keep_cell(cell)
 
 
 def database_option(command: Command) -> Command:
@@ -108,7 +140,8 @@ def database_option(command: Command) -> Command:
             metavar="NAME",
             expose_value=False,
             callback=_keep_cell,
-            help="Use this cell of REDRIVE_DATABASES. [env: REDRIVE_CELL]",
+            help="Use this cell of REDRIVE_DATABASES. An id such as eu:17 names it,"
+            " too. [env: REDRIVE_CELL]",
         ),
     ]
     return with_options(options, command)
@@ -131,7 +164,7 @@ actor_option: Decorator = click.option(
 )
 
 
-RUNS = (("migrate",), ("dlq", "redrive"), ("purge",))
+RUNS = (("migrate",), ("dlq", "redrive"), ("dlq", "report"), ("purge",))
 """Commands whose options are also environment variables."""
 
 
@@ -145,7 +178,14 @@ def settings_for(database_url: str | None = None, **flags: Any) -> "Settings":
     settings = _read(database_url, **flags)
     if settings.databases or settings.cell:
         settings.address()  # refuse a bad address before asking the user anything
+        _show_cell(settings.cells())
     return settings
+
+
+def _show_cell(cells: "Sequence[Cell]") -> None:
+    """Let output name the cell of each id, if all ids are of one cell."""
+    if len(cells) == 1:
+        click.get_current_context().meta[SHOWN_CELL] = cells[0].name
 
 
 def settings_of_cells(database_url: str | None, **flags: Any) -> "list[Settings]":
@@ -155,9 +195,9 @@ def settings_of_cells(database_url: str | None, **flags: Any) -> "list[Settings]
         SettingsError: a value is not allowed, or a variable is unknown.
     """
     settings = _read(database_url, **flags)
-    cells = [
-        settings.model_copy(update={"cell": cell.name}) for cell in settings.cells()
-    ]
+    found = settings.cells()
+    _show_cell(found)
+    cells = [settings.model_copy(update={"cell": cell.name}) for cell in found]
     return cells or [settings]
 
 

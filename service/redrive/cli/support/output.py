@@ -9,18 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from itertools import compress
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
 
 from redrive.cli.support.exits import Exit
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.scheduling.cells import id_in_cell
 
 BELOW = ("error_class", "message", "why")
 """Columns that get lines of their own if a table is too wide."""
 HEAD_LINES = 3
 PIPE_WIDTH = 200
+SHOWN_CELL = "redrive.shown_cell"
+"""Key in a command's context: the cell of all ids that the command prints."""
+ID_COLUMNS = frozenset({"id", "campaign", "sample", "last_job"})
 NO_PAGER = "redrive.no_pager"
 """Key in a command's context: whether lists are printed at once."""
 
@@ -28,8 +32,30 @@ UNITS = ((172_800, 86_400, "d"), (7_200, 3600, "h"), (120, 60, "min"), (0, 1, "s
 """Units of a duration, each with its lower limit: 90 s, 2 min, 47 h, 2 d."""
 
 
+def shown_cell() -> str | None:
+    """Return the cell of all ids that this command prints; None without cells."""
+    context = click.get_current_context(silent=True)
+    return context.meta.get(SHOWN_CELL) if context else None
+
+
+def shown_id(number: int) -> str:
+    """Return an id for people: eu:17, or 17 without cells."""
+    return id_in_cell(number, shown_cell())
+
+
+def _of_cell(row: Mapping[str, Any], column: str) -> Any:
+    """Return a field; an id with its cell, if cells are on."""
+    value = row[column]
+    if column not in ID_COLUMNS or not isinstance(value, int):
+        return value
+    return id_in_cell(value, row.get("cell") or shown_cell())
+
+
 def emit(value: Any) -> None:
-    """Print one JSON line."""
+    """Print one JSON line; if cells are on, an object names its cell."""
+    cell = shown_cell()
+    if cell is not None and isinstance(value, dict):
+        value = {"cell": cell} | cast("dict[str, Any]", value)
     click.echo(escaped(msgspec.json.encode(value, enc_hook=str).decode()))
 
 
@@ -46,7 +72,7 @@ def listing(
         for row in rows:
             emit(row)
         return
-    cells = ([row[column] for column in columns] for row in rows)
+    cells = ([_of_cell(row, column) for column in columns] for row in rows)
     table(columns, cells, right=right, empty=empty)
 
 

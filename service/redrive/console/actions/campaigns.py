@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +37,7 @@ from redrive.dead_letters.campaign import Plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import leave_out
 from redrive.errors import Busy
+from redrive.live_jobs import destination
 from redrive.rules.attempts.waiting import span
 from redrive.rules.dead_letters.campaign import (
     ABORT_SHARE,
@@ -92,6 +93,7 @@ def _inputs(canaries: int) -> list[Input]:
         Input("not-before", "Not before", hint="2h from now, or 2026-03-01T22:00Z"),
         Input("when-breaker", "While a breaker is", hint="smtp:closed"),
         Input("when-version", "Workers' version", hint=">=1.4.2"),
+        Input("to-queue", "To another queue", hint="empty: where each died"),
     ]
 
 
@@ -146,7 +148,7 @@ def commands(
     """Return the shell commands for the same redrive on the same terms.
 
     Args:
-        word: word of the change; `dlq redrive` takes only rate and canaries.
+        word: word of the change; `dlq redrive` takes only rate, canaries and a queue.
         query: filter of the redrive.
         more: fields of the form; default values are left out.
         matched: number of dead letters that match.
@@ -160,7 +162,7 @@ def commands(
     if word == "campaign-start":
         return [_start_command(str(_number_of(query)), start_terms)]
     terms = _unusual(more, _canaries(letters_of(query), matched))
-    if terms.keys() <= {"rate", "canaries"}:
+    if terms.keys() <= {"rate", "canaries", "to-queue"}:
         shell = shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")
         return [shell + flags]
     plan = shell_of(("campaign", "plan"), query, Filter) + flags
@@ -315,7 +317,9 @@ def _redrive(opening: Opening, order: Order) -> Done:
         chosen, made, plan = _freeze(conn, order)
         terms = terms_of(order.more, _canaries(chosen, made.matched))
         _begin(conn, plan, terms, order)
-        return _redriven(_driven(conn, plan), back(chosen) if chosen.ids else None)
+        path = back(chosen) if chosen.ids else None
+        others = destination.remarks(conn, terms.to_queue, made.kinds)
+        return _redriven(_driven(conn, plan), path, others)
 
 
 def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
@@ -326,7 +330,15 @@ def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
         raise Refused(409, str(error)) from None
 
 
-def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:
+def as_sentence(remark: str) -> str:
+    """Return a remark that begins with a capital and ends with a stop."""
+    return f"{remark[:1].upper()}{remark[1:]}."
+
+
+def _redriven(
+    done: Mapping[str, Any], path: str | None = None, others: Sequence[str] = ()
+) -> Done:
+    """Say what a redrive did; `others` are remarks on where the jobs went."""
     number, waiting = done["campaign"], done["waiting"]
     count = counted(done["redriven"], "dead letter")
     text = f"{count} redriven by campaign {number}"
@@ -336,8 +348,9 @@ def _redriven(done: Mapping[str, Any], path: str | None = None) -> Done:
         text += f"; {waiting:,} follow later"
     keys = ("matched", "redriven", "blocked", "campaign", "state")
     report = {key: done[key] for key in keys}
+    sentences = (f"{text}.", *map(as_sentence, others))
     return Done(
-        f"{text}.",
+        " ".join(sentences),
         report,
         path or f"/campaigns/{number}",
     )
@@ -435,9 +448,10 @@ def _start(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
     terms = terms_of(order.more, CANARIES)
     with opening() as conn:
-        found_in(conn, number)
+        kinds = found_in(conn, number)["kinds"]
         _begin(conn, number, terms, order)
-        return _redriven(_driven(conn, number))
+        others = destination.remarks(conn, terms.to_queue, kinds)
+        return _redriven(_driven(conn, number), None, others)
 
 
 def _pause(opening: Opening, order: Order) -> Done:

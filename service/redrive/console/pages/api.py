@@ -17,10 +17,12 @@ from redrive.console.pages.changes import order
 from redrive.console.pages.filters import (
     AUDIT_FILTERS,
     GROUP_FILTERS,
+    REVIEW_FILTERS,
     audit_choice,
     audit_place,
     first_page,
     group_choice,
+    review_since,
 )
 from redrive.console.query import (
     NUMBERS,
@@ -37,7 +39,7 @@ from redrive.console.security.access import Refused
 from redrive.console.state import Console, Known, SignedIn, Visit, media_type
 from redrive.database import audit
 from redrive.database.criteria import Criteria, Criterion
-from redrive.dead_letters import campaign, find, groups
+from redrive.dead_letters import campaign, find, groups, review
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs import breakers, limits, schedules, workers
@@ -215,6 +217,14 @@ def list_groups(visit: SignedIn) -> Response:
         return _rows(groups.find(conn, **chosen, limit=MOST))
 
 
+@router.get("/report", openapi_extra=described(None, *REVIEW_FILTERS))
+def show_review(visit: SignedIn) -> Response:
+    """Show what died in a period, what is open, and how redrives went."""
+    since = review_since(visit.query)
+    with visit.reading() as conn:
+        return answer(review.review(conn, since))
+
+
 @router.get("/campaigns")
 def list_campaigns(visit: SignedIn) -> Response:
     """List the campaigns, newest first, and their results."""
@@ -280,6 +290,7 @@ class Asked(
     when_version: str | None = None
     include_invalid: bool | None = None
     repeat: bool | None = None
+    to_queue: str | None = None
     patch: list[Any] | None = None
     for_: str | None = None
     in_: str | None = None
@@ -314,6 +325,7 @@ _FIELDS = {
         "boolean",
         "Run jobs again whose handlers say repeatable=False. Needs ids.",
     ),
+    "to_queue": ("string", "Queue that the jobs go to, and not where each died."),
     "patch": ("array", "JSON Patch, for an edit."),
     "for": ("string", "Duration of a mute, such as 2h."),
     "in": ("string", "Versions with the fix of a group, such as 1.4.2, 1.3.9."),

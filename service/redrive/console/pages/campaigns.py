@@ -13,21 +13,23 @@ from redrive.console.actions.campaigns import (
     PAUSABLE,
     RESUMABLE,
     TERMS,
+    as_sentence,
     commands,
     estimate,
     found_in,
     terms_of,
 )
 from redrive.console.pages.filters import PAGE
-from redrive.console.query import command
+from redrive.console.query import Query, command
 from redrive.console.security.access import Principal, Refused
 from redrive.console.security.logins import Crowded
 from redrive.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
 from redrive.console.streams import Update
 from redrive.dead_letters import campaign as campaigns
 from redrive.errors import SchemaError
-from redrive.live_jobs import standing
+from redrive.live_jobs import destination, standing
 from redrive.rules.dead_letters.campaign import GOING, State
+from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.payloads.escape import escaped
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -155,9 +157,19 @@ def _estimate(visit: Visit, word: str) -> Markup:
     given = dict(visit.request.query_params)
     matched = int(given.get("seen", "0")[:12])
     terms = terms_of(given, 0)
-    text = estimate(matched, terms)
-
     query = [pair for pair in visit.query if pair[0] not in TERMS]
+    text = " ".join((estimate(matched, terms), *_remarks(visit, terms, query)))
+
     lines = commands(word, query, given, matched)
     shell = "; ".join(map(visit.console.command, lines))
     return ESTIMATE.format(escape(text), escaped(shell))
+
+
+def _remarks(visit: Visit, terms: Terms, query: Query) -> list[str]:
+    """Return sentences about the queue that the jobs go to."""
+    if terms.to_queue is None:
+        return []
+    kinds = [kind for name, kind in query if name == "kind"]
+    with visit.reading() as conn:
+        others = destination.remarks(conn, terms.to_queue, kinds)
+    return [as_sentence(other) for other in others]

@@ -1,4 +1,4 @@
-"""Pages of dead letters: the list, the groups, and what a group has in common."""
+"""Pages of dead letters: the list, the groups, what a group shares, and the report."""
 
 from typing import Any, TypeVar
 
@@ -10,15 +10,17 @@ from redrive.console.pages.filters import (
     PAGE,
     ListView,
     group_choice,
+    review_since,
     search_seconds,
     without_nul,
 )
 from redrive.console.query import command, dead_letter_place, parse, place_of, url
 from redrive.console.security.access import Refused
 from redrive.console.state import Here, SignedIn
-from redrive.dead_letters import explain, find, groups
+from redrive.dead_letters import explain, find, groups, review
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.page import page
+from redrive.rules.dead_letters import review as rules
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
 
 MOST_GROUPS = 25
@@ -109,6 +111,21 @@ def _is_enough(found: dict[str, Any]) -> bool:
     """Return True if enough jobs were compared to tell that nothing differs."""
     base = max(found["compared_with"].values())
     return found["looked_at"] >= MIN_JOBS and base >= MIN_BASE
+
+
+@router.get("/report")
+def show_review(visit: SignedIn) -> Response:
+    """Show what died in a period, what is open, and how redrives went."""
+    since = review_since(visit.query)
+    given = dict(visit.query).get("since", "")
+    with visit.reading() as conn:
+        found = review.review(conn, since)
+    return visit.page(
+        "report.html",
+        review=rules.shown(found, visit.console.cell),
+        since=given,
+        shell=command(("dlq", "report"), None, since=given or "7d"),
+    )
 
 
 @router.get("/dead-letters")

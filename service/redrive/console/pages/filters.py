@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from redrive.console.query import (
@@ -27,6 +28,8 @@ GROUP_FILTERS = (
     *("kind", "category", "state", "new-since", "owner"),
     *("unacknowledged", "closed"),
 )
+REVIEW_FILTERS = ("since",)
+WEEK = timedelta(days=7)
 AUDIT_TIMES = ("since", "until")
 AUDIT_TEXTS = ("actor", "login", "action")
 AUDIT_FILTERS = (*AUDIT_TIMES, *AUDIT_TEXTS)
@@ -121,6 +124,19 @@ def audit_choice(query: Query) -> log.Choice:
 
     period = parse(Filter, times)
     return log.Choice(period.since, period.until, **others)
+
+
+def review_since(query: Query) -> datetime:
+    """Parse the start of a review; a week ago if the query names none.
+
+    Raises:
+        Refused: a filter is unknown, or the time is none.
+    """
+    for name, _ in query:
+        if name not in REVIEW_FILTERS:
+            raise no_filter(name, REVIEW_FILTERS)
+    chosen = parse(Filter, query)
+    return chosen.since or datetime.now(UTC) - WEEK
 
 
 def audit_place(text: str | None) -> int | None:

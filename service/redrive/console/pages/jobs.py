@@ -6,12 +6,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from redrive.console.pages.filters import PAGE, ListView, search_seconds
 from redrive.console.query import command, is_job_id, job_place, parse, url
 from redrive.console.security.access import Refused
-from redrive.console.state import SignedIn
+from redrive.console.state import PREFIX, Console, SignedIn
 from redrive.dead_letters import find
 from redrive.dead_letters.filter import Filter
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.page import page
 from redrive.live_jobs.show import show
+from redrive.rules.scheduling.cells import parted
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
@@ -42,10 +43,23 @@ def list_jobs(visit: SignedIn) -> Response:
 
 @router.get("/find")
 def find_job(visit: SignedIn) -> Response:
-    """Redirect to the page of a job by its id."""
-    ids = parse(Filter, visit.query).ids
+    """Redirect to the page of a job by its id; `eu:17` is a job of the cell eu."""
+    cell, number = parted(dict(visit.query).get("id", ""))
+    query = visit.query if cell is None else [("id", number)]
+    ids = parse(Filter, query).ids
+    root = _root(visit.console, cell)
     path = f"/jobs/{ids[0]}" if ids else "/"
-    return RedirectResponse(f"{visit.console.root}{path}", 303)
+    return RedirectResponse(f"{root}{path}", 303)
+
+
+def _root(here: Console, cell: str | None) -> str:
+    """Return the root of a cell's pages. Raises Refused if there is no such cell."""
+    if cell is None:
+        return here.root
+    if cell in here.cells:
+        return f"{PREFIX}{cell}"
+    known = ", ".join(here.cells) or "there is one database"
+    raise Refused(400, f"there is no cell {cell!r}; there are: {known}")
 
 
 @router.get("/jobs/{job}")

@@ -1,7 +1,7 @@
 """Conversion of values to HTML: escaped twice, with relative times."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import quote
@@ -13,6 +13,8 @@ from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.dead_letters.fixes import worded
 from redrive.rules.dead_letters.obstacles import stays
 from redrive.rules.payloads.escape import escaped, escaped_lines
+from redrive.rules.scheduling.cells import id_in_cell
+from redrive.rules.scheduling.instants import duration
 
 BAR, GAP, HEIGHT = 5, 1, 24
 FLOOR = HEIGHT - 1
@@ -52,6 +54,7 @@ def environment() -> Environment:
         "span": span,
         "stays": stays,
     }
+    cast("dict[str, Any]", made.filters).update(FILTERS)
     cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar)
     return made
 
@@ -154,3 +157,16 @@ def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
         x += width
 
     return WHOLE_BAR.format(what=escaped(what), drawn=drawn)
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "ago": relative,
+    "cell": cell,
+    "duration": duration,
+    "in_cell": id_in_cell,
+    "json": pretty,
+    "lines": lines,
+    "segment": segment,
+    "span": span,
+}
+"""Filters of the templates."""

@@ -147,7 +147,7 @@ async function openPalette() {
 function offer() {
   const wanted = input.value.trim().toLowerCase();
   const shown = places.filter((place) => place.name.toLowerCase().includes(wanted)).slice(0, 12);
-  if (/^\d{1,18}$/.test(wanted)) shown.unshift({ name: `Job ${wanted}`, hint: "", href: `${ROOT}/jobs/${wanted}` });
+  if (/^([a-z][a-z0-9_.-]*:)?\d{1,18}$/.test(wanted)) shown.unshift({ name: `Job ${wanted}`, hint: "", href: `${ROOT}/find?id=${wanted}` });
   list.replaceChildren(...shown.map((place) => {
     const link = document.createElement("a");
     const hint = document.createElement("small");

@@ -13,6 +13,7 @@ from redrive.rules.dead_letters.campaign import (
     is_version,
 )
 from redrive.rules.model import BREAKER_STATES
+from redrive.rules.payloads.limits import NAME
 from redrive.rules.scheduling.instants import instant, seconds
 
 LEAST_RATE, MOST_RATE = 0.001, 1e9
@@ -31,7 +32,10 @@ class BadTerm(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Terms of a campaign. `breakers` maps a name to the state to wait for."""
+    """Terms of a campaign. `breakers` maps a name to the state to wait for.
+
+    `to_queue`: queue that the jobs go to; None = the queue in which each died.
+    """
 
     rate: float | None = None
     canaries: int = CANARIES
@@ -39,6 +43,7 @@ class Terms:
     not_before: datetime | None = None
     breakers: Mapping[str, str] = field(default_factory=dict[str, str])
     version: str | None = None
+    to_queue: str | None = None
 
     @classmethod
     def read(
@@ -71,8 +76,12 @@ class Terms:
         )
 
     def conditions(self) -> dict[str, Any]:
-        """Return the conditions besides a time, as the database keeps them."""
-        conditions = {"breakers": dict(self.breakers), "version": self.version}
+        """Return the other terms that the database keeps together, without a time."""
+        conditions = {
+            "breakers": dict(self.breakers),
+            "version": self.version,
+            "to_queue": self.to_queue,
+        }
         return {name: value for name, value in conditions.items() if value}
 
 
@@ -133,6 +142,12 @@ def _read_version(text: str, _: datetime) -> str:
     return text
 
 
+def _read_queue(text: str, _: datetime) -> str:
+    if not NAME.match(text):
+        raise ValueError
+    return text
+
+
 class _Term(NamedTuple):
     """Attribute of Terms, the parser of its text, and the rule for texts."""
 
@@ -168,6 +183,9 @@ _TERMS: Mapping[str, _Term] = {
         f"write smtp:closed ({', '.join(BREAKER_STATES)})",
     ),
     "when-version": _Term("version", _read_version, "write >=1.4 or ==1.4.*"),
+    "to-queue": _Term(
+        "to_queue", _read_queue, "it must match ^[a-z][a-z0-9_.-]{0,62}$"
+    ),
 }
 """Name of a term in forms and options -> how to read it."""
 

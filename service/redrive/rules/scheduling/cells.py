@@ -29,3 +29,17 @@ def cell_of(key: str, cells: Iterable[str]) -> str:
         raise ValueError(msg)
 
     return max(names, key=lambda name: sha256(f"{name}\0{key}".encode()).digest())
+
+
+SEPARATOR = ":"
+
+
+def id_in_cell(number: int, cell: str | None) -> str:
+    """Return an id as people write it: eu:17, or 17 if there is only one database."""
+    return f"{cell}{SEPARATOR}{number}" if cell else str(number)
+
+
+def parted(written: str) -> tuple[str | None, str]:
+    """Return the cell and the id of `eu:17`; the cell of `17` is None."""
+    cell, separator, number = written.rpartition(SEPARATOR)
+    return (cell, number) if separator else (None, written)

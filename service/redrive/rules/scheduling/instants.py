@@ -6,6 +6,20 @@ from datetime import UTC, datetime, timedelta
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\Z")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
+_LARGER = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"))
+_MINUTE = 60
+
+
+def duration(length: float) -> str:
+    """Format seconds with their two largest units: 42 s, 12 min, 3 h 12 min, 2 d 5 h."""
+    whole = max(int(length), 0)
+    for large, large_name, small, small_name in _LARGER:
+        if whole >= large:
+            count, rest = divmod(whole, large)
+            less = f" {rest // small} {small_name}" if rest >= small else ""
+            return f"{count} {large_name}{less}"
+    return f"{whole // _MINUTE} min" if whole >= _MINUTE else f"{whole} s"
+
 
 def seconds(text: str) -> float | None:
     """Return a duration in seconds; None if the text is not a duration."""

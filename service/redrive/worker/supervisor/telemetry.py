@@ -6,7 +6,7 @@
 | received | the jobs of a claim were handed out | wait; span receive | debug |
 | settled | settlements were written | span settle | |
 | completed | attempts succeeded | attempts{succeeded}, duration | debug |
-| ended | attempts did not succeed | attempts, retries, released, duration | debug to warning |
+| ended | attempts did not succeed | attempts, retries, released, duration, time to DLQ | debug to warning |
 | stale | settlements were refused: the worker had lost the jobs | stale_settlements | warning |
 | rescued | this worker took jobs back from lost ones | jobs_rescued | warning |
 | declared_lost | this worker was silent for too long | jobs_lost | warning |
@@ -21,6 +21,7 @@ line each; one more line counts the others.
 """
 
 import logging
+import time
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -153,6 +154,7 @@ class Telemetry:
             self.metrics.retries.create((queue, kind, category))
         self.metrics.stale.create((queue, kind))
         self.metrics.wait.observe((queue,), ())
+        self.metrics.time_to_dlq.observe((queue,), ())
         for why in RELEASES:
             self.metrics.released.create((queue, why))
 
@@ -231,12 +233,15 @@ class Telemetry:
         self._count_reason(held, report)
 
     def _count_reason(self, held: ClaimedJob, report: Report) -> None:
-        """Count why a job runs again."""
+        """Count why a job runs again, or how long it took to die."""
         reason = report.reason or "other"
         if report.outcome is Outcome.RETRY:
             self.metrics.retries.add((held.queue, held.kind, reason))
         elif report.outcome is Outcome.RELEASE:
             self.metrics.released.add((held.queue, reason))
+        elif report.outcome is Outcome.DEAD_LETTER and not _was_redriven(held):
+            seconds = max(time.time() - held.created, 0.0)
+            self.metrics.time_to_dlq.observe((held.queue,), (seconds,))
 
     def stale(self, jobs: Iterable[ClaimedJob]) -> None:
         """Count and log settlements that were refused."""
@@ -339,6 +344,11 @@ def _longest(
         if isfinite(timeout):
             longest[queue,] = max(timeout, longest.get((queue,), 0.0))
     return longest
+
+
+def _was_redriven(held: ClaimedJob) -> bool:
+    """Return True if the job has died before."""
+    return held.extras is not None and bool(_decode_extras(held.extras)["redrives"])
 
 
 def _by_lane(jobs: Iterable[ClaimedJob]) -> Iterable[list[ClaimedJob]]:

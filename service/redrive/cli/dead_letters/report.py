@@ -1,0 +1,188 @@
+"""redrive dlq report: of one group for an incident, of everything for a review."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import SplitResult
+
+import click
+
+from redrive.cli.dead_letters.deliver import (
+    Mail,
+    mail_server,
+    post,
+    send,
+    webhook,
+)
+from redrive.cli.dead_letters.groups import missing
+from redrive.cli.support.connection import ask_each, database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.options import (
+    Instant,
+    database_option,
+    json_option,
+    option,
+    settings_for,
+    settings_of_cells,
+)
+from redrive.cli.support.output import listing, shown_cell
+from redrive.dead_letters import report as incident
+from redrive.dead_letters.review import review
+from redrive.rules.dead_letters import review as rules
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+ENV = "REDRIVE_REPORT"
+FORMATS: Mapping[str, Callable[[rules.Review], str]] = {
+    "text": rules.text,
+    "markdown": rules.markdown,
+    "html": rules.html,
+}
+
+
+class Targets(NamedTuple):
+    """Where the report goes: URLs of the webhook and the mail server, or None."""
+
+    webhook: SplitResult | None
+    server: SplitResult | None
+    mail: Mail
+
+    @property
+    def are_any(self) -> bool:
+        """Return True if the report is sent, and not printed."""
+        return self.webhook is not None or self.server is not None
+
+
+@click.command()
+@click.argument("group", required=False)
+@option(
+    ENV,
+    "--since",
+    type=Instant(),
+    metavar="TIME",
+    help="Report on everything since this time: 7d, or an instant.",
+)
+@option(
+    ENV,
+    "--format",
+    "format_",
+    type=click.Choice(tuple(FORMATS)),
+    help="Format. [default: text; of a group always markdown]",
+)
+@option(
+    ENV,
+    "--post",
+    "is_posted",
+    is_flag=True,
+    help="Post the report to the Slack-compatible webhook in"
+    " REDRIVE_REPORT_WEBHOOK_URL, or in the file ..._URL_FILE.",
+)
+@option(
+    ENV,
+    "--mail-to",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Mail the report through the server in REDRIVE_REPORT_SMTP_URL, or in the"
+    " file ..._URL_FILE.",
+)
+@option(
+    ENV,
+    "--mail-from",
+    metavar="ADDRESS",
+    default="redrive@localhost",
+    show_default=True,
+    help="Sender of the mail.",
+)
+@database_option
+@json_option
+def report(  # its options
+    group: str | None,
+    since: datetime | None,
+    format_: str | None,
+    is_posted: bool,
+    mail_to: Sequence[str],
+    mail_from: str,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Write a report of one group, or of everything since a time.
+
+    \b
+    redrive dlq report 3f9a > incident.md
+    redrive dlq report --since 7d
+    redrive dlq report --since 7d --format html > review.html
+
+    The report of a group is an incident report in Markdown, with redacted payloads. With --since,
+    the report is for a review: what is open, new, old and growing, who owns it, and how redrives
+    went. It has no payloads and no messages of failures. A CronJob can post or mail it: --post,
+    --mail-to. Each option is also an environment variable: REDRIVE_REPORT_SINCE, ...
+    """
+    if group is not None and since is None:
+        if as_json or is_posted or mail_to or format_ not in {None, "markdown"}:
+            raise click.UsageError("these options need --since, and no group")
+        return _incident(group, settings_for(database_url))
+    if group is not None or since is None:
+        raise click.UsageError("give a group or --since, for example --since 7d")
+    cells = settings_of_cells(database_url)
+    targets = _targets(cells[0], Mail(mail_from, mail_to, "Dead letters"), is_posted)
+    answers, code = ask_each(cells, partial(_read, since=since))
+    found = [cell | answer for cell, answer in answers]
+    if targets.are_any:
+        _deliver(found, targets)
+    else:
+        _print(found, format_ or "text", as_json=as_json)
+    return code
+
+
+def _targets(settings: "Settings", mail: Mail, is_posted: bool) -> Targets:
+    """Return where to send the report. Raises SettingsError if a URL is missing."""
+    hook = webhook(settings) if is_posted else None
+    server = mail_server(settings) if mail.to else None
+    return Targets(hook, server, mail)
+
+
+def _print(found: Sequence[dict[str, Any]], format_: str, *, as_json: bool) -> None:
+    if as_json:
+        listing(found, (), as_json=True)
+        return
+    pages = map(FORMATS[format_], _shown(found))
+    click.echo("\n".join(pages), nl=False)
+
+
+def _incident(group: str, settings: "Settings") -> int:
+    with database(settings) as conn:
+        found = incident.report(conn, group)
+    if found is None:
+        return missing(group)
+    click.echo(found, nl=False)
+    return Exit.DONE
+
+
+def _read(settings: "Settings", since: datetime) -> dict[str, Any]:
+    with database(settings) as conn:
+        return review(conn, since)
+
+
+def _shown(found: Sequence[dict[str, Any]]) -> list[rules.Review]:
+    return [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
+
+
+def _deliver(found: Sequence[dict[str, Any]], targets: Targets) -> None:
+    """Post and mail the report. Nothing is sent if no cell has answered."""
+    if not found:
+        return
+    reviews = _shown(found)
+    if targets.webhook is not None:
+        post(targets.webhook, rules.slack(reviews))
+        click.echo("posted")
+    if targets.server is not None:
+        _mail(targets.server, targets.mail, reviews)
+
+
+def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:
+    texts = "\n".join(map(rules.text, reviews))
+    pages = "\n".join(map(rules.html, reviews))
+    send(server, mail, texts, pages)
+    click.echo(f"mailed to {', '.join(mail.to)}")

@@ -1,0 +1,28 @@
+"""Remarks on the queue to which a redrive sends jobs."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+
+from redrive.live_jobs.around import Surroundings
+from redrive.rules.attempts.waiting import Worker
+
+
+def remarks(
+    conn: psycopg.Connection[Any], queue: str | None, kinds: Iterable[str]
+) -> list[str]:
+    """Return what to know before jobs of these kinds go to a queue."""
+    if queue is None:
+        return []
+    going = f"they go to the queue {queue}"
+    workers = [w for w in Surroundings(conn).around.workers if w.serves(queue)]
+    without = [kind for kind in sorted(set(kinds)) if not _is_handled(kind, workers)]
+    if workers and not without:
+        return [going]
+    names = ", ".join(without) or "any kind"
+    return [going, f"no live worker works on {names} in the queue {queue}"]
+
+
+def _is_handled(kind: str, workers: Iterable[Worker]) -> bool:
+    return any(worker.handles(kind) for worker in workers)

@@ -1,0 +1,282 @@
+"""dlq report --since: the review of everything, printed, posted and mailed."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.smtp import SMTP
+
+from tests.cli.conftest import Redrive
+from tests.factories import bury, claim_one, failure, make_job, make_worker
+from tests.postgres import Database
+
+CANARY = "Zx9-canary"
+OLD, NEW = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
+
+
+def _die(database: Database, fingerprint: str, days_ago: int = 0, **more: Any) -> int:
+    conn = database.conn
+    job = make_job(conn, "invoice.charge", {"password": CANARY})
+    worker = make_worker(conn)
+    record = failure(fingerprint=fingerprint, message=f"no {CANARY} `|<b>", **more)
+    bury(conn, worker, claim_one(conn, worker), failure=record)
+    conn.execute(
+        "update redrive.dead_letters set died_at = died_at - %s * interval '1 day',"
+        " created_at = created_at - %s * interval '1 day' - interval '200 min'"
+        " where id = %s",
+        (days_ago, days_ago, job),
+    )
+    return job
+
+
+@pytest.fixture
+def week(database: Database) -> int:
+    """A known group that grew, a new group, and an owner. Returns the oldest job."""
+    oldest = _die(database, OLD, 10, category="transient")
+    conn = database.conn
+    # what fold_groups had stored when that one died
+    conn.execute("update redrive.group_deltas set at = at - interval '10 days'")
+    for _ in range(3):
+        _die(database, OLD, category="transient")
+    _die(database, NEW, category="bug")
+    conn.execute(
+        "select redrive.set_owner_v1('*', 'invoice.charge', 'team-billing', null, 'ada', 'w')"
+    )
+    return oldest
+
+
+def test_the_review_says_what_is_open_new_growing_old_and_whose(
+    week: int, redrive: Redrive
+):
+    """M4: nobody could see a week's dead letters at once; `report` was of one group."""
+    found = redrive("dlq", "report", "--since", "7d", "--json").json
+
+    assert (found["new"], found["before"], found["is_more"]) == (4, 1, False)
+    assert [(o["owner"], o["open"]) for o in found["owners"]] == [("team-billing", 5)]
+    assert [
+        (g["group"], g["owner"], g["is_new"], g["open"], g["new"], g["before"])
+        for g in found["groups"]
+    ] == [
+        (OLD, "team-billing", False, 4, 3, 1),
+        (NEW, "team-billing", True, 1, 1, 0),
+    ]
+    assert found["oldest"][0]["id"] == week
+    assert found["time_to_dlq"]["measured"] == 4
+    assert found["time_to_dlq"]["median"] == pytest.approx(12_000, abs=600)
+
+    shown = redrive("dlq", "report", "--since", "7d").out
+    assert "5 open.\n4 new; 1 in the period before.\n1 new group.\n" in shown
+    assert "Time to DLQ: median 3 h 20 min" in shown
+    assert f"redrive dlq explain {NEW[:10]}" in shown
+    assert f"redrive campaign plan --group {OLD[:10]}" in shown
+
+
+def test_the_review_says_how_redrives_went(
+    week: int, database: Database, redrive: Redrive
+):
+    """M4: the outcome of a week's redrives is one rate of success."""
+    campaign = redrive("dlq", "redrive", str(week), "--why", "w", "--yes", "--json")
+    database.conn.execute(
+        "update redrive.campaigns set redriven = 5, succeeded = 3, dead_again = 1"
+        " where id = %s",
+        (campaign.json["campaign"],),
+    )
+
+    found = redrive("dlq", "report", "--since", "7d", "--json").json
+
+    assert found["redrives"] == {
+        "campaigns": 1,
+        "redriven": 5,
+        "succeeded": 3,
+        "dead_again": 1,
+        "cancelled": 0,
+        "in_flight": 1,
+        "success_rate": 0.75,
+    }
+    shown = redrive("dlq", "report", "--since", "7d").out
+    assert (
+        "5 redriven: 3 succeeded, 1 died again, 1 in flight, success rate 75%." in shown
+    )
+
+
+class _Tags(HTMLParser):
+    """The tags of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        del attrs
+        self.tags.add(tag)
+
+
+@pytest.mark.parametrize("format_", ["text", "markdown", "html", "--json"])
+def test_no_payload_and_no_message_is_in_a_review(
+    week: int, database: Database, redrive: Redrive, format_: str
+):
+    """M4: a review goes to a channel that more people read than the dead letters."""
+    database.conn.execute(
+        "update redrive.groups set error_class = 'Bad<b>`|\x1b' where true"
+    )
+    database.conn.execute(
+        "update redrive.group_deltas set error_class = 'Bad<b>`|\x1b'"
+    )
+    flags = [format_] if format_ == "--json" else ["--format", format_]
+
+    found = redrive("dlq", "report", "--since", "7d", *flags).out
+
+    assert OLD[:10] in found
+    assert CANARY not in found
+    assert "\x1b" not in found
+    if format_ == "html":
+        assert "b" not in _Tags(found).tags
+    if format_ == "markdown":
+        assert "Bad<b>'/" in found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "give a group or --since, for example --since 7d"),
+        (("f1", "--since", "7d"), "give a group or --since"),
+        (("f1", "--post"), "these options need --since, and no group"),
+        (("--since", "7d", "--post"), "REDRIVE_REPORT_WEBHOOK_URL is not set"),
+        (("--since", "7d", "--mail-to", "a@b"), "REDRIVE_REPORT_SMTP_URL is not set"),
+    ],
+)
+def test_what_is_missing_for_a_report_is_named(
+    redrive: Redrive, arguments: tuple[str, ...], says: str
+):
+    """M4: a wrong use says what to give."""
+    ran = redrive("dlq", "report", *arguments)
+
+    assert ran.code == 64
+    assert says in ran.err
+
+
+@contextmanager
+def _webhook(status: int = 200) -> Iterator[tuple[str, list[Any]]]:
+    """A Slack of our own; yields its URL and the bodies that came."""
+    bodies: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            size = int(self.headers["content-length"])
+            bodies.append(json.loads(self.rfile.read(size)))
+            self.send_response(status)
+            self.send_header("location", "http://127.0.0.1:1/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/{CANARY}", bodies
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_cron_job_posts_the_review_to_a_webhook_from_a_file(
+    week: int, redrive: Redrive, tmp_path: Path
+):
+    """M4: the report comes by itself; its URL is a secret."""
+    file = tmp_path / "url"
+    with _webhook() as (url, bodies):
+        file.write_text(f"{url}\n")
+        ran = redrive(
+            "dlq",
+            "report",
+            REDRIVE_REPORT_SINCE="7d",
+            REDRIVE_REPORT_POST="true",
+            REDRIVE_REPORT_WEBHOOK_URL_FILE=str(file),
+        )
+
+    assert (ran.code, ran.out) == (0, "posted\n")
+    (body,) = bodies
+    assert body["text"].startswith("*Dead letters, the last 7 days*\n• 5 open.")
+    assert "team-billing" in body["text"]
+    assert CANARY not in body["text"]
+
+
+@pytest.mark.parametrize("status", [403, 302])
+def test_a_webhook_that_refuses_is_an_error_without_its_url(
+    redrive: Redrive, status: int
+):
+    """M4: a redirect is not followed, and the URL is in no error."""
+    with _webhook(status) as (url, _):
+        ran = redrive(
+            *("dlq", "report", "--since", "7d", "--post"),
+            REDRIVE_REPORT_WEBHOOK_URL=url,
+        )
+
+    assert ran.code == 1
+    assert ran.err == f"redrive: the webhook refused the report: HTTP {status}\n"
+
+
+def test_the_review_is_mailed_as_text_and_as_a_page(week: int, redrive: Redrive):
+    """M4: a team without Slack gets a mail."""
+    mails: list[Any] = []
+
+    class Inbox:
+        async def handle_DATA(  # noqa: N802 # aiosmtpd calls it
+            self, _server: Any, _session: Any, mail: Any
+        ) -> str:
+            mails.append(mail)
+            return "250 OK"
+
+    async def run() -> Any:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: SMTP(Inbox(), hostname="mail.example"), "127.0.0.1", 0
+        )
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            return await asyncio.to_thread(
+                redrive,
+                *("dlq", "report", "--since", "7d"),
+                *("--mail-to", "a@b.example", "--mail-to", "c@d.example"),
+                REDRIVE_REPORT_SMTP_URL=f"smtp://127.0.0.1:{port}",
+            )
+
+    ran = asyncio.run(run())
+
+    assert (ran.code, ran.out) == (0, "mailed to a@b.example, c@d.example\n")
+    (mail,) = mails
+    assert mail.rcpt_tos == ["a@b.example", "c@d.example"]
+    assert b"multipart/alternative" in mail.content
+    assert b"Subject: Dead letters" in mail.content
+
+
+def test_a_dead_letter_says_how_long_after_its_enqueueing_it_died(
+    week: int, database: Database, redrive: Redrive
+):
+    """M11: a column of `dlq ls --wide`, a field, and a phrase of `dlq show`."""
+    (found,) = redrive("dlq", "ls", "--id", str(week), "--json").lines
+    wide = redrive("dlq", "ls", "--id", str(week), "--wide", COLUMNS="300").out
+
+    assert found["time_to_dlq_seconds"] == pytest.approx(12_000, abs=600)
+    assert "time to dlq" in wide
+    assert "3 h 20 min" in wide
+    assert "time to dlq" not in redrive("dlq", "ls", COLUMNS="300").out
+    assert ", after 3 h 20 min: not_retryable" in redrive("dlq", "show", str(week)).out
+
+    redrive("dlq", "redrive", str(week), "--why", "w", "--yes")
+    worker = make_worker(database.conn)
+    bury(database.conn, worker, claim_one(database.conn, worker))
+    (again,) = redrive("dlq", "ls", "--id", str(week), "--json").lines
+
+    assert again["time_to_dlq_seconds"] is None
+    assert ", after" not in redrive("dlq", "show", str(week)).out
