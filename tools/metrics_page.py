@@ -21,6 +21,8 @@ PAGE = ROOT / "docs" / "metrics.md"
 
 NOT_SHOWN: dict[str, str] = {
     "redrive_queue_timeout_seconds": "what RedriveQueueStalled grants on top of ten minutes",
+    "redrive_kind_objective": "alerts compare with it: `redrive objective ls` shows the same",
+    "redrive_owner": "alerts get their label `owner` from it: `redrive owner ls` shows the same",
     "redrive_limit_slots": "only those who set limits have any: `redrive limit ls` shows the same",
     "redrive_limit_slots_used": "as `redrive_limit_slots`",
     "redrive_limit_waiting": "as `redrive_limit_slots`",
@@ -55,7 +57,7 @@ process* are those of the exporter, of each worker and of the console, which ser
 
 Every label has few values: never an id, a tenant or a message. Label sets past a limit are counted
 as `other`. Of the database that is: more than 1,000 queues, 500 kinds, or 3,000 kinds of queues.
-A queue with objectives of its own is always told apart (`redrive objective set`). Who was told
+A queue or kind with objectives of its own is always told apart (`redrive objective set`). Who was told
 apart stays so, and one that comes to be begins at 0, not at what it had counted as `other`: no
 counter jumps. With more than 500 kinds of queues, counters of what has not happened are left out
 instead of shown as 0; the alerts see a first dead letter all the same.

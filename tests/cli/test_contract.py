@@ -463,7 +463,8 @@ def test_objectives_are_set_where_they_differ(
     wanted = json.dumps(
         {
             "payments": {"page_on_first_dead_letter": 1, "dead_ratio": 0.001},
-            "*": {"dlq_added_5m": 20},
+            "*": {"dlq_added_5m": 20, "dlq_unacknowledged_age_seconds": 86400},
+            "payments/charge": {"page_on_first_dead_letter": 1},
         }
     )
     apply = ("objective", "apply", wanted, "--why", "as in values.yaml", "--yes")
@@ -472,16 +473,21 @@ def test_objectives_are_set_where_they_differ(
     assert first.out.splitlines() == [
         "payments page_on_first_dead_letter is 1",
         "payments dead_ratio is 0.001",
+        "payments/charge page_on_first_dead_letter is 1",
     ]
     assert (second.code, second.out) == (0, "nothing to do\n")
     held = {
-        (row["queue"], row["objective"]): row["value"]
+        (row["queue"], row["kind"], row["objective"]): row["value"]
         for row in redrive("objective", "ls", "--json").lines
     }
-    assert held["payments", "dead_ratio"] == 0.001
+    assert held["payments", None, "dead_ratio"] == 0.001
+    assert held["payments", "charge", "page_on_first_dead_letter"] == 1, "M3"
+    back = ("payments/charge", "page_on_first_dead_letter", "--default")
+    redrive("objective", "set", *back, "--why", "as in values.yaml", "--yes")
+    assert "payments/charge" not in redrive("objective", "ls").out
     assert (
         database.rows("select actor, why from redrive.audit")
-        == [("tester", "as in values.yaml")] * 2
+        == [("tester", "as in values.yaml")] * 4
     )
 
 
@@ -495,6 +501,9 @@ def test_objectives_are_set_where_they_differ(
             "'dlq_added' is not an objective; it must be one of dlq_added_5m,",
         ),
         ('{"Pay": {"dlq_added_5m": 1}}', "queue: must match"),
+        # M3
+        ('{"pay/charge": {"dead_ratio": 1}}', "a kind cannot have dead_ratio; it must"),
+        ('{"*/charge": {"dlq_added_5m": 1}}', "write QUEUE/charge"),
     ],
 )
 def test_objectives_that_cannot_be_are_refused_whole(

@@ -179,6 +179,8 @@ def test_a_group_has_an_owner_and_is_acknowledged(database: Database, redrive: R
     done = redrive("dlq", "ack", "f1f1", "--why", "on the phone", "--yes")
     assert (done.code, done.out) == (0, "f1f1 is acknowledged by tester\n")
     assert found("--unacknowledged") == []
+    assert redrive("dlq", "groups", "--unacknowledged").out == "no such groups\n"
+    assert "acknowledged by tester, no such" in redrive("dlq", "groups").out
     shown = redrive("dlq", "show", "f1f1").out
     assert "owner team-money" in shown
     assert "by tester: on the phone" in shown

@@ -1,6 +1,8 @@
 """What an alert links to is there: a page of the console, asked for as it wants to be asked."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -9,8 +11,7 @@ import yaml
 
 from redrive.console.app import PARTS
 from redrive.console.pages.filters import group_choice
-from redrive.console.query import parse
-from redrive.database.criteria import Criteria
+from redrive.console.query import Query, parse
 from redrive.dead_letters.filter import Filter
 from redrive.live_jobs.filter import JobFilter
 
@@ -23,7 +24,11 @@ ALERTS = {
     for rule in group["rules"]
     if "alert" in rule
 }
-FILTERS: dict[str, type[Criteria]] = {"/dead-letters": Filter, "/jobs": JobFilter}
+FILTERS: dict[str, Callable[[Query], object]] = {
+    "/dead-letters": partial(parse, Filter),
+    "/groups": group_choice,
+    "/jobs": partial(parse, JobFilter),
+}
 ROUTES = [route for part in PARTS for route in part.router.routes]
 PATHS = {route.path for route in ROUTES if "GET" in route.methods}  # type: ignore[attr-defined]
 
@@ -36,15 +41,9 @@ def test_the_console_has_the_page_and_its_filters(alert: str):
 
     assert (host, bool(of_cell)) == (HOST, True)
     assert url.path in PATHS
-    if query:  # it refuses what it does not know
-        _parse(url.path, query)
-
-
-def _parse(path: str, query: list[tuple[str, str]]) -> None:
-    if path == "/groups":
-        group_choice(query)
-    else:
-        parse(FILTERS[path], query)
+    assert (
+        FILTERS[url.path](query) if query else True
+    )  # it refuses what it does not know
 
 
 def test_an_alert_about_a_queue_leads_to_it():

@@ -146,10 +146,12 @@ RECIPES: dict[str, LiteralString] = {
     "set_limit_v1": "select redrive.set_limit_v1('held:a', 3, 2, 'ada', 'why')",
     "limit_names_v1": "select redrive.limit_names_v1('queues', 900, 'ada', 'why')",
     "owner_of_v1": "select redrive.owner_of_v1('held', 'held.plain')",
+    "owned_v1": "select redrive.owned_v1('ada')",
+    "queue_of_v1": "select redrive.queue_of_v1(1)",
     "set_owner_v1": "select redrive.set_owner_v1('held', '*', 'ada', null, 'ada', 'why')",
     "set_objective_v2": "select redrive.set_objective_v2('held', 'held.plain', 'dlq_added_5m', 9,"
     " 'ada', 'why')",
-    "acknowledge_v1": "select redrive.acknowledge_v1(array['held'], true, 'ada', 'why')",
+    "acknowledge_v1": "select redrive.acknowledge_v1(array['f1'], true, 'ada', 'why')",
     "set_objective_v1": "select redrive.set_objective_v1('held', 'dlq_added_5m', 9, 'ada', 'why')",
     "set_retention_v1": "select redrive.set_retention_v1('keys', '9 days', 'ada', 'why')",
     "force_breaker_v1": "select redrive.force_breaker_v1('held', 'open', 'ada', 'why')",

@@ -149,6 +149,35 @@ def test_a_critical_queue_is_told_apart_from_its_first_dead_letter_on(
     assert added(scrape())["pay"] == 3
 
 
+def test_a_kind_that_gets_an_objective_is_told_apart_and_has_an_owner(
+    database: Database, scrape: Callable[[], str]
+) -> None:
+    """M3, M4: among 600 kinds, too; the alert of the kind needs its own counter."""
+    database.rows(FILL, "pay", 1, 600)
+    first = scrape()
+    shown = {kind for kind, *_ in ADDED.findall(first)}
+    hidden = min({f"kind{n}" for n in range(1, 601)} - shown)
+    database.rows(
+        "select redrive.set_objective_v2('pay1', %s, 'dlq_added_5m', 3, 'ada', 'why')",
+        hidden,
+    )
+    database.rows("select redrive.set_owner_v1('pay1', '*', 'money', null, 'a', 'b')")
+    database.rows(
+        "select redrive.set_owner_v1('*', %s, 'cards', null, 'a', 'b')", hidden
+    )
+
+    text = scrape()
+
+    assert added(text)["pay1"] == added(first)["pay1"] == 1800
+    assert hidden in {kind for kind, *_ in ADDED.findall(text)}
+    labels = f'kind="{hidden}",objective="dlq_added_5m",queue="pay1"'
+    assert value(text, f"redrive_kind_objective{{{labels}}}") == 3
+    owner = f'kind="{hidden}",owner="cards",queue="pay1"'
+    assert value(text, f"redrive_owner{{{owner}}}") == 1
+    assert value(text, 'redrive_owner{kind="",owner="money",queue="pay1"}') == 1
+    assert text.count("redrive_owner{") == 2
+
+
 def test_a_few_queues_show_at_0_what_has_not_happened_and_many_only_what_has(
     database: Database, scrape: Callable[[], str]
 ) -> None:

@@ -108,8 +108,10 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         1,
     ),
     "acknowledge": (
-        "select redrive.acknowledge_v1(array(select fingerprint from redrive.grouped), true,"
-        " 'ada', 'why')",
+        (
+            "select redrive.acknowledge_v1(array(select fingerprint from redrive.grouped),"
+            " true, 'ada', 'why')"
+        ),
         "acknowledge",
         1,
     ),

@@ -142,6 +142,7 @@ def test_a_plan_understands_every_filter_as_a_list_does(database: Database) -> N
         " died_at = died_at - interval '1 day' where kind = 'b'"
     )
     database.rows("update redrive.group_deltas set fingerprint = 'f9' where kind = 'b'")
+    database.rows("select redrive.set_owner_v1('q', 'a', 'money', null, 'ada', 'b')")
     tried: dict[str, list[Any]] = {
         "ids": [(1,), (2, 99)],
         "kind": [("a",), ("a", "b")],
@@ -150,6 +151,7 @@ def test_a_plan_understands_every_filter_as_a_list_does(database: Database) -> N
         "category": [("invalid",)],
         "error_class": [("KeyError",)],
         "group": ["f9", "f"],
+        "owner": ["money", "nobody"],
         "state": [("open",)],
         "tenant": [("acme",)],
         "environment": [("test",)],

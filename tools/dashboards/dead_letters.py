@@ -203,6 +203,30 @@ def stock() -> list:
             description="The way from a page to an empty dead letter queue.",
         ),
         chart(
+            "Not acknowledged",
+            "Open dead letters of groups that nobody has acknowledged, by queue: redrive"
+            " dlq groups --unacknowledged.",
+            "short",
+            query(
+                total(same("redrive_dlq_unacknowledged", "queue"), "queue"), "{{queue}}"
+            ),
+            stacked=True,
+            width=12,
+        ),
+        chart(
+            "Longest wait for somebody",
+            "How long a group has had open dead letters and no acknowledgement. Dashed:"
+            " the objective dlq_unacknowledged_age_seconds.",
+            "s",
+            query(
+                f"max by (queue) (redrive_dlq_unacknowledged_age_seconds{{{QUEUE}}})",
+                "{{queue}}",
+            ),
+            objective("dlq_unacknowledged_age_seconds"),
+            alerts=("RedriveDeadLettersUnacknowledged",),
+            width=12,
+        ),
+        chart(
             "Regressed and new groups",
             "Groups that are new, and resolved groups that died in a version with the fix,"
             " within 15 minutes before each instant. To see them: redrive dlq groups --state"

@@ -1,4 +1,4 @@
-"""Who works on a group of dead letters."""
+"""Acknowledgements of groups of dead letters: somebody works on them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -40,7 +40,6 @@ COLUMNS = (
     "last_seen",
     "state",
     "owner",
-    "acknowledged_by",
     "group",
 )
 
@@ -83,9 +82,13 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
     found.sort(key=itemgetter("open"), reverse=True)
     found = found[: options["limit"]]
     rows = found if as_json else map(_for_people, found)
-    columns = ("cell", *COLUMNS) if len(cells) > 1 else COLUMNS
+    has_owners = any(group["owner"] for group in found)
+    columns = [name for name in COLUMNS if has_owners or name != "owner"]
+    if len(cells) > 1:
+        columns.insert(0, "cell")
     right = ("open", "total")
-    empty = "no such group" if options["state"] else "no open dead letters"
+    is_narrowed = options["owner"] or options["unacknowledged"] or options["state"]
+    empty = "no such groups" if is_narrowed else "no open dead letters"
     with paged():
         listing(
             rows,
@@ -99,6 +102,9 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
 
 def _for_people(group: dict[str, Any]) -> dict[str, Any]:
     shown = dict(group) | {"state": worded(group)}
+    if group["acknowledged_by"]:
+        person = group["acknowledged_by"]
+        shown["message"] = f"acknowledged by {person}, {group['message']}"
     if group["muted_until"]:
         shown["group"] += " (muted)"
     if group["quarantined"]:
