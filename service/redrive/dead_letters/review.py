@@ -20,7 +20,7 @@ MOST_COUNTED = 100_000
 MOST_OF_GROUP = 10_000
 """Count no more dead letters of one group in one period."""
 MOST_GROUPS = 100
-"""Look at this many groups: those with deaths in the period first, by open ones."""
+"""Number of groups to look at. Groups with deaths in the period come first."""
 MOST_CAMPAIGNS = 10_000
 MOST_MEASURED = 2_500
 """Measure the time to death of this many dead letters of each state, the latest."""

@@ -130,7 +130,7 @@ def review_since(query: Query) -> datetime:
     """Parse the start of a review; a week ago if the query names none.
 
     Raises:
-        Refused: a filter is unknown, or the time is none.
+        Refused: a filter is unknown, or the text is not a time.
     """
     for name, _ in query:
         if name not in REVIEW_FILTERS:
