@@ -1,6 +1,6 @@
 """Commands of `redrive dlq` about groups: list, resolve, mute."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import listing, not_found, paged, printable
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import CATEGORIES
-from redrive.rules.dead_letters.fixes import order_of, worded
+from redrive.rules.dead_letters.fixes import order_of, state_of, worded
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -80,8 +80,7 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
     found.sort(key=itemgetter("open"), reverse=True)
     found = found[: options["limit"]]
     rows = found if as_json else map(_for_people, found)
-    has_owners = any(group["owner"] for group in found)
-    columns = [name for name in COLUMNS if has_owners or name != "owner"]
+    columns = _columns(found)
     if len(cells) > 1:
         columns.insert(0, "cell")
     right = ("open", "total")
@@ -96,6 +95,16 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
             empty=empty,
         )
     return code
+
+
+def _columns(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns; leave out the state and the owner if no group has any."""
+    useless = set[str]()
+    if not any(group["owner"] for group in found):
+        useless.add("owner")
+    if all(state_of(group) == "open" for group in found):
+        useless.add("state")
+    return [name for name in COLUMNS if name not in useless]
 
 
 def _for_people(group: dict[str, Any]) -> dict[str, Any]:
