@@ -89,8 +89,7 @@ grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
     redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1(),
     redrive.is_alive_v1(timestamptz, timestamptz, interval),
-    redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1(),
-    redrive.health_v1(jsonb)
+    redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1()
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.objectives, redrive.retention, redrive.breakers,
@@ -138,8 +137,9 @@ grant execute on function
 to redrive_operator;
 
 -- redrive check names sessions, so that somebody can end the right one.
-grant execute on function redrive.oldest_transactions_v1(int), redrive.sessions_v1(int)
-to redrive_viewer, redrive_worker, redrive_operator;
+grant execute on function
+    redrive.health_v1(jsonb), redrive.oldest_transactions_v1(int), redrive.sessions_v1(int)
+to redrive_viewer, redrive_operator;
 grant execute on function
     redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
     redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text)

@@ -21,6 +21,7 @@ SECTION_PARTS = ("**Means:**", "**Look at:**", "**Type:**", "**Wake somebody:**"
 COMMANDS = (
     "redrive queue ls",
     "redrive queue limits",
+    "redrive queue pause",
     "redrive schedule ls",
     "redrive schedule pause",
     "redrive dlq ls",
@@ -29,7 +30,12 @@ COMMANDS = (
     "redrive dlq dismiss",
     "redrive dlq note",
     "redrive campaign ls",
+    "redrive campaign show",
+    "redrive campaign resume",
     "redrive campaign cancel",
+    "redrive campaign heal",
+    "redrive limit ls",
+    "redrive limit set",
     "redrive purge",
     "redrive check",
 )
