@@ -69,14 +69,15 @@ def findings(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
         yield Finding("server", ok=False, text=text)
         return
 
-    yield _rights(health)
+    yield rights(health)
     yield _connections(conn, health)
     yield _transactions(conn)
-    for look in _LOOKS:
+    for look in LOOKS:
         yield look(health)
 
 
-def _rights(health: Health) -> Finding:
+def rights(health: Health) -> Finding:
+    """Say whether all figures can be measured."""
     if health.sees_sessions:
         text = "the schema's owner sees all sessions"
         return Finding("statistics", ok=True, text=text)
@@ -245,6 +246,7 @@ def _days(seconds: float) -> str:
     return f"{seconds / 86_400:.1f} days"
 
 
-_LOOKS: tuple[Callable[[Health], Finding], ...] = (
+LOOKS: tuple[Callable[[Health], Finding], ...] = (
     *(_bloat, _wraparound, _standbys, _slots, _sequences, _forgotten, _limits),
 )
+"""Findings that need no further query."""
