@@ -128,7 +128,7 @@ def replication() -> list:
         ),
         chart(
             "Replication lag in bytes",
-            "WAL that each standby has not replayed.",
+            "WAL that each standby has not applied.",
             "bytes",
             query(by("redrive_pg_replication_lag_bytes", "standby"), "{{standby}}"),
             alerts=("RedriveReplicaLags",),

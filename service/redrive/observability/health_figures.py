@@ -65,7 +65,7 @@ HEALTH_FIGURES = (
     ),
     _figure(
         "redrive_pg_replication_lag_bytes",
-        "WAL that the standby has not replayed.",
+        "WAL that the standby has not applied.",
         ("standby",),
         lambda h: {(s.name,): s.lag_bytes for s in h.standbys},
     ),

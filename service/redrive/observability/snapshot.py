@@ -86,7 +86,7 @@ class Unhandled(NamedTuple):
 
 
 class Connections(msgspec.Struct, array_like=True, frozen=True):
-    """Connections in use, and those available; `scope` is `server` or `database`."""
+    """Used and available connections; `scope` is `server` or `database`."""
 
     scope: str
     used: int
@@ -114,7 +114,7 @@ class Vacuumed(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Standby(msgspec.Struct, array_like=True, frozen=True):
-    """WAL that a receiver has not replayed yet, in bytes and as a delay."""
+    """WAL that a receiver has not applied yet, in bytes and as a delay."""
 
     name: str
     lag_bytes: float

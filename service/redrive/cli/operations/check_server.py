@@ -1,6 +1,6 @@
 """Findings of redrive check about the server's health, and about work left behind.
 
-The limits are those of the alerts.
+The alerts have the same limits.
 """
 
 from collections.abc import Callable, Iterator
@@ -191,7 +191,7 @@ def _slots(health: Health) -> Finding:
             use = "its receiver is late" if slot.is_active else "nobody uses it"
             text = (
                 f"the server keeps {_mib(slot.kept_bytes)} of WAL for {slot.name},"
-                f" and {use}; it fills the disk. If nobody needs the slot any more:"
+                f" and {use}; it fills the disk. If nobody needs the slot:"
                 f" select pg_drop_replication_slot('{slot.name}')"
             )
             return Finding("slots", ok=False, text=text)
