@@ -11,7 +11,13 @@ import psycopg
 from psycopg.rows import class_row, scalar_row
 
 from redrive.cli.support.output import counted
-from redrive.observability.snapshot import FreezeAge, Health
+from redrive.observability.snapshot import (
+    Connections,
+    FreezeAge,
+    Health,
+    Standby,
+    Vacuumed,
+)
 
 USED_CONNECTIONS = 0.85
 LONG_TRANSACTION_SECONDS = 1800.0
@@ -92,18 +98,28 @@ def rights(health: Health) -> Finding:
 def _connections(conn: psycopg.Connection[Any], health: Health) -> Finding:
     if not health.connections:
         return Finding("connections", ok=True, text="not measured")
-    fullest = max(health.connections, key=lambda c: c.used / max(c.available, 1))
+
+    fullest = max(health.connections, key=_use)
     text = f"{fullest.used} of {fullest.available} of the {fullest.scope} are used"
-    if fullest.used <= USED_CONNECTIONS * fullest.available:
+    if _use(fullest) <= USED_CONNECTIONS:
         return Finding("connections", ok=True, text=text)
+
     with conn.cursor(row_factory=class_row(_Sessions)) as cursor:
         most = cursor.execute(_SESSIONS).fetchall()
-    groups = "; ".join(
-        f"{g.connections} ({g.idle} idle) by {g.login}, {g.application or 'unnamed'}"
-        for g in most
-    )
-    remedy = "close some, or raise the limit"
-    return Finding("connections", ok=False, text=f"{text}; most: {groups}; {remedy}")
+    groups = "; ".join(map(_group, most))
+    text += f"; most: {groups}; close some, or raise the limit"
+    return Finding("connections", ok=False, text=text)
+
+
+def _use(connections: Connections) -> float:
+    """Return the share of the available connections that is used."""
+    return connections.used / max(connections.available, 1)
+
+
+def _group(sessions: _Sessions) -> str:
+    idle = f"{sessions.connections} ({sessions.idle} idle)"
+    application = sessions.application or "unnamed"
+    return f"{idle} by {sessions.login}, {application}"
 
 
 def _transactions(conn: psycopg.Connection[Any]) -> Finding:
@@ -133,20 +149,27 @@ def _end(found: _Transaction) -> str:
 
 
 def _bloat(health: Health) -> Finding:
-    worst = max(health.tables, key=lambda t: t.dead_rows / max(t.threshold, 1))
+    worst = max(health.tables, key=_debt)
     text = (
         f"{worst.dead_rows} dead rows in redrive.{worst.table};"
         f" autovacuum begins at {worst.threshold:.0f}"
     )
-    most = max(DEAD_ROWS, DEAD_THRESHOLDS * worst.threshold)
-    if worst.dead_rows <= most:
+    if worst.dead_rows <= DEAD_ROWS or _debt(worst) <= DEAD_THRESHOLDS:
         return Finding("bloat", ok=True, text=text)
+
     if not health.horizons:
         text += f"; run: vacuum redrive.{worst.table}"
         return Finding("bloat", ok=False, text=text)
-    holder, age = max(health.horizons.items(), key=lambda held: held[1])
-    text += f"; a {holder} holds vacuum back by {counted(age, 'transaction')}"
+
+    holder = max(health.horizons, key=health.horizons.__getitem__)
+    age = counted(health.horizons[holder], "transaction")
+    text += f"; a {holder} holds vacuum back by {age}"
     return Finding("bloat", ok=False, text=text)
+
+
+def _debt(table: Vacuumed) -> float:
+    """Return the dead rows as a multiple of those at which autovacuum begins."""
+    return table.dead_rows / max(table.threshold, 1)
 
 
 def _wraparound(health: Health) -> Finding:
@@ -168,20 +191,23 @@ def _wraparound(health: Health) -> Finding:
 
 
 def _standbys(health: Health) -> Finding:
-    late = [
-        s
-        for s in health.standbys
-        if s.lag_seconds > STANDBY_SECONDS or s.lag_bytes > STANDBY_BYTES
-    ]
+    late = list(filter(_is_late, health.standbys))
     if not late:
-        text = counted(len(health.standbys), "standby", "standbys")
-        return Finding("standbys", ok=True, text=f"{text}, none is late")
+        count = counted(len(health.standbys), "standby", "standbys")
+        return Finding("standbys", ok=True, text=f"{count}, none is late")
+
     first = late[0]
+    delay = f"{first.lag_seconds:.0f} s and {_mib(first.lag_bytes)}"
     text = (
-        f"{first.name} is {first.lag_seconds:.0f} s and {_mib(first.lag_bytes)} behind:"
+        f"{first.name} is {delay} behind:"
         " a failover to it would lose that, or wait for it"
     )
     return Finding("standbys", ok=False, text=text)
+
+
+def _is_late(standby: Standby) -> bool:
+    is_slow = standby.lag_seconds > STANDBY_SECONDS
+    return is_slow or standby.lag_bytes > STANDBY_BYTES
 
 
 def _slots(health: Health) -> Finding:
