@@ -88,7 +88,7 @@ def test_o25_figures_are_made_anew_after_15_seconds(database: Database) -> None:
     first = database.value(taken)
     same = database.value(taken)
     aged = "jsonb_set(body, '{health,taken_at}', to_jsonb(%s::float8 - 16))"
-    database.rows(f"update redrive.snapshots set body = {aged}", first)  # type: ignore[arg-type]
+    database.rows(f"update redrive.snapshots set body = {aged}", first)
 
     assert same == first
     assert database.value(taken) > first
