@@ -148,6 +148,10 @@ grant execute on function
     redrive.import_v1(text, jsonb, text, text), redrive.import_failures_v1(bigint[], jsonb[])
 to redrive_operator;
 
+-- redrive check names sessions, so that somebody can end the right one.
+grant execute on function
+    redrive.health_v1(jsonb), redrive.oldest_transactions_v1(int), redrive.sessions_v1(int)
+to redrive_viewer, redrive_operator;
 grant execute on function
     redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
     redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text)

@@ -1441,6 +1441,12 @@ create function redrive.expect_chore_v1(chore text, every interval)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
+create function redrive.finish_chore_v1(chore text, every interval)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
 create function redrive.fire_schedule_v1(name text, declaration bigint, expected timestamptz, slots
     timestamptz[], next timestamptz)
     returns bigint[]
@@ -1664,6 +1670,14 @@ create function redrive.healing_v1(kinds text[])
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.healing_v1 to redrive_operator;
+
+create function redrive.health_v1(before jsonb)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = 100ms
+    set jit = off;
+grant execute on function redrive.health_v1 to redrive_operator, redrive_viewer;
 
 create function redrive.held_v1(workers int[])
     returns table(worker int, claim bigint, id bigint, deliveries int)
@@ -2037,6 +2051,13 @@ create function redrive.oldest_retrying_v1()
 grant execute on function redrive.oldest_retrying_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
 
+create function redrive.oldest_transactions_v1(how_many int)
+    returns table(pid int, prepared text, login text, application text, state text, seconds float8)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.oldest_transactions_v1 to redrive_operator, redrive_viewer;
+
 create function redrive.open_batch_v1(on_success jsonb, on_end jsonb, close_within interval default
     '1 day'::interval)
     returns bigint
@@ -2389,6 +2410,13 @@ create function redrive.schedules_v1()
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.schedules_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.sessions_v1(how_many int)
+    returns table(login text, application text, connections bigint, idle bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.sessions_v1 to redrive_operator, redrive_viewer;
 
 create function redrive.set_history_v1(queue text, days int, actor text, why text)
     returns void

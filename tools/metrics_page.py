@@ -26,8 +26,7 @@ NOT_SHOWN: dict[str, str] = {
     "redrive_limit_slots": "only those who set limits have any: `redrive limit ls` shows the same",
     "redrive_limit_slots_used": "as `redrive_limit_slots`",
     "redrive_limit_waiting": "as `redrive_limit_slots`",
-    "redrive_console_request_seconds": "only those who run the console have it",
-    "redrive_console_sign_ins": "as `redrive_console_request_seconds`",
+    "redrive_console_sign_ins": "whether a console is there",
     "redrive_dlq_imported": "only those who move in have any: why a queue's depth rose and no alert"
     " fired",
 }

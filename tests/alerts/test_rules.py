@@ -21,6 +21,7 @@ SECTION_PARTS = ("**Means:**", "**Look at:**", "**Type:**", "**Wake somebody:**"
 COMMANDS = (
     "redrive queue ls",
     "redrive queue limits",
+    "redrive queue pause",
     "redrive schedule ls",
     "redrive schedule pause",
     "redrive job ls",
@@ -43,7 +44,12 @@ COMMANDS = (
     "redrive owner set",
     "redrive worker ls",
     "redrive campaign ls",
+    "redrive campaign show",
+    "redrive campaign resume",
     "redrive campaign cancel",
+    "redrive campaign heal",
+    "redrive limit ls",
+    "redrive limit set",
     "redrive purge",
     "redrive check",
 )

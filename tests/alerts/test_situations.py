@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tools.alerts.engine import STEP, World, fired
-from tools.alerts.replay import pages_only
+from tools.alerts.replay import judged_rules
 
 from .conftest import RULES
 
@@ -846,7 +846,7 @@ def beginnings(looks: dict[int, frozenset[str]], end: int) -> dict[str, list[flo
 def page_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped rules without those that no page depends on: two thirds of the time."""
     path = tmp_path_factory.mktemp("rules") / "pages.yaml"
-    path.write_text(pages_only(RULES.read_text()))
+    path.write_text(judged_rules(RULES.read_text()))
     return path
 
 

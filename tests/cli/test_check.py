@@ -1,7 +1,11 @@
 """What `redrive check` says of workers and of progress."""
 
+import msgspec
+import pytest
 from psycopg import sql
 
+from redrive.cli.operations import check_server
+from redrive.observability.snapshot import Health
 from tests.cli.conftest import Redrive
 from tests.factories import claim, make_job, make_worker, silence
 from tests.postgres import Connection, Database
@@ -168,3 +172,116 @@ def test_progress_names_the_session_that_a_worker_waits_for(
 
     assert not ok
     assert f"session {other.pid} (test) has locked rows, for " in text
+
+
+WELL: Health = msgspec.convert(
+    {
+        "sees_sessions": True,
+        "connections": [["server", 10, 97]],
+        "horizons": {},
+        "freeze": [["transaction", "server", 150_000_000], ["multixact", "server", 0]],
+        "freeze_at": {"transaction": 200_000_000, "multixact": 400_000_000},
+        "tables": [["jobs", 900, 5000.0, None], ["deltas", 0, 2000.0, 5.0]],
+        "standbys": [["b", 0.0, 0.0]],
+        "slots": [["used", True, 6e9]],
+        "database_size": None,
+        "schema_size": 1.0,
+        "sequences": {"workers_id_seq": 0.1},
+        "limits": {"emails": 3600.0},
+        "campaigns": {"paused": 3600.0},
+        "heals_aborted": 2,
+    },
+    Health,
+)
+ILL = {
+    "statistics": ("sees_sessions", False, "grant pg_read_all_stats to redrive_owner"),
+    "bloat": (
+        "tables",
+        [["deltas", 200_000, 2000.0, None]],
+        "run: vacuum redrive.deltas",
+    ),
+    "wraparound": (
+        "freeze",
+        [["multixact", "server", 800_000_000]],
+        "the oldest multixact id of the server's oldest database is 800000000 old",
+    ),
+    "standbys": ("standbys", [["b", 1.0, 301.0]], "b is 301 s and 0 MiB behind"),
+    "slots": (
+        "slots",
+        [["gone", False, 6e9]],
+        "select pg_drop_replication_slot('gone')",
+    ),
+    "sequences": ("sequences", {"workers_id_seq": 0.8}, "has used 80.0%"),
+    "campaigns": ("campaigns", {"aborted": 90_000.0}, "aborted for 1.0 days"),
+    "limits": ("limits", {"emails": 90_000.0}, "limit emails for 1.0 days"),
+}
+
+
+def judged(health: Health) -> dict[str, tuple[bool, str]]:
+    """Return the findings that need no further query."""
+    looks = (check_server.rights, *check_server.LOOKS)
+    return {found.check: (found.ok, found.text) for found in (f(health) for f in looks)}
+
+
+@pytest.mark.parametrize("check", ILL)
+def test_o25_check_names_each_trouble_of_the_server_and_no_other(check: str) -> None:
+    """O25: nothing told of the database's own health."""
+    field, value, text = ILL[check]
+    ill = msgspec.convert(msgspec.to_builtins(WELL) | {field: value}, Health)
+    found = judged(ill)
+
+    assert all(ok for ok, _ in judged(WELL).values())
+    assert [name for name, (ok, _) in found.items() if not ok] == [check]
+    assert text in found[check][1]
+
+
+def test_o25_bloat_names_what_holds_vacuum_back() -> None:
+    ill = msgspec.convert(
+        msgspec.to_builtins(WELL)
+        | {
+            "tables": [["jobs", 200_000, 5000.0, 9.0]],
+            "horizons": {"slot": 9000, "transaction": 5},
+        },
+        Health,
+    )
+
+    assert judged(ill)["bloat"][1].endswith(
+        "a slot holds vacuum back by 9000 transactions"
+    )
+
+
+def test_o25_check_names_the_long_transaction_and_how_to_end_it(
+    redrive: Redrive, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O25: it said that there is one, and not whose."""
+    monkeypatch.setattr(check_server, "LONG_TRANSACTION_SECONDS", -1.0)
+    short = found(redrive, "transactions")
+    writer = database.session(application_name="forgotten")
+    writer.rows("begin")
+    writer.rows("select redrive.enqueue('k')")
+    pid = writer.value("select pg_backend_pid()")
+    (held,) = [
+        finding
+        for finding in check_server.findings(database.conn)
+        if finding.check == "transactions"
+    ]
+
+    assert short == (True, "none is long")
+    assert not held.ok
+    assert f"session {pid} of " in held.text
+    assert "(forgotten, idle in transaction)" in held.text
+    assert held.text.endswith(f"select pg_terminate_backend({pid})")
+
+
+def test_o25_check_names_who_has_the_connections(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_server, "USED_CONNECTIONS", 0.0)
+    (full,) = [
+        finding
+        for finding in check_server.findings(database.conn)
+        if finding.check == "connections"
+    ]
+
+    assert not full.ok
+    assert "are used; most: " in full.text

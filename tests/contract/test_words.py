@@ -111,6 +111,7 @@ ALLOWED = {
     "_?items?": "of a list",
     "entries": "of an index",
     "terminationGracePeriodSeconds": "Kubernetes' own",
+    "replay_lag|replay_lsn": "of a standby: columns of Postgres",
     "_utils": "the embedded Postgres' own",
     "_reap|REAP_SECONDS": "of a process: what Unix calls it",
     "_sweep_at|_sweeping|sweep_pause|SWEEP_(COST_FACTOR|SECONDS)": "of a lane; nobody is rescued",

@@ -29,6 +29,21 @@ MAY_BE_EMPTY = {
     ("worker.json", "Settlements refused"),
     # This machine may set no limit.
     ("worker.json", "Memory"),
+    # No console, no standby and no slot is there, and nothing has waited for a day.
+    *(
+        ("overview.json", title)
+        for title in (
+            "Console: answers by status",
+            "Vacuum horizon",
+            "Last vacuum",
+            "Replication lag",
+            "Replication lag in bytes",
+            "WAL kept for slots",
+            "Slots without a receiver",
+            "Campaigns that wait",
+            "Longest wait for a limit",
+        )
+    ),
 }
 
 

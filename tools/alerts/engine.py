@@ -10,7 +10,13 @@ from pathlib import Path
 STEP = 30
 """Seconds between two evaluations, as in the rules file."""
 
-GROUPS = ("redrive.recording", "redrive.dlq", "redrive.flow", "redrive.platform")
+TICKETS = ("redrive.health", "redrive.neglect")
+"""Groups whose tickets are replayed, beside all pages."""
+
+GROUPS = (
+    *("redrive.recording", "redrive.dlq", "redrive.flow", "redrive.platform"),
+    *TICKETS,
+)
 Values = Sequence[float | None]
 """One value per scrape; None = the scrape failed."""
 

@@ -1,6 +1,7 @@
 """Run random days against the alert rules.
 
-The results are missed pages, pages without cause, and the time to the page.
+The results are missed alerts, alerts without cause, and the time to the alert. All
+pages are judged, and the tickets about the server and about neglected work.
 
 `make alerts-replay` runs it. ARGS="--rules FILE --holds-up" selects other rules, and
 exporters that never lower their counters.
@@ -20,8 +21,9 @@ from pathlib import Path
 import yaml
 
 from redrive.demo.monitoring import find
-from tools.alerts.days import MINUTE, SLOT, STEPS, Day, Trouble, drawn, world
-from tools.alerts.engine import STEP, Alert, fired
+from tools.alerts.day import MINUTE, SLOT, STEPS, Day, Trouble
+from tools.alerts.days import drawn, world
+from tools.alerts.engine import STEP, TICKETS, Alert, fired
 from tools.generated import ROOT
 
 RULES = ROOT / "alerts" / "redrive.rules.yaml"
@@ -65,12 +67,16 @@ class Score:
         return "\n".join(lines)
 
 
-def pages_only(text: str) -> str:
-    """Return the rules that pages depend on."""
+def judged_rules(text: str) -> str:
+    """Return all pages, the tickets of TICKETS, and the rules that they depend on."""
     groups = yaml.safe_load(text)["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     wanted = {
-        r["alert"] for r in rules if r.get("labels", {}).get("severity") == "critical"
+        r["alert"]
+        for group in groups
+        for r in group["rules"]
+        if r.get("labels", {}).get("severity") == "critical"
+        or ("alert" in r and group["name"] in TICKETS)
     }
     for rule in reversed(rules):
         if rule.get("alert", rule.get("record")) in wanted:
@@ -119,7 +125,7 @@ def replay(
     day = drawn(seed, number, holds_up=holds_up)
     with tempfile.TemporaryDirectory() as home:
         only = Path(home, "rules.yaml")
-        only.write_text(pages_only(rules.read_text()))
+        only.write_text(judged_rules(rules.read_text()))
         return score(day, fired(promtool, only, world(day), Path(home, "day.yaml")))
 
 

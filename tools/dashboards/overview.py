@@ -30,6 +30,7 @@ from tools.dashboards.parts import (
     same,
     total,
 )
+from tools.dashboards.server import neglect, server
 
 ATTEMPTS = "redrive_job_attempts_total"
 DIED = rate(ATTEMPTS, "queue", where=f'{QUEUE}, outcome="dead"')
@@ -59,6 +60,8 @@ def build(*, show_cluster: bool = False) -> Board:
         Backlog_and_wait=backlog(),
         Workers=workers(),
         Database_and_maintenance=database(),
+        Server=server(),
+        Waiting_for_a_decision=neglect(),
     )
 
 

@@ -114,6 +114,73 @@ class Unhandled(NamedTuple):
     jobs: int
 
 
+class Connections(msgspec.Struct, array_like=True, frozen=True):
+    """Used and available connections; `scope` is `server` or `database`."""
+
+    scope: str
+    used: int
+    available: int
+
+
+class FreezeAge(msgspec.Struct, array_like=True, frozen=True):
+    """Age of the oldest id that is not frozen.
+
+    `counter`: `transaction` or `multixact`. `scope`: `server` is the oldest database.
+    """
+
+    counter: str
+    scope: str
+    age: int
+
+
+class Vacuumed(msgspec.Struct, array_like=True, frozen=True):
+    """Dead rows of a table, how many start autovacuum, and the last vacuum's age."""
+
+    table: str
+    dead_rows: int
+    threshold: float
+    seconds: float | None
+
+
+class Standby(msgspec.Struct, array_like=True, frozen=True):
+    """WAL that a receiver has not applied yet, in bytes and as a delay."""
+
+    name: str
+    lag_bytes: float
+    lag_seconds: float
+
+
+class Slot(msgspec.Struct, array_like=True, frozen=True):
+    """Replication slot, and the bytes of WAL that the server keeps for it."""
+
+    name: str
+    is_active: bool
+    kept_bytes: float
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Result of `redrive.health_v1`.
+
+    If the schema's owner may not see all sessions (`sees_sessions`), what it cannot see
+    is empty. `horizons`: holder of vacuum's horizon -> age in transactions.
+    """
+
+    sees_sessions: bool
+    connections: list[Connections]
+    horizons: dict[str, int]
+    freeze: list[FreezeAge]
+    freeze_at: dict[str, int]
+    tables: list[Vacuumed]
+    standbys: list[Standby]
+    slots: list[Slot]
+    database_size: float | None
+    schema_size: float
+    sequences: dict[str, float]
+    limits: dict[str, float]
+    campaigns: dict[str, float]
+    heals_aborted: int
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """Result of `redrive.stats_v1`. Instants are Unix time, ages seconds.
 
@@ -144,3 +211,4 @@ class Snapshot(msgspec.Struct, frozen=True):
     kind_objectives: list[KindObjective] = []
     owners: list[Owner] = []
     unacknowledged: list[Unacknowledged] = []
+    health: Health | None = None

@@ -33,6 +33,7 @@ from redrive.observability.families import (
     by_event,
     known_kinds,
 )
+from redrive.observability.health_figures import HEALTH_FIGURES
 from redrive.observability.snapshot import Snapshot
 
 MAX_AGE_SECONDS = 2.0
@@ -130,7 +131,7 @@ def _duration(seconds: float) -> Metric:
 
 
 def _gauges(snapshot: Snapshot) -> Iterator[Metric]:
-    for figure in FIGURES:
+    for figure in (*FIGURES, *HEALTH_FIGURES):
         values = figure.values(snapshot)
         yield _gauge(figure.name, figure.help, figure.labels, values)
 

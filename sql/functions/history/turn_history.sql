@@ -15,6 +15,7 @@ declare
     day date;
     name text;
     turned int := 0;
+    put_off int := 0;
 begin
     perform from redrive.chores c where c.name = 'history' for update skip locked;
     if not found then
@@ -40,7 +41,7 @@ begin
                            ' for values in (%L)', name, day);
             turned := turned + 1;
         exception when lock_not_available then
-            null;
+            put_off := put_off + 1;
         end;
     end loop;
     for name in
@@ -53,10 +54,13 @@ begin
             execute format('drop table redrive.%I', name);
             turned := turned + 1;
         exception when lock_not_available then
-            null;
+            put_off := put_off + 1;
         end;
     end loop;
     delete from redrive.history_default d where d.drop_on <= today;
+    if put_off = 0 then
+        perform redrive.finish_chore_v1('history_days', '1 day');
+    end if;
     return turned;
 end
 $$;

@@ -48,6 +48,7 @@ begin
             or exists (select from redrive.chores c where c.name ~ '^forget_' and c.place >= 0);
     if not more then
         update redrive.chores c set place = 0 where c.name ~ '^forget_';
+        perform redrive.finish_chore_v1('retention', '1 day');
     end if;
 end
 $$;

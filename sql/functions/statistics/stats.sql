@@ -173,11 +173,9 @@ begin
         'workers', (select count(*) from redrive.workers w
                     where redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)),
         'workers_lost', redrive.lost_workers_v1(),
-        'oldest_transaction', (select coalesce(max(extract(
-                                   epoch from clock_timestamp() - a.xact_start)), 0)::float8
-                               from pg_stat_activity a
-                               where a.datname = current_database() and a.pid <> pg_backend_pid()
-                                 and a.backend_xmin is not null),
+        'oldest_transaction', (select coalesce(max(t.seconds), 0)
+                               from redrive.oldest_transactions_v1(1) t),
+        'health', redrive.health_v1(found_body -> 'health'),
         'tables', (select jsonb_agg(jsonb_build_array(c.relname, pg_stat_get_dead_tuples(c.oid),
                                                       pg_total_relation_size(c.oid)))
                    from pg_class c

@@ -4,12 +4,14 @@ import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, LiteralString
 
 import click
 import psycopg
 from psycopg.rows import class_row
 
+from redrive.cli.operations import check_server
+from redrive.cli.operations.check_server import Finding
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import database_option, json_option, settings_of_cells
@@ -26,21 +28,7 @@ from redrive.rules.payloads.escape import escaped_lines
 from redrive.settings import Settings
 
 CLOCK_SECONDS = 5.0
-LONG_TRANSACTION_SECONDS = 1800.0
 LOCK_TIMEOUT = "2s"
-DEAD_ROWS = 100_000
-DEAD_SHARE = 10
-
-
-class Finding(NamedTuple):
-    """Result of one check.
-
-    `text` describes the good state, or the fault and its remedy.
-    """
-
-    check: str
-    ok: bool
-    text: str
 
 
 _Row = tuple[Mapping[str, str], Finding]
@@ -56,7 +44,7 @@ _Row = tuple[Mapping[str, str], Finding]
 )
 @json_option
 def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
-    """Check settings, database, roles, clock, bloat and audit log.
+    """Check settings, database, roles, clock, server health and audit log.
 
     \b
     redrive check --json
@@ -123,8 +111,6 @@ class _Vitals:
 
     Attributes:
         clock: time of the database, in seconds of Unix time.
-        dead_rows: dead rows of `redrive.jobs` in the statistics.
-        oldest_transaction: age of the oldest transaction in seconds.
         missing_roles: roles of `redrive migrate` that do not exist.
     """
 
@@ -134,9 +120,6 @@ class _Vitals:
     has_fsync: bool
     is_logged: bool
     clock: float
-    dead_rows: int
-    live_rows: int
-    oldest_transaction: float
     missing_roles: list[str]
 
 
@@ -148,11 +131,6 @@ _READ_VITALS: LiteralString = """
            (select relpersistence = 'p' from pg_class
             where oid = 'redrive.jobs'::regclass) as is_logged,
            extract(epoch from clock_timestamp())::float8 as clock,
-           pg_stat_get_dead_tuples('redrive.jobs'::regclass) as dead_rows,
-           pg_stat_get_live_tuples('redrive.jobs'::regclass) as live_rows,
-           coalesce((select extract(epoch from max(clock_timestamp() - xact_start))::float8
-                     from pg_stat_activity where datname = current_database()), 0)
-               as oldest_transaction,
            array(select role from unnest(%s::text[]) role
                  where not exists (select from pg_roles where rolname = role)) as missing_roles"""
 
@@ -163,6 +141,7 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
         with database(settings, lock_timeout=LOCK_TIMEOUT) as conn:
             login = conn.info.user
             yield from _of_vitals(conn)
+            yield from check_server.findings(conn)
             for name, look in _LOOKS.items():
                 yield _looked(conn, name, look)
     except psycopg.errors.InsufficientPrivilege as error:
@@ -191,7 +170,7 @@ def _of_vitals(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
             _READ_VITALS, (THROWAWAY, list(migrations.ROLES))
         ).fetchone()
     assert vitals is not None  # noqa: S101 # a select without a table has one row
-    for look in (_server, _durability, _schema, _roles, _clock, _bloat, _transactions):
+    for look in (_server, _durability, _schema, _roles, _clock):
         yield look(vitals)
 
 
@@ -285,23 +264,6 @@ def _clock(vitals: _Vitals) -> Finding:
         return Finding("clock", ok=True, text=text)
     text = f"{apart:.0f} s off the database's: waits in /metrics are wrong by as much"
     return Finding("clock", ok=False, text=text)
-
-
-def _bloat(vitals: _Vitals) -> Finding:
-    dead, live = vitals.dead_rows, vitals.live_rows
-    rows = f"{dead} dead rows in redrive.jobs for {live} live ones"
-    if dead <= max(DEAD_ROWS, DEAD_SHARE * live):
-        return Finding("bloat", ok=True, text=rows)
-    text = f"{rows}: does a long transaction hold vacuum back?"
-    return Finding("bloat", ok=False, text=text)
-
-
-def _transactions(vitals: _Vitals) -> Finding:
-    seconds = vitals.oldest_transaction
-    if seconds <= LONG_TRANSACTION_SECONDS:
-        return Finding("transactions", ok=True, text="none is long")
-    text = f"one has been open for {seconds:.0f} s: vacuum cannot remove rows that died since"
-    return Finding("transactions", ok=False, text=text)
 
 
 def _workers(conn: psycopg.Connection[Any]) -> Finding:
