@@ -65,7 +65,6 @@ def test_the_least_that_installs_has_an_exporter_and_timers_but_no_workers(
         "NetworkPolicy/rel",
         "NetworkPolicy/rel-metrics",
         "NetworkPolicy/rel-test",
-        "NetworkPolicy/rel-worker",
         "ConfigMap/rel-test",
         "Pod/rel-test",
     }
