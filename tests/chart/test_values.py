@@ -138,6 +138,7 @@ CANDIDATES = [
     {"cpu": "7m"},
     {"key": "1"},
     {"nodeAffinity": {"changed": "x"}},
+    {"options": [{"name": "changed"}]},
 ]
 
 
