@@ -33,10 +33,15 @@ SETTINGS = {
 }
 
 
-class _Copy(EmbeddedPostgres):
+class Copy(EmbeddedPostgres):
     """A server whose data directory is a base backup of another, which it follows."""
 
     source: EmbeddedPostgres
+
+    def prepare(self) -> None:
+        """Take the base backup, and do not start."""
+        self._make_directory()
+        self._initialise()
 
     def _initialise(self) -> None:
         # -R leaves standby.signal; where to stream from is one of our settings
@@ -55,9 +60,7 @@ class Replicas:
         self._is_synchronous = is_synchronous
         options: Any = {"settings": SETTINGS, "programs": programs(version)}
         self.primary = EmbeddedPostgres(homes[0], version, free_port(), **options)
-        self.standby: EmbeddedPostgres = _Copy(
-            homes[1], version, free_port(), **options
-        )
+        self.standby: EmbeddedPostgres = Copy(homes[1], version, free_port(), **options)
         self._hosts = [f"127.0.0.1:{one.port}" for one in (self.primary, self.standby)]
         self.primary.start()
         self.execute("create database redrive", database="postgres")
@@ -118,11 +121,11 @@ class Replicas:
         _signal(self.standby, signal.SIGKILL)
         shutil.rmtree(self.standby.data)
         home, port = self.standby.home, self.standby.port
-        self.standby = _Copy(home, self._version, port, settings=SETTINGS)
+        self.standby = Copy(home, self._version, port, settings=SETTINGS)
         self._follow(self.standby)
 
     def _follow(self, standby: EmbeddedPostgres) -> None:
-        assert isinstance(standby, _Copy)
+        assert isinstance(standby, Copy)
         standby.source = self.primary
         stream = f"host=127.0.0.1 port={self.primary.port} user=postgres"
         standby.settings = {**SETTINGS, "primary_conninfo": stream}

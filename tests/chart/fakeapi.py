@@ -44,6 +44,9 @@ RESOURCES = {
     "rbac.authorization.k8s.io/v1": {"Role": "roles", "RoleBinding": "rolebindings"},
 }
 
+SHORT_NAMES = {"deployments": ["deploy"]}
+"""Those that pages use."""
+
 Key = tuple[str, str, str, str]
 """Group and version, namespace, resource, name."""
 
@@ -368,6 +371,7 @@ def _discovery(path: str) -> dict[str, Any] | None:
             {
                 "name": name,
                 "singularName": kind.lower(),
+                "shortNames": SHORT_NAMES.get(name, []),
                 "namespaced": True,
                 "kind": kind,
                 "verbs": [

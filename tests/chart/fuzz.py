@@ -65,6 +65,7 @@ GIVEN_ON: dict[str, list[Any]] = {
     "podAntiAffinity": [{}],
     "configMap": [{"name": "no"}, {"name": "a", "items": [{"key": "1", "path": "on"}]}],
     "csi": [{"driver": "a.b"}],
+    "dnsConfig": [{}, {"options": [{"name": "ndots", "value": "2"}]}],
     "downwardAPI": [{"items": []}],
     "emptyDir": [{}, {"sizeLimit": "1Mi"}],
     "ephemeral": [{}],

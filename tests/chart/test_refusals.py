@@ -93,6 +93,10 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
             "database.connectionBudget is 10; the pools",
         ),
         (
+            pool(rollingUpdate={"maxSurge": "0%"}),
+            "workers.mail.rollingUpdate.maxSurge and maxUnavailable are both 0;",
+        ),
+        (
             {"console": {"enabled": True}},
             "console.enabled is true and nobody could sign in",
         ),

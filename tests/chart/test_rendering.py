@@ -65,7 +65,6 @@ def test_the_least_that_installs_has_an_exporter_and_timers_but_no_workers(
         "NetworkPolicy/rel",
         "NetworkPolicy/rel-metrics",
         "NetworkPolicy/rel-test",
-        "NetworkPolicy/rel-worker",
         "ConfigMap/rel-test",
         "Pod/rel-test",
     }
@@ -185,6 +184,23 @@ def test_a_pool_can_set_what_its_defaults_set_to_nothing_zero_and_false(
     found = environment(release, "Deployment", "rel-worker-mail")
     assert "REDRIVE_QUEUES" not in found
     assert found["REDRIVE_SLOTS"] == "7"
+
+
+def test_a_rollout_needs_no_room_if_the_pool_says_so(render: Render) -> None:
+    """O29: charts that people trust let the strategy, DNS and the runtime be set."""
+    values = with_pool(rollingUpdate={"maxSurge": 0, "maxUnavailable": "50%"})
+    pods = {
+        "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+        "runtimeClassName": "gvisor",
+    }
+    release = render(values | {"pods": pods})
+
+    spec = release.get("Deployment", "rel-worker-mail")["spec"]
+    rollout = spec["strategy"]["rollingUpdate"]
+    assert rollout == {"maxSurge": 0, "maxUnavailable": "50%"}
+    for kind, name in (("Deployment", "rel-exporter"), ("Job", "rel-migrate")):
+        pod = release.get(kind, name)["spec"]["template"]["spec"]
+        assert pods.items() <= pod.items()
 
 
 def test_handlers_from_a_configmap_are_mounted_and_importable(render: Render) -> None:

@@ -139,6 +139,7 @@ CANDIDATES = [
     {"cpu": "7m"},
     {"key": "1"},
     {"nodeAffinity": {"changed": "x"}},
+    {"options": [{"name": "changed"}]},
 ]
 
 

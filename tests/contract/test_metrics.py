@@ -3,6 +3,8 @@ explained.
 """
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from prometheus_client.metrics_core import Metric
 
 from redrive.observability import process
+from tests import pages
 from tests.postgres import Database
+from tests.programs import missing
 from tools.metrics_page import (
     NOT_SHOWN,
     of_a_worker,
@@ -55,6 +59,27 @@ def test_every_metric_that_is_used_is_exported(exported: dict[str, Metric]) -> N
     known = {name for family in exported.values() for name in series(family)}
 
     assert set(used()) - known == set()
+
+
+def test_queries_on_pages_are_of_metrics_that_exist(
+    exported: dict[str, Metric], tmp_path: Path
+) -> None:
+    """O29: pages show queries, and Prometheus can parse them."""
+    promtool = shutil.which("promtool") or missing("promtool", "Prometheus")
+    known = {name for family in exported.values() for name in series(family)}
+    queries = [block.text for block in pages.blocks("promql")]
+    rules = [{"record": f"query:{n}", "expr": q} for n, q in enumerate(queries)]
+    file = tmp_path / "queries.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+
+    done = subprocess.run(
+        [promtool, "check", "rules", file], capture_output=True, text=True, check=False
+    )
+
+    assert queries
+    assert done.returncode == 0, done.stderr
+    named = {name for query in queries for name in re.findall(r"redrive_\w+", query)}
+    assert named - known == set()
 
 
 def test_every_recorded_series_that_is_used_is_recorded() -> None:

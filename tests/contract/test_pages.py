@@ -29,8 +29,9 @@ DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 QUICKSTART = ROOT / "service" / "redrive" / "quickstart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 OTHERS = """
-[ . alias aws break cd cosign curl docker done echo gh grep jq kind kubectl openssl pg_dump
-pg_dumpall promtool psql r redis-cli redrive sed sha256sum tac tail umask xargs
+[ . alias aws break cd comm cosign curl docker done echo for gh grep jq kind kubectl openssl
+pg_dump pg_dumpall pg_restore promtool psql r read redis-cli redrive sed seq sha256sum sort tac
+tail umask xargs
 """
 """Whose arguments are theirs, or are looked at by `parse`."""
 OF_OTHERS = {"apiVersion", "metric_relabel_configs", "rule_files", "externalRules"}

@@ -219,6 +219,13 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.pods.runtimeClassName }}
+runtimeClassName: {{ . | quote }}
+{{- end }}
+{{- with .Values.pods.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* Pod: where it may run and how soon, for all but workers. */}}

@@ -25,12 +25,21 @@
 {{- $grace = int $asked -}}
 {{- end -}}
 {{- $_ := set $pool "terminationGracePeriodSeconds" $grace -}}
+{{- $rollout := $pool.rollingUpdate -}}
+{{- if and (has (toString $rollout.maxSurge) (list "0" "0%")) (has (toString $rollout.maxUnavailable) (list "0" "0%")) -}}
+{{- fail (printf "workers.%s.rollingUpdate.maxSurge and maxUnavailable are both 0; raise one of them, or no pod can be replaced" $name) -}}
+{{- end -}}
 {{- $_ := set $pool "scales" $scales -}}
 {{- $_ := set $pool "hasTargets" (or (not (empty $pool.targets.targets)) (not (empty $pool.targets.schedules))) -}}
 {{- $_ := set $pool "most" (ternary $pool.autoscaling.maxReplicas $pool.replicas $scales | int) -}}
 {{- $_ := set $pool "jobsPerPod" ($pool.autoscaling.jobsPerPod | default (mul (int $pool.slots) (int $pool.runners)) | int) -}}
 {{- $_ := set $pool "fullname" (printf "%s-worker-%s" (include "redrive.name" $root) $name) -}}
 {{- toJson $pool -}}
+{{- end }}
+
+{{/* A number of pods, or a percentage. */}}
+{{- define "redrive.count" -}}
+{{- kindIs "string" . | ternary (quote .) (int64 .) -}}
 {{- end }}
 
 {{/* What a worker says it runs: the tag of its image, or the beginning of its digest. (list root pool) */}}
