@@ -24,7 +24,9 @@ class Pattern(NamedTuple):
     kind: str = ANY
 
     def __str__(self) -> str:
-        return self.queue if self.kind == ANY else f"{self.queue}/{self.kind}"
+        if self.kind == ANY:
+            return self.queue
+        return f"{self.queue}/{self.kind}"
 
 
 class Owner(NamedTuple):

@@ -193,11 +193,11 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
     elif why is None:
         click.echo(run.unchanged())
     else:
-        click.echo(_STARTED.format(shown_id(plan), found["state"]))
+        click.echo(_DRIVEN.format(shown_id(plan), found["state"]))
     return Exit.DONE
 
 
-_STARTED = "campaign {0}: {1}; see: redrive campaign watch {0}"
+_DRIVEN = "campaign {0}: {1}; see: redrive campaign watch {0}"
 
 
 def _check_time(matched: int, *, has_time: bool) -> None:
@@ -247,15 +247,14 @@ def _remarks(
     destination: list[str],
 ) -> Iterator[str]:
     """Yield remarks that the user should read before the campaign starts."""
-    matched = found["matched"]
-    yield counted(matched, "dead letter")
+    yield counted(found["matched"], "dead letter")
     yield from _stay_remarks(found)
     for what, n in effects:
         shown = printable(what)
         yield f"{n} have done this already: {shown}"
     yield from rate_remarks(found["rates"])
     yield from destination
-    yield from _remarks_on(terms, matched)
+    yield from _remarks_on(terms, found["matched"])
 
 
 def _stay_remarks(found: dict[str, Any]) -> Iterator[str]:
@@ -270,8 +269,7 @@ def _stay_remarks(found: dict[str, Any]) -> Iterator[str]:
 
 def _remarks_on(terms: Terms, matched: int) -> Iterator[str]:
     if terms.rate:
-        seconds = math.ceil(matched / terms.rate)
-        yield f"takes at least {seconds} s"
+        yield f"takes at least {math.ceil(matched / terms.rate)} s"
     if terms.canaries:
         yield terms.risk(matched)
 
@@ -321,12 +319,10 @@ def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) 
         return not_found(f"there is no campaign {shown_id(which)}")
     if as_json:
         emit(found)
-        return Exit.DONE
-    fields = printable_fields(found)
-    click.echo(_SHOWN.format_map(fields | _worded(found)))
-    if found["to_queue"]:
-        queue = printable(found["to_queue"])
-        click.echo(f"to the queue {queue}")
+    else:
+        click.echo(_SHOWN.format_map(printable_fields(found) | _worded(found)))
+        if found["to_queue"]:
+            click.echo(f"to the queue {printable(found['to_queue'])}")
     return Exit.DONE
 
 

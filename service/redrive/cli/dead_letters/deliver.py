@@ -107,17 +107,25 @@ def send(url: SplitResult, mail: Mail, text: str, page: str) -> None:
 
 def _connected(url: SplitResult) -> smtplib.SMTP:
     """Connect to the mail server and log in."""
-    host, port = url.hostname or "", url.port or PORTS[url.scheme]
-    context = ssl.create_default_context()
-    server: smtplib.SMTP
-    if url.scheme == "smtps":
-        server = smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_SECONDS, context=context)
-    else:
-        server = smtplib.SMTP(host, port, timeout=TIMEOUT_SECONDS)
-    if url.scheme == "smtp+starttls":
-        server.starttls(context=context)
+    server = _server(url)
     if url.username:
-        server.login(unquote(url.username), unquote(url.password or ""))
+        name = unquote(url.username)
+        password = unquote(url.password or "")
+        server.login(name, password)
+    return server
+
+
+def _server(url: SplitResult) -> smtplib.SMTP:
+    """Connect to the mail server, with TLS as the scheme says."""
+    host = url.hostname or ""
+    port = url.port or PORTS[url.scheme]
+    tls = ssl.create_default_context()
+    if url.scheme == "smtps":
+        return smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_SECONDS, context=tls)
+
+    server = smtplib.SMTP(host, port, timeout=TIMEOUT_SECONDS)
+    if url.scheme == "smtp+starttls":
+        server.starttls(context=tls)
     return server
 
 

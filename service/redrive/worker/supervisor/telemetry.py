@@ -239,9 +239,15 @@ class Telemetry:
             self.metrics.retries.add((held.queue, held.kind, reason))
         elif report.outcome is Outcome.RELEASE:
             self.metrics.released.add((held.queue, reason))
-        elif report.outcome is Outcome.DEAD_LETTER and not _was_redriven(held):
-            seconds = max(time.time() - held.created, 0.0)
-            self.metrics.time_to_dlq.observe((held.queue,), (seconds,))
+        elif report.outcome is Outcome.DEAD_LETTER:
+            self._time_to_dlq(held)
+
+    def _time_to_dlq(self, held: ClaimedJob) -> None:
+        """Observe how long a job took to die, unless it had died before."""
+        if _was_redriven(held):
+            return
+        seconds = time.time() - held.created
+        self.metrics.time_to_dlq.observe((held.queue,), (max(seconds, 0.0),))
 
     def stale(self, jobs: Iterable[ClaimedJob]) -> None:
         """Count and log settlements that were refused."""
