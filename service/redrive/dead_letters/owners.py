@@ -49,7 +49,9 @@ class Owner(NamedTuple):
 def parse_pattern(text: str) -> Pattern:
     """Parse QUEUE, QUEUE/KIND, */KIND or *, or raise InvalidJob."""
     queue, slash, kind = text.partition("/")
-    pattern = Pattern(queue, kind if slash else ANY)
+    pattern = Pattern(queue)
+    if slash:
+        pattern = Pattern(queue, kind)
     for field, name in pattern._asdict().items():
         if name != ANY:
             check_name(field, name)

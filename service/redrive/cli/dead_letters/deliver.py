@@ -150,16 +150,21 @@ def _parsed(
     Raises:
         SettingsError: it is missing, unreadable or of another scheme.
     """
-    if text is None and file is not None:
-        text = _read(f"{variable}_FILE", file)
-    if text is None:
-        msg = f"{variable} is not set; set it, or {variable}_FILE to a file that has it"
-        raise SettingsError(msg)
-    url = _split(text)
+    url = _split(_text_of(variable, text, file))
     if url is not None and url.scheme in schemes and url.hostname:
         return url
     known = " or ".join(f"{scheme}://" for scheme in schemes)
     msg = f"{variable} must be a URL that begins with {known} and names a host"
+    raise SettingsError(msg)
+
+
+def _text_of(variable: str, text: str | None, file: Path | None) -> str:
+    """Return a setting, or the content of its file."""
+    if text is not None:
+        return text
+    if file is not None:
+        return _read(f"{variable}_FILE", file)
+    msg = f"{variable} is not set; set it, or {variable}_FILE to a file that has it"
     raise SettingsError(msg)
 
 

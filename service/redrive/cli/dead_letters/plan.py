@@ -326,9 +326,12 @@ def stayed(cause: str, ids: Sequence[int] = ()) -> str:
 def rate_remarks(rates: Mapping[str, float]) -> Iterator[str]:
     """Yield the rates of kinds, which all campaigns keep together."""
     for kind, rate in sorted(rates.items()):
-        most = f"at most {rate:g} per second over all campaigns"
-        whose = "redrive_rate of its handler"
-        yield f"{printable(kind)}: {most} ({whose})"
+        yield _KIND_RATE.format(printable(kind), rate)
+
+
+_KIND_RATE = (
+    "{}: at most {:g} per second over all campaigns (redrive_rate of its handler)"
+)
 
 
 def seconds_of(plan: Plan, rate: float | None) -> int | None:

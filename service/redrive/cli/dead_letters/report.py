@@ -169,11 +169,12 @@ def _read(settings: "Settings", since: datetime) -> dict[str, Any]:
 
 
 def _shown(found: Sequence[dict[str, Any]]) -> list[rules.Review]:
-    reviews: list[rules.Review] = []
-    for each in found:
-        cell = each.get("cell") or shown_cell()
-        reviews.append(rules.shown(each, cell))
-    return reviews
+    return [_review_of(answer) for answer in found]
+
+
+def _review_of(answer: dict[str, Any]) -> rules.Review:
+    cell = answer.get("cell") or shown_cell()
+    return rules.shown(answer, cell)
 
 
 def _deliver(found: Sequence[dict[str, Any]], targets: Targets) -> None:
@@ -189,8 +190,8 @@ def _deliver(found: Sequence[dict[str, Any]], targets: Targets) -> None:
 
 
 def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:
-    texts = "\n".join(map(rules.text, reviews))
-    pages = "\n".join(map(rules.html, reviews))
-    send(server, mail, texts, pages)
+    texts = map(rules.text, reviews)
+    pages = map(rules.html, reviews)
+    send(server, mail, "\n".join(texts), "\n".join(pages))
     addresses = ", ".join(mail.to)
     click.echo(f"mailed to {addresses}")

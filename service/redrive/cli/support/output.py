@@ -58,7 +58,8 @@ def emit(value: Any) -> None:
     if cell is not None and isinstance(value, dict):
         value = {"cell": cell} | cast("dict[str, Any]", value)
     encoded = msgspec.json.encode(value, enc_hook=str)
-    click.echo(escaped(encoded.decode()))
+    line = escaped(encoded.decode())
+    click.echo(line)
 
 
 def listing(

@@ -264,7 +264,8 @@ def _stay(
 ) -> list[str]:
     stay: list[str] = []
     for cause, n in blocked.items():
-        stay.append(f"{n:,} will stay: {stays(cause)}.")
+        words = stays(cause)
+        stay.append(f"{n:,} will stay: {words}.")
     for fault, n in (invalid or {}).items():
         stay.append(f"{n:,} will stay, invalid: {fault}.")
     return stay

@@ -225,8 +225,10 @@ def _seconds_or_none(duration: Seconds | None) -> float | None:
 
 def _check_backoff(base: Seconds, cap: Seconds) -> None:
     if not 0 <= seconds(base) <= seconds(cap) <= MAX_BACKOFF:
-        allowed = "must be 0 <= backoff <= cap <= 366 days"
-        msg = f"Policy(backoff={base}, backoff_cap={cap}): {allowed}"
+        msg = (
+            f"Policy(backoff={base}, backoff_cap={cap}):"
+            " must be 0 <= backoff <= cap <= 366 days"
+        )
         raise ValueError(msg)
 
 

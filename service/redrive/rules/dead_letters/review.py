@@ -174,10 +174,12 @@ _SUMS = (
 
 
 def _times(found: Row) -> str:
-    median = duration(found["median"])
-    most = duration(found["p90"])
-    longest = duration(found["longest"])
-    return f"Time to DLQ: median {median}, 90 % within {most}, longest {longest}."
+    names = ("median", "p90", "longest")
+    shown = {name: duration(found[name]) for name in names}
+    return _TIMES.format_map(shown)
+
+
+_TIMES = "Time to DLQ: median {median}, 90 % within {p90}, longest {longest}."
 
 
 def _sections(found: Row, now: datetime, cell: str | None) -> Iterator[Section]:
@@ -222,10 +224,11 @@ def _owner(row: Row) -> str:
 
 
 def _of_oldest(found: Iterable[Row], now: datetime, cell: str | None) -> Section:
-    columns = ("id", "queue", "kind", "error", "owner", "died")
     rows = [_old(row, now, cell) for row in found]
-    right = frozenset({"id"})
-    return Section("Oldest", columns, rows, right)
+    return Section("Oldest", _OLD_COLUMNS, rows, frozenset({"id"}))
+
+
+_OLD_COLUMNS = ("id", "queue", "kind", "error", "owner", "died")
 
 
 def _old(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
@@ -242,8 +245,10 @@ def _old(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
 def _of_groups(title: str, groups: Iterable[Row], now: datetime) -> Section:
     shown = islice(groups, MOST)
     rows = [_of_group(group, now) for group in shown]
-    right = frozenset({"open", "new", "before"})
-    return Section(title, _GROUP_COLUMNS, rows, right)
+    return Section(title, _GROUP_COLUMNS, rows, _GROUP_COUNTS)
+
+
+_GROUP_COUNTS = frozenset({"open", "new", "before"})
 
 
 _GROUP_COLUMNS = (
@@ -382,8 +387,8 @@ def _code_line(what: str, words: str) -> str:
     return f"{reason}: {command}"
 
 
-def _listed(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+def _listed(lines: Iterable[str], mark: str = "-") -> str:
+    return "\n".join(f"{mark} {line}" for line in lines)
 
 
 def _table(section: Section) -> str:
@@ -486,7 +491,7 @@ def slack(reviews: Iterable[Review]) -> str:
 
 def _slack_part(review: Review) -> str:
     title = _slack_escaped(review.title)
-    headlines = "\n".join(f"• {line}" for line in review.headlines)
+    headlines = _listed(review.headlines, "•")
     fenced = _fenced(review)
     return f"*{title}*\n{headlines}\n```{fenced}```"
 

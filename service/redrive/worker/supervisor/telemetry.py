@@ -148,15 +148,16 @@ class Telemetry:
 
     def _show_kind(self, queue: str, kind: str) -> None:
         """Show at 0 the metrics of one kind."""
+        metrics = self.metrics
         for outcome in Outcome:
-            self.metrics.attempts.create((queue, kind, outcome.label))
+            metrics.attempts.create((queue, kind, outcome.label))
         for category in RETRIED:
-            self.metrics.retries.create((queue, kind, category))
-        self.metrics.stale.create((queue, kind))
-        self.metrics.wait.observe((queue,), ())
-        self.metrics.time_to_dlq.observe((queue,), ())
+            metrics.retries.create((queue, kind, category))
+        metrics.stale.create((queue, kind))
+        metrics.wait.observe((queue,), ())
+        metrics.time_to_dlq.observe((queue,), ())
         for why in RELEASES:
-            self.metrics.released.create((queue, why))
+            metrics.released.create((queue, why))
 
     def claimed(self, count: int, cost: float) -> None:
         """Count a claim that took `cost` seconds, by whether it found jobs."""
