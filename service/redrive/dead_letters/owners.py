@@ -24,7 +24,9 @@ class Pattern(NamedTuple):
     kind: str = ANY
 
     def __str__(self) -> str:
-        return self.queue if self.kind == ANY else f"{self.queue}/{self.kind}"
+        if self.kind == ANY:
+            return self.queue
+        return f"{self.queue}/{self.kind}"
 
 
 class Owner(NamedTuple):
@@ -47,7 +49,9 @@ class Owner(NamedTuple):
 def parse_pattern(text: str) -> Pattern:
     """Parse QUEUE, QUEUE/KIND, */KIND or *, or raise InvalidJob."""
     queue, slash, kind = text.partition("/")
-    pattern = Pattern(queue, kind if slash else ANY)
+    pattern = Pattern(queue)
+    if slash:
+        pattern = Pattern(queue, kind)
     for field, name in pattern._asdict().items():
         if name != ANY:
             check_name(field, name)

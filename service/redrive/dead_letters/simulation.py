@@ -140,11 +140,13 @@ def _waits(
     A retry recorded the sum with its wait. A death recorded the sum without the wait
     that exceeded the window, so the longest wait exceeds it, too.
     """
-    total = row["detail"].get(RETRIED_FOR, 0.0)
-    if WINDOW in row["detail"]:
+    detail = row["detail"]
+    total = detail.get(RETRIED_FOR, 0.0)
+    if WINDOW in detail:
         return total, LONGEST
     wait = delay(policy, row["attempt"], MIDDLE, category)
-    return max(0.0, total - wait), MIDDLE
+    before = max(0.0, total - wait)
+    return before, MIDDLE
 
 
 def _now(ending: NotComplete, then: str) -> str:

@@ -16,8 +16,10 @@ def remarks(
     if queue is None:
         return []
     going = f"they go to the queue {queue}"
-    workers = [w for w in Surroundings(conn).around.workers if w.serves(queue)]
-    without = [kind for kind in sorted(set(kinds)) if not _is_handled(kind, workers)]
+    live = Surroundings(conn).around.workers
+    workers = [worker for worker in live if worker.serves(queue)]
+    unique = sorted(set(kinds))
+    without = [kind for kind in unique if not _is_handled(kind, workers)]
     if workers and not without:
         return [going]
     names = ", ".join(without) or "any kind"

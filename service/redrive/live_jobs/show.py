@@ -158,10 +158,7 @@ def _ended(letter: Row, death: Row) -> dict[str, Any]:
     state = _STATES.get((death["state"], death["outcome"]), "completed")
     text = f"it has ended: {state}"
     if state == "dead":
-        command = f"redrive dlq redrive {letter['id']}"
-        over = why_over(letter["failures"])
-        cause = f"{letter['reason']}, because {over}" if over else letter["reason"]
-        text = f"it died: {cause}; to redrive it: {command}"
+        text = _died(letter)
     same = {name: letter[name] for name in _SAME_FIELDS}
     failure = {name: letter[name] for name in ("error_class", "message", "category")}
     return dict.fromkeys(LISTED) | {
@@ -236,10 +233,22 @@ def _deaths(deaths: Sequence[Row], failures: list[dict[str, Any]]) -> Iterator[S
             )
 
 
+def _died(letter: Row) -> str:
+    """Say why a job died, and what redrives it."""
+    cause = letter["reason"]
+    over = why_over(letter["failures"])
+    if over:
+        cause += f", because {over}"
+    return f"it died: {cause}; to redrive it: redrive dlq redrive {letter['id']}"
+
+
 def _redriven(death: Row) -> str:
-    campaign, queue = death["campaign"], death["to_queue"]
-    text = f"redriven by campaign {campaign}" if campaign else "redriven"
-    return f"{text} to the queue {queue}" if queue else text
+    text = "redriven"
+    if death["campaign"]:
+        text += f" by campaign {death['campaign']}"
+    if death["to_queue"]:
+        text += f" to the queue {death['to_queue']}"
+    return text
 
 
 def _acts(lines: Sequence[Row]) -> Iterator[Step]:

@@ -211,9 +211,12 @@ def _kind_objectives(snapshot: Snapshot) -> Values:
 
 def _unacknowledged(snapshot: Snapshot, field: str) -> Values:
     """Return a figure of each queue about groups that nobody acknowledged, or 0."""
-    values = dict.fromkeys(((d.queue,) for d in snapshot.depths), 0.0)
-    found = {(u.queue,): getattr(u, field) for u in snapshot.unacknowledged}
-    return values | found
+    values: dict[tuple[str, ...], float] = {}
+    for depth in snapshot.depths:
+        values[(depth.queue,)] = 0.0
+    for groups in snapshot.unacknowledged:
+        values[(groups.queue,)] = getattr(groups, field)
+    return values
 
 
 FIGURES = (

@@ -188,14 +188,16 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
             campaigns.start(conn, plan, terms, actor=run.settings.who(), why=why)
             campaigns.drive(conn, plan)
             found = campaigns.show(conn, plan) or found
-    state, shown = found["state"], shown_id(plan)
     if as_json:
-        emit({"campaign": plan, "state": state})
+        emit({"campaign": plan, "state": found["state"]})
     elif why is None:
         click.echo(run.unchanged())
     else:
-        click.echo(f"campaign {shown}: {state}; see: redrive campaign watch {shown}")
+        click.echo(_DRIVEN.format(shown_id(plan), found["state"]))
     return Exit.DONE
+
+
+_DRIVEN = "campaign {0}: {1}; see: redrive campaign watch {0}"
 
 
 def _check_time(matched: int, *, has_time: bool) -> None:
@@ -223,12 +225,19 @@ def _agreed(
         destination = remarks(conn, terms.to_queue, found["kinds"])
         for line in _remarks(found, terms, effects, destination):
             click.echo(line)
-    question = f"Redrive {counted(matched, 'dead letter')}?"
-    why = run.consent(question, str(matched))
-    if why is None or run.yes or not effects:
+    dead_letters = counted(matched, "dead letter")
+    why = run.consent(f"Redrive {dead_letters}?", str(matched))
+    if run.yes or not effects:
         return why
-    named = ", ".join(printable(what) for what, _ in effects)
-    return why if confirm(f"This may repeat: {named}.", "again") else None
+    if why is None or not _confirms_effects(effects):
+        return None
+    return why
+
+
+def _confirms_effects(effects: list[tuple[str, int]]) -> bool:
+    names = (printable(what) for what, _ in effects)
+    named = ", ".join(names)
+    return confirm(f"This may repeat: {named}.", "again")
 
 
 def _remarks(
@@ -239,15 +248,23 @@ def _remarks(
 ) -> Iterator[str]:
     """Yield remarks that the user should read before the campaign starts."""
     yield counted(found["matched"], "dead letter")
-    for cause, n in sorted(found["blocked"].items()):
-        yield f"{n} will stay: {stayed(cause)}"
-    for cause, n in sorted(found["invalid"].items()):
-        yield f"{n} will stay, invalid: {printable(cause)}"
+    yield from _stay_remarks(found)
     for what, n in effects:
-        yield f"{n} have done this already: {printable(what)}"
+        shown = printable(what)
+        yield f"{n} have done this already: {shown}"
     yield from rate_remarks(found["rates"])
     yield from destination
     yield from _remarks_on(terms, found["matched"])
+
+
+def _stay_remarks(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the numbers of dead letters that stay, by cause."""
+    for cause, n in sorted(found["blocked"].items()):
+        words = stayed(cause)
+        yield f"{n} will stay: {words}"
+    for cause, n in sorted(found["invalid"].items()):
+        shown = printable(cause)
+        yield f"{n} will stay, invalid: {shown}"
 
 
 def _remarks_on(terms: Terms, matched: int) -> Iterator[str]:
@@ -311,24 +328,39 @@ def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) 
 
 def _worded(found: dict[str, Any]) -> dict[str, str]:
     """Return the fields of a campaign that are displayed as words."""
-    rate = found["rate"]
-    terms = f"{found['canaries']} canaries, aborts above {found['abort_share']:.0%}"
-    own = f"{rate:g} per second, {terms}" if rate else f"unlimited, {terms}"
-    rates = rate_remarks(found["rates"])
+    campaign = shown_id(found["campaign"])
+    said = ""
+    if found["said"]:
+        said = f": {printable(found['said'])}"
     return {
-        "title": click.style(f"campaign {shown_id(found['campaign'])}", bold=True),
-        "said": f": {printable(found['said'])}" if found["said"] else "",
+        "title": click.style(f"campaign {campaign}", bold=True),
+        "said": said,
         "blocked": _blocked(found),
-        "rate": "".join((own, *(f"\n{line}" for line in rates))),
+        "rate": _rate(found),
     }
+
+
+def _rate(found: dict[str, Any]) -> str:
+    """Return the terms of a campaign, and the rates of its kinds below them."""
+    rate = found["rate"]
+    limit = f"{rate:g} per second" if rate else "unlimited"
+    terms = _TERMS.format_map(found)
+    kinds = rate_remarks(found["rates"])
+    return "\n".join((f"{limit}, {terms}", *kinds))
+
+
+_TERMS = "{canaries} canaries, aborts above {abort_share:.0%}"
 
 
 def _blocked(found: dict[str, Any]) -> str:
     """Return the numbers of dead letters that stay, by cause."""
     causes = sorted(found["blocked"].items())
-    blocked = ", ".join(f"{n} {printable(cause)}" for cause, n in causes)
-    invalid = (f"{n} invalid: {printable(why)}" for why, n in found["invalid"].items())
-    return "\n".join((blocked or "none", *invalid))
+    counts = (f"{n} {printable(cause)}" for cause, n in causes)
+    lines = [", ".join(counts) or "none"]
+    for why, n in found["invalid"].items():
+        shown = printable(why)
+        lines.append(f"{n} invalid: {shown}")
+    return "\n".join(lines)
 
 
 @campaign.command()
@@ -350,7 +382,9 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
         found = _follow(conn, known, as_json=as_json)
     if not as_json:
         _print_campaign(which, found, as_json=False)
-    return Exit.DONE if found["state"] == State.DONE else Exit.FAILED
+    if found["state"] == State.DONE:
+        return Exit.DONE
+    return Exit.FAILED
 
 
 def _follow(
@@ -379,8 +413,9 @@ def pause(which: int, change: Change, as_json: bool) -> int:
     redrive campaign pause 12 --why 'the bank asks us to'
     """
     change.agree(f"Pause campaign {shown_id(which)}")
+    actor = change.settings.who()
     with database(change.settings) as conn:
-        campaigns.pause(conn, which, actor=change.settings.who(), why=change.why)
+        campaigns.pause(conn, which, actor=actor, why=change.why)
         found = campaigns.show(conn, which)
     return _print_campaign(which, found, as_json=as_json)
 
@@ -396,8 +431,9 @@ def resume(which: int, change: Change, as_json: bool) -> int:
     redrive campaign resume 12 --why 'the bank is ready'
     """
     change.agree(f"Resume campaign {shown_id(which)}")
+    actor = change.settings.who()
     with database(change.settings) as conn:
-        campaigns.resume(conn, which, actor=change.settings.who(), why=change.why)
+        campaigns.resume(conn, which, actor=actor, why=change.why)
         campaigns.drive(conn, which)
         found = campaigns.show(conn, which)
     return _print_campaign(which, found, as_json=as_json)

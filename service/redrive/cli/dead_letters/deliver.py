@@ -107,17 +107,25 @@ def send(url: SplitResult, mail: Mail, text: str, page: str) -> None:
 
 def _connected(url: SplitResult) -> smtplib.SMTP:
     """Connect to the mail server and log in."""
-    host, port = url.hostname or "", url.port or PORTS[url.scheme]
-    context = ssl.create_default_context()
-    server: smtplib.SMTP
-    if url.scheme == "smtps":
-        server = smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_SECONDS, context=context)
-    else:
-        server = smtplib.SMTP(host, port, timeout=TIMEOUT_SECONDS)
-    if url.scheme == "smtp+starttls":
-        server.starttls(context=context)
+    server = _server(url)
     if url.username:
-        server.login(unquote(url.username), unquote(url.password or ""))
+        name = unquote(url.username)
+        password = unquote(url.password or "")
+        server.login(name, password)
+    return server
+
+
+def _server(url: SplitResult) -> smtplib.SMTP:
+    """Connect to the mail server, with TLS as the scheme says."""
+    host = url.hostname or ""
+    port = url.port or PORTS[url.scheme]
+    tls = ssl.create_default_context()
+    if url.scheme == "smtps":
+        return smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_SECONDS, context=tls)
+
+    server = smtplib.SMTP(host, port, timeout=TIMEOUT_SECONDS)
+    if url.scheme == "smtp+starttls":
+        server.starttls(context=tls)
     return server
 
 
@@ -142,16 +150,21 @@ def _parsed(
     Raises:
         SettingsError: it is missing, unreadable or of another scheme.
     """
-    if text is None and file is not None:
-        text = _read(f"{variable}_FILE", file)
-    if text is None:
-        msg = f"{variable} is not set; set it, or {variable}_FILE to a file that has it"
-        raise SettingsError(msg)
-    url = _split(text)
+    url = _split(_text_of(variable, text, file))
     if url is not None and url.scheme in schemes and url.hostname:
         return url
     known = " or ".join(f"{scheme}://" for scheme in schemes)
     msg = f"{variable} must be a URL that begins with {known} and names a host"
+    raise SettingsError(msg)
+
+
+def _text_of(variable: str, text: str | None, file: Path | None) -> str:
+    """Return a setting, or the content of its file."""
+    if text is not None:
+        return text
+    if file is not None:
+        return _read(f"{variable}_FILE", file)
+    msg = f"{variable} is not set; set it, or {variable}_FILE to a file that has it"
     raise SettingsError(msg)
 
 

@@ -254,8 +254,11 @@ def _name_missed(
 ) -> Exit:
     """Name the jobs that had no such dead letter; return the exit code."""
     for job in sorted(set(asked) - set(done)):
-        not_found(f"job {shown_id(job)} has {what}")
-    return Exit.DONE if done else Exit.NOTHING_MATCHED
+        shown = shown_id(job)
+        not_found(f"job {shown} has {what}")
+    if not done:
+        return Exit.NOTHING_MATCHED
+    return Exit.DONE
 
 
 @dlq.command()

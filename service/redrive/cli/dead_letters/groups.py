@@ -79,20 +79,17 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
     found = [cell | group for cell, groups in answers for group in groups]
     found.sort(key=itemgetter("open"), reverse=True)
     found = found[: options["limit"]]
-    rows = found if as_json else map(_for_people, found)
     columns = _columns(found)
     if len(cells) > 1:
         columns.insert(0, "cell")
-    right = ("open", "total")
-    is_narrowed = options["owner"] or options["unacknowledged"] or options["state"]
-    empty = "no such groups" if is_narrowed else "no open dead letters"
+    rows = found if as_json else map(_for_people, found)
     with paged():
         listing(
             rows,
             columns,
             as_json=as_json,
-            right=right,
-            empty=empty,
+            right=("open", "total"),
+            empty=_empty(options),
         )
     return code
 
@@ -105,6 +102,13 @@ def _columns(found: Sequence[Mapping[str, Any]]) -> list[str]:
     if all(state_of(group) == "open" for group in found):
         useless.add("state")
     return [name for name in COLUMNS if name not in useless]
+
+
+def _empty(options: Mapping[str, Any]) -> str:
+    """Return the text in place of a table without groups."""
+    if options["owner"] or options["unacknowledged"] or options["state"]:
+        return "no such groups"
+    return "no open dead letters"
 
 
 def _for_people(group: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +203,8 @@ def resolve(group: str, versions: tuple[str, ...], change: Change) -> int:
             raise click.UsageError(f"--{error}") from None
     if fixes is None:
         return missing(group)
-    click.echo(f"{group} is resolved in {', '.join(fixes)}")
+    shown = ", ".join(fixes)
+    click.echo(f"{group} is resolved in {shown}")
     if found["open"]:
         click.echo(
             f"{found['open']} dead letters are still open; once {fixes[-1]} runs:"
@@ -233,10 +238,12 @@ def unresolve(group: str, change: Change) -> int:
         found = groups.show(conn, group)
         if found is None:
             return missing(group)
-        change.agree(f"Open {printable(group)} again, which is {worded(found)}")
-        name, actor = found["group"], change.settings.who()
-        if not groups.unresolve(conn, name, actor=actor, why=change.why):
-            return not_found(f"{printable(group)} is not resolved")
+        shown = printable(group)
+        state = worded(found)
+        change.agree(f"Open {shown} again, which is {state}")
+        actor = change.settings.who()
+        if not groups.unresolve(conn, found["group"], actor=actor, why=change.why):
+            return not_found(f"{shown} is not resolved")
     click.echo(f"{group} is open")
     return Exit.DONE
 

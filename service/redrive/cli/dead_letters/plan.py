@@ -201,7 +201,9 @@ def exit_of(plan: Plan, chosen: Filter) -> Exit:
     """Name the requested dead letters that are missing; return the exit code."""
     for missed in plan.missing:
         not_found(f"job {missed} has no open dead letter, or it does not match")
-    return Exit.NOTHING_MATCHED if chosen.ids and not plan.matched else Exit.DONE
+    if chosen.ids and not plan.matched:
+        return Exit.NOTHING_MATCHED
+    return Exit.DONE
 
 
 def _load(settings: Settings) -> Handlers | None:
@@ -254,24 +256,25 @@ def _show(checked: _Checked, *, as_json: bool) -> None:
         emit(_fields(checked))
         return
     show_plan(checked.plan, checked.rate)
-    for line in (*_unfit_remarks(checked.unfit), *_tried_remarks(checked.tried)):
+    for line in _unfit_remarks(checked.unfit):
+        click.echo(line)
+    for line in _tried_remarks(checked.tried):
         click.echo(line)
     number = checked.plan.plan
-    if number is not None:
-        shown = shown_id(number)
-        click.echo(f"plan {shown}; start it with: redrive campaign start {shown}")
+    if number is None:
+        return
+    shown = shown_id(number)
+    click.echo(f"plan {shown}; start it with: redrive campaign start {shown}")
 
 
 def _fields(checked: _Checked) -> dict[str, Any]:
     plan = checked.plan
-    tried = {"tried": asdict(checked.tried)} if checked.tried else {}
-    return {
-        **asdict(plan),
-        **asdict(checked.unfit),
-        "seconds": seconds_of(plan, checked.rate),
-        "stops_after": exposure(CANARIES),
-        **tried,
-    }
+    fields = asdict(plan) | asdict(checked.unfit)
+    fields["seconds"] = seconds_of(plan, checked.rate)
+    fields["stops_after"] = exposure(CANARIES)
+    if checked.tried:
+        fields["tried"] = asdict(checked.tried)
+    return fields
 
 
 def show_plan(plan: Plan, rate: float | None) -> None:
@@ -280,7 +283,8 @@ def show_plan(plan: Plan, rate: float | None) -> None:
         click.echo("nothing matched")
         return
     letters = counted(plan.matched, "open dead letter")
-    click.echo(f"{letters} in {counted(plan.group_count, 'group')}")
+    groups = counted(plan.group_count, "group")
+    click.echo(f"{letters} in {groups}")
     shown = plan.groups[:GROUPS_SHOWN]
     listing(shown, GROUP_COLUMNS, as_json=False, right=("count",))
     for remark in _remarks(plan, rate):
@@ -289,21 +293,30 @@ def show_plan(plan: Plan, rate: float | None) -> None:
 
 def _remarks(plan: Plan, rate: float | None) -> Iterator[str]:
     """Yield warnings about the dead letters before they are redriven."""
-    yield "for example: " + ", ".join(map(shown_id, plan.sample))
+    sample = ", ".join(map(shown_id, plan.sample))
+    yield f"for example: {sample}"
     for cause, count in sorted(plan.blocked.items()):
-        yield f"{count} will stay: {stayed(cause, plan.sample)}"
+        words = stayed(cause, plan.sample)
+        yield f"{count} will stay: {words}"
     if plan.acted:
         yield f"{plan.acted} have side effects on record; see dlq show"
     yield from rate_remarks(plan.rates)
-    if seconds := seconds_of(plan, rate):
-        fastest = pace(rate, plan.rates, len(plan.kinds))
-        yield f"at {fastest:g} per second this takes {seconds} s"
+    yield from _pace_remarks(plan, rate)
+
+
+def _pace_remarks(plan: Plan, rate: float | None) -> Iterator[str]:
+    """Yield how long the plan takes at least, if anything limits its rate."""
+    seconds = seconds_of(plan, rate)
+    if not seconds:
+        return
+    fastest = pace(rate, plan.rates, len(plan.kinds))
+    yield f"at {fastest:g} per second this takes {seconds} s"
 
 
 def stayed(cause: str, ids: Sequence[int] = ()) -> str:
     """Return a cause with its words; name the job if it is the only one."""
-    job = ids[0] if len(ids) == 1 else "ID"
-    words = stays(cause, job)
+    is_only_one = len(ids) == 1
+    words = stays(cause, ids[0] if is_only_one else "ID")
     if words == cause:
         return printable(cause)
 
@@ -313,9 +326,12 @@ def stayed(cause: str, ids: Sequence[int] = ()) -> str:
 def rate_remarks(rates: Mapping[str, float]) -> Iterator[str]:
     """Yield the rates of kinds, which all campaigns keep together."""
     for kind, rate in sorted(rates.items()):
-        most = f"at most {rate:g} per second over all campaigns"
-        whose = "redrive_rate of its handler"
-        yield f"{printable(kind)}: {most} ({whose})"
+        yield _KIND_RATE.format(printable(kind), rate)
+
+
+_KIND_RATE = (
+    "{}: at most {:g} per second over all campaigns (redrive_rate of its handler)"
+)
 
 
 def seconds_of(plan: Plan, rate: float | None) -> int | None:
@@ -329,9 +345,11 @@ def seconds_of(plan: Plan, rate: float | None) -> int | None:
 
 def _unfit_remarks(found: Unfit) -> Iterator[str]:
     for cause, count in sorted(found.invalid.items()):
-        yield f"{count} will stay, invalid: {printable(cause)}"
+        shown = printable(cause)
+        yield f"{count} will stay, invalid: {shown}"
     for cause, count in sorted(found.unchecked.items()):
-        yield f"{count} not checked: {printable(cause)}"
+        shown = printable(cause)
+        yield f"{count} not checked: {shown}"
 
 
 def _tried_remarks(tried: "Tried | None") -> Iterator[str]:

@@ -1,6 +1,6 @@
 """redrive dlq redrive: plan and start a campaign in one command."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -131,17 +131,13 @@ def redrive_dead_letters(
         make = partial(_plan, conn, chosen, run, max_redrives, may_act=may_act)
         planned = make(allow)
         if not as_json:
-            show_plan(planned, rate)
-            _remark(conn, planned, to_queue)
+            _preview(conn, planned, rate, to_queue)
         if may_act and _confirms_repeat(planned, chosen, run):
             planned = make(replace(allow, repeat=True))
         _say_unknown(conn, planned, chosen)
         terms = _terms(planned, chosen, rate, canaries, to_queue)
         found = _redrive(conn, planned, chosen, run, terms) if may_act else None
-    if as_json:
-        emit(asdict(_report(planned, found)))
-    else:
-        _show_outcome(planned, found, run, is_vague=is_vague)
+    _show(planned, found, run, is_vague=is_vague, as_json=as_json)
     return _exit(planned, chosen, found)
 
 
@@ -155,7 +151,9 @@ def _plan(
     may_act: bool,
 ) -> Plan:
     """Freeze the dead letters, or preview them if the run may not act."""
-    actor = run.settings.who() if may_act else None
+    actor = None
+    if may_act:
+        actor = run.settings.who()
     return plan(conn, chosen, actor=actor, max_redrives=max_redrives, allow=allow)
 
 
@@ -174,12 +172,19 @@ def _terms(
     to_queue: str | None,
 ) -> Terms:
     if canaries is None:
-        canaries = usual_canaries(planned.matched, are_named=bool(chosen.ids))
+        are_named = bool(chosen.ids)
+        canaries = usual_canaries(planned.matched, are_named=are_named)
     return Terms(rate, canaries, to_queue=to_queue)
 
 
-def _remark(conn: psycopg.Connection[Any], planned: Plan, to_queue: str | None) -> None:
-    """Say which queue the jobs go to, if it is another one."""
+def _preview(
+    conn: psycopg.Connection[Any],
+    planned: Plan,
+    rate: float | None,
+    to_queue: str | None,
+) -> None:
+    """Show the plan, and which queue the jobs go to, if it is another one."""
+    show_plan(planned, rate)
     for remark in remarks(conn, to_queue, planned.kinds):
         click.echo(remark)
 
@@ -202,17 +207,21 @@ def _check(
 def _confirms_repeat(planned: Plan, chosen: Filter, run: Run) -> bool:
     """Ask whether jobs may run again whose handlers say that they must not."""
     n = planned.blocked.get("not_repeatable", 0)
-    if run.yes or not (n and chosen.ids):
+    if run.yes or not chosen.ids:
+        return False
+    if n == 0:
         return False
 
-    return confirm(f"{counted(n, 'job')} must not run twice.", "repeat")
+    jobs = counted(n, "job")
+    return confirm(f"{jobs} must not run twice.", "repeat")
 
 
 def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
     code = exit_of(planned, chosen)
     if found is None or not _has_aborted(found):
         return code
-    click.echo(f"redrive: campaign aborted: {printable(found['said'])}", err=True)
+    why = printable(found["said"])
+    click.echo(f"redrive: campaign aborted: {why}", err=True)
     return Exit.ABORTED
 
 
@@ -259,22 +268,31 @@ def _carry_out(
     number = planned.plan
     assert number is not None  # noqa: S101 # it was planned to be started
     actor = run.settings.who()
-    # single dead letters need not wait for a scheduled run
-    lock = nullcontext() if chosen.ids else only_one(run.settings, "redrive")
-    with lock, progress("redriven", planned.matched) as advance:
+    shown = shown_id(number)
+    with _lock(chosen, run), progress("redriven", planned.matched) as advance:
         campaigns.start(conn, number, terms, actor=actor, why=why)
-        if terms.canaries:
-            first = counted(terms.canaries, "canary", "canaries")
-            click.echo(
-                f"campaign {shown_id(number)}: waits until workers run {first}",
-                err=True,
-            )
-        if (terms.rate or terms.canaries) and not alive(conn):
-            click.echo(_NO_WORKER.format(shown_id(number)), err=True)
+        _say_first(conn, terms, shown)
         found = campaigns.feed(conn, number, progress=advance)
     if found["waiting"] and found["state"] in GOING:
-        click.echo(_WAITS.format(shown_id(number)), err=True)
+        click.echo(_WAITS.format(shown), err=True)
     return found
+
+
+def _lock(chosen: Filter, run: Run) -> AbstractContextManager[object]:
+    """Keep two runs apart. Single dead letters need not wait for a scheduled run."""
+    if chosen.ids:
+        return nullcontext()
+    return only_one(run.settings, "redrive")
+
+
+def _say_first(conn: psycopg.Connection[Any], terms: Terms, shown: str) -> None:
+    """Say what the campaign needs from workers before it can go on."""
+    if terms.canaries:
+        first = counted(terms.canaries, "canary", "canaries")
+        click.echo(f"campaign {shown}: waits until workers run {first}", err=True)
+    is_driven = terms.rate or terms.canaries
+    if is_driven and not alive(conn):
+        click.echo(_NO_WORKER.format(shown), err=True)
 
 
 _NO_WORKER = "no worker is alive: campaign {} waits until you start one: redrive worker"
@@ -296,16 +314,32 @@ def _report(planned: Plan, found: dict[str, Any] | None) -> Redriven:
     )
 
 
-def _show_outcome(
-    planned: Plan, found: dict[str, Any] | None, run: Run, *, is_vague: bool
+def _show(
+    planned: Plan,
+    found: dict[str, Any] | None,
+    run: Run,
+    *,
+    is_vague: bool,
+    as_json: bool,
 ) -> None:
+    if as_json:
+        emit(asdict(_report(planned, found)))
+        return
     if found:
-        causes = sorted(found["blocked"].items())
-        stayed = "".join(f", {n} {cause}" for cause, n in causes)
-        click.echo(
-            f"{found['redriven']} redriven{stayed}, campaign {shown_id(found['campaign'])}"
-        )
-    elif planned.matched and is_vague and not run.dry_run:
+        click.echo(_outcome(found))
+        return
+    if not planned.matched:
+        return
+    if is_vague and not run.dry_run:
         click.echo("nothing was changed; give ids or a filter, or --all")
-    elif planned.matched:
-        click.echo(run.unchanged())
+        return
+    click.echo(run.unchanged())
+
+
+def _outcome(found: dict[str, Any]) -> str:
+    """Return what a campaign has done so far."""
+    text = f"{found['redriven']} redriven"
+    for cause, n in sorted(found["blocked"].items()):
+        text += f", {n} {cause}"
+    campaign = shown_id(found["campaign"])
+    return f"{text}, campaign {campaign}"

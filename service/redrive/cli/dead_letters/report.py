@@ -120,13 +120,16 @@ def report(  # its options
     --mail-to. Each option is also an environment variable: REDRIVE_REPORT_SINCE, ...
     """
     if group is not None and since is None:
-        if as_json or is_posted or mail_to or format_ not in {None, "markdown"}:
+        has_others = as_json or is_posted or mail_to
+        if has_others or format_ not in {None, "markdown"}:
             raise click.UsageError("these options need --since, and no group")
-        return _incident(group, settings_for(database_url))
+        settings = settings_for(database_url)
+        return _incident(group, settings)
     if group is not None or since is None:
         raise click.UsageError("give a group or --since, for example --since 7d")
     cells = settings_of_cells(database_url)
-    targets = _targets(cells[0], Mail(mail_from, mail_to, "Dead letters"), is_posted)
+    mail = Mail(mail_from, mail_to, "Dead letters")
+    targets = _targets(cells[0], mail, is_posted)
     answers, code = ask_each(cells, partial(_read, since=since))
     found = [cell | answer for cell, answer in answers]
     if targets.are_any:
@@ -166,7 +169,12 @@ def _read(settings: "Settings", since: datetime) -> dict[str, Any]:
 
 
 def _shown(found: Sequence[dict[str, Any]]) -> list[rules.Review]:
-    return [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
+    return [_review_of(answer) for answer in found]
+
+
+def _review_of(answer: dict[str, Any]) -> rules.Review:
+    cell = answer.get("cell") or shown_cell()
+    return rules.shown(answer, cell)
 
 
 def _deliver(found: Sequence[dict[str, Any]], targets: Targets) -> None:
@@ -182,7 +190,8 @@ def _deliver(found: Sequence[dict[str, Any]], targets: Targets) -> None:
 
 
 def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:
-    texts = "\n".join(map(rules.text, reviews))
-    pages = "\n".join(map(rules.html, reviews))
-    send(server, mail, texts, pages)
-    click.echo(f"mailed to {', '.join(mail.to)}")
+    texts = map(rules.text, reviews)
+    pages = map(rules.html, reviews)
+    send(server, mail, "\n".join(texts), "\n".join(pages))
+    addresses = ", ".join(mail.to)
+    click.echo(f"mailed to {addresses}")

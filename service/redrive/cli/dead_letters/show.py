@@ -149,9 +149,15 @@ def _state(letter: dict[str, Any]) -> Iterator[str]:
             "quarantined: it died of the same failure as before its redrive;"
             " redrive it by its id"
         )
+    yield from _obstacles(letter)
+
+
+def _obstacles(letter: dict[str, Any]) -> Iterator[str]:
+    """Yield why a redrive would leave it, and why the last one did."""
     obstacle, blocked = letter["obstacle"], letter["blocked"]
     if obstacle:
-        yield f"a redrive would leave it ({obstacle}): {stays(obstacle, letter['id'])}"
+        words = stays(obstacle, letter["id"])
+        yield f"a redrive would leave it ({obstacle}): {words}"
     if blocked and blocked != obstacle:
         yield f"its last redrive was refused: {blocked}"
 
@@ -163,17 +169,25 @@ def _notes(letter: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _head(letter: dict[str, Any]) -> str:
     """Return the first lines: identity, cause of death, attempts and owner."""
-    seconds = letter["time_to_dlq_seconds"]
+    job = shown_id(letter["id"])
     words = {
-        "title": _bold(f"job {shown_id(letter['id'])}"),
+        "title": _bold(f"job {job}"),
         "attempts": counted(letter["attempts"], "attempt"),
         "deliveries": counted(letter["deliveries"], "delivery", "deliveries"),
         "redrives": counted(letter["redrives"], "redrive"),
-        "after": "" if seconds is None else f", after {duration(seconds)}",
+        "after": _after(letter["time_to_dlq_seconds"]),
     }
     head = _LETTER.format_map(printable_fields(letter) | words)
     owner = printable(letter["owner"])
-    return f"{head}\nowner {owner}" if owner else head
+    if not owner:
+        return head
+    return f"{head}\nowner {owner}"
+
+
+def _after(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f", after {duration(seconds)}"
 
 
 def _lineage(deaths: Iterable[Mapping[str, Any]]) -> str:
@@ -251,7 +265,8 @@ def _resolution(group: dict[str, Any]) -> Iterator[str]:
     """Yield in which version a group is fixed, and its deaths of each version since."""
     if group["fixed_in"] is None:
         return
-    shown = printable_fields(group) | {"fixes": printable(", ".join(group["fixed_in"]))}
+    fixes = ", ".join(group["fixed_in"])
+    shown = printable_fields(group) | {"fixes": printable(fixes)}
     yield "resolved in {fixes} by {resolved_by}, {resolved_at}: {resolved_why}".format_map(
         shown
     )

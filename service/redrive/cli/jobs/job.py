@@ -310,8 +310,11 @@ def _counts(counts: Counts) -> str:
 def _name_missed(chosen: JobFilter, matched: Sequence[int]) -> Exit:
     """Name the requested jobs that do not match; return the exit code."""
     for missed in sorted(set(chosen.ids).difference(matched)):
-        not_found(f"job {shown_id(missed)} is not live, or it does not match")
-    return Exit.NOTHING_MATCHED if chosen.ids and not matched else Exit.DONE
+        shown = shown_id(missed)
+        not_found(f"job {shown} is not live, or it does not match")
+    if chosen.ids and not matched:
+        return Exit.NOTHING_MATCHED
+    return Exit.DONE
 
 
 def _check_narrows(chosen: JobFilter) -> None:

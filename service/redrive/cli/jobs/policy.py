@@ -137,7 +137,8 @@ def _print_plan(shown: Policy, categories: Sequence[Category]) -> None:
     """Print the plan that these categories share."""
     first = categories[0]
     names = ", ".join(categories)
-    _print_rows(f"{names}: {in_words(shown, first)}", planned(shown, first))
+    words = in_words(shown, first)
+    _print_rows(f"{names}: {words}", planned(shown, first))
 
 
 def _print_rows(title: str, rows: Sequence[Planned]) -> None:
@@ -196,12 +197,15 @@ def _alike(shown: Policy) -> dict[str, list[Category]]:
     """Return the categories by their description and waits, which some share."""
     groups = defaultdict[str, list[Category]](list)
     for category in Category:
-        groups[_key(shown, category)].append(category)
+        key = _key(shown, category)
+        groups[key].append(category)
     return groups
 
 
 def _key(shown: Policy, category: Category) -> str:
-    return f"{in_words(shown, category)} {backoff_of(shown, category)}"
+    words = in_words(shown, category)
+    waits = backoff_of(shown, category)
+    return f"{words} {waits}"
 
 
 def in_words(shown: Policy, category: Category) -> str:
@@ -210,11 +214,14 @@ def in_words(shown: Policy, category: Category) -> str:
         return "not retried"
 
     limit, window = attempts_of(shown, category), window_of(shown, category)
-    text = "retried" if window is None else f"retried for {length(window)}"
+    text = "retried"
+    if window is not None:
+        text += f" for {length(window)}"
     if limit is not None:
         text += f", at most {limit} attempts"
     alike = shown.same_failure_limit
-    if category not in EXPECTED_TO_REPEAT and (limit is None or alike < limit):
+    is_reached = limit is None or alike < limit
+    if category not in EXPECTED_TO_REPEAT and is_reached:
         text += f"; the same failure {alike} times in a row ends it"
     return text
 

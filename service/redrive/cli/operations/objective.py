@@ -106,12 +106,19 @@ def set_objective(
     chosen = _pattern(pattern, [name])
     if chosen == DEFAULTS and to_default:
         raise click.UsageError("the values of '*' are the defaults; give a VALUE")
-    value_text = "the default" if value is None else f"{value:g}"
-    back = "back to " if value is None else ""
+    wanted = Objective(*chosen, name, value)
+    value_text = _shown(value)
+    back = "back to " if to_default else ""
     change.agree(f"Set {chosen} {name} to {value_text}")
     with database(change.settings) as conn:
-        _set(conn, Objective(*chosen, name, value), change)
+        _set(conn, wanted, change)
     click.echo(f"{chosen} {name} is {back}{value_text}")
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "the default"
+    return f"{value:g}"
 
 
 @objective.command("apply")
@@ -131,7 +138,8 @@ def apply_objectives(objectives: str, change: Change) -> None:
         held = set(_read(conn))
         changed = [row for row in wanted if row not in held]
         if changed:
-            change.agree("Set " + ", ".join(map(str, changed)))
+            listed = ", ".join(map(str, changed))
+            change.agree(f"Set {listed}")
         with conn.transaction():
             for row in changed:
                 _set(conn, row, change)

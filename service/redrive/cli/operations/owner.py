@@ -71,10 +71,11 @@ def set_owner(pattern: str, name: str, contact: str | None, change: Change) -> N
     redrive owner set '*/mail.send' team-mail --why 'they run the mail servers'
     """
     wanted = _owner(pattern, name, contact)
-    change.agree(f"Set the owner of {wanted.pattern} to {wanted.owner}")
+    chosen = wanted.pattern
+    change.agree(f"Set the owner of {chosen} to {name}")
     with database(change.settings) as conn:
         _set(conn, wanted, change)
-    click.echo(f"{wanted.pattern} belongs to {wanted.owner}")
+    click.echo(_belongs(wanted))
 
 
 @owner.command("rm")
@@ -88,7 +89,8 @@ def remove_owner(pattern: str, change: Change) -> int:
     """
     chosen = parse_pattern(pattern)
     with database(change.settings) as conn:
-        if chosen not in [row.pattern for row in owners.find(conn)]:
+        patterns = [row.pattern for row in owners.find(conn)]
+        if chosen not in patterns:
             return not_found(f"{chosen} has no owner of its own; see redrive owner ls")
         change.agree(f"Remove the owner of {chosen}")
         _set(conn, Owner(*chosen, None), change)
@@ -112,17 +114,23 @@ def apply_owners(wanted: str, change: Change) -> None:
     with database(change.settings) as conn:
         held = owners.find(conn)
         changed = [row for row in asked if row not in held]
-        said = [f"{row.pattern} belongs to {row.owner}" for row in changed]
+        said = [_belongs(row) for row in changed]
         if changed:
-            change.agree("Set: " + ", ".join(said))
+            listed = ", ".join(said)
+            change.agree(f"Set: {listed}")
         with conn.transaction():
             for row in changed:
                 _set(conn, row, change)
     click.echo("\n".join(said) or "nothing to do")
 
 
+def _belongs(row: Owner) -> str:
+    return f"{row.pattern} belongs to {row.owner}"
+
+
 def _set(conn: psycopg.Connection, wanted: Owner, change: Change) -> None:
-    owners.set_owner(conn, wanted, actor=change.settings.who(), why=change.why)
+    actor = change.settings.who()
+    owners.set_owner(conn, wanted, actor=actor, why=change.why)
 
 
 def _parse(text: str) -> list[Owner]:

@@ -91,18 +91,22 @@ def set_retention(kept: Sequence[Kept], change: Change) -> None:
 
     Waits for the schema, as a worker does.
     """
-    wait_for_schema(change.settings.address(), change.settings.startup_timeout)
-    with database(change.settings) as conn:
-        held = set(stored.read(conn))
+    settings = change.settings
+    wait_for_schema(settings.address(), settings.startup_timeout)
+    with database(settings) as conn:
+        held = stored.read(conn)
         changed = [pair for pair in kept if pair not in held]
-        said = [f"{what}: kept for {_shown(seconds)}" for what, seconds in changed]
+        said = [_said(*pair) for pair in changed]
         if changed:
-            change.agree("Set " + ", ".join(said))
-        stored.change(conn, changed, actor=change.settings.who(), why=change.why)
-    for line in said:
-        click.echo(line)
-    if not changed:
-        click.echo("nothing to do")
+            listed = ", ".join(said)
+            change.agree(f"Set {listed}")
+        stored.change(conn, changed, actor=settings.who(), why=change.why)
+    click.echo("\n".join(said) or "nothing to do")
+
+
+def _said(what: str, seconds: float) -> str:
+    shown = _shown(seconds)
+    return f"{what}: kept for {shown}"
 
 
 def _shown(seconds: float) -> str:

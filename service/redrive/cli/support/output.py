@@ -48,7 +48,8 @@ def _of_cell(row: Mapping[str, Any], column: str) -> Any:
     value = row[column]
     if column not in ID_COLUMNS or not isinstance(value, int):
         return value
-    return id_in_cell(value, row.get("cell") or shown_cell())
+    cell = row.get("cell") or shown_cell()
+    return id_in_cell(value, cell)
 
 
 def emit(value: Any) -> None:
@@ -56,7 +57,9 @@ def emit(value: Any) -> None:
     cell = shown_cell()
     if cell is not None and isinstance(value, dict):
         value = {"cell": cell} | cast("dict[str, Any]", value)
-    click.echo(escaped(msgspec.json.encode(value, enc_hook=str).decode()))
+    encoded = msgspec.json.encode(value, enc_hook=str)
+    line = escaped(encoded.decode())
+    click.echo(line)
 
 
 def listing(

@@ -1,5 +1,6 @@
 """Changes of the console: acknowledge a group of dead letters, or take that back."""
 
+from dataclasses import replace
 from functools import partial
 
 from redrive.console.actions.change import (
@@ -11,42 +12,27 @@ from redrive.console.actions.change import (
     Preview,
     named,
 )
+from redrive.console.actions.group import group_of, preview_group
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
-from redrive.dead_letters import groups
 from redrive.dead_letters.acknowledgements import acknowledge, unacknowledge
 
 
 def _preview(
     conn: Connection, query: Query, *, verb: str, word: str, remark: str
 ) -> Preview:
-    name = named(query, "group")
-    group = groups.show(conn, name)
-    obstacle = None if group else "No group has this prefix, or several have it."
-    if group and not group["open"]:
-        obstacle = "The group has no open dead letters."
-    return Preview(
-        f"{verb} a group",
-        1 if group else 0,
-        "group",
-        verb,
-        command(("dlq", word, name), why="..."),
-        query,
-        ("kind", "error_class", "message", "open"),
-        [group] if group else [],
-        (remark,),
-        obstacle,
-    )
+    words = ("dlq", word, named(query, "group"))
+    shell = command(words, why="...")
+    seen = preview_group(conn, query, verb, shell, (remark,))
+    if seen.rows and not seen.rows[0]["open"]:
+        return replace(seen, obstacle="The group has no open dead letters.")
+    return seen
 
 
 def _make(opening: Opening, order: Order, *, is_acknowledged: bool) -> Done:
-    prefix = named(order.query, "group")
     act = acknowledge if is_acknowledged else unacknowledge
     with opening() as conn:
-        group = groups.show(conn, prefix)
-        if group is None:
-            raise Refused(404, "no group has this prefix, or several have it")
-        name = group["group"]
+        name = group_of(conn, order)["group"]
         if not act(conn, [name], actor=order.actor, why=order.why):
             raise Refused(409, "the group has no open dead letters")
     state = "acknowledged" if is_acknowledged else "no longer acknowledged"

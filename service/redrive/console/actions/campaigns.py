@@ -154,19 +154,28 @@ def commands(
         matched: number of dead letters that match.
     """
     start_terms = _unusual(more, CANARIES)
-    flags = ""
-    for name in CONFIRMED:
-        if more.get(name, "").strip():
-            flags += f" --{name}"
-
     if word == "campaign-start":
-        return [_start_command(str(_number_of(query)), start_terms)]
-    terms = _unusual(more, _canaries(letters_of(query), matched))
+        plan = str(_number_of(query))
+        return [_start_command(plan, start_terms)]
+
+    flags = _flags(more)
+    canaries = _canaries(letters_of(query), matched)
+    terms = _unusual(more, canaries)
     if terms.keys() <= {"rate", "canaries", "to-queue"}:
         shell = shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")
         return [shell + flags]
-    plan = shell_of(("campaign", "plan"), query, Filter) + flags
-    return [plan, _start_command("PLAN", start_terms)]
+    plan = shell_of(("campaign", "plan"), query, Filter)
+    return [plan + flags, _start_command("PLAN", start_terms)]
+
+
+def _flags(more: Mapping[str, str]) -> str:
+    """Return the options for the obstacles that a form confirms."""
+    flags = ""
+    for name in CONFIRMED:
+        text = more.get(name, "").strip()
+        if text:
+            flags += f" --{name}"
+    return flags
 
 
 def _unusual(more: Mapping[str, str], canaries: int) -> dict[str, str]:
@@ -255,7 +264,8 @@ def _stay(
 ) -> list[str]:
     stay: list[str] = []
     for cause, n in blocked.items():
-        stay.append(f"{n:,} will stay: {stays(cause)}.")
+        words = stays(cause)
+        stay.append(f"{n:,} will stay: {words}.")
     for fault, n in (invalid or {}).items():
         stay.append(f"{n:,} will stay, invalid: {fault}.")
     return stay
@@ -315,11 +325,13 @@ def _redrive(opening: Opening, order: Order) -> Done:
     terms_of(order.more, 0)
     with opening() as conn:
         chosen, made, plan = _freeze(conn, order)
-        terms = terms_of(order.more, _canaries(chosen, made.matched))
+        canaries = _canaries(chosen, made.matched)
+        terms = terms_of(order.more, canaries)
         _begin(conn, plan, terms, order)
-        path = back(chosen) if chosen.ids else None
         others = destination.remarks(conn, terms.to_queue, made.kinds)
-        return _redriven(_driven(conn, plan), path, others)
+        done = _driven(conn, plan)
+    path = back(chosen) if chosen.ids else None
+    return _redriven(done, path, others)
 
 
 def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
@@ -332,28 +344,36 @@ def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
 
 def as_sentence(remark: str) -> str:
     """Return a remark that begins with a capital and ends with a stop."""
-    return f"{remark[:1].upper()}{remark[1:]}."
+    first = remark[:1].upper()
+    return f"{first}{remark[1:]}."
 
 
 def _redriven(
     done: Mapping[str, Any], path: str | None = None, others: Sequence[str] = ()
 ) -> Done:
     """Say what a redrive did; `others` are remarks on where the jobs went."""
-    number, waiting = done["campaign"], done["waiting"]
-    count = counted(done["redriven"], "dead letter")
-    text = f"{count} redriven by campaign {number}"
-    for cause, n in done["blocked"].items():
-        text += f"; {n:,} stayed: {stays(cause)}"
-    if waiting:
-        text += f"; {waiting:,} follow later"
+    number = done["campaign"]
     keys = ("matched", "redriven", "blocked", "campaign", "state")
     report = {key: done[key] for key in keys}
-    sentences = (f"{text}.", *map(as_sentence, others))
+    sentences = (_first_sentence(done), *map(as_sentence, others))
     return Done(
         " ".join(sentences),
         report,
         path or f"/campaigns/{number}",
     )
+
+
+def _first_sentence(done: Mapping[str, Any]) -> str:
+    """Say how many dead letters a campaign redrove, and how many stayed."""
+    count = counted(done["redriven"], "dead letter")
+    text = f"{count} redriven by campaign {done['campaign']}"
+    for cause, n in done["blocked"].items():
+        words = stays(cause)
+        text += f"; {n:,} stayed: {words}"
+    waiting = done["waiting"]
+    if waiting:
+        text += f"; {waiting:,} follow later"
+    return f"{text}."
 
 
 def _driven(conn: Connection, number: int) -> dict[str, Any]:
@@ -451,7 +471,8 @@ def _start(opening: Opening, order: Order) -> Done:
         kinds = found_in(conn, number)["kinds"]
         _begin(conn, number, terms, order)
         others = destination.remarks(conn, terms.to_queue, kinds)
-        return _redriven(_driven(conn, number), None, others)
+        done = _driven(conn, number)
+    return _redriven(done, None, others)
 
 
 def _pause(opening: Opening, order: Order) -> Done:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from redrive.console.actions.change import (
     Change,
@@ -14,12 +13,17 @@ from redrive.console.actions.change import (
     Preview,
     named,
 )
+from redrive.console.actions.group import (
+    COLUMNS,
+    NO_GROUP,
+    group_of,
+    preview_group,
+)
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.dead_letters import groups
 from redrive.rules.dead_letters.fixes import worded
 
-NO_GROUP = "no group has this prefix, or several have it"
 _REMARKS = (
     "Deaths in older versions are counted.",
     "If it dies in a version with the fix, it has regressed, and an alert fires.",
@@ -27,52 +31,35 @@ _REMARKS = (
 )
 
 
-def _row(group: dict[str, Any]) -> dict[str, Any]:
-    return group | {"state": worded(group)}
+_VERSIONS = Input("in", "First version with the fix", hint="1.4.2, or 1.4.2, 1.3.9")
 
 
 def _preview_resolve(conn: Connection, query: Query) -> Preview:
-    return _preview(
-        conn,
-        query,
-        "Resolve",
-        _REMARKS,
-        Input("in", "First version with the fix", hint="1.4.2, or 1.4.2, 1.3.9"),
-    )
+    words = ("dlq", "resolve", named(query, "group"))
+    shell = command(words, None, **{"in": "..."}, why="...")
+    seen = preview_group(conn, query, "Resolve", shell, _REMARKS)
+    return replace(_with_state(seen), inputs=(_VERSIONS,))
 
 
 def _preview_unresolve(conn: Connection, query: Query) -> Preview:
-    seen = _preview(conn, query, "Unresolve", ("It is open again.",))
+    words = ("dlq", "unresolve", named(query, "group"))
+    shell = command(words, why="...")
+    seen = preview_group(conn, query, "Unresolve", shell, ("It is open again.",))
     if seen.rows and seen.rows[0]["fixed_in"] is None:
-        return replace(seen, obstacle="The group is not resolved.")
-    return seen
+        seen = replace(seen, obstacle="The group is not resolved.")
+    return _with_state(seen)
 
 
-def _preview(
-    conn: Connection, query: Query, verb: str, remarks: tuple[str, ...], *inputs: Input
-) -> Preview:
-    name = named(query, "group")
-    group = groups.show(conn, name)
-    options = {"in": "..."} if inputs else {}
-    return Preview(
-        f"{verb} a group",
-        1 if group else 0,
-        "group",
-        verb,
-        command(("dlq", verb.lower(), name), None, **options, why="..."),
-        query,
-        ("kind", "error_class", "message", "open", "state"),
-        [_row(group)] if group else [],
-        remarks,
-        None if group else "No group has this prefix, or several have it.",
-        inputs,
-    )
+def _with_state(seen: Preview) -> Preview:
+    """Show the state of the group, too."""
+    rows = [{**group, "state": worded(group)} for group in seen.rows]
+    return replace(seen, columns=(*COLUMNS, "state"), rows=rows)
 
 
 def _resolve(opening: Opening, order: Order) -> Done:
     versions = [part for part in order.more.get("in", "").split(",") if part.strip()]
     with opening() as conn:
-        name = _name_of(conn, order)
+        name = group_of(conn, order)["group"]
         try:
             fixes = groups.resolve(
                 conn, name, versions, actor=order.actor, why=order.why
@@ -81,8 +68,9 @@ def _resolve(opening: Opening, order: Order) -> Done:
             raise Refused(400, str(error)) from None
     if fixes is None:
         raise Refused(404, NO_GROUP)
+    shown = ", ".join(fixes)
     return Done(
-        f"The group is resolved in {', '.join(fixes)}.",
+        f"The group is resolved in {shown}.",
         {"group": name, "fixed_in": fixes},
         f"/groups/{name}",
     )
@@ -90,19 +78,12 @@ def _resolve(opening: Opening, order: Order) -> Done:
 
 def _unresolve(opening: Opening, order: Order) -> Done:
     with opening() as conn:
-        name = _name_of(conn, order)
+        name = group_of(conn, order)["group"]
         if not groups.unresolve(conn, name, actor=order.actor, why=order.why):
             raise Refused(409, "the group is not resolved")
     return Done(
         "The group is open.", {"group": name, "fixed_in": None}, f"/groups/{name}"
     )
-
-
-def _name_of(conn: Connection, order: Order) -> str:
-    group = groups.show(conn, named(order.query, "group"))
-    if group is None:
-        raise Refused(404, NO_GROUP)
-    return group["group"]
 
 
 RESOLUTIONS: Mapping[str, Change] = {

@@ -1,6 +1,7 @@
 """Switches of the console: queues, breakers, groups, limits and schedules."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, LiteralString
@@ -17,6 +18,7 @@ from redrive.console.actions.change import (
     name_in,
     named,
 )
+from redrive.console.actions.group import group_of, preview_group
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.database.rows import rows as rows_of
@@ -137,37 +139,27 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
 
 
 def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
-    name = named(query, "group")
-    group = groups.show(conn, name)
-    words = ("dlq", "mute", name, *(("--off",) if verb == "Unmute" else ()))
+    words = ["dlq", "mute", named(query, "group")]
+    inputs = [Input("for", "For how long (2h, 1d)", "1d")]
+    if verb == "Unmute":
+        words.append("--off")
+        inputs.clear()
     shell = command(words, why="...")
-    return Preview(
-        f"{verb} a group",
-        1 if group else 0,
-        "group",
-        verb,
-        shell,
-        query,
-        ("kind", "error_class", "message", "open"),
-        [group] if group else [],
-        ("Redrives skip a muted group.",),
-        None if group else "No group has this prefix, or several have it.",
-        [Input("for", "For how long (2h, 1d)", "1d")] if verb == "Mute" else (),
-    )
+    remarks = ("Redrives skip a muted group.",)
+    seen = preview_group(conn, query, verb, shell, remarks)
+    return replace(seen, inputs=inputs)
 
 
 def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
-    prefix = named(order.query, "group")
-    until = _end_of_mute(order.more.get("for") or "1d") if is_muted else None
+    until = None
+    if is_muted:
+        until = _end_of_mute(order.more.get("for") or "1d")
     with opening() as conn:
-        group = groups.show(conn, prefix)
-        if group is None:
-            raise Refused(404, "no group has this prefix, or several have it")
-        name = group["group"]
+        name = group_of(conn, order)["group"]
         groups.mute(conn, name, until, actor=order.actor, why=order.why)
-    text = "The group is muted." if is_muted else "The group is no longer muted."
+    state = "muted" if is_muted else "no longer muted"
     return Done(
-        text,
+        f"The group is {state}.",
         {"group": name, "muted_until": until},
         f"/groups/{name}",
     )

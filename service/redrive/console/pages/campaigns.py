@@ -156,13 +156,20 @@ def estimate_redrive(visit: SignedIn, word: str) -> Response:
 def _estimate(visit: Visit, word: str) -> Markup:
     given = dict(visit.request.query_params)
     matched = int(given.get("seen", "0")[:12])
-    terms = terms_of(given, 0)
     query = [pair for pair in visit.query if pair[0] not in TERMS]
-    text = " ".join((estimate(matched, terms), *_remarks(visit, terms, query)))
-
+    text = _estimate_text(visit, given, query, matched)
     lines = commands(word, query, given, matched)
     shell = "; ".join(map(visit.console.command, lines))
     return ESTIMATE.format(escape(text), escaped(shell))
+
+
+def _estimate_text(
+    visit: Visit, given: dict[str, str], query: Query, matched: int
+) -> str:
+    terms = terms_of(given, 0)
+    sentences = [estimate(matched, terms)]
+    sentences += _remarks(visit, terms, query)
+    return " ".join(sentences)
 
 
 def _remarks(visit: Visit, terms: Terms, query: Query) -> list[str]:

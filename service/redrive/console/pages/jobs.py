@@ -44,12 +44,14 @@ def list_jobs(visit: SignedIn) -> Response:
 @router.get("/find")
 def find_job(visit: SignedIn) -> Response:
     """Redirect to the page of a job by its id; `eu:17` is a job of the cell eu."""
-    cell, number = parted(dict(visit.query).get("id", ""))
+    written = dict(visit.query).get("id", "")
+    cell, number = parted(written)
     query = visit.query if cell is None else [("id", number)]
     ids = parse(Filter, query).ids
     root = _root(visit.console, cell)
-    path = f"/jobs/{ids[0]}" if ids else "/"
-    return RedirectResponse(f"{root}{path}", 303)
+    if not ids:
+        return RedirectResponse(f"{root}/", 303)
+    return RedirectResponse(f"{root}/jobs/{ids[0]}", 303)
 
 
 def _root(here: Console, cell: str | None) -> str:

@@ -186,11 +186,9 @@ class Policy:
             msg = f"Policy(window={self.window}): must be more than 0 and at most 366 days"
             raise ValueError(msg)
 
-        for base, cap in (_common_backoff(self), *self.backoffs.values()):
-            if not 0 <= seconds(base) <= seconds(cap) <= MAX_BACKOFF:
-                allowed = "must be 0 <= backoff <= cap <= 366 days"
-                msg = f"Policy(backoff={base}, backoff_cap={cap}): {allowed}"
-                raise ValueError(msg)
+        _check_backoff(*_common_backoff(self))
+        for base, cap in self.backoffs.values():
+            _check_backoff(base, cap)
 
     def _check_categories(self) -> None:
         unknown = {*self.attempts, *self.backoffs} - {*Category}
@@ -223,6 +221,15 @@ class Policy:
 
 def _seconds_or_none(duration: Seconds | None) -> float | None:
     return None if duration is None else seconds(duration)
+
+
+def _check_backoff(base: Seconds, cap: Seconds) -> None:
+    if not 0 <= seconds(base) <= seconds(cap) <= MAX_BACKOFF:
+        msg = (
+            f"Policy(backoff={base}, backoff_cap={cap}):"
+            " must be 0 <= backoff <= cap <= 366 days"
+        )
+        raise ValueError(msg)
 
 
 def _common_backoff(policy: Policy) -> tuple[Seconds, Seconds]:

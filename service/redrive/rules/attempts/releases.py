@@ -26,8 +26,10 @@ def put_off(
         ahead: number of jobs that were put off since the breaker opened.
         jitter: a random number in [0, 1).
     """
-    spread = max(cooldown, min(LONGEST_SPREAD_SECONDS, ahead / RETURNS_PER_SECOND))
-    return settlement.Release(f"breaker {name}", max(0.0, open_for) + spread * jitter)
+    returns = min(LONGEST_SPREAD_SECONDS, ahead / RETURNS_PER_SECOND)
+    spread = max(cooldown, returns)
+    opens_in = max(0.0, open_for)
+    return settlement.Release(f"breaker {name}", opens_in + spread * jitter)
 
 
 def put_off_suspect(
@@ -41,5 +43,7 @@ def put_off_suspect(
         ahead: number of suspects put off since it was last free, this one included.
         jitter: a random number in [0, 1).
     """
-    spread = min(LONGEST_SPREAD_SECONDS, 1.0 + ahead / SUSPECTS_PER_SECOND)
-    return settlement.Release(why, after + spread * (0.5 + jitter))
+    returns = 1.0 + ahead / SUSPECTS_PER_SECOND
+    spread = min(LONGEST_SPREAD_SECONDS, returns)
+    later = spread * (0.5 + jitter)
+    return settlement.Release(why, after + later)

@@ -255,8 +255,12 @@ def pace(
     rate: float | None, kind_rates: Mapping[str, float], kinds: int
 ) -> float | None:
     """Return the rate that a campaign reaches at most; None if nothing limits it."""
-    limits = (rate, total_rate(kind_rates, kinds))
-    return min((limit for limit in limits if limit is not None), default=None)
+    total = total_rate(kind_rates, kinds)
+    if total is None:
+        return rate
+    if rate is None:
+        return total
+    return min(rate, total)
 
 
 def exposure(canaries: int) -> int:

@@ -43,27 +43,29 @@ def is_fixed(version: str, fixes: Iterable[str]) -> bool:
     backport: it covers only its own release line. So 1.3.9 covers 1.3.10, not 1.4.0.
     """
     this = order_of(version)
-    known = sorted(order for fix in fixes if (order := order_of(fix)) is not None)
+    orders = map(order_of, fixes)
+    known = sorted(order for order in orders if order is not None)
     if this is None or not known:
         return False
-    return this >= known[-1] or any(_is_covered(this, fix) for fix in known[:-1])
+    if this >= known[-1]:
+        return True
+    return any(_is_covered(this, fix) for fix in known[:-1])
 
 
 def _is_covered(this: "Version", backport: "Version") -> bool:
     """Return True if a version is of the release line of a backport, and not older."""
+    if this < backport:
+        return False
     line = backport.release[:-1]
-    padded = this.release + (0,) * len(line)
-    return this >= backport and padded[: len(line)] == line
+    places = len(line)
+    padded = this.release + (0,) * places
+    return padded[:places] == line
 
 
 def fixed_among(versions: Iterable[str], fixes: Sequence[str]) -> str | None:
     """Return the lowest version that has the fix; None if none has."""
-    found = [
-        (order, version)
-        for version in versions
-        if is_fixed(version, fixes) and (order := order_of(version)) is not None
-    ]
-    return min(found)[1] if found else None
+    found = [version for version in versions if is_fixed(version, fixes)]
+    return min(found, key=_by_order, default=None)
 
 
 def fixes_of(given: Sequence[str], died_in: Iterable[str]) -> list[str]:
@@ -72,11 +74,12 @@ def fixes_of(given: Sequence[str], died_in: Iterable[str]) -> list[str]:
     Raises ValueError if one has no order, or if the group has died in a version that
     would have the fix.
     """
-    texts = list(dict.fromkeys(text.strip() for text in given))
-    if not 1 <= len(texts) <= MAX_FIXES:
-        msg = f"in: give 1 to {MAX_FIXES} versions, not {len(texts)}"
+    texts = dict.fromkeys(text.strip() for text in given)
+    count = len(texts)
+    if not 1 <= count <= MAX_FIXES:
+        msg = f"in: give 1 to {MAX_FIXES} versions, not {count}"
         raise ValueError(msg)
-    fixes = [text for _, text in sorted((_ordered(text), text) for text in texts)]
+    fixes = sorted(texts, key=_by_order)
     if again := fixed_among(died_in, fixes):
         msg = (
             f"in: the group has died in {again} already; give a later version,"
@@ -84,6 +87,11 @@ def fixes_of(given: Sequence[str], died_in: Iterable[str]) -> list[str]:
         )
         raise ValueError(msg)
     return fixes
+
+
+def _by_order(text: str) -> "tuple[Version, str]":
+    """Return what sorts a version. Raises ValueError if it has no order."""
+    return _ordered(text), text
 
 
 def _ordered(text: str) -> "Version":
@@ -112,4 +120,5 @@ def worded(group: Mapping[str, Any]) -> str:
     if state == "regressed":
         return f"regressed in {group['regressed_in']}"
     deaths = sum(group["since"].values())
-    return f"resolved in {', '.join(group['fixed_in'])} ({deaths} since)"
+    versions = ", ".join(group["fixed_in"])
+    return f"resolved in {versions} ({deaths} since)"

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
+from itertools import islice, starmap
 from operator import itemgetter
 from typing import Any
 
@@ -58,15 +59,22 @@ def redrives(campaigns: Sequence[Row]) -> dict[str, Any]:
     dead_again = _sum(campaigns, "dead_again")
     cancelled = _sum(campaigns, "cancelled")
     ended = succeeded + dead_again
+    in_flight = redriven - ended - cancelled
     return {
         "campaigns": len(campaigns),
         "redriven": redriven,
         "succeeded": succeeded,
         "dead_again": dead_again,
         "cancelled": cancelled,
-        "in_flight": max(redriven - ended - cancelled, 0),
-        "success_rate": succeeded / ended if ended else None,
+        "in_flight": max(in_flight, 0),
+        "success_rate": _share(succeeded, ended),
     }
+
+
+def _share(part: int, whole: int) -> float | None:
+    if not whole:
+        return None
+    return part / whole
 
 
 def _sum(rows: Iterable[Row], name: str) -> int:
@@ -77,8 +85,9 @@ def owners(pairs: Iterable[Row]) -> list[dict[str, Any]]:
     """Add up the open dead letters of each owner, the most first; None has no owner."""
     by_owner: dict[str | None, list[Row]] = defaultdict(list)
     for pair in pairs:
-        by_owner[pair["owner"]].append(pair)
-    found = [_of_owner(owner, its_pairs) for owner, its_pairs in by_owner.items()]
+        owner = pair["owner"]
+        by_owner[owner].append(pair)
+    found = starmap(_of_owner, by_owner.items())
     return sorted(found, key=itemgetter("open"), reverse=True)
 
 
@@ -91,21 +100,31 @@ def _of_owner(owner: str | None, pairs: Sequence[Row]) -> dict[str, Any]:
 
 
 def _oldest(pairs: Iterable[Row]) -> datetime | None:
-    known = [pair["oldest"] for pair in pairs if pair["oldest"] is not None]
+    oldest = map(itemgetter("oldest"), pairs)
+    known = (at for at in oldest if at is not None)
     return min(known, default=None)
 
 
 def growing(groups: Iterable[Row]) -> list[Row]:
     """Return the known groups with more deaths than in the period before."""
-    known = [g for g in groups if not g["is_new"] and g["new"] > g["before"]]
-    return sorted(known, key=lambda g: g["before"] - g["new"])
+    found = filter(_is_growing, groups)
+    return sorted(found, key=_growth, reverse=True)
+
+
+def _is_growing(group: Row) -> bool:
+    return not group["is_new"] and _growth(group) > 0
+
+
+def _growth(group: Row) -> int:
+    return group["new"] - group["before"]
 
 
 def shown(found: Row, cell: str | None = None) -> Review:
     """Return a review as headlines and tables."""
     now = found["until"]
+    period = now - found["since"]
+    length = span(period.total_seconds())
     place = f" in {cell}" if cell else ""
-    length = span((now - found["since"]).total_seconds())
     return Review(
         f"Dead letters{place}, the last {length}",
         list(_headlines(found)),
@@ -115,28 +134,37 @@ def shown(found: Row, cell: str | None = None) -> Review:
 
 
 def _headlines(found: Row) -> Iterator[str]:
-    is_open = sum(pair["open"] for pair in found["open"])
-    new_groups = sum(group["is_new"] for group in found["groups"])
+    is_open = _sum(found["open"], "open")
+    new_groups = _sum(found["groups"], "is_new")
+    noun = "group" if new_groups == 1 else "groups"
     yield f"{is_open:,} open."
     yield _deaths(found)
-    yield f"{new_groups} new {'group' if new_groups == 1 else 'groups'}."
+    yield f"{new_groups} new {noun}."
     yield _redriven(found["redrives"])
-    if found["time_to_dlq"]["measured"]:
-        yield _times(found["time_to_dlq"])
+    times = found["time_to_dlq"]
+    if times["measured"]:
+        yield _times(times)
 
 
 def _deaths(found: Row) -> str:
-    most = "at least " if found["is_more"] else ""
-    before = f"{most}{found['before']:,} in the period before"
-    return f"{most}{found['new']:,} new; {before}."
+    text = _DEATHS.format_map(found)
+    if not found["is_more"]:
+        return text
+    return _AT_LEAST.format_map(found)
+
+
+_DEATHS = "{new:,} new; {before:,} in the period before."
+_AT_LEAST = "at least {new:,} new; at least {before:,} in the period before."
 
 
 def _redriven(sums: Row) -> str:
     if not sums["redriven"]:
         return "Nothing was redriven."
+    text = _SUMS.format_map(sums)
     rate = sums["success_rate"]
-    share = "" if rate is None else f", success rate {rate:.0%}"
-    return f"{_SUMS.format_map(sums)}{share}."
+    if rate is None:
+        return f"{text}."
+    return f"{text}, success rate {rate:.0%}."
 
 
 _SUMS = (
@@ -146,27 +174,49 @@ _SUMS = (
 
 
 def _times(found: Row) -> str:
-    median, most = duration(found["median"]), duration(found["p90"])
-    longest = duration(found["longest"])
-    return f"Time to DLQ: median {median}, 90 % within {most}, longest {longest}."
+    names = ("median", "p90", "longest")
+    shown = {name: duration(found[name]) for name in names}
+    return _TIMES.format_map(shown)
+
+
+_TIMES = "Time to DLQ: median {median}, 90 % within {p90}, longest {longest}."
 
 
 def _sections(found: Row, now: datetime, cell: str | None) -> Iterator[Section]:
-    groups: Sequence[Row] = found["groups"]
-    is_open = [group for group in groups if group["open"]]
-    is_new = [group for group in groups if group["is_new"]]
-    yield _of_owners(found["owners"][:MOST], now)
-    yield _of_groups("Largest groups", is_open, now)
+    yield _of_owners(found["owners"], now)
+    yield from _of_all_groups(found["groups"], now)
+    yield _of_oldest(found["oldest"], now, cell)
+    yield _of_campaigns(found["campaigns"], now, cell)
+
+
+def _of_all_groups(groups: Sequence[Row], now: datetime) -> Iterator[Section]:
+    is_new = filter(itemgetter("is_new"), groups)
+    yield _of_groups("Largest groups", _with_open(groups), now)
     yield _of_groups("New groups", is_new, now)
     yield _of_groups("Growing groups", growing(groups), now)
-    yield _of_oldest(found["oldest"], now, cell)
-    yield _of_campaigns(found["campaigns"][:MOST], now, cell)
 
 
-def _of_owners(found: Iterable[Row], now: datetime) -> Section:
-    rows = [(_owner(r), f"{r['open']:,}", _age(r["oldest"], now)) for r in found]
-    columns = ("owner", "open", "oldest")
-    return Section("Whose", columns, rows, frozenset({"open"}), "No open dead letters.")
+def _with_open(groups: Iterable[Row]) -> Iterator[Row]:
+    """Return the groups with open dead letters."""
+    return filter(itemgetter("open"), groups)
+
+
+def _of_owners(found: Sequence[Row], now: datetime) -> Section:
+    return Section(
+        "Whose",
+        ("owner", "open", "oldest"),
+        [_owned(row, now) for row in found[:MOST]],
+        frozenset({"open"}),
+        "No open dead letters.",
+    )
+
+
+def _owned(row: Row, now: datetime) -> Sequence[str]:
+    return (
+        _owner(row),
+        f"{row['open']:,}",
+        _age(row["oldest"], now),
+    )
 
 
 def _owner(row: Row) -> str:
@@ -174,28 +224,37 @@ def _owner(row: Row) -> str:
 
 
 def _of_oldest(found: Iterable[Row], now: datetime, cell: str | None) -> Section:
-    columns = ("id", "queue", "kind", "error", "owner", "died")
     rows = [_old(row, now, cell) for row in found]
-    return Section("Oldest", columns, rows, frozenset({"id"}))
+    return Section("Oldest", _OLD_COLUMNS, rows, frozenset({"id"}))
+
+
+_OLD_COLUMNS = ("id", "queue", "kind", "error", "owner", "died")
 
 
 def _old(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
-    died = _age(row["died_at"], now)
-    of_job = (row["queue"], row["kind"], row["error_class"])
-    return (id_in_cell(row["id"], cell), *of_job, _owner(row), died)
+    return (
+        id_in_cell(row["id"], cell),
+        row["queue"],
+        row["kind"],
+        row["error_class"],
+        _owner(row),
+        _age(row["died_at"], now),
+    )
 
 
 def _of_groups(title: str, groups: Iterable[Row], now: datetime) -> Section:
-    columns = (
-        *("group", "queue", "kind", "category", "error", "owner"),
-        *("open", "new", "before", "first seen"),
-    )
-    return Section(
-        title,
-        columns,
-        [_of_group(group, now) for group in list(groups)[:MOST]],
-        frozenset({"open", "new", "before"}),
-    )
+    shown = islice(groups, MOST)
+    rows = [_of_group(group, now) for group in shown]
+    return Section(title, _GROUP_COLUMNS, rows, _GROUP_COUNTS)
+
+
+_GROUP_COUNTS = frozenset({"open", "new", "before"})
+
+
+_GROUP_COLUMNS = (
+    *("group", "queue", "kind", "category", "error", "owner"),
+    *("open", "new", "before", "first seen"),
+)
 
 
 def _of_group(group: Row, now: datetime) -> Sequence[str]:
@@ -213,42 +272,48 @@ def _of_group(group: Row, now: datetime) -> Sequence[str]:
     )
 
 
-def _of_campaigns(found: Iterable[Row], now: datetime, cell: str | None) -> Section:
+def _of_campaigns(found: Sequence[Row], now: datetime, cell: str | None) -> Section:
     counts = ("redriven", "succeeded", "dead again")
     columns = ("campaign", "state", "by", "started", *counts, "why")
-    rows = [_campaign(row, now, cell) for row in found]
-    return Section("Redrives", columns, rows, frozenset({"campaign", *counts}))
+    right = frozenset({"campaign", *counts})
+    rows = [_campaign(row, now, cell) for row in found[:MOST]]
+    return Section("Redrives", columns, rows, right)
 
 
 def _campaign(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
-    counts = (row["redriven"], row["succeeded"], row["dead_again"])
     return (
         id_in_cell(row["campaign"], cell),
         row["state"],
         row["actor"],
         _age(row["started_at"], now),
-        *(f"{n:,}" for n in counts),
+        f"{row['redriven']:,}",
+        f"{row['succeeded']:,}",
+        f"{row['dead_again']:,}",
         row["why"] or "",
     )
 
 
 def _age(at: datetime | None, now: datetime) -> str:
-    return "" if at is None else f"{ago(at, now)} ago"
+    if at is None:
+        return ""
+    age = ago(at, now)
+    return f"{age} ago"
 
 
 def _commands(groups: Iterable[Row], cell: str | None) -> Iterator[tuple[str, str]]:
     """Yield what to type next about each of the largest groups."""
-    is_open = [group for group in groups if group["open"]]
     in_cell = f" --cell {cell}" if cell else ""
-    for group in is_open[:MOST]:
-        name = group["group"][:GROUP_LENGTH]
+    for group in islice(_with_open(groups), MOST):
         what = f"{group['kind']}: {group['error_class']}"
-        words = (
-            f"redrive dlq explain {name}"
-            if group["category"] in EXPLAINED
-            else f"redrive campaign plan --group {name}"
-        )
+        words = _next_command(group)
         yield what, words + in_cell
+
+
+def _next_command(group: Row) -> str:
+    name = group["group"][:GROUP_LENGTH]
+    if group["category"] in EXPLAINED:
+        return f"redrive dlq explain {name}"
+    return f"redrive campaign plan --group {name}"
 
 
 # ---------------------------------------------------------------------- formats
@@ -258,11 +323,13 @@ NEXT = "What to do next"
 
 def text(review: Review) -> str:
     """Return a review as plain text with aligned columns."""
-    tables = [_titled(section) for section in review.sections]
-    parts = [review.title, "\n".join(review.headlines), *tables]
+    headlines = "\n".join(review.headlines)
+    tables = map(_titled, review.sections)
+    parts = [review.title, headlines, *tables]
     if review.commands:
-        lines = [_commented(what, words) for what, words in review.commands]
-        parts.append("\n".join([NEXT, *lines]))
+        lines = starmap(_commented, review.commands)
+        commands = "\n".join(lines)
+        parts.append(f"{NEXT}\n{commands}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -272,53 +339,71 @@ def _commented(what: str, words: str) -> str:
 
 
 def _titled(section: Section) -> str:
-    return f"{section.title}\n{_aligned(section)}"
+    rows = _aligned(section)
+    return f"{section.title}\n{rows}"
 
 
 def _aligned(section: Section) -> str:
     """Return the rows with columns of equal width, indented."""
     if not section.rows:
         return f"  {section.empty}"
-    columns = [
-        _padded(name, [row[place] for row in section.rows], section.right)
-        for place, name in enumerate(section.columns)
-    ]
-    lines = map("  ".join, zip(*columns, strict=True))
-    return "\n".join(f"  {line.rstrip()}" for line in lines)
+    columns: list[list[str]] = []
+    for place, name in enumerate(section.columns):
+        cells = map(itemgetter(place), section.rows)
+        columns.append(_padded(name, cells, section.right))
+    return "\n".join(map(_indented, zip(*columns, strict=True)))
+
+
+def _indented(cells: Iterable[str]) -> str:
+    line = "  ".join(cells)
+    return f"  {line}".rstrip()
 
 
 def _padded(name: str, cells: Iterable[str], right: Container[str]) -> list[str]:
     """Return the title and the cells of a column in its width."""
     shown = [name, *map(escaped, cells)]
     width = max(map(len, shown))
-    pad = str.rjust if name in right else str.ljust
-    return [pad(cell, width) for cell in shown]
+    if name in right:
+        return [cell.rjust(width) for cell in shown]
+    return [cell.ljust(width) for cell in shown]
 
 
 def markdown(review: Review) -> str:
     """Return a review as Markdown."""
-    headlines = _listed(review.headlines)
-    parts = [f"# {review.title}", headlines]
+    title = f"# {review.title}"
+    parts = [title, _listed(review.headlines)]
     for section in review.sections:
         title = f"## {section.title}"
         parts += [title, _table(section)]
     if review.commands:
-        lines = [f"{_code(what)}: {_code(words)}" for what, words in review.commands]
+        lines = starmap(_code_line, review.commands)
         parts += [f"## {NEXT}", _listed(lines)]
     return "\n\n".join(parts) + "\n"
 
 
-def _listed(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+def _code_line(what: str, words: str) -> str:
+    reason = _code(what)
+    command = _code(words)
+    return f"{reason}: {command}"
+
+
+def _listed(lines: Iterable[str], mark: str = "-") -> str:
+    return "\n".join(f"{mark} {line}" for line in lines)
 
 
 def _table(section: Section) -> str:
     if not section.rows:
         return section.empty
-    rules = ["---:" if c in section.right else "---" for c in section.columns]
+    rules = [_rule(name, section.right) for name in section.columns]
     rows = [map(_code, row) for row in section.rows]
     lines = [section.columns, rules, *rows]
     return "\n".join(map(_row, lines))
+
+
+def _rule(name: str, right: Container[str]) -> str:
+    if name in right:
+        return "---:"
+    return "---"
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -328,8 +413,11 @@ def _row(cells: Iterable[str]) -> str:
 
 def _code(cell: str) -> str:
     """Return a code span that fits into a table, with no backtick and no bar."""
-    safe = escaped(cell).replace("`", "'").replace("|", "/")
-    return f"`{safe}`" if safe else ""
+    if not cell:
+        return ""
+    without_backtick = escaped(cell).replace("`", "'")
+    safe = without_backtick.replace("|", "/")
+    return f"`{safe}`"
 
 
 def html(review: Review) -> str:
@@ -356,9 +444,16 @@ _PAGE = """\
 
 
 def _html_commands(commands: Iterable[tuple[str, str]]) -> str:
-    items = [f"{_html(what)}: <code>{_html(words)}</code>" for what, words in commands]
-    listed = _tagged("li", items)
-    return f"<h2>{NEXT}</h2><ul>{listed}</ul>" if items else ""
+    listed = _tagged("li", starmap(_html_line, commands))
+    if not listed:
+        return ""
+    return f"<h2>{NEXT}</h2><ul>{listed}</ul>"
+
+
+def _html_line(what: str, words: str) -> str:
+    reason = _html(what)
+    command = _html(words)
+    return f"{reason}: <code>{command}</code>"
 
 
 def _html_section(section: Section) -> str:
@@ -366,14 +461,20 @@ def _html_section(section: Section) -> str:
     if not section.rows:
         return f"{title}<p>{section.empty}</p>"
     head = _tagged("th", section.columns)
-    rows = [_tagged("td", map(_html, row)) for row in section.rows]
+    rows = map(_html_row, section.rows)
     lines = _tagged("tr", [head, *rows])
     return f'{title}<table cellpadding="4">{lines}</table>'
 
 
+def _html_row(row: Iterable[str]) -> str:
+    cells = map(_html, row)
+    return _tagged("td", cells)
+
+
 def _tagged(tag: str, parts: Iterable[str]) -> str:
     """Return each part of HTML in an element of its own."""
-    return "".join(f"<{tag}>{part}</{tag}>" for part in parts)
+    elements = (f"<{tag}>{part}</{tag}>" for part in parts)
+    return "".join(elements)
 
 
 def _html(value: str) -> str:
@@ -390,14 +491,20 @@ def slack(reviews: Iterable[Review]) -> str:
 
 def _slack_part(review: Review) -> str:
     title = _slack_escaped(review.title)
-    headlines = "\n".join(f"• {line}" for line in review.headlines)
-    first = [_titled(section) for section in review.sections[:2]]
-    commands = "\n".join(words for _, words in review.commands[:3])
-    tables = "\n\n".join((*first, commands)).rstrip()
-    fenced = _slack_escaped(tables.replace("`", "'"))
+    headlines = _listed(review.headlines, "•")
+    fenced = _fenced(review)
     return f"*{title}*\n{headlines}\n```{fenced}```"
 
 
+def _fenced(review: Review) -> str:
+    """Return the first tables and commands, without backticks that end the fence."""
+    tables = map(_titled, review.sections[:2])
+    words = (words for _, words in review.commands[:3])
+    commands = "\n".join(words)
+    text = "\n\n".join([*tables, commands])
+    safe = text.rstrip().replace("`", "'")
+    return _slack_escaped(safe)
+
+
 def _slack_escaped(value: str) -> str:
-    without = value.replace("&", "&amp;")
-    return without.replace("<", "&lt;").replace(">", "&gt;")
+    return escape(value, quote=False)

@@ -61,7 +61,8 @@ class Terms:
         """
         values: dict[str, Any] = {"canaries": canaries}
         for name, term in _TERMS.items():
-            if text := given.get(name, "").strip():
+            text = given.get(name, "").strip()
+            if text:
                 values[term.attribute] = read_term(name, text, now)
         return cls(**values)
 

@@ -36,10 +36,14 @@ SEPARATOR = ":"
 
 def id_in_cell(number: int, cell: str | None) -> str:
     """Return an id as people write it: eu:17, or 17 if there is only one database."""
-    return f"{cell}{SEPARATOR}{number}" if cell else str(number)
+    if not cell:
+        return str(number)
+    return f"{cell}{SEPARATOR}{number}"
 
 
 def parted(written: str) -> tuple[str | None, str]:
     """Return the cell and the id of `eu:17`; the cell of `17` is None."""
     cell, separator, number = written.rpartition(SEPARATOR)
-    return (cell, number) if separator else (None, written)
+    if not separator:
+        return None, written
+    return cell, number

@@ -6,19 +6,28 @@ from datetime import UTC, datetime, timedelta
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\Z")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-_LARGER = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"))
-_MINUTE = 60
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 def duration(length: float) -> str:
     """Format seconds with their two largest units: 42 s, 12 min, 3 h 12 min, 2 d 5 h."""
     whole = max(int(length), 0)
-    for large, large_name, small, small_name in _LARGER:
-        if whole >= large:
-            count, rest = divmod(whole, large)
-            less = f" {rest // small} {small_name}" if rest >= small else ""
-            return f"{count} {large_name}{less}"
-    return f"{whole // _MINUTE} min" if whole >= _MINUTE else f"{whole} s"
+    if whole >= _DAY:
+        return _two_units(whole, _DAY, "d", _HOUR, "h")
+    if whole >= _HOUR:
+        return _two_units(whole, _HOUR, "h", _MINUTE, "min")
+    if whole >= _MINUTE:
+        minutes = whole // _MINUTE
+        return f"{minutes} min"
+    return f"{whole} s"
+
+
+def _two_units(whole: int, large: int, name: str, small: int, small_name: str) -> str:
+    count, rest = divmod(whole, large)
+    less = rest // small
+    if not less:
+        return f"{count} {name}"
+    return f"{count} {name} {less} {small_name}"
 
 
 def seconds(text: str) -> float | None:

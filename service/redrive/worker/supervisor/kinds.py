@@ -28,9 +28,8 @@ class KnownKinds:
         self._kinds = kinds
         self._policies = {name: Policy(**one.policy) for name, one in kinds.items()}
         are_others = before != (kinds.keys(), self.holds())
-        self._prefixes = sorted(
-            (k for k in kinds if k.endswith("*")), key=len, reverse=True
-        )
+        prefixes = (name for name in kinds if name.endswith("*"))
+        self._prefixes = sorted(prefixes, key=len, reverse=True)
         return are_others
 
     def names(self) -> list[str]:
@@ -91,4 +90,6 @@ class KnownKinds:
     def policy(self, name: str) -> Policy:
         """Return a kind's policy without its rules, or the defaults."""
         known = self.find(name)
-        return DEFAULT if known is None else self._policies[known.kind]
+        if known is None:
+            return DEFAULT
+        return self._policies[known.kind]

@@ -148,15 +148,16 @@ class Telemetry:
 
     def _show_kind(self, queue: str, kind: str) -> None:
         """Show at 0 the metrics of one kind."""
+        metrics = self.metrics
         for outcome in Outcome:
-            self.metrics.attempts.create((queue, kind, outcome.label))
+            metrics.attempts.create((queue, kind, outcome.label))
         for category in RETRIED:
-            self.metrics.retries.create((queue, kind, category))
-        self.metrics.stale.create((queue, kind))
-        self.metrics.wait.observe((queue,), ())
-        self.metrics.time_to_dlq.observe((queue,), ())
+            metrics.retries.create((queue, kind, category))
+        metrics.stale.create((queue, kind))
+        metrics.wait.observe((queue,), ())
+        metrics.time_to_dlq.observe((queue,), ())
         for why in RELEASES:
-            self.metrics.released.create((queue, why))
+            metrics.released.create((queue, why))
 
     def claimed(self, count: int, cost: float) -> None:
         """Count a claim that took `cost` seconds, by whether it found jobs."""
@@ -239,9 +240,15 @@ class Telemetry:
             self.metrics.retries.add((held.queue, held.kind, reason))
         elif report.outcome is Outcome.RELEASE:
             self.metrics.released.add((held.queue, reason))
-        elif report.outcome is Outcome.DEAD_LETTER and not _was_redriven(held):
-            seconds = max(time.time() - held.created, 0.0)
-            self.metrics.time_to_dlq.observe((held.queue,), (seconds,))
+        elif report.outcome is Outcome.DEAD_LETTER:
+            self._time_to_dlq(held)
+
+    def _time_to_dlq(self, held: ClaimedJob) -> None:
+        """Observe how long a job took to die, unless it had died before."""
+        if _was_redriven(held):
+            return
+        seconds = time.time() - held.created
+        self.metrics.time_to_dlq.observe((held.queue,), (max(seconds, 0.0),))
 
     def stale(self, jobs: Iterable[ClaimedJob]) -> None:
         """Count and log settlements that were refused."""

@@ -1,0 +1,36 @@
+"""Parts that changes of one group share: its preview, and its search by a prefix."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from redrive.console.actions.change import Connection, Order, Preview, named
+from redrive.console.query import Query
+from redrive.console.security.access import Refused
+from redrive.dead_letters import groups
+
+NO_GROUP = "no group has this prefix, or several have it"
+COLUMNS = ("kind", "error_class", "message", "open")
+
+
+def preview_group(
+    conn: Connection, query: Query, verb: str, shell: str, remarks: Sequence[str]
+) -> Preview:
+    """Preview a change of the group that the query names."""
+    group = groups.show(conn, named(query, "group"))
+    seen = Preview(
+        f"{verb} a group", 0, "group", verb, shell, query, COLUMNS, remarks=remarks
+    )
+    if group is None:
+        obstacle = "No group has this prefix, or several have it."
+        return replace(seen, obstacle=obstacle)
+    return replace(seen, matched=1, rows=[group])
+
+
+def group_of(conn: Connection, order: Order) -> dict[str, Any]:
+    """Return the group of a change. Raises Refused if there is no such group."""
+    prefix = named(order.query, "group")
+    group = groups.show(conn, prefix)
+    if group is None:
+        raise Refused(404, NO_GROUP)
+    return group
