@@ -16,6 +16,9 @@ jobs = Handlers()
 
 @jobs.handle("mail.welcome", policy=Policy(window=timedelta(hours=1), attempts={"bug": 2}))
 def send(payload): ...
+
+@jobs.handle("mail.now", policy=Policy(window=10))
+def now(payload): ...
 """
 
 
@@ -57,7 +60,10 @@ def test_the_policy_of_a_kind_is_shown(
     found = json.loads(capsys.readouterr().out)
     assert main(["policy", "show", "male.welcome", *handlers]) == 64
     refused = capsys.readouterr().err
+    assert main(["policy", "show", "mail.now", *handlers]) == 0
+    short = capsys.readouterr().out
 
+    assert "not retried: the first wait exceeds the window of 10 s" in short
     assert (found["kind"], found["window"]) == ("mail.welcome", 3600)
     assert found["categories"]["transient"]["attempts"] is None
     assert found["categories"]["transient"]["plan"][-1]["after_latest"] == 3600

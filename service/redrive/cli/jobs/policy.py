@@ -210,6 +210,9 @@ def in_words(shown: Policy, category: Category) -> str:
         return "not retried"
 
     limit, window = attempts_of(shown, category), window_of(shown, category)
+    if window is not None and limit != 1 and not planned(shown, category):
+        return f"not retried: the first wait exceeds the window of {length(window)}"
+
     text = "retried" if window is None else f"retried for {length(window)}"
     if limit is not None:
         text += f", at most {limit} attempts"
