@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from redrive.cli.main import main
+from redrive.rules.model import Category
 
 HANDLERS = """
 from datetime import timedelta
@@ -19,6 +20,9 @@ def send(payload): ...
 
 @jobs.handle("mail.now", policy=Policy(window=10))
 def now(payload): ...
+
+@jobs.handle("wire.send", policy=Policy(max_attempts=1))
+def wire(payload): ...
 """
 
 
@@ -63,6 +67,10 @@ def test_the_policy_of_a_kind_is_shown(
     assert main(["policy", "show", "mail.now", *handlers]) == 0
     short = capsys.readouterr().out
 
+    assert main(["policy", "show", "wire.send", *handlers]) == 0
+    once = capsys.readouterr().out
+
+    assert once.splitlines() == [f"{', '.join(Category)}: not retried", ""]
     assert "not retried: the first wait exceeds the window of 10 s" in short
     assert (found["kind"], found["window"]) == ("mail.welcome", 3600)
     assert found["categories"]["transient"]["attempts"] is None

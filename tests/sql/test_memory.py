@@ -129,6 +129,34 @@ def test_m2_an_import_keeps_its_keys_from_a_session_that_forgets(
     assert redrive(database.conn, [dead]) == {dead: "succeeded"}
 
 
+def test_m2_a_dead_letter_keeps_only_the_keys_of_its_work(database: Database) -> None:
+    """M2: the same key of another kind is another work; so is another dead letter."""
+    dead = make_dead_letter(database.conn, "a", idempotency_key="1")
+    gone = dead + 1_000_000
+    for kind, key, days in (
+        ("a", "1", 31),
+        ("a", f"$unique:done:{dead}", 31),
+        ("a", f"$unique:done:{gone}", 31),
+        ("b", "1", 31),
+        ("c", "1", 10),
+    ):
+        database.rows(
+            "insert into redrive.completions (kind, key, job, at)"
+            " values (%s, %s, 1, now() - %s * interval '1 day')",
+            *(kind, key, days),
+        )
+    forget(database.conn)
+
+    assert database.rows(
+        "select kind, key, at < now() - interval '9 days' from redrive.completions"
+        ' order by kind, key collate "C"'
+    ) == [
+        ("a", f"$unique:done:{dead}", False),
+        ("a", "1", False),
+        ("c", "1", True),
+    ]
+
+
 @pytest.mark.every_version
 def test_m2_forgetting_costs_the_same_beside_many_dead_letters(
     database: Database,
