@@ -408,6 +408,25 @@ def test_m7_m8_what_stays_is_named_with_what_to_do(
     assert redrive(*act, "--kind", "read", "--include-invalid").json["redriven"] == 1
 
 
+def test_m6_a_start_says_how_long_it_takes_at_the_rate_of_its_kind(
+    redrive: Redrive, database: Database
+) -> None:
+    """M6: it counted by --rate alone; the plan showed a start without a time."""
+    said = '{"wire": {"rate": 2, "repeatable": true}}'
+    database.rows("select redrive.declare_redrives_v1('{wire}', %s)", said)
+    for _ in range(6):
+        make_dead_letter(database.conn, "wire")
+    plan = str(redrive("campaign", "plan", "--json").json["plan"])
+    start = ("campaign", "start", plan, "--why", "x")
+
+    assert "takes at least 3 s" in redrive(*start, "--rate", "50").out
+    assert "takes at least 6 s" in redrive(*start, "--rate", "1").out
+    assert "takes at least 3 s" in redrive(*start).out
+    assert "started by" not in redrive("campaign", "show", plan).out
+    redrive(*start, "--yes")
+    assert "started by tester" in redrive("campaign", "show", plan).out
+
+
 @pytest.mark.parametrize("how", ["redrive", "start"])
 def test_a_redrive_may_change_the_queue_and_the_history_says_so(
     redrive: Redrive, database: Database, how: str

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from redrive.cli.main import main
+from redrive.rules.model import Category
 
 HANDLERS = """
 from datetime import timedelta
@@ -16,6 +17,12 @@ jobs = Handlers()
 
 @jobs.handle("mail.welcome", policy=Policy(window=timedelta(hours=1), attempts={"bug": 2}))
 def send(payload): ...
+
+@jobs.handle("mail.now", policy=Policy(window=10))
+def now(payload): ...
+
+@jobs.handle("wire.send", policy=Policy(max_attempts=1))
+def wire(payload): ...
 """
 
 
@@ -57,7 +64,14 @@ def test_the_policy_of_a_kind_is_shown(
     found = json.loads(capsys.readouterr().out)
     assert main(["policy", "show", "male.welcome", *handlers]) == 64
     refused = capsys.readouterr().err
+    assert main(["policy", "show", "mail.now", *handlers]) == 0
+    short = capsys.readouterr().out
 
+    assert main(["policy", "show", "wire.send", *handlers]) == 0
+    once = capsys.readouterr().out
+
+    assert once.splitlines() == [f"{', '.join(Category)}: not retried", ""]
+    assert "not retried: the first wait exceeds the window of 10 s" in short
     assert (found["kind"], found["window"]) == ("mail.welcome", 3600)
     assert found["categories"]["transient"]["attempts"] is None
     assert found["categories"]["transient"]["plan"][-1]["after_latest"] == 3600

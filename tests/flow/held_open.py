@@ -84,6 +84,8 @@ RECIPES: dict[str, LiteralString] = {
     "declare_schedules_v1": "select redrive.declare_schedules_v1(%(me)s, '1', %(declared)s)",
     "declare_redrives_v1": "select redrive.declare_redrives_v1('{held.plain}',"
     ' \'{"held.plain": {"rate": 5, "repeatable": true}}\')',
+    "redrive_rates_v1": "select redrive.redrive_rates_v1('{held.plain}')",
+    "handles_v1": "select redrive.handles_v1('{held.*}', 'held.plain')",
     "say_approvals_v1": "select redrive.say_approvals_v1('{held.plain}', '{held.plain}')",
     "say_heals_v1": "select redrive.say_heals_v1('1', '{\"held.plain\": {\"canaries\": 4}}')",
     "beat_v1": "select redrive.beat_v1(array[%(me)s], array[1], array['{}'::jsonb])",

@@ -220,6 +220,15 @@ REFUSED = {
     "must be ASCII": {"url": "http://127.0.0.1/\u202e"},
     "headers": {"url": "http://127.0.0.1/", "headers": {"X-Shop": "1\r\nHost: inner"}},
     "redrive_rate: Input": {"url": "http://127.0.0.1/", "redrive_rate": 0},
+    "redrive_rate: Value error, must be a number": {
+        "url": "http://127.0.0.1/",
+        "redrive_rate": True,
+    },
+    "window: Value error, must be a number": {
+        "url": "http://127.0.0.1/",
+        "window": True,
+    },
+    "backoff: Input": {"url": "http://127.0.0.1/", "backoff": 1e12},
     "repeatable: false forbids that": {
         "url": "http://127.0.0.1/",
         "heal": {},

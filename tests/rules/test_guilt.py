@@ -1,5 +1,6 @@
 """Who is to blame for a process that died, and what that costs everybody else."""
 
+import json
 import time
 from datetime import UTC, datetime
 
@@ -146,3 +147,25 @@ def test_only_refunds_of_breakers_count_against_a_job(
     report = Report(1, deliveries, Outcome.RETRY, category="transient")
 
     assert breakers._final(held, report).refund is is_refunded
+
+
+@pytest.mark.parametrize("asked", [0.0, 3600.0])
+def test_m9_a_refund_keeps_the_time_for_which_a_job_was_retried(asked: float):
+    """M9: with a Retry-After, a refund gave the job its whole window back."""
+    breakers = Breakers()
+    breakers.configure([Dependency("mail")], {"k": ("mail",)})
+    breakers._standing["mail"] = Standing("open", time.monotonic() + 5)
+    held = _held(deliveries=3, extras='{"retried_for": 100.0}')
+    failure = {"detail": {"retried_for": 115.0, "window": 110.0}}
+    report = Report(
+        1,
+        3,
+        Outcome.RETRY,
+        category="throttled",
+        delay=15.0 + asked,
+        failure=json.dumps(failure),
+    )
+
+    final = breakers._final(held, report)
+
+    assert json.loads(final.failure or "") == {"detail": {"retried_for": 100.0}}

@@ -13,10 +13,12 @@ from redrive.worker.supervisor.kinds import KnownKinds
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"redrive_rate": 0}, "redrive_rate must be jobs per second, above 0"),
-        ({"redrive_rate": True}, "redrive_rate must be jobs per second, above 0"),
+        ({"redrive_rate": 0}, "redrive_rate must be jobs per second, 0.001 to"),
+        # the database cannot add such a wait to an instant, which stopped all limits
+        ({"redrive_rate": 1e-300}, "redrive_rate must be jobs per second, 0.001 to"),
+        ({"redrive_rate": True}, "redrive_rate must be jobs per second, 0.001 to"),
         ({"redrive_rate": float("nan")}, "redrive_rate must be jobs per second"),
-        ({"redrive_rate": 1_000_001}, "at most 1,000,000"),
+        ({"redrive_rate": 1_000_001}, "0.001 to 1,000,000"),
         ({"repeatable": "no"}, "repeatable must be True or False"),
         (
             {"repeatable": False, "heal": Heal()},

@@ -7,6 +7,7 @@ import pytest
 
 from redrive import Policy, Retry
 from redrive.rules.attempts import settlement
+from redrive.rules.attempts.plan import planned
 from redrive.rules.attempts.policy import (
     attempts_of,
     backoff_of,
@@ -145,6 +146,24 @@ def test_m9_a_retry_that_would_begin_after_the_window_is_not_made():
     assert HOUR / 2 < retried_for <= HOUR
     assert death.reason is Reason.ATTEMPTS_EXHAUSTED
     assert death.failure.detail == {"retried_for": retried_for, "window": HOUR}
+
+
+@pytest.mark.parametrize("signal", [None, Retry(after=0), Retry(after=-1)])
+def test_m9_a_window_ends_retries_without_a_wait(signal: Retry | None):
+    """M9: they were retried without an end, thousands of times a minute."""
+    policy = Policy(window=10, backoff=0)
+    ends = list[Any]()
+    for retried_for in (0.0, 9.0, 10.0):
+        job = Claimed("k", 1_000_000, retried_for=retried_for)
+        ends.append(
+            decide_signal(job, signal, _failure(), policy, 0.5)
+            if signal
+            else decide(job, _failure(), policy, 0.5)
+        )
+
+    assert [_retried_for(ending) for ending in ends[:2]] == [1, 10]
+    assert isinstance(ends[2], settlement.DeadLetter)
+    assert len(planned(policy, Category.TRANSIENT)) == 10
 
 
 def test_m1_the_default_retries_a_transient_failure_for_two_days():

@@ -872,6 +872,7 @@ def test_c25_a_limit_that_somebody_has_locked_stops_no_job_of_another(
         ("a*", 1, None, "name:"),
         ("emails", -1, None, "concurrency:"),
         ("emails", None, 0.0, "rate:"),
+        ("emails", None, 1e-300, "rate:"),  # its waits stopped the chore of all limits
     ],
 )
 def test_a_limit_that_cannot_be_is_refused(

@@ -6,7 +6,9 @@ from typing import Any, LiteralString
 import pytest
 
 from redrive.dead_letters.purge import forget
+from redrive.enqueue import enqueue, enqueue_many
 from tests.factories import (
+    bury,
     claim_one,
     complete,
     make_dead_letter,
@@ -16,6 +18,7 @@ from tests.factories import (
 )
 from tests.postgres import Database
 
+KIND = "crm.sync"
 LETTER: dict[str, Any] = {
     "source_id": "m-1",
     "kind": "a",
@@ -126,6 +129,34 @@ def test_m2_an_import_keeps_its_keys_from_a_session_that_forgets(
     assert redrive(database.conn, [dead]) == {dead: "succeeded"}
 
 
+def test_m2_a_dead_letter_keeps_only_the_keys_of_its_work(database: Database) -> None:
+    """M2: the same key of another kind is another work; so is another dead letter."""
+    dead = make_dead_letter(database.conn, "a", idempotency_key="1")
+    gone = dead + 1_000_000
+    for kind, key, days in (
+        ("a", "1", 31),
+        ("a", f"$unique:done:{dead}", 31),
+        ("a", f"$unique:done:{gone}", 31),
+        ("b", "1", 31),
+        ("c", "1", 10),
+    ):
+        database.rows(
+            "insert into redrive.completions (kind, key, job, at)"
+            " values (%s, %s, 1, now() - %s * interval '1 day')",
+            *(kind, key, days),
+        )
+    forget(database.conn)
+
+    assert database.rows(
+        "select kind, key, at < now() - interval '9 days' from redrive.completions"
+        ' order by kind, key collate "C"'
+    ) == [
+        ("a", f"$unique:done:{dead}", False),
+        ("a", "1", False),
+        ("c", "1", True),
+    ]
+
+
 @pytest.mark.every_version
 def test_m2_forgetting_costs_the_same_beside_many_dead_letters(
     database: Database,
@@ -144,3 +175,54 @@ def test_m2_forgetting_costs_the_same_beside_many_dead_letters(
         costs.append(database.value(look)[0]["Plan"]["Shared Hit Blocks"])
 
     assert max(costs) < 400, costs
+
+
+def end_unique_jobs(database: Database, *ends: str) -> list[int]:
+    """Enqueue a unique job for each end, one window after the other; return the ids."""
+    worker, ids = make_worker(database.conn), list[int]()
+    for end in ends:
+        database.rows(
+            "update redrive.completions set enqueued_at = enqueued_at - interval '2 h'"
+        )
+        ids.append(make_job(database.conn, KIND, {"n": 7}, unique_for=3600))
+        if end == "completes":
+            complete(database.conn, worker, claim_one(database.conn, worker))
+        elif end == "dies":
+            bury(database.conn, worker, claim_one(database.conn, worker))
+    return ids
+
+
+@pytest.mark.parametrize("is_bulk", [False, True])
+def test_m2_a_later_window_does_not_make_a_dead_letter_repeat_done_work(
+    database: Database, is_bulk: bool
+) -> None:
+    """M2: a new unique job deletes the success of the window before."""
+    first, _done = end_unique_jobs(database, "dies", "completes")
+    database.rows("update redrive.completions set enqueued_at = now() - interval '2 h'")
+    job = {"kind": KIND, "payload": {"n": 7}, "unique_for": 3600}
+    if is_bulk:
+        enqueue_many(database.conn, [job])
+    else:
+        enqueue(database.conn, **job)
+    worker = make_worker(database.conn)
+    bury(database.conn, worker, second := claim_one(database.conn, worker))
+    database.rows("update redrive.completions set at = now() - interval '31 days'")
+    forget(database.conn)
+
+    assert redrive(database.conn, [first, second.id]) == {
+        first: "succeeded",
+        second.id: None,
+    }
+
+
+def test_m2_the_memory_of_a_dead_letter_ends_with_it(database: Database) -> None:
+    """M2: nothing is remembered for dead letters that are gone or back at work."""
+    first, *_ = end_unique_jobs(database, "dies", "completes", "dies")
+    assert database.column("select key from redrive.completions") == [
+        f"$unique:done:{first}"
+    ]
+    database.rows("update redrive.dead_letters set state = 'resolved'")
+    database.rows("update redrive.completions set at = now() - interval '31 days'")
+    forget(database.conn)
+
+    assert database.value("select count(*) from redrive.completions") == 0

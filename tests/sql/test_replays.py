@@ -125,6 +125,52 @@ def test_m7_an_edit_of_an_earlier_death_does_not_count(database: Database) -> No
     assert blocked(database.conn, Filter(ids=(dead,))) == {"invalid": 1}
 
 
+@pytest.mark.parametrize("away", ["lost_at = now()", "is_closed = true"])
+def test_m7_only_live_workers_say_which_version_is_there(
+    database: Database, away: LiteralString
+) -> None:
+    """M7: one that is gone neither brings a version nor keeps an old one."""
+    conn = database.conn
+    dead = make_dead_letter(conn)
+    database.rows(EVERY, "invalid", "1")
+    for version in ("1", "2"):
+        worker = register(conn, version)
+        database.rows(f"update redrive.workers set {away} where id = %s", worker)
+
+    assert blocked(conn, Filter(ids=(dead,))) == {"invalid": 1}
+    register(conn, "2")
+    assert blocked(conn, Filter(ids=(dead,))) == {}
+
+
+def test_m7_m8_facts_of_other_jobs_do_not_count(database: Database) -> None:
+    """M7, M8: only an edit and a proof of the dead letter itself let it go."""
+    conn = database.conn
+    register(conn, kinds=("wire",), wire=ONCE)
+    other = make_dead_letter(conn)
+    bad, once = (
+        make_dead_letter(conn, idempotency_key="k"),
+        make_dead_letter(conn, "wire"),
+    )
+    database.rows(EVERY, "invalid", "1")
+    database.rows(
+        "update redrive.dead_letters set category = 'bug' where id = %s", once
+    )
+    database.rows(
+        "insert into redrive.edits (job, n, redrives, actor, why, patch, paths, payload)"
+        " values (%s, 1, 0, 'ada', 'x', '[]', '{/n}', '{}')",
+        other,
+    )
+    database.rows(
+        "update redrive.failures set detail = '{\"began\": false}' where job <> %s",
+        once,
+    )
+    database.rows(
+        "insert into redrive.completions (kind, key, job) values ('another.kind', 'k', 1)"
+    )
+
+    assert redrive(conn, [bad, once]) == {bad: "invalid", once: "not_repeatable"}
+
+
 # M8: jobs that must not run twice
 
 
@@ -216,6 +262,51 @@ def test_m8_the_longest_prefix_speaks_for_a_kind_and_the_last_worker_wins(
 
 
 # M6: a rate by kind
+
+
+def said(database: Database, kinds: str, terms: dict[str, Any]) -> None:
+    """Declare what a worker of these kinds says."""
+    full = {
+        kind: {"rate": rate, "repeatable": is_repeatable}
+        for kind, (rate, is_repeatable) in terms.items()
+    }
+    database.rows(
+        "select redrive.declare_redrives_v1(%s::text[], %s)", kinds, json.dumps(full)
+    )
+
+
+def terms_of(database: Database) -> dict[str, tuple[float | None, bool]]:
+    rows = database.rows("select kind, rate, is_repeatable from redrive.kind_redrives")
+    return {kind: (rate, is_repeatable) for kind, rate, is_repeatable in rows}
+
+
+def test_m6_m8_a_worker_speaks_for_its_own_kinds_alone(database: Database) -> None:
+    """M6, M8: what is not said any more goes, and the kinds of others stay."""
+    said(database, "{a,b}", {"a": (1, True), "b": (None, False)})
+    said(database, "{c}", {"c": (2, True), "a": (9, True), "d": (9, True)})
+    assert terms_of(database) == {"a": (1, True), "b": (None, False), "c": (2, True)}
+
+    before = database.column("select xmin::text from redrive.kind_redrives order by 1")
+    said(database, "{a,b}", {"a": (1, True), "b": (None, False)})
+    assert before == database.column(
+        "select xmin::text from redrive.kind_redrives order by 1"
+    )
+
+    said(database, "{a,b}", {"a": (1, False)})
+    assert terms_of(database) == {"a": (1, False), "c": (2, True)}
+
+
+def test_m6_m8_a_worker_does_not_wait_to_speak(database: Database) -> None:
+    """M6, M8: a session that holds the rows must not keep workers from starting."""
+    said(database, "{a,b}", {"a": (1, True), "b": (2, True)})
+    holding = database.session()
+    holding.rows("begin")
+    holding.rows("select from redrive.kind_redrives for update")
+    database.rows("set lock_timeout = '5s'")
+
+    said(database, "{a,b}", {"a": (3, True)})
+    holding.rows("rollback")
+    assert terms_of(database) == {"a": (1, True), "b": (2, True)}
 
 
 def test_m6_two_campaigns_of_a_kind_keep_its_rate_together(database: Database) -> None:

@@ -12,7 +12,7 @@ from redrive.rules.payloads.limits import check_name
 from redrive.rules.scheduling.slots import Schedule
 from redrive.signals import is_duration
 
-MOST_RATE = 1_000_000
+LEAST_RATE, MOST_RATE = 0.001, 1_000_000
 """Largest rate that a limit can have."""
 
 
@@ -39,7 +39,7 @@ def _is_rate(value: Any) -> bool:
     if value is None:
         return True
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 < value <= MOST_RATE
+    return is_number and LEAST_RATE <= value <= MOST_RATE
 
 
 def _is_callable(value: Any) -> bool:
@@ -62,7 +62,7 @@ _TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "sample": (lambda value: isinstance(value, bool), "True or False"),
     "heal": (lambda value: value is None or isinstance(value, Heal), "a Heal"),
     "validate": (_is_callable, "a function"),
-    "redrive_rate": (_is_rate, f"jobs per second, above 0 and at most {MOST_RATE:,}"),
+    "redrive_rate": (_is_rate, f"jobs per second, {LEAST_RATE} to {MOST_RATE:,}"),
     "repeatable": (lambda value: isinstance(value, bool), "True or False"),
 }
 

@@ -26,7 +26,8 @@ begin atomic
     select case
         when idempotency_key is not null and exists (
             select from redrive.completions c
-            where c.kind = redrive_obstacle_v2.kind and c.key = idempotency_key)
+            where c.kind = redrive_obstacle_v2.kind
+              and c.key in (idempotency_key, '$unique:done:' || redrive_obstacle_v2.id))
             then 'succeeded'
         when redrives >= max_redrives then 'max_redrives'
         when exists (

@@ -77,9 +77,18 @@ begin
             -- The key may have succeeded between two snapshots. The insert above waited for the job
             -- that held it, so this statement sees what that job's completion wrote.
             if window_start is not null then
-                delete from redrive.completions c
-                where c.kind = enqueue_v1.kind and c.key = idempotency_key
-                  and c.enqueued_at <= window_start;
+                -- A dead letter from before keeps its own memory that this work was done.
+                with gone as (
+                    delete from redrive.completions c
+                    where c.kind = enqueue_v1.kind and c.key = idempotency_key
+                      and c.enqueued_at <= window_start
+                    returning c.kind, c.key, c.job)
+                insert into redrive.completions (kind, key, job)
+                select g.kind, '$unique:done:' || d.id, g.job
+                from gone g
+                join redrive.dead_letters d on d.kind = g.kind and d.idempotency_key = g.key
+                where d.state in ('open', 'dismissed')
+                on conflict do nothing;
             end if;
             select c.job into id from redrive.completions c
             where c.kind = enqueue_v1.kind and c.key = idempotency_key;

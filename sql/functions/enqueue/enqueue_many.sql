@@ -134,10 +134,19 @@ begin
             -- A key may have succeeded between two snapshots. Each insert above waited for the job
             -- that held the key, so these statements see what that job's completion wrote.
             if is_unique then
-                delete from redrive.completions c
-                using unnest(kinds, keys, windows, came) as v(kind, key, window_start, is_new)
-                where v.is_new is not false and c.kind = v.kind and c.key = v.key
-                  and c.enqueued_at <= v.window_start;
+                -- A dead letter from before keeps its own memory that this work was done.
+                with gone as (
+                    delete from redrive.completions c
+                    using unnest(kinds, keys, windows, came) as v(kind, key, window_start, is_new)
+                    where v.is_new is not false and c.kind = v.kind and c.key = v.key
+                      and c.enqueued_at <= v.window_start
+                    returning c.kind, c.key, c.job)
+                insert into redrive.completions (kind, key, job)
+                select g.kind, '$unique:done:' || d.id, g.job
+                from gone g
+                join redrive.dead_letters d on d.kind = g.kind and d.idempotency_key = g.key
+                where d.state in ('open', 'dismissed')
+                on conflict do nothing;
             end if;
             if kinds[1] <> any (kinds) or exists (
                 select from redrive.completions c where c.kind = kinds[1] and c.key = any (keys))

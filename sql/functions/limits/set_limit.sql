@@ -16,8 +16,9 @@ declare
             then 'name: must be like emails, customer:17 or customer:*'
         when concurrency not between 0 and 1000000
             then 'concurrency: must lie between 0 and 1000000'
-        when rate <= 0 or rate > 1000000
-            then 'rate: must be above 0, and at most 1000000 in a second' end;
+        -- a wait of centuries cannot be added to an instant
+        when rate < 0.000000001 or rate > 1000000
+            then 'rate: must be at least one in 30 years, and at most 1000000 in a second' end;
 begin
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;

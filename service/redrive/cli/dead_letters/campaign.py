@@ -49,6 +49,7 @@ from redrive.rules.dead_letters.campaign import (
     ABORT_SHARE,
     CANARIES,
     State,
+    pace,
 )
 from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms
 
@@ -82,8 +83,8 @@ _SHOWN = """\
 {cancelled} cancelled, {in_flight} in flight
 {waiting} waiting, blocked: {blocked}
 rate {rate}
-planned by {planned_by} ({planned_login}), {created_at}
-started by {actor} ({login}), {started_at}: {why}"""
+planned by {planned_by} ({planned_login}), {created_at}"""
+_STARTED = "started by {actor} ({login}), {started_at}: {why}"
 
 _WATCHED = (
     "{state}: {succeeded} succeeded, {dead_again} dead again, {in_flight} in flight"
@@ -254,7 +255,7 @@ def _remarks(
         yield f"{n} have done this already: {shown}"
     yield from rate_remarks(found["rates"])
     yield from destination
-    yield from _remarks_on(terms, found["matched"])
+    yield from _remarks_on(terms, found)
 
 
 def _stay_remarks(found: dict[str, Any]) -> Iterator[str]:
@@ -267,11 +268,13 @@ def _stay_remarks(found: dict[str, Any]) -> Iterator[str]:
         yield f"{n} will stay, invalid: {shown}"
 
 
-def _remarks_on(terms: Terms, matched: int) -> Iterator[str]:
-    if terms.rate:
-        yield f"takes at least {math.ceil(matched / terms.rate)} s"
+def _remarks_on(terms: Terms, found: dict[str, Any]) -> Iterator[str]:
+    fastest = pace(terms.rate, found["rates"], len(found["kinds"]))
+    if fastest:
+        seconds = math.ceil(found["matched"] / fastest)
+        yield f"takes at least {seconds} s"
     if terms.canaries:
-        yield terms.risk(matched)
+        yield terms.risk(found["matched"])
 
 
 @campaign.command("ls")
@@ -320,7 +323,8 @@ def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) 
     if as_json:
         emit(found)
     else:
-        click.echo(_SHOWN.format_map(printable_fields(found) | _worded(found)))
+        shown = f"{_SHOWN}\n{_STARTED}" if found["started_at"] else _SHOWN
+        click.echo(shown.format_map(printable_fields(found) | _worded(found)))
         if found["to_queue"]:
             click.echo(f"to the queue {printable(found['to_queue'])}")
     return Exit.DONE

@@ -25,7 +25,6 @@ from redrive.rules.attempts.policy import (
     EXPECTED_TO_REPEAT,
     Policy,
     attempts_of,
-    backoff_of,
     dies_at_once,
     window_of,
 )
@@ -204,16 +203,19 @@ def _alike(shown: Policy) -> dict[str, list[Category]]:
 
 def _key(shown: Policy, category: Category) -> str:
     words = in_words(shown, category)
-    waits = backoff_of(shown, category)
+    waits = planned(shown, category)
     return f"{words} {waits}"
 
 
 def in_words(shown: Policy, category: Category) -> str:
     """Say how long a category is retried."""
-    if dies_at_once(category, shown):
+    limit, window = attempts_of(shown, category), window_of(shown, category)
+    if dies_at_once(category, shown) or limit == 1:
         return "not retried"
 
-    limit, window = attempts_of(shown, category), window_of(shown, category)
+    if window is not None and not planned(shown, category):
+        return f"not retried: the first wait exceeds the window of {length(window)}"
+
     text = "retried"
     if window is not None:
         text += f" for {length(window)}"

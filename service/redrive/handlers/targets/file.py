@@ -6,17 +6,29 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from redrive.errors import SettingsError
-from redrive.handlers.arguments import MOST_RATE
-from redrive.rules.attempts.policy import MAX_WINDOW, OnDeath
+from redrive.handlers.arguments import LEAST_RATE, MOST_RATE
+from redrive.rules.attempts.policy import MAX_BACKOFF, MAX_WINDOW, OnDeath
 from redrive.rules.dead_letters.heal import MOST_CANARIES, Heal
 from redrive.rules.scheduling.slots import CatchUp
 
 HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
 """Text without line ends, because text after a line end would be a separate header."""
+
+
+def _refuse_bool(value: object) -> object:
+    """Raise ValueError for true and false, which pydantic takes for 1 and 0."""
+    if isinstance(value, bool):
+        msg = "must be a number"
+        raise ValueError(msg)  # noqa: TRY004 # pydantic reports a ValueError
+    return value
+
+
+_Number = Annotated[float, BeforeValidator(_refuse_bool)]
+_Whole = Annotated[int, BeforeValidator(_refuse_bool)]
 
 
 class TargetHeal(BaseModel):
@@ -35,22 +47,22 @@ class Target(BaseModel):
 
     url: str
     method: Literal["POST", "PUT"] = "POST"
-    timeout: Annotated[float, Field(gt=0, le=86_400)] = 30
+    timeout: Annotated[_Number, Field(gt=0, le=86_400)] = 30
     headers: dict[HeaderName, HeaderText] = {}
     signing_key_file: Path | None = None
     ca_file: Path | None = None
     client_cert_file: Path | None = None
     client_key_file: Path | None = None
-    max_attempts: Annotated[int, Field(ge=1)] | None = None
-    window: Annotated[float, Field(gt=0, le=MAX_WINDOW)] | None = None
-    backoff: Annotated[float, Field(ge=0)] | None = None
-    backoff_cap: Annotated[float, Field(ge=0)] | None = None
+    max_attempts: Annotated[_Whole, Field(ge=1)] | None = None
+    window: Annotated[_Number, Field(gt=0, le=MAX_WINDOW)] | None = None
+    backoff: Annotated[_Number, Field(ge=0, le=MAX_BACKOFF)] | None = None
+    backoff_cap: Annotated[_Number, Field(ge=0, le=MAX_BACKOFF)] | None = None
     depends_on: list[str] = []
     on_death: OnDeath = "continue"
     limits: list[str] = []
     sample: bool = True
     heal: TargetHeal | None = None
-    redrive_rate: Annotated[float, Field(gt=0, le=MOST_RATE)] | None = None
+    redrive_rate: Annotated[_Number, Field(ge=LEAST_RATE, le=MOST_RATE)] | None = None
     repeatable: bool = True
 
 

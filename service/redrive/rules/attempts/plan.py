@@ -8,6 +8,7 @@ from redrive.rules.attempts.policy import (
     WINDOW,
     Policy,
     attempts_of,
+    counted_wait,
     delay,
     dies_at_once,
     window_of,
@@ -45,12 +46,13 @@ def planned(policy: Policy, category: Category) -> list[Planned]:
 def _planned(policy: Policy, category: Category, most: int) -> Iterator[Planned]:
     window = window_of(policy, category)
     end = float("inf") if window is None else window
-    earliest_sum = latest_sum = 0.0
+    used = earliest_sum = latest_sum = 0.0
     for attempt in range(2, most + 1):
         earliest = delay(policy, attempt - 1, 0.0, category)
         latest = delay(policy, attempt - 1, 1.0, category)
         earliest_sum += earliest
-        if earliest_sum > end:
+        used += earliest if policy.window is None else counted_wait(earliest)
+        if used > end:
             return
         latest_sum = min(end, latest_sum + latest)
         yield Planned(

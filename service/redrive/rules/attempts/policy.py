@@ -323,6 +323,14 @@ def window_of(
     return None if window is None or cap > window else window
 
 
+def counted_wait(wait: float) -> float:
+    """Return what a wait takes of a window that the policy sets.
+
+    `Retry(after=0)` and a backoff of 0 would otherwise be retried without an end.
+    """
+    return wait or 1.0
+
+
 def decide(
     job: Claimed, failure: Failure, policy: Policy, jitter: float
 ) -> NotComplete:
@@ -526,7 +534,7 @@ def _retry_in_time(  # noqa: PLR0913 # the parts of one decision
         return settlement.DeadLetter(Reason.EXPIRED, failure)
 
     window = window_of(policy, category, job.max_attempts)
-    counted = wait if policy.window is None else total
+    counted = wait if policy.window is None else counted_wait(total)
     retried_for = job.retried_for + counted
     if window is not None and counted and retried_for > window:
         failure = _with(failure, WINDOW, window)

@@ -19,7 +19,7 @@ import msgspec
 
 from redrive.database.link import Link
 from redrive.handlers import matching
-from redrive.rules.attempts.policy import RETRIED_FOR
+from redrive.rules.attempts.policy import RETRIED_FOR, WINDOW
 from redrive.rules.attempts.releases import put_off
 from redrive.rules.attempts.settlement import Outcome, Release
 from redrive.rules.model import Category, Reason
@@ -197,11 +197,14 @@ class Breakers:
         If a dependency is to blame, it is a retry with the attempt refunded.
         """
         to_blame = self._to_blame(held.kind)
-        refunds = read_extras(held.extras).refunds or 0
+        extras = read_extras(held.extras)
+        refunds = extras.refunds or 0
         if not to_blame or refunds >= MAX_REFUNDS or _is_for_good(report):
             return report
         wait = max(0.0, *(one.open_until - time.monotonic() for one in to_blame))
-        return _refunded(report, wait, refunds)
+        refunded = _refunded(report, wait, refunds)
+        failure = _without_wait(report.failure, extras.retried_for)
+        return msgspec.structs.replace(refunded, failure=failure)
 
     def _to_blame(self, kind: str) -> list[Standing]:
         """Return the dependencies that are to blame for a kind's failures."""
@@ -278,21 +281,23 @@ def _refunded(report: Report, wait: float, refunds: int) -> Report:
         reason=report.category,
         delay=max(report.delay, wait + spread),
         refund=True,
-        failure=_without_wait(report),
     )
 
 
-def _without_wait(report: Report) -> str | None:
-    """Return the failure; its wait does not count against the window of its job."""
-    if report.failure is None:
-        return None
-    failure = msgspec.json.decode(report.failure)
-    retried_for = failure["detail"].get(RETRIED_FOR)
-    if retried_for is None:
-        return report.failure
+def _without_wait(failure: str | None, retried_for: float | None) -> str | None:
+    """Return the failure; its wait does not count against the window of its job.
 
-    failure["detail"][RETRIED_FOR] = max(0.0, retried_for - report.delay)
-    return msgspec.json.encode(failure).decode()
+    `retried_for`: the sum of the waits before it, as claimed.
+    """
+    if failure is None:
+        return None
+    found = msgspec.json.decode(failure)
+    detail = found["detail"]
+    for name in (RETRIED_FOR, WINDOW):
+        detail.pop(name, None)
+    if retried_for:
+        detail[RETRIED_FOR] = retried_for
+    return msgspec.json.encode(found).decode()
 
 
 def _is_for_good(report: Report) -> bool:
