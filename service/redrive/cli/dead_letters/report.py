@@ -1,5 +1,6 @@
 """redrive dlq report: of one group for an incident, of everything for a review."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 ENV = "REDRIVE_REPORT"
+_ADDRESS = re.compile(r"[!-~]+@[!-~]+(?<!,)")
+"""An address of a mail, without a name."""
 FORMATS: Mapping[str, Callable[[rules.Review], str]] = {
     "text": rules.text,
     "markdown": rules.markdown,
@@ -53,6 +56,17 @@ class Targets(NamedTuple):
     def are_any(self) -> bool:
         """Return True if the report is sent, and not printed."""
         return self.webhook is not None or self.server is not None
+
+
+def check_addresses(
+    _context: click.Context, _option: click.Parameter, given: Any
+) -> Any:
+    """Return one or several addresses. Raises BadParameter if one is no mail address."""
+    for text in [given] if isinstance(given, str) else given:
+        if not _ADDRESS.fullmatch(text):
+            msg = f"{text!r} is no mail address; write one such as oncall@shop.example"
+            raise click.BadParameter(msg)
+    return given
 
 
 @click.command()
@@ -83,6 +97,7 @@ class Targets(NamedTuple):
     ENV,
     "--mail-to",
     multiple=True,
+    callback=check_addresses,
     metavar="ADDRESS",
     help="Mail the report through the server in REDRIVE_REPORT_SMTP_URL, or in the"
     " file ..._URL_FILE.",
@@ -90,6 +105,7 @@ class Targets(NamedTuple):
 @option(
     ENV,
     "--mail-from",
+    callback=check_addresses,
     metavar="ADDRESS",
     default="redrive@localhost",
     show_default=True,

@@ -20,6 +20,8 @@ from redrive.rules.scheduling.instants import duration
 Row = Mapping[str, Any]
 MOST = 10
 """Rows that a table shows."""
+MOST_GROUPS = 100
+"""Groups that a review looks at."""
 GROUP_LENGTH = 10
 EXPLAINED = frozenset({"bug", "invalid"})
 """Categories of groups for which a redrive alone does not help."""
@@ -116,13 +118,18 @@ def shown(found: Row, cell: str | None = None) -> Review:
 
 def _headlines(found: Row) -> Iterator[str]:
     is_open = sum(pair["open"] for pair in found["open"])
-    new_groups = sum(group["is_new"] for group in found["groups"])
     yield f"{is_open:,} open."
     yield _deaths(found)
-    yield f"{new_groups} new {'group' if new_groups == 1 else 'groups'}."
+    yield _new_groups(found["groups"])
     yield _redriven(found["redrives"])
     if found["time_to_dlq"]["measured"]:
         yield _times(found["time_to_dlq"])
+
+
+def _new_groups(groups: Sequence[Row]) -> str:
+    new = sum(group["is_new"] for group in groups)
+    most = "at least " if len(groups) >= MOST_GROUPS else ""
+    return f"{most}{new} new {'group' if new == 1 else 'groups'}."
 
 
 def _deaths(found: Row) -> str:
@@ -187,8 +194,8 @@ def _old(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
 
 def _of_groups(title: str, groups: Iterable[Row], now: datetime) -> Section:
     columns = (
-        *("group", "queue", "kind", "category", "error", "owner"),
-        *("open", "new", "before", "first seen"),
+        *("group", "open", "new", "before"),
+        *("queue", "kind", "category", "error", "owner", "first seen"),
     )
     return Section(
         title,
@@ -201,14 +208,14 @@ def _of_groups(title: str, groups: Iterable[Row], now: datetime) -> Section:
 def _of_group(group: Row, now: datetime) -> Sequence[str]:
     return (
         group["group"][:GROUP_LENGTH],
+        f"{group['open']:,}",
+        f"{group['new']:,}",
+        f"{group['before']:,}",
         group["queue"] or "",
         group["kind"],
         group["category"],
         group["error_class"],
         _owner(group),
-        f"{group['open']:,}",
-        f"{group['new']:,}",
-        f"{group['before']:,}",
         _age(group["first_seen"], now),
     )
 
