@@ -227,6 +227,29 @@ def test_a_cron_job_posts_the_review_to_a_webhook_from_a_file(
     assert CANARY not in body["text"]
 
 
+@pytest.mark.parametrize("how", ["--post", "--format=markdown"])
+def test_a_cell_that_does_not_answer_is_named_in_the_report(
+    week: int, database: Database, redrive: Redrive, tmp_path: Path, how: str
+):
+    """M12: readers of a channel did not see that a cell was missing from the report."""
+    file = tmp_path / "cells.json"
+    urls = {"eu": database.url, "us": "host=127.0.0.1 port=1"}
+    file.write_text(json.dumps([{"name": n, "url": u} for n, u in urls.items()]))
+    with _webhook() as (url, bodies):
+        ran = redrive(
+            *("dlq", "report", "--since", "7d", how),
+            REDRIVE_DATABASES=str(file),
+            REDRIVE_REPORT_WEBHOOK_URL=url,
+        )
+
+    shown = bodies[0]["text"] if bodies else ran.out
+    assert ran.code == 69
+    assert "Dead letters in eu, the last 7 days" in shown
+    assert "Dead letters in us*\n• The database did" in shown or (
+        "# Dead letters in us\n\n- The database did not answer." in shown
+    )
+
+
 @pytest.mark.parametrize("status", [403, 302])
 def test_a_webhook_that_refuses_is_an_error_without_its_url(
     redrive: Redrive, status: int

@@ -145,10 +145,10 @@ def report(  # its options
     targets = _targets(cells[0], Mail(mail_from, mail_to, "Dead letters"), is_posted)
     answers, code = ask_each(cells, partial(_read, since=since))
     found = [cell | answer for cell, answer in answers]
-    if targets.are_any:
-        _deliver(found, targets)
-    else:
-        _print(found, format_ or "text", as_json=as_json)
+    if as_json:
+        listing(found, (), as_json=True)
+    elif found:
+        _hand_over(_reviews(found, cells), format_ or "text", targets)
     return code
 
 
@@ -159,12 +159,16 @@ def _targets(settings: "Settings", mail: Mail, is_posted: bool) -> Targets:
     return Targets(hook, server, mail)
 
 
-def _print(found: Sequence[dict[str, Any]], format_: str, *, as_json: bool) -> None:
-    if as_json:
-        listing(found, (), as_json=True)
-        return
-    pages = map(FORMATS[format_], _shown(found))
-    click.echo("\n".join(pages), nl=False)
+def _hand_over(reviews: Sequence[rules.Review], format_: str, targets: Targets) -> None:
+    """Post and mail the report, or print it."""
+    if not targets.are_any:
+        pages = map(FORMATS[format_], reviews)
+        click.echo("\n".join(pages), nl=False)
+    if targets.webhook is not None:
+        post(targets.webhook, rules.slack(reviews))
+        click.echo("posted")
+    if targets.server is not None:
+        _mail(targets.server, targets.mail, reviews)
 
 
 def _incident(group: str, settings: "Settings") -> int:
@@ -181,20 +185,14 @@ def _read(settings: "Settings", since: datetime) -> dict[str, Any]:
         return review(conn, since)
 
 
-def _shown(found: Sequence[dict[str, Any]]) -> list[rules.Review]:
-    return [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
-
-
-def _deliver(found: Sequence[dict[str, Any]], targets: Targets) -> None:
-    """Post and mail the report. Nothing is sent if no cell has answered."""
-    if not found:
-        return
-    reviews = _shown(found)
-    if targets.webhook is not None:
-        post(targets.webhook, rules.slack(reviews))
-        click.echo("posted")
-    if targets.server is not None:
-        _mail(targets.server, targets.mail, reviews)
+def _reviews(
+    found: Sequence[dict[str, Any]], cells: Sequence["Settings"]
+) -> list[rules.Review]:
+    """Return the review of each cell; one that did not answer is named."""
+    shown = [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
+    answered = {each.get("cell") for each in found}
+    names = [str(settings.cell) for settings in cells if len(cells) > 1]
+    return shown + [rules.unanswered(name) for name in names if name not in answered]
 
 
 def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:

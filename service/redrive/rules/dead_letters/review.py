@@ -116,6 +116,11 @@ def shown(found: Row, cell: str | None = None) -> Review:
     )
 
 
+def unanswered(cell: str) -> Review:
+    """Return the review of a cell whose database did not answer."""
+    return Review(f"Dead letters in {cell}", ["The database did not answer."], [], [])
+
+
 def _headlines(found: Row) -> Iterator[str]:
     is_open = sum(pair["open"] for pair in found["open"])
     yield f"{is_open:,} open."
@@ -402,7 +407,8 @@ def _slack_part(review: Review) -> str:
     commands = "\n".join(words for _, words in review.commands[:3])
     tables = "\n\n".join((*first, commands)).rstrip()
     fenced = _slack_escaped(tables.replace("`", "'"))
-    return f"*{title}*\n{headlines}\n```{fenced}```"
+    fence = f"\n```{fenced}```" if fenced else ""
+    return f"*{title}*\n{headlines}{fence}"
 
 
 def _slack_escaped(value: str) -> str:
