@@ -50,6 +50,22 @@ def test_groups_are_listed_with_the_largest_first(database: Database, redrive: R
     assert len(redrive("dlq", "groups", "--limit", "1", "--json").lines) == 1
 
 
+def test_a_whole_name_is_that_group_even_if_it_begins_another(
+    database: Database, redrive: Redrive
+):
+    """M3: `dlq ack` reported a full name as several groups, so nobody could type it."""
+    _die(database, "f1f1")
+    _die(database, "f1f1f1f1")
+
+    acknowledged = redrive("dlq", "ack", "f1f1", "--why", "w", "--yes")
+    listed = redrive("dlq", "ls", "--group", "f1f1", "--json").lines
+    several = redrive("dlq", "ack", "f1", "--why", "w", "--yes")
+
+    assert acknowledged.code == 0
+    assert [job["group"] for job in listed] == ["f1f1"]
+    assert several.code == 2
+
+
 def test_a_group_is_shown_by_the_beginning_of_its_name(
     database: Database, redrive: Redrive
 ):
@@ -87,6 +103,18 @@ CANARY`<img src=x onerror=alert(1)>`` [CANARY](https://evil.example) www.evil.ex
 ```
 <b>CANARY</b>
 ````"""
+
+
+def test_a_report_names_who_acknowledged_the_group(
+    database: Database, redrive: Redrive
+):
+    """M5: the incident report left acknowledgements out of what was done."""
+    _die(database)
+    redrive("dlq", "ack", "f1f1", "--why", "on the phone", "--yes")
+
+    report = redrive("dlq", "report", "f1f1").out
+
+    assert "`tester`: `acknowledge` of 1, `on the phone`" in report
 
 
 def test_no_text_of_a_producer_is_live_in_a_report(

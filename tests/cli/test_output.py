@@ -90,6 +90,7 @@ def test_a_note_and_a_version_have_their_instant_as_everything_else():
         "sample": 1,
         "muted_until": None,
         "quarantined": 0,
+        "fixed_in": None,
         "versions": {"1.0": said},
     }
 
@@ -119,6 +120,20 @@ def _screen(monkeypatch: pytest.MonkeyPatch) -> _Screen:
     monkeypatch.setenv("LINES", "24")
     monkeypatch.setenv("COLUMNS", "80")
     return found
+
+
+def test_a_long_name_does_not_cut_short_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """M5: one long kind cut the names of groups, which people type, and all figures."""
+    monkeypatch.setenv("COLUMNS", "60")
+    row = (1234, "billing." + "x" * 90, "4bcd4f0123456789")
+
+    output.table(("open", "kind", "group"), [row])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert any("1234" in line and "4bcd4f0123456789" in line for line in lines)
+    assert max(map(len, lines)) <= 60
 
 
 @pytest.mark.parametrize(

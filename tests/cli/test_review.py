@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,6 +77,21 @@ def test_the_review_says_what_is_open_new_growing_old_and_whose(
     assert "Time to DLQ: median 3 h 20 min" in shown
     assert f"redrive dlq explain {NEW[:10]}" in shown
     assert f"redrive campaign plan --group {OLD[:10]}" in shown
+
+
+def test_a_limit_on_new_groups_is_said(database: Database, redrive: Redrive):
+    """M4: 10,000 new groups were reported as `100 new groups`."""
+    _die(database, OLD)
+    database.conn.execute(
+        "insert into redrive.group_deltas (fingerprint, kind, category, error_class,"
+        " message, sample, added, opened)"
+        " select 'group' || n, kind, category, error_class, message, sample, 1, 1"
+        " from redrive.group_deltas, generate_series(1, 150) n"
+    )
+
+    shown = redrive("dlq", "report", "--since", "7d").out
+
+    assert "at least 100 new groups." in shown
 
 
 def test_the_review_says_how_redrives_went(
@@ -211,6 +227,29 @@ def test_a_cron_job_posts_the_review_to_a_webhook_from_a_file(
     assert CANARY not in body["text"]
 
 
+@pytest.mark.parametrize("how", ["--post", "--format=markdown"])
+def test_a_cell_that_does_not_answer_is_named_in_the_report(
+    week: int, database: Database, redrive: Redrive, tmp_path: Path, how: str
+):
+    """M12: readers of a channel did not see that a cell was missing from the report."""
+    file = tmp_path / "cells.json"
+    urls = {"eu": database.url, "us": "host=127.0.0.1 port=1"}
+    file.write_text(json.dumps([{"name": n, "url": u} for n, u in urls.items()]))
+    with _webhook() as (url, bodies):
+        ran = redrive(
+            *("dlq", "report", "--since", "7d", how),
+            REDRIVE_DATABASES=str(file),
+            REDRIVE_REPORT_WEBHOOK_URL=url,
+        )
+
+    shown = bodies[0]["text"] if bodies else ran.out
+    assert ran.code == 69
+    assert "Dead letters in eu, the last 7 days" in shown
+    assert "Dead letters in us*\n• The database did" in shown or (
+        "# Dead letters in us\n\n- The database did not answer." in shown
+    )
+
+
 @pytest.mark.parametrize("status", [403, 302])
 def test_a_webhook_that_refuses_is_an_error_without_its_url(
     redrive: Redrive, status: int
@@ -226,11 +265,111 @@ def test_a_webhook_that_refuses_is_an_error_without_its_url(
     assert ran.err == f"redrive: the webhook refused the report: HTTP {status}\n"
 
 
-def test_the_review_is_mailed_as_text_and_as_a_page(week: int, redrive: Redrive):
-    """M4: a team without Slack gets a mail."""
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://ada:{CANARY}@127.0.0.1/hook",
+        f"http://127.0.0.1:1/hook {CANARY}",
+        f"http://127.0.0.1:1/hook/\u00fc{CANARY}",
+    ],
+)
+def test_a_url_that_no_client_can_use_is_refused_by_name(redrive: Redrive, url: str):
+    """M4: the client's error quoted the password of the webhook's URL."""
+    ran = redrive(
+        *("dlq", "report", "--since", "7d", "--post"),
+        REDRIVE_REPORT_WEBHOOK_URL=url,
+    )
+
+    assert ran.code == 64
+    assert "REDRIVE_REPORT_WEBHOOK_URL" in ran.err
+    assert CANARY not in ran.err + ran.out
+
+
+@pytest.mark.parametrize("answer", [b"garbage\r\n\r\n", b""])
+def test_an_answer_that_is_not_http_is_an_error_of_one_line(
+    redrive: Redrive, answer: bytes
+):
+    """M4: such an answer ended the report with a traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as peer:
+                peer.recv(65_536)
+                peer.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        ran = redrive(
+            *("dlq", "report", "--since", "7d", "--post"),
+            REDRIVE_REPORT_WEBHOOK_URL=f"http://127.0.0.1:{server.getsockname()[1]}",
+        )
+        thread.join()
+
+    assert ran.code == 1
+    assert ran.err.startswith("redrive: the webhook cannot be reached: ")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--mail-to", "a@b.example\nBcc: c@d.example"),
+        ("--mail-to", "a@b.example, c@d.example"),
+        ("--mail-to", "nobody"),
+        ("--mail-from", "a@b\r\nBcc: c@d.example"),
+    ],
+)
+def test_an_address_that_is_none_is_named(redrive: Redrive, option: str, value: str):
+    """M4: such an address ended the report with a traceback."""
+    both = ("--mail-to", "a@b.example") if option == "--mail-from" else ()
+
+    ran = redrive(
+        *("dlq", "report", "--since", "7d", *both, option, value),
+        REDRIVE_REPORT_SMTP_URL="smtp://127.0.0.1:1",
+    )
+
+    assert ran.code == 64
+    assert option in ran.err
+
+
+def test_a_password_is_not_sent_without_tls(redrive: Redrive):
+    """M4: smtp:// sent the password of the mail server as plain text."""
+    ran = redrive(
+        *("dlq", "report", "--since", "7d", "--mail-to", "a@b.example"),
+        REDRIVE_REPORT_SMTP_URL=f"smtp://ada:{CANARY}@mail.example",
+    )
+
+    assert ran.code == 64
+    assert "use smtp+starttls:// or smtps://" in ran.err
+    assert CANARY not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("to", "code", "says"),
+    [
+        (["a@b.example", "c@d.example"], 0, "mailed to a@b.example, c@d.example\n"),
+        (
+            ["a@b.example", "gone@d.example"],
+            1,
+            "redrive: the mail server refused the report to gone@d.example\n",
+        ),
+    ],
+)
+def test_the_review_is_mailed_as_text_and_as_a_page(
+    week: int, redrive: Redrive, to: list[str], code: int, says: str
+):
+    """M4: a team without Slack gets a mail. A refused address was said to have it."""
     mails: list[Any] = []
 
     class Inbox:
+        async def handle_RCPT(  # noqa: N802 # aiosmtpd calls it
+            self, _server: Any, _session: Any, mail: Any, address: str, _options: Any
+        ) -> str:
+            if address.startswith("gone@"):
+                return "550 no such user"
+            mail.rcpt_tos.append(address)
+            return "250 OK"
+
         async def handle_DATA(  # noqa: N802 # aiosmtpd calls it
             self, _server: Any, _session: Any, mail: Any
         ) -> str:
@@ -247,15 +386,15 @@ def test_the_review_is_mailed_as_text_and_as_a_page(week: int, redrive: Redrive)
             return await asyncio.to_thread(
                 redrive,
                 *("dlq", "report", "--since", "7d"),
-                *("--mail-to", "a@b.example", "--mail-to", "c@d.example"),
+                *(word for address in to for word in ("--mail-to", address)),
                 REDRIVE_REPORT_SMTP_URL=f"smtp://127.0.0.1:{port}",
             )
 
     ran = asyncio.run(run())
 
-    assert (ran.code, ran.out) == (0, "mailed to a@b.example, c@d.example\n")
+    assert (ran.code, ran.out + ran.err) == (code, says)
     (mail,) = mails
-    assert mail.rcpt_tos == ["a@b.example", "c@d.example"]
+    assert mail.rcpt_tos == [each for each in to if not each.startswith("gone@")]
     assert b"multipart/alternative" in mail.content
     assert b"Subject: Dead letters" in mail.content
 

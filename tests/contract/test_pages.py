@@ -5,7 +5,7 @@ import pkgutil
 import re
 import subprocess
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,12 @@ PLACES = (
     "service/",
     "sql/",
     "tests/",
+)
+SHOWN_TO_OPERATORS = (
+    "alerts/redrive.rules.yaml",
+    "dashboards/dead-letters.json",
+    "dashboards/overview.json",
+    "dashboards/worker.json",
 )
 NEWEST = "\n## [".join(pages.pages()["CHANGELOG.md"].split("\n## [")[:2])
 """The changelog of older releases names what was there then."""
@@ -220,6 +226,34 @@ def test_commands_within_text() -> None:
         typed = code.removeprefix("r ").replace(" | ", "|")
         if typed.startswith("redrive ") and not typed.startswith("redrive --"):
             assert fault_of(typed.split(), there) is None, (page, code)
+
+
+def texts_of(read: object) -> Iterator[str]:
+    """Yield each text in what a JSON or YAML file holds."""
+    match read:
+        case str():
+            yield read
+        case dict():
+            for value in read.values():
+                yield from texts_of(value)
+        case list():
+            for value in read:
+                yield from texts_of(value)
+        case _:
+            pass
+
+
+@pytest.mark.parametrize("file", SHOWN_TO_OPERATORS, ids=str)
+def test_commands_in_dashboards_and_alerts(file: str) -> None:
+    """M5: a dashboard told people to type an option that no command has."""
+    there = dict(commands())
+    read = yaml.safe_load((ROOT / file).read_text())
+    for text in texts_of(read):
+        without = re.sub(r"{{[^}]*}}", "17", pages.typed(text))
+        for typed in re.findall(r"\bredrive [a-z][^`\n,;]*", without):
+            words = [word.strip(".:)") for word in typed.split()]
+            if f"redrive {words[1]}" in there:
+                assert fault_of(words, there) is None, (file, typed)
 
 
 def fault_of(words: list[str], there: dict[str, click.Command]) -> str | None:

@@ -47,6 +47,7 @@ UNVERSIONED = {
         "count_buried",
         "count_moved",
         "count_purged",
+        "track_open",
     ),  # triggers
     "replace_waiting",  # one more
     *("totals", "grouped"),  # views

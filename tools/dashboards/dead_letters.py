@@ -36,7 +36,7 @@ ACTIONS = {"redriven": CALM, "resolved": GOOD, "dismissed": VIOLET, "purged": GR
 STEPS = """
 1. **Stop more from coming.** A deploy at the time it started? Undo it. A dependency down? \
 Wait for it.
-2. **Look at groups, not at jobs:** `redrive dlq groups --queue <queue>`, then \
+2. **Look at groups, not at jobs:** `redrive dlq groups`, then \
 `redrive dlq show <group>`.
 3. **Try a few:** `redrive dlq redrive --queue <queue> --limit 5 --why "<ticket>: canaries"`;
    watch *Redrive outcomes*.

@@ -85,17 +85,22 @@ def find(  # noqa: PLR0913 # filters
 
 
 def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | None:
-    """Return the group whose fingerprint begins so; None unless exactly one does."""
+    """Return the group with this name, or the only one whose name begins so, or None."""
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(
-            f"{_SELECT} where starts_with(g.fingerprint, %s) limit 2", (fingerprint,)
+            f"{_SELECT} where starts_with(g.fingerprint, %s)"
+            " order by length(g.fingerprint), g.fingerprint limit 2",
+            (fingerprint,),
         ).fetchall()
-    reveal(conn, found, "sample")
-    return found[0] if len(found) == 1 else None
+    is_named = len(found) == 1 or (found and found[0]["group"] == fingerprint)
+    if not is_named:
+        return None
+    reveal(conn, found[:1], "sample")
+    return found[0]
 
 
 def named(conn: psycopg.Connection[Any], beginning: str) -> list[str]:
-    """Return the full names of the groups that begin so."""
+    """Return the group with this name alone, or else all whose names begin so."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return (
             cursor.execute(

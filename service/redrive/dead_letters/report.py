@@ -34,6 +34,7 @@ _ACTIONS: LiteralString = """
     where detail -> 'filter' ->> 'group' is not null
           and starts_with(%(group)s, detail -> 'filter' ->> 'group')
        or detail ->> 'group' = %(group)s
+       or detail -> 'groups' ? %(group)s
     order by at desc limit 20"""
 
 _HEAD = """\

@@ -19,8 +19,6 @@ MOST_COUNTED = 100_000
 """Count no more dead letters of one state in one period."""
 MOST_OF_GROUP = 10_000
 """Count no more dead letters of one group in one period."""
-MOST_GROUPS = 100
-"""Number of groups to look at. Groups with deaths in the period come first."""
 MOST_CAMPAIGNS = 10_000
 MOST_MEASURED = 2_500
 """Measure the time to death of this many dead letters of each state, the latest."""
@@ -133,7 +131,8 @@ def review(conn: Connection, since: datetime) -> Row:
     """
     period = _one(conn, _PERIOD, since=since)
     between = {"since": since, "before": period["before"]}
-    groups = {"groups": MOST_GROUPS, "most": MOST_OF_GROUP}
+    # those with deaths in the period first, by open ones
+    groups = {"groups": rules.MOST_GROUPS, "most": MOST_OF_GROUP}
     is_open = _all(conn, _OPEN, pairs=MOST_PAIRS, most=MOST_OF_KIND)
     campaigns = _all(conn, _CAMPAIGNS, since=since, most=MOST_CAMPAIGNS)
     return {

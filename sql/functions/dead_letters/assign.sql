@@ -2,7 +2,7 @@
 -- An owner acknowledges the groups of these dead letters, unless somebody has already done so.
 -- out:   the ids that were open
 -- locks: dead letters, ascending like redrive, so that two calls never wait in a circle; then
---        their groups, as acknowledge.sql
+--        their groups, as acknowledged.sql
 -- errors: RD001 'owner: rule'
 create or replace function redrive.assign_v1(ids bigint[], owner text, actor text, why text)
 returns setof bigint

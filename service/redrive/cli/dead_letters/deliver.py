@@ -4,11 +4,13 @@ Both addresses are secrets: a webhook's URL lets everybody post, and the mail se
 has a password. So they come from variables or files, and no error shows them.
 """
 
+import re
 import smtplib
 import ssl
 from collections.abc import Collection, Sequence
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.error import HTTPError, URLError
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 30
 TLS_PORT, STARTTLS_PORT, PLAIN_PORT = 465, 587, 25
+WEBHOOK, SMTP = "REDRIVE_REPORT_WEBHOOK_URL", "REDRIVE_REPORT_SMTP_URL"
+_PLAIN = re.compile(r"[!-~]+")
+"""Characters that a URL may have in a request."""
 PORTS = {"smtps": TLS_PORT, "smtp+starttls": STARTTLS_PORT, "smtp": PLAIN_PORT}
 
 
@@ -48,22 +53,38 @@ class _NoRedirects(HTTPRedirectHandler):
 
 def webhook(settings: "Settings") -> SplitResult:
     """Return the URL of the webhook. Raises SettingsError if it is missing or wrong."""
-    return _parsed(
-        "REDRIVE_REPORT_WEBHOOK_URL",
+    url = _parsed(
+        WEBHOOK,
         settings.report_webhook_url,
         settings.report_webhook_url_file,
         ("https", "http"),
     )
+    if not _PLAIN.fullmatch(url.geturl()):
+        msg = (
+            f"{WEBHOOK} has a space or a character that is not ASCII; encode it as %20"
+        )
+        raise SettingsError(msg)
+    if url.username is not None:
+        msg = f"{WEBHOOK} has a user or password; webhooks take neither, so remove it"
+        raise SettingsError(msg)
+    return url
 
 
 def mail_server(settings: "Settings") -> SplitResult:
     """Return the URL of the mail server. Raises SettingsError as `webhook` does."""
-    return _parsed(
-        "REDRIVE_REPORT_SMTP_URL",
+    url = _parsed(
+        SMTP,
         settings.report_smtp_url,
         settings.report_smtp_url_file,
         tuple(PORTS),
     )
+    if url.scheme == "smtp" and url.username:
+        msg = (
+            f"{SMTP} has a user, and smtp:// would send the password without TLS;"
+            " use smtp+starttls:// or smtps://"
+        )
+        raise SettingsError(msg)
+    return url
 
 
 def post(url: SplitResult, text: str) -> None:
@@ -80,7 +101,7 @@ def post(url: SplitResult, text: str) -> None:
     except HTTPError as error:
         msg = f"the webhook refused the report: HTTP {error.code}"
         raise CannotSend(msg) from None
-    except (URLError, OSError) as error:
+    except (HTTPException, OSError) as error:
         raise CannotSend(f"the webhook cannot be reached: {_why(error)}") from None
 
 
@@ -100,9 +121,12 @@ def send(url: SplitResult, mail: Mail, text: str, page: str) -> None:
     message.add_alternative(page, subtype="html")
     try:
         with _connected(url) as server:
-            server.send_message(message)
+            refused = server.send_message(message)
     except (smtplib.SMTPException, OSError) as error:
         raise CannotSend(f"the mail was not sent: {_why(error)}") from None
+    if refused:
+        msg = f"the mail server refused the report to {', '.join(refused)}"
+        raise CannotSend(msg)
 
 
 def _connected(url: SplitResult) -> smtplib.SMTP:

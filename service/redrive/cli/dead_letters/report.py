@@ -1,5 +1,6 @@
 """redrive dlq report: of one group for an incident, of everything for a review."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 ENV = "REDRIVE_REPORT"
+_ADDRESS = re.compile(r"[!-~]+@[!-~]+(?<!,)")
+"""An address of a mail, without a name."""
 FORMATS: Mapping[str, Callable[[rules.Review], str]] = {
     "text": rules.text,
     "markdown": rules.markdown,
@@ -53,6 +56,17 @@ class Targets(NamedTuple):
     def are_any(self) -> bool:
         """Return True if the report is sent, and not printed."""
         return self.webhook is not None or self.server is not None
+
+
+def check_addresses(
+    _context: click.Context, _option: click.Parameter, given: Any
+) -> Any:
+    """Return one or several addresses. Raises BadParameter if one is no mail address."""
+    for text in [given] if isinstance(given, str) else given:
+        if not _ADDRESS.fullmatch(text):
+            msg = f"{text!r} is no mail address; write one such as oncall@shop.example"
+            raise click.BadParameter(msg)
+    return given
 
 
 @click.command()
@@ -83,6 +97,7 @@ class Targets(NamedTuple):
     ENV,
     "--mail-to",
     multiple=True,
+    callback=check_addresses,
     metavar="ADDRESS",
     help="Mail the report through the server in REDRIVE_REPORT_SMTP_URL, or in the"
     " file ..._URL_FILE.",
@@ -90,6 +105,7 @@ class Targets(NamedTuple):
 @option(
     ENV,
     "--mail-from",
+    callback=check_addresses,
     metavar="ADDRESS",
     default="redrive@localhost",
     show_default=True,
@@ -132,10 +148,10 @@ def report(  # its options
     targets = _targets(cells[0], mail, is_posted)
     answers, code = ask_each(cells, partial(_read, since=since))
     found = [cell | answer for cell, answer in answers]
-    if targets.are_any:
-        _deliver(found, targets)
-    else:
-        _print(found, format_ or "text", as_json=as_json)
+    if as_json:
+        listing(found, (), as_json=True)
+    elif found:
+        _hand_over(_reviews(found, cells), format_ or "text", targets)
     return code
 
 
@@ -146,12 +162,16 @@ def _targets(settings: "Settings", mail: Mail, is_posted: bool) -> Targets:
     return Targets(hook, server, mail)
 
 
-def _print(found: Sequence[dict[str, Any]], format_: str, *, as_json: bool) -> None:
-    if as_json:
-        listing(found, (), as_json=True)
-        return
-    pages = map(FORMATS[format_], _shown(found))
-    click.echo("\n".join(pages), nl=False)
+def _hand_over(reviews: Sequence[rules.Review], format_: str, targets: Targets) -> None:
+    """Post and mail the report, or print it."""
+    if not targets.are_any:
+        pages = map(FORMATS[format_], reviews)
+        click.echo("\n".join(pages), nl=False)
+    if targets.webhook is not None:
+        post(targets.webhook, rules.slack(reviews))
+        click.echo("posted")
+    if targets.server is not None:
+        _mail(targets.server, targets.mail, reviews)
 
 
 def _incident(group: str, settings: "Settings") -> int:
@@ -168,25 +188,14 @@ def _read(settings: "Settings", since: datetime) -> dict[str, Any]:
         return review(conn, since)
 
 
-def _shown(found: Sequence[dict[str, Any]]) -> list[rules.Review]:
-    return [_review_of(answer) for answer in found]
-
-
-def _review_of(answer: dict[str, Any]) -> rules.Review:
-    cell = answer.get("cell") or shown_cell()
-    return rules.shown(answer, cell)
-
-
-def _deliver(found: Sequence[dict[str, Any]], targets: Targets) -> None:
-    """Post and mail the report. Nothing is sent if no cell has answered."""
-    if not found:
-        return
-    reviews = _shown(found)
-    if targets.webhook is not None:
-        post(targets.webhook, rules.slack(reviews))
-        click.echo("posted")
-    if targets.server is not None:
-        _mail(targets.server, targets.mail, reviews)
+def _reviews(
+    found: Sequence[dict[str, Any]], cells: Sequence["Settings"]
+) -> list[rules.Review]:
+    """Return the review of each cell; one that did not answer is named."""
+    shown = [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
+    answered = {each.get("cell") for each in found}
+    names = [str(settings.cell) for settings in cells if len(cells) > 1]
+    return shown + [rules.unanswered(name) for name in names if name not in answered]
 
 
 def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:

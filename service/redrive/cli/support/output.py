@@ -127,8 +127,10 @@ def table(
         return
     console = _console()
     drawn = _draw(columns, cells, right)
-    if _fits(console, drawn) or not set(BELOW) & set(columns):
+    if _excess(console, drawn) <= 0:
         console.print(drawn)
+    elif not set(BELOW) & set(columns):
+        _print_cut(console, drawn)
     else:
         _print_in_two(console, columns, cells, right)
 
@@ -141,10 +143,28 @@ def _console() -> Any:
     return Console(width=None if has_width else PIPE_WIDTH, color_system=color)
 
 
-def _fits(console: Any, drawn: Any) -> bool:
-    """Return True if no cell has to be cut."""
+def _excess(console: Any, drawn: Any) -> int:
+    """Return how many characters the table is too wide; no cell is cut if it is 0."""
     unbounded = console.options.update(max_width=10_000)
-    return console.measure(drawn, options=unbounded).maximum <= console.width
+    return console.measure(drawn, options=unbounded).maximum - console.width
+
+
+def _print_cut(console: Any, drawn: Any) -> None:
+    """Print a table, with its widest columns cut. Short ones, such as ids, stay whole."""
+    widths = [_width(column) for column in drawn.columns]
+    for _ in range(_excess(console, drawn)):
+        widest = widths.index(max(widths))
+        widths[widest] -= 1
+    for column, width in zip(drawn.columns, widths, strict=True):
+        column.width = max(width, 1)
+    console.print(drawn)
+
+
+def _width(column: Any) -> int:
+    from rich.cells import cell_len  # noqa: PLC0415 # only for people
+
+    texts = map(str, column.cells)
+    return max(map(cell_len, [column.header, *texts]))
 
 
 def _print_in_two(
@@ -158,7 +178,7 @@ def _print_in_two(
     is_beside = [not below for below in is_below]
     beside, *rows = (list(compress(row, is_beside)) for row in (columns, *cells))
     with console.capture() as captured:
-        console.print(_draw(beside, rows, right))
+        _print_cut(console, _draw(beside, rows, right))
     lines = captured.get().splitlines()
     for line in lines[:HEAD_LINES]:
         click.echo(line)

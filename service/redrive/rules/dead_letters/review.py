@@ -21,6 +21,8 @@ from redrive.rules.scheduling.instants import duration
 Row = Mapping[str, Any]
 MOST = 10
 """Rows that a table shows."""
+MOST_GROUPS = 100
+"""Groups that a review looks at."""
 GROUP_LENGTH = 10
 EXPLAINED = frozenset({"bug", "invalid"})
 """Categories of groups for which a redrive alone does not help."""
@@ -133,17 +135,26 @@ def shown(found: Row, cell: str | None = None) -> Review:
     )
 
 
+def unanswered(cell: str) -> Review:
+    """Return the review of a cell whose database did not answer."""
+    return Review(f"Dead letters in {cell}", ["The database did not answer."], [], [])
+
+
 def _headlines(found: Row) -> Iterator[str]:
     is_open = _sum(found["open"], "open")
-    new_groups = _sum(found["groups"], "is_new")
-    noun = "group" if new_groups == 1 else "groups"
     yield f"{is_open:,} open."
     yield _deaths(found)
-    yield f"{new_groups} new {noun}."
+    yield _new_groups(found["groups"])
     yield _redriven(found["redrives"])
     times = found["time_to_dlq"]
     if times["measured"]:
         yield _times(times)
+
+
+def _new_groups(groups: Sequence[Row]) -> str:
+    new = sum(group["is_new"] for group in groups)
+    most = "at least " if len(groups) >= MOST_GROUPS else ""
+    return f"{most}{new} new {'group' if new == 1 else 'groups'}."
 
 
 def _deaths(found: Row) -> str:
@@ -252,22 +263,22 @@ _GROUP_COUNTS = frozenset({"open", "new", "before"})
 
 
 _GROUP_COLUMNS = (
-    *("group", "queue", "kind", "category", "error", "owner"),
-    *("open", "new", "before", "first seen"),
+    *("group", "open", "new", "before"),
+    *("queue", "kind", "category", "error", "owner", "first seen"),
 )
 
 
 def _of_group(group: Row, now: datetime) -> Sequence[str]:
     return (
         group["group"][:GROUP_LENGTH],
+        f"{group['open']:,}",
+        f"{group['new']:,}",
+        f"{group['before']:,}",
         group["queue"] or "",
         group["kind"],
         group["category"],
         group["error_class"],
         _owner(group),
-        f"{group['open']:,}",
-        f"{group['new']:,}",
-        f"{group['before']:,}",
         _age(group["first_seen"], now),
     )
 
@@ -492,8 +503,9 @@ def slack(reviews: Iterable[Review]) -> str:
 def _slack_part(review: Review) -> str:
     title = _slack_escaped(review.title)
     headlines = _listed(review.headlines, "•")
-    fenced = _fenced(review)
-    return f"*{title}*\n{headlines}\n```{fenced}```"
+    tables = _fenced(review)
+    fence = f"\n```{tables}```" if tables else ""
+    return f"*{title}*\n{headlines}{fence}"
 
 
 def _fenced(review: Review) -> str:

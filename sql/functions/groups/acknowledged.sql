@@ -1,0 +1,27 @@
+-- acknowledged: record who works on groups that have open dead letters; null means nobody.
+-- It lasts until the group has no open dead letters left (track_open.sql).
+-- out:   the groups that have open dead letters
+-- locks: groups, ascending, so that fold_groups leaves them for a later step
+create or replace function redrive.acknowledged_v1(names text[], person text, reason text)
+returns setof text
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+begin
+    perform from redrive.groups g where g.fingerprint = any (names)
+    order by g.fingerprint for no key update;
+    return query
+    insert into redrive.open_groups as o (fingerprint, queue, acknowledged_at, acknowledged_by,
+                                          acknowledged_why)
+    select g.fingerprint, redrive.queue_of_v1(g.sample),
+           case when person is not null then clock_timestamp() end, person,
+           case when person is not null then reason end
+    from redrive.grouped g where g.fingerprint = any (names) and g.open > 0
+    order by g.fingerprint
+    on conflict (fingerprint) do update
+    set acknowledged_at = excluded.acknowledged_at, acknowledged_by = excluded.acknowledged_by,
+        acknowledged_why = excluded.acknowledged_why
+    returning o.fingerprint;
+end
+$$;
