@@ -220,8 +220,6 @@ RECIPES: dict[str, LiteralString] = {
     "schedules_v1": "select redrive.schedules_v1()",
     "standing_v1": "select redrive.standing_v1('1 s')",
     "unhandled_v1": "select redrive.unhandled_v1()",
-    "handles_v1": "select redrive.handles_v1('{held.*}', 'held.plain')",
-    "redrive_rates_v1": "select redrive.redrive_rates_v1('{held.plain}')",
     "verify_audit_v1": "select redrive.verify_audit_v1(null, 10)",
 }
 """Calls by function. A name that is no function is another call of one."""

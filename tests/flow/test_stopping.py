@@ -40,9 +40,7 @@ def test_running_jobs_finish_and_waiting_ones_are_given_back_at_once(
     assert took < 60
     assert look.counted(database)["completed"] == len(started)
     assert look.live(database) == 30 - len(started)
-    assert database.rows("select distinct worker, attempt from redrive.jobs") == [
-        (None, 0)
-    ]
+    assert database.column("select distinct attempt from redrive.jobs") == [0]
     assert database.value("select count(*) from redrive.workers") == 0
 
 
@@ -57,12 +55,7 @@ def test_a_job_slower_than_the_grace_is_released_with_its_attempt(
 
     assert status == 0
     assert 1 <= took < 1 + MARGIN
-    assert (row["attempt"], row["deliveries"], row["losses"], row["worker"]) == (
-        0,
-        1,
-        0,
-        None,
-    )
+    assert (row["attempt"], row["deliveries"], row["losses"]) == (0, 1, 0)
     assert database.value("select run_at <= clock_timestamp() from redrive.jobs")
     assert look.failures(database, job) == []
 

@@ -182,7 +182,6 @@ def test_a_job_gets_its_defaults(database: Database) -> None:
 
     expected = {
         "id": job_id,
-        "worker": None,
         "deliveries": 0,
         "attempt": 0,
         "losses": 0,
@@ -722,7 +721,6 @@ def test_copied_jobs_are_counted_and_have_the_defaults(database: Database) -> No
     ("column", "value"),
     {
         "id": 1,
-        "worker": 1,
         "deliveries": 5,
         "attempt": 5,
         "losses": 1,

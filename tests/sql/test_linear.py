@@ -80,7 +80,12 @@ def prepare(session: Session, function: str) -> None:
             statement = re.sub(
                 rf"redrive_v1\.{name}|(?<!['.]){name}(?! =)\b", f"${n}", statement
             )
-        statement = statement.replace("allowed", "'{}'::jsonb")
+        for variable, value in {
+            "allowed": "'{}'::jsonb",
+            "destination": "null::text",
+            "fair_lanes": "null::int",
+        }.items():
+            statement = re.sub(rf"\b{variable}\b", value, statement)
     else:
         for n, name in enumerate(names[: len(types)], 1):
             if name not in {

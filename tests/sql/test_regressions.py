@@ -148,7 +148,7 @@ def test_the_version_of_a_lost_worker_counts(database: Database) -> None:
         worker = _worker(database.conn, version)
         store.run_alone(database.conn, worker, claim_one(database.conn, worker).id)
         silence(database.conn, worker, 4000)
-        store.rescue(database.conn, 60, 1)
+        store.rescue(database.conn, 60)
         if version == "1.4.1":
             _resolve(database.conn, "1.4.2", group="worker-lost")
     settle(database.conn)
