@@ -108,6 +108,10 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         KIND_OBJECTIVE + " ('q', 'k', 'dlq_added_5m', %s)",
         *(-1, "Infinity", "NaN"),
     ),
+    "kind_redrives_rate_check": (
+        "insert into redrive.kind_redrives (kind, rate) values ('k', %s)",
+        *(0, -1),
+    ),
     "limits_check": ("insert into redrive.limits (name, rate) values ('l', %s)", None),
     "limits_concurrency_check": (
         "insert into redrive.limits (name, concurrency) values ('l', %s)",

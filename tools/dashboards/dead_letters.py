@@ -205,8 +205,8 @@ def stock() -> list:
             "From a job's enqueueing to its first death. Short: retries end before an outage does."
             " Long: people learn late.",
             "s",
-            query(quantile(0.5, "redrive_time_to_dlq_seconds"), "p50"),
-            query(quantile(0.9, "redrive_time_to_dlq_seconds"), "p90"),
+            query(quantile(0.5, "redrive_dlq_time_to_death_seconds"), "p50"),
+            query(quantile(0.9, "redrive_dlq_time_to_death_seconds"), "p90"),
             colors={"p50": CALM, "p90": WARN},
             width=6,
         ),

@@ -261,7 +261,7 @@ class Metrics:
             WAIT_BUCKETS,
         )
         self.time_to_dlq = Histogram(
-            "redrive_time_to_dlq_seconds",
+            "redrive_dlq_time_to_death_seconds",
             "Time from a job's enqueueing to its first death.",
             ("queue",),
             DEATH_BUCKETS,
