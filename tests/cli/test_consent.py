@@ -25,6 +25,8 @@ IN_ORDER = (
     'dlq edit 1 --patch [{"op":"add","path":"/a","value":1}]',
     "dlq ack GROUP",
     "dlq unack GROUP",
+    "dlq resolve GROUP --in 9.0.0",
+    "dlq unresolve GROUP",
     "dlq mute GROUP",
     "dlq mute GROUP --off",
     "job reveal 1",

@@ -121,6 +121,7 @@ def test_queue_ls_shows_every_state(redrive: Redrive, database: Database) -> Non
         "oldest_ready_seconds",
         "fair_by",
         "unhandled",
+        "owner",
         "limited",
         "why",
     }

@@ -133,9 +133,8 @@ def _connected(url: SplitResult) -> smtplib.SMTP:
     """Connect to the mail server and log in."""
     server = _server(url)
     if url.username:
-        name = unquote(url.username)
         password = unquote(url.password or "")
-        server.login(name, password)
+        server.login(unquote(url.username), password)
     return server
 
 

@@ -136,8 +136,7 @@ def _print_plan(shown: Policy, categories: Sequence[Category]) -> None:
     """Print the plan that these categories share."""
     first = categories[0]
     names = ", ".join(categories)
-    words = in_words(shown, first)
-    _print_rows(f"{names}: {words}", planned(shown, first))
+    _print_rows(f"{names}: {in_words(shown, first)}", planned(shown, first))
 
 
 def _print_rows(title: str, rows: Sequence[Planned]) -> None:

@@ -240,13 +240,11 @@ class Telemetry:
             self.metrics.retries.add((held.queue, held.kind, reason))
         elif report.outcome is Outcome.RELEASE:
             self.metrics.released.add((held.queue, reason))
-        elif report.outcome is Outcome.DEAD_LETTER:
+        elif report.outcome is Outcome.DEAD_LETTER and not _was_redriven(held):
             self._time_to_dlq(held)
 
     def _time_to_dlq(self, held: ClaimedJob) -> None:
-        """Observe how long a job took to die, unless it had died before."""
-        if _was_redriven(held):
-            return
+        """Observe how long a job took to die."""
         seconds = time.time() - held.created
         self.metrics.time_to_dlq.observe((held.queue,), (max(seconds, 0.0),))
 
