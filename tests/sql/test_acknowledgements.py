@@ -53,6 +53,7 @@ def test_a_group_is_acknowledged_until_it_has_no_open_dead_letters(
 
     dismiss(database.conn, [first, second, third], why="no", actor="ada")
     assert unacknowledged(database) == {"pay": 1}
+    assert acknowledge(database.conn, ["f1"], actor="ada", why="closed") == []
     reopen(database.conn, [first], why="yes", actor="ada")
     assert unacknowledged(database) == {"q": 1, "pay": 1}
     assert shown(database, "f1")["acknowledged_by"] is None
