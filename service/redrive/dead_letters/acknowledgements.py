@@ -20,7 +20,7 @@ def acknowledge(
 def unacknowledge(
     conn: psycopg.Connection[Any], names: Sequence[str], *, actor: str, why: str
 ) -> list[str]:
-    """Record that nobody works on these groups; return those with open dead letters."""
+    """Record that nobody works on these groups; return the ones with open jobs."""
     return _set(conn, names, actor, why, is_acknowledged=False)
 
 

@@ -65,7 +65,7 @@ def find(conn: psycopg.Connection[Any]) -> list[Owner]:
 def owner_of(
     conn: psycopg.Connection[Any], queue: str, kind: str | None = None
 ) -> str | None:
-    """Return the owner of a kind on a queue, or of the queue; None if there is none."""
+    """Return the owner of a kind on a queue, or of the queue, or None."""
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute(
             "select redrive.owner_of_v1(%s, %s)", (queue, kind)

@@ -220,7 +220,7 @@ def in_words(shown: Policy, category: Category) -> str:
 
 
 def _shortened(rows: Sequence[Planned]) -> Iterator[tuple[str, ...]]:
-    """Format the rows; leave out those between the first and the last of equal waits."""
+    """Format the rows; leave out the rows between the first and the last of equal waits."""
     before = 0.0
     is_cut = False
     for row in rows:

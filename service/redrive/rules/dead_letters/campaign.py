@@ -89,7 +89,7 @@ class Seen:
         step: the number of its next step.
         said: the reason for its state.
         place: how many of `matched` are processed.
-        in_flight: released jobs that have not ended. `unbegun`: those that no worker
+        in_flight: released jobs that have not ended. `unbegun`: jobs that no worker
             has claimed. `unclaimed`: the due ones among these.
         fed: released jobs since the campaign was started or resumed. `ended` and
             `dead`: how many ended or died since then.
