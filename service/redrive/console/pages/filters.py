@@ -130,7 +130,7 @@ def review_since(query: Query) -> datetime:
     """Parse the start of a review; the default is a week ago.
 
     Raises:
-        Refused: a filter is unknown, or the time is none.
+        Refused: a filter is unknown, or the time cannot be parsed.
     """
     for name, _ in query:
         if name not in REVIEW_FILTERS:
