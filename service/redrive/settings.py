@@ -225,7 +225,7 @@ class Settings(BaseSettings):
         min_length=1,
         repr=False,
         description="Mail server for `redrive dlq report --mail-to`, with user and password:"
-        " smtps://, smtp+starttls:// or smtp://.",
+        " smtps:// or smtp+starttls://. Without a user also smtp://.",
     )
     report_smtp_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."

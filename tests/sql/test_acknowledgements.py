@@ -53,6 +53,7 @@ def test_a_group_is_acknowledged_until_it_has_no_open_dead_letters(
 
     dismiss(database.conn, [first, second, third], why="no", actor="ada")
     assert unacknowledged(database) == {"pay": 1}
+    assert acknowledge(database.conn, ["f1"], actor="ada", why="closed") == []
     reopen(database.conn, [first], why="yes", actor="ada")
     assert unacknowledged(database) == {"q": 1, "pay": 1}
     assert shown(database, "f1")["acknowledged_by"] is None
@@ -95,3 +96,19 @@ def test_groups_are_chosen_by_owner_and_by_acknowledgement(database: Database) -
     assert found(unacknowledged=True) == ["f1"]
     assert sorted(found()) == ["f1", "f2"]
     assert shown(database, "f2")["owner"] is None
+
+
+def test_an_acknowledgement_locks_no_other_group(database: Database) -> None:
+    """M5: without this, fold_groups would leave the deltas of all groups."""
+    for group in ("f1", "f2"):
+        die(database, group)
+    database.rows("select redrive.fold_groups_v1()")
+    other = database.connect()
+
+    with database.conn.transaction():
+        acknowledge(database.conn, ["f1"], actor="ada", why="w")
+        free = other.execute(
+            "select fingerprint from redrive.groups for no key update skip locked"
+        ).fetchall()
+
+    assert [row[0] for row in free] == ["f2"]

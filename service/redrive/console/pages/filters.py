@@ -127,7 +127,7 @@ def audit_choice(query: Query) -> log.Choice:
 
 
 def review_since(query: Query) -> datetime:
-    """Parse the start of a review; a week ago if the query names none.
+    """Parse the start of a review; the default is a week ago.
 
     Raises:
         Refused: a filter is unknown, or the text is not a time.
