@@ -168,7 +168,15 @@ def test_m7_m8_facts_of_other_jobs_do_not_count(database: Database) -> None:
         "insert into redrive.completions (kind, key, job) values ('another.kind', 'k', 1)"
     )
 
-    assert redrive(conn, [bad, once]) == {bad: "invalid", once: "not_repeatable"}
+    free = make_dead_letter(conn, idempotency_key="free")
+    make_job(conn, "another.kind", idempotency_key="free")
+    make_job(conn, idempotency_key="another")
+
+    assert redrive(conn, [bad, once, free]) == {
+        bad: "invalid",
+        once: "not_repeatable",
+        free: None,
+    }
 
 
 # M8: jobs that must not run twice
