@@ -168,7 +168,7 @@ def _bloat(health: Health) -> Finding:
 
 
 def _debt(table: Vacuumed) -> float:
-    """Return the dead rows as a multiple of those at which autovacuum begins."""
+    """Return the dead rows as a multiple of the threshold of autovacuum."""
     return table.dead_rows / max(table.threshold, 1)
 
 
