@@ -13,7 +13,7 @@ from redrive.dead_letters.find import find
 from tests.factories import make_dead_letter
 from tests.postgres import Database
 
-NOT_OF_A_RUN = {"--cell", "--actor", "--database-url", "--json"}
+NOT_OF_A_RUN = {"--repeat", "--cell", "--actor", "--database-url", "--json"}
 NOTHING = {
     "ids": [-1],
     "group": "nothing",

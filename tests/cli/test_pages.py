@@ -29,6 +29,8 @@ LIVE = frozenset({"docs/history.md", "docs/jobs.md", "docs/long-jobs.md"})
 """There, 17 is no dead letter."""
 GROUPS = ("3f9a6d0c1b2e4f58", "6439800f36c67e57", "df17fd890b63dfae")
 ENDS = (
+    ("alerts/runbook.md", "queue pause", 64),  # the name of a queue of the reader's own
+    ("docs/backup.md", "migrate --database-url", 64),  # a variable of the reader's own
     ("docs/alerting.md", "owner rm payments", 2),  # the command that sets it asks first
     ("alerts/runbook.md", "", 2),  # names of the reader's own: nothing matches
     (

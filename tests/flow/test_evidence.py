@@ -229,11 +229,7 @@ def test_a_payload_newer_than_the_handler_waits_for_the_rollout_to_end(
     workers(handlers=HANDLERS)
 
     row = wait_for(
-        lambda: (
-            (r := look.row(database, job))
-            and r["deliveries"] == 1
-            and r
-        )
+        lambda: (r := look.row(database, job)) and r["deliveries"] == 1 and r
     )
 
     assert (row["attempt"], look.reasons(database)) == (0, {})

@@ -286,7 +286,7 @@ def _lock(chosen: Filter, run: Run) -> AbstractContextManager[object]:
 
 
 def _say_first(conn: psycopg.Connection[Any], terms: Terms, shown: str) -> None:
-    """Say what the campaign needs from workers before it can go on."""
+    """Say what the campaign needs from workers before its next jobs."""
     if terms.canaries:
         first = counted(terms.canaries, "canary", "canaries")
         click.echo(f"campaign {shown}: waits until workers run {first}", err=True)

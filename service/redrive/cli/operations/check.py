@@ -44,7 +44,7 @@ _Row = tuple[Mapping[str, str], Finding]
 )
 @json_option
 def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
-    """Check settings, database, roles, clock, server health and audit log.
+    """Check settings, database, roles, clock, server and audit log.
 
     \b
     redrive check --json

@@ -45,7 +45,29 @@ from redrive.worker.supervisor.held import ClaimedJob
 
 logger = logging.getLogger("redrive.jobs")
 
-_decode_extras = msgspec.json.Decoder(dict[str, Any]).decode
+
+class _Headers(msgspec.Struct):
+    traceparent: Any = None
+
+
+class _Extras(msgspec.Struct):
+    """Extras that telemetry reads; msgspec skips what else a producer wrote."""
+
+    redrives: int = 0
+    headers: _Headers = msgspec.field(default_factory=_Headers)
+
+
+_decode_extras = msgspec.json.Decoder(_Extras).decode
+
+
+def _read_extras(text: str | None) -> _Extras:
+    """Return the extras of a job, or empty ones if nobody can read them."""
+    if text is None:
+        return _Extras()
+    try:
+        return _decode_extras(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return _Extras()
 
 
 RETRIED = tuple(
@@ -353,7 +375,7 @@ def _longest(
 
 def _was_redriven(held: ClaimedJob) -> bool:
     """Return True if the job has died before."""
-    return held.extras is not None and bool(_decode_extras(held.extras)["redrives"])
+    return _read_extras(held.extras).redrives > 0
 
 
 def _by_lane(jobs: Iterable[ClaimedJob]) -> Iterable[list[ClaimedJob]]:
@@ -397,6 +419,5 @@ def _created(jobs: Iterable[ClaimedJob]) -> list[object]:
         if held.extras is not None and '"traceparent"' in held.extras
     )
     return [
-        _decode_extras(extras)["headers"].get("traceparent")
-        for extras in islice(traced, MAX_LINKS)
+        _read_extras(extras).headers.traceparent for extras in islice(traced, MAX_LINKS)
     ]
