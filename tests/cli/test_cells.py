@@ -262,3 +262,16 @@ def test_without_cells_an_id_with_a_cell_is_refused(redrive: Redrive) -> None:
 
     assert ran.code == 64
     assert "REDRIVE_DATABASES, which is not set" in ran.err
+
+
+def test_m5_an_id_with_its_cell_acknowledges_the_group(
+    at: Callable[..., Ran], cells: dict[str, Database]
+) -> None:
+    """M5: an id of a dead letter names its cell, too."""
+    cell, database = next(iter(cells.items()))
+    job = make_dead_letter(database.conn)
+
+    done = at("dlq", "ack", f"{cell}:{job}", "--why", "on it", "--yes", "--json")
+
+    held = database.value("select fingerprint from redrive.open_groups")
+    assert done.json == {"cell": cell, "matched": 1, "acknowledged": [held]}

@@ -28,6 +28,8 @@ LISTED = {
     "group",
     "owner",
     "quarantined",
+    "acknowledged_at",
+    "acknowledged_by",
 }
 
 

@@ -5,6 +5,7 @@ from markdown_it import MarkdownIt
 from tests.cli.conftest import Redrive
 from tests.factories import bury, claim_one, failure, make_job, make_worker
 from tests.postgres import Database
+from tests.rollouts.rollouts import settle
 
 CODE = {"code_inline", "fence", "code_block"}
 
@@ -205,7 +206,7 @@ def test_a_group_has_an_owner_and_is_acknowledged(database: Database, redrive: R
     assert other.json["matched"] == 0, "nothing of theirs is dead"
 
     done = redrive("dlq", "ack", "f1f1", "--why", "on the phone", "--yes")
-    assert (done.code, done.out) == (0, "f1f1 is acknowledged by tester\n")
+    assert (done.code, done.out) == (0, f"{'f1' * 8} is acknowledged by tester\n")
     assert found("--unacknowledged") == []
     assert redrive("dlq", "groups", "--unacknowledged").out == "no such groups\n"
     assert "acknowledged by tester, no such" in redrive("dlq", "groups").out
@@ -217,3 +218,53 @@ def test_a_group_has_an_owner_and_is_acknowledged(database: Database, redrive: R
     assert redrive("owner", "rm", "default", *change).code == 0
     assert redrive("owner", "rm", "default", *change).code == 2
     assert redrive("dlq", "ls", "--owner", "team-money", "--json").lines == []
+
+
+def test_m5_groups_are_acknowledged_by_id_and_by_filters(
+    database: Database, redrive: Redrive
+):
+    """M5: `dlq ack` took one group only, and no list said whose a dead letter is."""
+    first, second = _die(database, "a1a1"), _die(database, "b2b2", category="transient")
+    why = ("--why", "on the phone", "--yes")
+
+    def held() -> dict[str, str | None]:
+        listed = redrive("dlq", "ls", "--json").lines
+        return {letter["group"]: letter["acknowledged_by"] for letter in listed}
+
+    assert held() == {"a1a1": None, "b2b2": None}
+    by_id = redrive("dlq", "ack", str(first), "999", *why)
+    assert (by_id.code, by_id.out) == (0, "a1a1 is acknowledged by tester\n")
+    assert by_id.err == "redrive: job 999 has no open dead letter\n"
+    assert held() == {"a1a1": "tester", "b2b2": None}
+    shown = redrive("dlq", "show", str(first), "--json").json
+    (group,) = redrive("dlq", "groups", "--category", "bug", "--json").lines
+    assert shown["acknowledged_by"] == group["acknowledged_by"] == "tester"
+    assert shown["acknowledged_at"] == group["acknowledged_at"] is not None
+
+    by_filter = redrive("dlq", "ack", "--category", "transient", *why, "--json")
+    assert by_filter.json == {"matched": 1, "acknowledged": ["b2b2"]}
+    both = redrive("dlq", "unack", "a1", str(second), *why)
+    assert both.out == "2 groups are not acknowledged\n"
+    assert held() == {"a1a1": None, "b2b2": None}
+
+    none = redrive("dlq", "ack", "--kind", "nothing", *why)
+    assert (none.code, none.out) == (0, "0 groups are acknowledged by tester\n")
+    assert redrive("dlq", "ack", "999", *why).code == 2
+    assert redrive("dlq", "ack", "zz", *why).code == 2
+    for unclear in ((), ("a1", "--kind", "k"), ("--id", "1", "--state", "dismissed")):
+        assert redrive("dlq", "ack", *unclear, *why).code == 64, unclear
+
+
+def test_groups_have_one_of_three_states(database: Database, redrive: Redrive):
+    """M5: programs read whether a group is open, resolved or regressed."""
+    for name in ("aaaa", "bbbb", "cccc"):
+        _die(database, name)
+    for name in ("bbbb", "cccc"):
+        redrive("dlq", "resolve", name, "--in", "1.1", "--why", "fixed", "--yes")
+    _die(database, "cccc", "1.1")
+    settle(database.conn)
+
+    found = redrive("dlq", "groups", "--json").lines
+
+    states = {group["group"]: group["state"] for group in found}
+    assert states == {"aaaa": "open", "bbbb": "resolved", "cccc": "regressed"}

@@ -1,10 +1,29 @@
 """Acknowledgements of groups of dead letters: somebody works on them."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import scalar_row
+from psycopg.rows import dict_row, scalar_row
+
+CHUNK = 1000
+"""Groups that one statement changes, under one line of the audit log."""
+
+_OF_GROUPS: LiteralString = """
+    select fingerprint, acknowledged_at, acknowledged_by from redrive.open_groups
+    where fingerprint = any (%s) and acknowledged_at is not null"""
+
+
+def mark(conn: psycopg.Connection[Any], letters: Iterable[dict[str, Any]]) -> None:
+    """Add to each dead letter when its group was acknowledged, and by whom, or None."""
+    listed = list(letters)
+    names = {letter["group"] for letter in listed}
+    with conn.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(_OF_GROUPS, (sorted(names),)).fetchall()
+    known = {row.pop("fingerprint"): row for row in rows}
+    nobody = {"acknowledged_at": None, "acknowledged_by": None}
+    for letter in listed:
+        letter.update(known.get(letter["group"], nobody))
 
 
 def acknowledge(
@@ -32,8 +51,11 @@ def _set(
     *,
     is_acknowledged: bool,
 ) -> list[str]:
+    change = "select redrive.acknowledge_v1(%s, %s, %s, %s)"
+    wanted = sorted(names)
+    done: list[str] = []
     with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(
-            "select redrive.acknowledge_v1(%s, %s, %s, %s)",
-            (list(names), is_acknowledged, actor, why),
-        ).fetchall()
+        for start in range(0, len(wanted), CHUNK):
+            chunk = wanted[start : start + CHUNK]
+            done += cursor.execute(change, (chunk, is_acknowledged, actor, why))
+    return done

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row, scalar_row
+from psycopg.rows import dict_row, scalar_row, tuple_row
 
-from redrive.dead_letters import groups
+from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.campaign import MAX_REDRIVES
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.reveal import reveal
@@ -89,6 +89,7 @@ def find(
     with conn.cursor(row_factory=dict_row) as cursor:
         found = cursor.execute(query, asked).fetchall()
     reveal(conn, found)
+    acknowledgements.mark(conn, found)
     return found
 
 
@@ -103,6 +104,19 @@ def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
     )
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute(query, (state, *parameters, chosen.limit)).fetchall()
+
+
+def open_by_group(conn: psycopg.Connection[Any], chosen: Filter) -> dict[str, int]:
+    """Return how many open dead letters of each group match."""
+    conditions, parameters = groups.where(conn, replace(chosen, state=()))
+    query: LiteralString = (
+        'select o."group", count(*) from ('
+        ' select d.fingerprint as "group" from redrive.dead_letters d'
+        f" where d.state = 'open' and {conditions}"
+        " order by d.died_at desc, d.id desc limit %s) o group by 1"
+    )
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return dict(cursor.execute(query, (*parameters, chosen.limit)))
 
 
 def show(
@@ -124,6 +138,7 @@ def show(
         edits = cursor.execute(_EDITS, (job,)).fetchall()
     latest = generations[0]
     reveal(conn, [latest])
+    acknowledgements.mark(conn, [latest])
     payloads, headers = _redacted(latest, edits, failures)
     return latest | {
         "payload": payloads[0 if original else -1],

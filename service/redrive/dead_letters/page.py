@@ -9,7 +9,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.database.looks import widening
-from redrive.dead_letters import groups
+from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import LISTED, Place, find
 from redrive.dead_letters.reveal import reveal
@@ -68,6 +68,7 @@ def page(
             break
     shown = _cut(rows, most, place)
     reveal(conn, shown.rows)
+    acknowledgements.mark(conn, shown.rows)
     return shown
 
 

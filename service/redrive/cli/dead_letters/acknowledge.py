@@ -1,58 +1,165 @@
 """Commands `redrive dlq ack` and `redrive dlq unack`."""
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import click
+import psycopg
 
 from redrive.cli.dead_letters.groups import missing
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import Change, acting_options
-from redrive.cli.support.output import not_found, printable
+from redrive.cli.support.filters import filter_options
+from redrive.cli.support.options import Change, Id, acting_options, json_option
+from redrive.cli.support.output import counted, emit, not_found, printable, shown_id
 from redrive.dead_letters import acknowledgements, groups
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.find import ids, open_by_group
+
+_ID = re.compile(r"([^:]+:)?[0-9]+")
+
+
+class _Named(Id):
+    """Id of a dead letter, 17 or eu:17. Any other text is the name of a group."""
+
+    def convert(  # pyright: ignore[reportIncompatibleMethodOverride] # a text, too
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        if _ID.fullmatch(str(value)):
+            return super().convert(value, param, ctx)
+        return str(value)
+
+
+_named = click.argument("named", metavar="[ID|GROUP]...", nargs=-1, type=_Named())
 
 
 @click.command()
-@click.argument("group")
+@_named
+@filter_options(states=("open",))
 @acting_options
-def ack(group: str, change: Change) -> int:
-    """Acknowledge a group: you work on it.
+@json_option
+def ack(
+    named: Sequence[int | str], chosen: Filter, change: Change, as_json: bool
+) -> int:
+    """Acknowledge groups: you work on them.
 
     \b
     redrive dlq ack 3f9a --why 'the bank is down, I am on the phone'
+    redrive dlq ack 17 18 --why 'I am on it'
+    redrive dlq ack --queue payments --since 2h --why 'the bank is down'
 
-    It lasts until the group has no open dead letters left.
+    Ids and filters select open dead letters. The command acknowledges their whole groups.
+    It lasts until the group has no open dead letters left. If the name of a group has only
+    digits, give it with --group.
     """
-    return _change(group, change, is_acknowledged=True)
+    return _change(named, chosen, change, is_acknowledged=True, as_json=as_json)
 
 
 @click.command()
-@click.argument("group")
+@_named
+@filter_options(states=("open",))
 @acting_options
-def unack(group: str, change: Change) -> int:
-    """Take back the acknowledgement of a group: nobody works on it.
+@json_option
+def unack(
+    named: Sequence[int | str], chosen: Filter, change: Change, as_json: bool
+) -> int:
+    """Take back the acknowledgement of groups: nobody works on them.
 
     \b
     redrive dlq unack 3f9a --why 'my shift is over'
+    redrive dlq unack --owner payments --why 'my shift is over'
+
+    It takes ids and filters as redrive dlq ack does.
     """
-    return _change(group, change, is_acknowledged=False)
+    return _change(named, chosen, change, is_acknowledged=False, as_json=as_json)
 
 
-def _change(group: str, change: Change, *, is_acknowledged: bool) -> int:
-    verb = "Acknowledge" if is_acknowledged else "Unacknowledge"
-    act = (
-        acknowledgements.acknowledge
-        if is_acknowledged
-        else acknowledgements.unacknowledge
-    )
+def _change(
+    named: Sequence[int | str],
+    chosen: Filter,
+    change: Change,
+    *,
+    is_acknowledged: bool,
+    as_json: bool,
+) -> int:
+    names = [name for name in named if isinstance(name, str)]
+    jobs = [job for job in named if isinstance(job, int)]
+    _refuse_unclear(names, jobs, chosen)
+    letters = replace(chosen, ids=(*jobs, *chosen.ids))
     with database(change.settings) as conn:
-        found = groups.show(conn, group)
-        if found is None:
-            return missing(group)
-        count = f"{found['open']} open dead letters of {printable(group)}"
-        change.agree(f"{verb} {count}")
-        actor = change.settings.who()
-        done = act(conn, [found["group"]], actor=actor, why=change.why)
-    if not done:
-        return not_found(f"group {printable(group)} has no open dead letters")
-    state = f"acknowledged by {actor}" if is_acknowledged else "not acknowledged"
-    click.echo(f"{printable(group)} is {printable(state)}")
-    return Exit.DONE
+        found, code = _found(conn, names, letters)
+        done = _set(conn, found, change, is_acknowledged=is_acknowledged)
+    for group in sorted(found.keys() - set(done)):
+        code = not_found(f"group {printable(group)} has no open dead letters")
+    if as_json:
+        verb = "acknowledged" if is_acknowledged else "unacknowledged"
+        emit({"matched": sum(found.values()), verb: done})
+    elif done or code == Exit.DONE:
+        actor = change.settings.who() if is_acknowledged else None
+        click.echo(_done(done, actor))
+    return Exit.DONE if done else code
+
+
+def _set(
+    conn: psycopg.Connection[Any],
+    found: dict[str, int],
+    change: Change,
+    *,
+    is_acknowledged: bool,
+) -> list[str]:
+    """Change the groups after confirmation; return the groups that are open."""
+    if not found:
+        return []
+    verb, act = "Unacknowledge", acknowledgements.unacknowledge
+    if is_acknowledged:
+        verb, act = "Acknowledge", acknowledgements.acknowledge
+    count = counted(sum(found.values()), "matching open dead letter")
+    change.agree(f"{verb} {_named_or_counted(list(found))} ({count})")
+    return act(conn, list(found), actor=change.settings.who(), why=change.why)
+
+
+def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -> None:
+    if not (names or jobs or chosen.narrows()):
+        raise click.UsageError("give groups, ids or a filter")
+    if names and chosen.narrows():
+        raise click.UsageError("give groups or a filter, not both; --group is a filter")
+    if tuple(chosen.state) != ("open",):
+        raise click.UsageError("--state: only open dead letters can be acknowledged")
+
+
+def _found(
+    conn: psycopg.Connection[Any], names: Sequence[str], letters: Filter
+) -> tuple[dict[str, int], Exit]:
+    """Return the open dead letters of each group, and 2 if something is missing."""
+    code = Exit.DONE
+    found = open_by_group(conn, letters) if letters.narrows() else {}
+    for job in _missed(conn, letters):
+        code = not_found(f"job {shown_id(job)} has no open dead letter")
+    for name in names:
+        group = groups.show(conn, name)
+        if group is None:
+            code = missing(name)
+        else:
+            found[group["group"]] = group["open"]
+    return found, code
+
+
+def _missed(conn: psycopg.Connection[Any], letters: Filter) -> list[int]:
+    if not letters.ids:
+        return []
+    return sorted(set(letters.ids) - set(ids(conn, letters)))
+
+
+def _done(done: Sequence[str], actor: str | None) -> str:
+    state = f"acknowledged by {printable(actor)}" if actor else "not acknowledged"
+    is_or_are = "is" if len(done) == 1 else "are"
+    return f"{_named_or_counted(done)} {is_or_are} {state}"
+
+
+def _named_or_counted(names: Sequence[str]) -> str:
+    """Return the name of one group, or how many they are."""
+    if len(names) == 1:
+        return printable(names[0])
+    return counted(len(names), "group")
