@@ -114,7 +114,7 @@ def _handlers(settings: Settings) -> registry.Handlers:
 )
 @json_option
 def show(kind: str | None, handlers: str | None, as_json: bool) -> None:
-    """Show when a job that fails again and again is retried, by category.
+    """Show the waits between the attempts of a job, by category.
 
     \b
     redrive policy show
