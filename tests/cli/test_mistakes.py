@@ -54,7 +54,7 @@ def test_check_as_a_login_without_rights_says_which_it_lacks(
     assert lines[0].startswith("ok   settings")
     assert lines[-1].startswith("bad  rights")
     assert (
-        f"permission denied for {'table workers' if role else 'schema redrive'}"
+        f"permission denied for {'function health_v1' if role else 'schema redrive'}"
         in lines[-1]
     )
     assert f"{name if role else 'this login'} may not look there" in lines[-1]

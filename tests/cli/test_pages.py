@@ -29,6 +29,11 @@ LIVE = frozenset({"docs/history.md", "docs/jobs.md", "docs/long-jobs.md"})
 """There, 17 is no dead letter."""
 GROUPS = ("3f9a6d0c1b2e4f58", "6439800f36c67e57", "df17fd890b63dfae")
 ENDS = (
+    ("alerts/runbook.md", "campaign resume", 1),  # a campaign of the reader's own
+    ("docs/backup.md", "audit verify", 64),  # variables of the reader's own
+    ("docs/backup.md", "queue pause", 64),
+    ("docs/backup.md", "", 2),  # names and ids of the reader's own: nothing matches
+    ("docs/backup.md", "campaign pause", 1),
     ("alerts/runbook.md", "queue pause", 64),  # the name of a queue of the reader's own
     ("docs/backup.md", "migrate --database-url", 64),  # a variable of the reader's own
     ("docs/alerting.md", "owner rm payments", 2),  # the command that sets it asks first

@@ -196,6 +196,7 @@ NO_ACTS = {
         "fold_groups",
         "forget",
         "stats",
+        "health",
     ),  # as a worker and the exporter: what is due anyway
     *("hold_run", "end_run"),  # begin and end of what is on record
     *("plan_campaign", "leave_out"),  # a plan changes nothing

@@ -19,7 +19,9 @@ from tests.postgres import Database, Session
 HANDLERS = {"complete_in_transaction_v1", "first_time_v1"}
 """Functions of workers that only their handlers call, in transactions of their own."""
 
-READERS = {"advance_floors_v1", "claimed_v1", "end_left_open_v1", "lanes_v1"}
+READERS = {
+    *("advance_floors_v1", "claimed_v1", "end_left_open_v1", "health_v1", "lanes_v1"),
+}
 """Volatile functions whose recipes lock nothing."""
 
 LONG = 2.0
