@@ -121,7 +121,13 @@ def test_the_migration_runs_again_as_the_owner(
 
 def test_the_notes_set_the_variables_of_the_runbook(render: Render) -> None:
     """O29: `$RELEASE` was the release, and objects were named by fullnameOverride."""
-    release = render({"database": LOGINS, "fullnameOverride": "other"}, name="rel")
+    console = {
+        "enabled": True,
+        "tokens": {"existingSecret": "console"},
+        "logins": {"viewer": {"existingSecret": "viewer"}},
+    }
+    values = {"database": LOGINS, "fullnameOverride": "other", "console": console}
+    release = render(values, name="rel")
 
     assert "NS=jobs; RELEASE=other; Q=" in release.notes
     named = re.findall(r"\$RELEASE-([a-z-]+)", pages.pages()["alerts/runbook.md"])
