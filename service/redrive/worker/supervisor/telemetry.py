@@ -28,9 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
-from typing import Any
 
-import msgspec
 import psycopg
 
 from redrive.database.address import CannotLogIn
@@ -39,36 +37,11 @@ from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category
-from redrive.worker.protocol import Kind, Report
+from redrive.worker.protocol import Kind, Report, read_extras
 from redrive.worker.supervisor.end_log import EndLog
 from redrive.worker.supervisor.held import ClaimedJob
 
 logger = logging.getLogger("redrive.jobs")
-
-
-class _Headers(msgspec.Struct):
-    traceparent: Any = None
-
-
-class _Extras(msgspec.Struct):
-    """Extras that telemetry reads; msgspec skips what else a producer wrote."""
-
-    redrives: int = 0
-    headers: _Headers = msgspec.field(default_factory=_Headers)
-
-
-_decode_extras = msgspec.json.Decoder(_Extras).decode
-
-
-def _read_extras(text: str | None) -> _Extras:
-    """Return the extras of a job, or empty ones if nobody can read them."""
-    if text is None:
-        return _Extras()
-    try:
-        return _decode_extras(text)
-    except (msgspec.MsgspecError, RecursionError):
-        return _Extras()
-
 
 RETRIED = tuple(
     category
@@ -375,7 +348,7 @@ def _longest(
 
 def _was_redriven(held: ClaimedJob) -> bool:
     """Return True if the job has died before."""
-    return _read_extras(held.extras).redrives > 0
+    return read_extras(held.extras).redrives > 0
 
 
 def _by_lane(jobs: Iterable[ClaimedJob]) -> Iterable[list[ClaimedJob]]:
@@ -419,5 +392,6 @@ def _created(jobs: Iterable[ClaimedJob]) -> list[object]:
         if held.extras is not None and '"traceparent"' in held.extras
     )
     return [
-        _read_extras(extras).headers.traceparent for extras in islice(traced, MAX_LINKS)
+        read_extras(extras).headers.get("traceparent")
+        for extras in islice(traced, MAX_LINKS)
     ]
