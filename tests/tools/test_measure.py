@@ -127,7 +127,7 @@ def test_a_figure_that_got_worse_is_named():
         {"nodes_p90": 120, "names_max": 20}, {"nodes_p90": 110, "names_max": 20}
     )
 
-    assert said == ["nodes_p90 is 120; it was 110 and must not grow"]
+    assert said == ["nodes_p90 is 120; the bound is 110"]
 
 
 def test_this_tree_is_within_its_bounds():
