@@ -19,6 +19,7 @@ from tools import (
     versions,
 )
 from tools.dashboards import generate as dashboards
+from tools.producers import generate as producers
 
 GENERATORS = (
     versions.files,
@@ -29,6 +30,7 @@ GENERATORS = (
     code_owners.files,
     faults_page.files,
     metrics_page.files,
+    producers.files,
 )
 """Generators in order: the copies and the metrics page are made from the dashboards."""
 

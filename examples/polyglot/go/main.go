@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/jackc/pgx/v5"
+
+	"place/redrive"
 )
 
 func place(ctx context.Context, tx pgx.Tx, customer string) (order int, job int64, err error) {
@@ -16,7 +18,7 @@ func place(ctx context.Context, tx pgx.Tx, customer string) (order int, job int6
 		return
 	}
 	payload := map[string]any{"order": order}
-	err = tx.QueryRow(ctx, "select redrive.enqueue('order.confirm', $1, queue => 'mail')", payload).Scan(&job)
+	job, err = redrive.Enqueue(ctx, tx, "order.confirm", payload, redrive.Options{Queue: "mail"})
 	return
 }
 
@@ -27,7 +29,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { // where it fails there is no order and no job
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { // if it fails, there is no order and no job
 		order, job, err := place(ctx, tx, os.Args[1])
 		if err == nil {
 			fmt.Printf("order %d, job %d\n", order, job)

@@ -1,12 +1,10 @@
 # ruby place.rb CUSTOMER: place an order and enqueue its confirmation, in one transaction.
-require "json"
 require "pg"
+require_relative "redrive"
 
 connection = PG.connect(ENV.fetch("DATABASE_URL"))
-order, job = connection.transaction do # where it fails there is no order and no job
-  order = connection.exec_params("insert into orders (customer) values ($1) returning id", [ARGV[0]]).getvalue(0, 0)
-  payload = JSON.generate({ order: order.to_i })
-  job = connection.exec_params("select redrive.enqueue('order.confirm', $1, queue => 'mail')", [payload]).getvalue(0, 0)
-  [order, job]
+order, job = connection.transaction do # if it fails, there is no order and no job
+  order = connection.exec_params("insert into orders (customer) values ($1) returning id", [ARGV[0]]).getvalue(0, 0).to_i
+  [order, Redrive.enqueue(connection, "order.confirm", { order: order }, queue: "mail")]
 end
 puts "order #{order}, job #{job}"
