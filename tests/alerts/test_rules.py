@@ -58,7 +58,7 @@ COMMANDS = (
 def run(*command: str | Path) -> None:
     """Run a checker; its words are the message when it objects."""
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False
+        command, capture_output=True, text=True, timeout=600, check=False
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -82,6 +82,11 @@ GIVEN_ON: dict[str, list[Any]] = {
     "lifecycle": [{}],
     "ports": [{"containerPort": 1}],
     "payload": [{}, {"no": "on", "n": 10_000_000}],
+    "queues": [
+        {},
+        {"on": {"owner": "1e3", "objectives": {"dlq_added_5m": 3, "dead_ratio": 0.01}}},
+        {"mail/yes": {"objectives": {"dlq_added_5m": 0}}, "*/no": {"owner": "no"}},
+    ],
     "extraObjects": [
         {
             "apiVersion": "v1",
