@@ -58,6 +58,11 @@ moving-test: install build/moving/.installed ## the guides of docs/moving with t
 	@tools/programs moving
 	REDRIVE_TEST_MOVED=10000 $(BIN)/pytest -n auto -m "moving or not moving" tests/moving $(ARGS)
 
+.PHONY: libraries-test
+libraries-test: build/libraries/.installed ## judge what the libraries of providers, databases and brokers raise
+	PYTHONPATH=service build/libraries/bin/python -m pytest --quiet --confcutdir=tests/libraries -W ignore \
+		tests/libraries $(ARGS)
+
 .PHONY: package
 package: build/package/.installed ## build wheel and sdist into dist/; ARGS="--home https://..." as they are published
 	build/package/bin/python -m tools.package $(ARGS)
@@ -176,6 +181,7 @@ lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for ne
 	$(UV_COMPILE) --group site --output-file requirements/site.txt $(ARGS)
 	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)
 	$(UV_COMPILE) --group moving --output-file requirements/moving.txt $(ARGS)
+	$(UV_COMPILE) --group libraries --output-file requirements/libraries.txt $(ARGS) pyproject.toml
 
 # Beside .venv: environments of what one lock names and nothing else.
 build/%/.installed: requirements/%.txt tools/venv

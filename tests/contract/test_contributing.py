@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from redrive.rules.attempts import categories
-from redrive.rules.attempts.categories import BY_CLASS, category_of, evidence_of
+from redrive.rules.attempts.categories import category_of, evidence_of
+from redrive.rules.attempts.known_failures import BY_CLASS
 from redrive.rules.model import Category
 
 ROOT = Path(__file__).parents[2]

@@ -307,6 +307,10 @@ def test_files_within_text() -> None:
             )
 
 
+FILES = {"py", "sql", "go", "php", "rb", "ts"}
+"""Endings of files, which are no names in a package."""
+
+
 def test_names_within_text() -> None:
     """Of the package, the database, metrics and the chart's values."""
     known = pages.pages()["docs/metrics.md"] + "".join(
@@ -324,7 +328,7 @@ def test_names_within_text() -> None:
             assert name.removesuffix("_count") in words, (page, name)
         (name,) = re.findall(r"^([a-z]\w+(?:\.\w+)+)(?:\(.*\))?$", code) or [""]
         first, _, last = name.partition(".")
-        if first in SCHEMA["properties"] and last not in {"py", "sql", "go"}:
+        if first in SCHEMA["properties"] and last not in FILES:
             found = has(SCHEMA, name.split(".")) or name in words or importable(name)
             assert found or page == "CHANGELOG.md", (page, name)
 

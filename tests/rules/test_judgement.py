@@ -1,6 +1,8 @@
 """The category of a failure and what follows from it: every line of the tables, and the limits."""
 
+import errno
 import json
+import smtplib
 import socket
 import ssl
 import urllib.error
@@ -21,15 +23,13 @@ from pydantic import BaseModel, ValidationError
 from redrive import Cancel, GiveUp, Retry, Rule, Snooze
 from redrive.rules.attempts import settlement
 from redrive.rules.attempts.categories import (
-    BY_CLASS,
-    BY_SQLSTATE,
-    BY_STATUS,
     Evidence,
     category_of,
     evidence_of,
     judge,
 )
 from redrive.rules.attempts.failure import MAX_RETRY_AFTER, describe, read_retry_after
+from redrive.rules.attempts.known_failures import BY_CLASS, BY_SQLSTATE, BY_STATUS
 from redrive.rules.attempts.policy import (
     Policy,
     decide,
@@ -162,6 +162,15 @@ def test_sqlstates_that_people_meet(code: str, expected: str):
         (KeyError("x"), "other"),
         (ValueError("x"), "other"),
         (OSError(28, "disk full"), "other"),
+        (OSError(errno.ENETUNREACH, "no network"), "transient"),
+        (smtplib.SMTPDataError(451, b"later"), "transient"),
+        (smtplib.SMTPDataError(554, b"no"), "invalid"),
+        (smtplib.SMTPAuthenticationError(535, b"no"), "auth"),
+        (
+            smtplib.SMTPRecipientsRefused({"a": (450, b""), "b": (452, b"")}),
+            "transient",
+        ),
+        (smtplib.SMTPRecipientsRefused({"a": (450, b""), "b": (550, b"")}), "invalid"),
         (ExceptionGroup("two", [TypeError(), TimeoutError()]), "other"),
     ],
     ids=lambda value: (
@@ -197,6 +206,53 @@ def test_a_status_is_read_off_the_exceptions_of_the_common_libraries(
     assert _category(make(status)) == expected
 
 
+class RpcError(Exception):
+    """Like an error of gRPC: its code is a method."""
+
+    __module__ = "grpc"
+
+    def __init__(self, name: str) -> None:
+        self.code = lambda: SimpleNamespace(name=name)
+
+
+class ClientError(Exception):
+    """Like an error of botocore: its response is a dict."""
+
+    __module__ = "botocore.exceptions"
+
+    def __init__(self, code: str, status: int) -> None:
+        self.response = {
+            "Error": {"Code": code},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        }
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "code"),
+    [
+        (RpcError("UNAVAILABLE"), "transient", "grpc:UNAVAILABLE"),
+        (RpcError("RESOURCE_EXHAUSTED"), "throttled", "grpc:RESOURCE_EXHAUSTED"),
+        (RpcError("NOT_FOUND"), "missing", "grpc:NOT_FOUND"),
+        (RpcError("UNKNOWN"), "other", "grpc:UNKNOWN"),
+        (RpcError("a secret, in a sentence"), "other", None),
+        (
+            ClientError("ThrottlingException", 400),
+            "throttled",
+            "aws:ThrottlingException",
+        ),
+        (ClientError("ExpiredToken", 400), "auth", "aws:ExpiredToken"),
+        (ClientError("Internal", 503), "transient", "aws:Internal"),
+        (ClientError("NoSuchKey", 404), "missing", "aws:NoSuchKey"),
+    ],
+)
+def test_a_code_of_a_protocol_or_provider_decides(
+    error: Exception, expected: str, code: str | None
+):
+    assert (_category(error), evidence_of(error, "").code) == (expected, code)
+    found = describe(error, "a.b").detail.get("code")
+    assert found == code
+
+
 def test_the_sqlstate_of_an_error_that_sqlalchemy_wraps_is_read():
     from sqlalchemy.exc import OperationalError
 
@@ -222,6 +278,10 @@ class Hostile(Exception):
             "diag",
             "errors",
             "headers",
+            "http_status",
+            "smtp_code",
+            "recipients",
+            "errno",
             "orig",
         }:
             raise RuntimeError("not today")

@@ -164,6 +164,7 @@ def _failure(row: dict[str, Any], policy: Policy) -> Failure:
         row["message"],
         detail.get("status"),
         detail.get("sqlstate"),
+        detail.get("code"),
     )
     category, verdict = judge(evidence, policy.rules)
     return Failure(

@@ -1,102 +1,30 @@
 """Category of a failure: the handler's own rules, then a table; first match wins.
 
 An exception is matched by the names of its class and its base classes. So the table can
-contain classes of libraries that are not installed. Status codes and SQLSTATEs come
-from the attributes that common libraries use.
+contain classes of libraries that are not installed. Status codes, SQLSTATEs and other
+codes come from the attributes that common libraries use.
 """
 
+import errno
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
+from redrive.rules.attempts.known_failures import (
+    BY_CLASS,
+    BY_CODE,
+    BY_SQLSTATE,
+    BY_STATUS,
+)
 from redrive.rules.model import Category
-
-BY_CLASS: dict[str, Category] = {
-    # The payload does not fit.
-    "pydantic_core._pydantic_core.ValidationError": Category.INVALID,
-    "pydantic.ValidationError": Category.INVALID,
-    "msgspec.DecodeError": Category.INVALID,
-    "json.decoder.JSONDecodeError": Category.INVALID,
-    "redrive.errors.InvalidJob": Category.INVALID,
-    # Waiting can help.
-    "builtins.TimeoutError": Category.TRANSIENT,
-    "builtins.ConnectionError": Category.TRANSIENT,
-    "builtins.BlockingIOError": Category.TRANSIENT,
-    "socket.gaierror": Category.TRANSIENT,
-    "socket.timeout": Category.TRANSIENT,
-    "ssl.SSLError": Category.TRANSIENT,
-    "http.client.HTTPException": Category.TRANSIENT,
-    "urllib.error.URLError": Category.TRANSIENT,
-    "smtplib.SMTPServerDisconnected": Category.TRANSIENT,
-    "smtplib.SMTPConnectError": Category.TRANSIENT,
-    "httpcore.NetworkError": Category.TRANSIENT,
-    "httpcore.ProtocolError": Category.TRANSIENT,
-    "httpcore.TimeoutException": Category.TRANSIENT,
-    "httpx.TransportError": Category.TRANSIENT,
-    "requests.exceptions.ConnectionError": Category.TRANSIENT,
-    "requests.exceptions.Timeout": Category.TRANSIENT,
-    "urllib3.exceptions.TimeoutError": Category.TRANSIENT,
-    "aiohttp.client_exceptions.ClientConnectionError": Category.TRANSIENT,
-    "psycopg.OperationalError": Category.TRANSIENT,
-    "psycopg_pool.PoolTimeout": Category.TRANSIENT,
-    "redis.exceptions.ConnectionError": Category.TRANSIENT,
-    "redis.exceptions.TimeoutError": Category.TRANSIENT,
-    "botocore.exceptions.EndpointConnectionError": Category.TRANSIENT,
-    # Access must be granted first.
-    "builtins.PermissionError": Category.AUTH,
-    "smtplib.SMTPAuthenticationError": Category.AUTH,
-    "builtins.FileNotFoundError": Category.MISSING,
-    # Only a deploy helps.
-    "builtins.TypeError": Category.BUG,
-    "builtins.AttributeError": Category.BUG,
-    "builtins.NameError": Category.BUG,
-    "builtins.AssertionError": Category.BUG,
-    "builtins.NotImplementedError": Category.BUG,
-    "builtins.ImportError": Category.BUG,
-    "builtins.SyntaxError": Category.BUG,
-    "builtins.RecursionError": Category.BUG,
-    "builtins.ZeroDivisionError": Category.BUG,
-    "builtins.IndexError": Category.BUG,
-    "builtins.UnboundLocalError": Category.BUG,
-}
-"""Full class name -> category.
-
-The exception's class is looked up first, then its bases.
-"""
-
-BY_STATUS: dict[int, Category] = {
-    400: Category.INVALID,
-    401: Category.AUTH,
-    403: Category.AUTH,
-    404: Category.MISSING,
-    408: Category.TRANSIENT,
-    410: Category.MISSING,
-    422: Category.INVALID,
-    425: Category.TRANSIENT,
-    429: Category.THROTTLED,
-}
-
-BY_SQLSTATE: dict[str, Category] = {
-    "08": Category.TRANSIENT,  # connection
-    "22": Category.INVALID,  # data
-    "23": Category.INVALID,  # integrity
-    "25006": Category.TRANSIENT,  # read-only after a failover
-    "28": Category.AUTH,
-    "40": Category.TRANSIENT,  # serialization, deadlock
-    "42501": Category.AUTH,
-    "42": Category.BUG,  # syntax, names
-    "53": Category.TRANSIENT,  # resources
-    "55": Category.TRANSIENT,  # lock not available
-    "57": Category.TRANSIENT,  # operator intervention
-    "58": Category.TRANSIENT,  # system
-}
-"""SQLSTATE or its first two characters -> category; the full code comes first."""
 
 FIRST_STATUS, LAST_STATUS = 100, 599
 FIRST_SERVER_ERROR = 500
 MAX_CLASSES = 12
 MAX_CLASS_NAME = 200
+
+_CODE = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +32,14 @@ class Evidence:
     """Facts that decide a failure's category, stored so that it can be judged again.
 
     `classes`: full names of the exception's class and its bases, nearest first.
+    `code`: the code of a protocol or provider, such as `grpc:UNAVAILABLE`.
     """
 
     classes: tuple[str, ...]
     message: str
     status: int | None = None
     sqlstate: str | None = None
+    code: str | None = None
 
 
 Verdict = Literal["retry", "give_up", "cancel"]
@@ -167,11 +97,13 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
     """
     original = read_attribute(error, "orig")  # SQLAlchemy wraps the driver's error
     driver = original if isinstance(original, BaseException) else error
+    classes = _class_names(error) if driver is error else _class_names(error, driver)
     return Evidence(
-        classes=_class_names(error) if driver is error else _class_names(error, driver),
+        classes=classes,
         message=message,
         status=status_of(error),
         sqlstate=read_text(driver, "sqlstate") or read_text(driver, "pgcode"),
+        code=_code_of(driver, classes),
     )
 
 
@@ -197,9 +129,10 @@ def judge(
 
 
 def category_of(evidence: Evidence) -> Category:
-    """Classify by status, then SQLSTATE, then class."""
+    """Classify by code, then status, then SQLSTATE, then class."""
     return (
-        _category_of_status(evidence.status)
+        BY_CODE.get(evidence.code or "")
+        or _category_of_status(evidence.status)
         or _category_of_sqlstate(evidence.sqlstate)
         or next(
             (BY_CLASS[name] for name in evidence.classes if name in BY_CLASS),
@@ -238,18 +171,79 @@ def full_name(cls: type) -> str:
 def status_of(error: BaseException) -> int | None:
     """Return the HTTP status of an exception, or None.
 
-    It knows the exceptions of httpx, requests, aiohttp and urllib.
+    It knows the exceptions of httpx, requests, aiohttp, urllib, Stripe and botocore.
     """
     response = read_attribute(error, "response")
     candidates = (
+        _look_up(response, "ResponseMetadata", "HTTPStatusCode"),
         None if response is None else read_attribute(response, "status_code"),
         read_attribute(error, "status_code"),
+        read_attribute(error, "http_status"),
         read_attribute(error, "status"),
         read_attribute(error, "code"),
     )
     return next(
         (found for found in map(_status, candidates) if found is not None), None
     )
+
+
+def _code_of(error: BaseException, classes: Container[str]) -> str | None:
+    """Return the error code of a protocol or provider, or None."""
+    if "grpc.RpcError" in classes:
+        return _coded("grpc", _grpc_code(error))
+    if "botocore.exceptions.ClientError" in classes:
+        code = _look_up(read_attribute(error, "response"), "Error", "Code")
+        return _coded("aws", code)
+    if "smtplib.SMTPException" in classes:
+        return _coded("smtp", _smtp_reply(error))
+    if isinstance(error, OSError):
+        number = read_attribute(error, "errno")
+        return (
+            _coded("errno", errno.errorcode.get(number))
+            if type(number) is int
+            else None
+        )
+    return None
+
+
+def _coded(system: str, code: object) -> str | None:
+    """Return a code with its system, or None if it cannot be stored."""
+    text = str(code) if type(code) in {int, str} else ""
+    return f"{system}:{text}" if _CODE.fullmatch(text) else None
+
+
+def _grpc_code(error: BaseException) -> object:
+    """Return the name of a gRPC status, which a method returns."""
+    read = read_attribute(error, "code")
+    try:
+        return read_attribute(read(), "name") if callable(read) else None
+    except Exception:  # noqa: BLE001 # the method may raise anything
+        return None
+
+
+def _smtp_reply(error: BaseException) -> int | None:
+    """Return the reply of a mail server; of several recipients, the worst one."""
+    recipients = _dict(read_attribute(error, "recipients"))
+    replies = [_first(answer) for answer in recipients.values()]
+    replies.append(read_attribute(error, "smtp_code"))
+    return max((reply for reply in replies if isinstance(reply, int)), default=None)
+
+
+def _first(answer: object) -> object:
+    """Return the reply of a pair of reply and text."""
+    pair = cast("tuple[object, ...]", answer) if type(answer) is tuple else ()
+    return next(iter(pair), None)
+
+
+def _look_up(value: object, *path: str) -> object:
+    """Return the value at a path in nested dicts, or None."""
+    for name in path:
+        value = _dict(value).get(name)
+    return value
+
+
+def _dict(value: object) -> dict[object, Any]:
+    return cast("dict[object, Any]", value) if type(value) is dict else {}
 
 
 def _status(value: object) -> int | None:

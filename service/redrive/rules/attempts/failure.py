@@ -247,6 +247,7 @@ def _known(evidence: Evidence, detail: dict[str, Any]) -> dict[str, Any]:
         "classes": evidence.classes,
         "status": evidence.status,
         "sqlstate": evidence.sqlstate,
+        "code": evidence.code,
     }
     found |= detail
     return {name: value for name, value in found.items() if value is not None}
