@@ -146,7 +146,7 @@ def test_one_that_aborted_says_so_and_is_resumed(
         bury(database.conn, worker, job)
     watched = redrive("campaign", "watch", made)
 
-    assert watched.code == 1
+    assert watched.code == 4
     assert "aborted: 3 of 3 died again, more than 10%" in watched.out
     resumed = redrive(
         "campaign", "resume", made, "--why", "fixed at last", "--yes", "--json"

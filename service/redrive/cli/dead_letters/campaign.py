@@ -86,6 +86,7 @@ rate {rate}
 planned by {planned_by} ({planned_login}), {created_at}"""
 _STARTED = "started by {actor} ({login}), {started_at}: {why}"
 
+_ENDS = {State.DONE: Exit.DONE, State.ABORTED: Exit.ABORTED}
 _WATCHED = (
     "{state}: {succeeded} succeeded, {dead_again} dead again, {in_flight} in flight"
 )
@@ -377,7 +378,8 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
     \b
     redrive campaign watch 12
 
-    --json prints a line for each change. Exit code 1: the campaign did not succeed, or is paused.
+    --json prints a line for each change. Exit code 4: the campaign aborted, because too many died again. Exit
+    code 1: it was paused or cancelled.
     """
     with database(settings_for(database_url)) as conn:
         known = campaigns.show(conn, which)
@@ -386,9 +388,7 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
         found = _follow(conn, known, as_json=as_json)
     if not as_json:
         _print_campaign(which, found, as_json=False)
-    if found["state"] == State.DONE:
-        return Exit.DONE
-    return Exit.FAILED
+    return _ENDS.get(found["state"], Exit.FAILED)
 
 
 def _follow(
