@@ -70,7 +70,9 @@ def test_a_minute_holds_what_was_counted_since_the_one_before(
     complete(database.conn, worker, claim_one(database.conn, worker))
     assert record(database.conn)
 
-    points = read_series(database.conn, last(database.conn), by_queue=True, by_kind=True)
+    points = read_series(
+        database.conn, last(database.conn), by_queue=True, by_kind=True
+    )
     assert counts(points) == [(3, 0, 0, 0, 0, 0), (0, 1, 0, 0, 0, 0)]
     assert {(p.queue, p.kind) for p in points} == {("mail", "invoice.charge")}
 
@@ -160,9 +162,7 @@ def test_times_are_added_up_and_give_quantiles(database: Database) -> None:
 def test_times_without_all_buckets_are_refused(database: Database) -> None:
     for durations, waits in (([0] * 16, [0] * 18), ([0] * 17, [])):
         with pytest.raises(psycopg.Error, match="17 and 18 buckets"):
-            store.count_times(
-                database.conn, [Measured("q", "a.b", durations, waits)]
-            )
+            store.count_times(database.conn, [Measured("q", "a.b", durations, waits)])
 
 
 def test_an_hour_is_the_sum_of_its_minutes_and_the_one_that_runs_is_read_too(
@@ -248,7 +248,9 @@ def test_minutes_and_hours_are_deleted_when_they_are_old(database: Database) -> 
     )
     record(database.conn)
 
-    kept = "select span, count(*) from redrive.{} where queue <> '' group by 1 order by 1"
+    kept = (
+        "select span, count(*) from redrive.{} where queue <> '' group by 1 order by 1"
+    )
     assert database.rows(kept.format("series")) == [(1, 1), (60, 3)]  # type: ignore[arg-type] # ours
     assert database.rows(kept.format("queue_series")) == [(1, 1), (60, 3)]  # type: ignore[arg-type] # ours
     assert database.column("select name from redrive.marks") == ["34"]

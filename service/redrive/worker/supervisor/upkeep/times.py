@@ -1,9 +1,7 @@
 """Durations and waits on their way to the database, once a minute."""
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from operator import add, sub
 
 from redrive.database.link import Link
 from redrive.observability.metrics import Histogram
@@ -23,7 +21,7 @@ NO_WAIT = (0,) * (len(WAIT_BUCKETS) + 1)
 
 
 class TimeBook:
-    """What a worker has measured and not sent yet.
+    """Book of what a worker has measured and not sent yet.
 
     The loop adds to the histograms; maintenance calls `write`.
     """
@@ -34,8 +32,11 @@ class TimeBook:
         waits: Histogram,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._durations, self._waits, self._clock = durations, waits, clock
-        self._sent: tuple[Counts, Counts] = ({}, {})
+        self._durations = durations
+        self._waits = waits
+        self._clock = clock
+        self._sent_durations: Counts = {}
+        self._sent_waits: Counts = {}
         self._minute = clock() // 60
 
     def write(self, link: Link, bound: float, *, is_last: bool = False) -> None:
@@ -46,6 +47,7 @@ class TimeBook:
         minute = self._clock() // 60
         if minute == self._minute and not is_last:
             return
+
         self._minute = minute
         if measured := self._take():
             with link.use(bound=bound) as conn:
@@ -53,30 +55,70 @@ class TimeBook:
 
     def _take(self) -> list[Measured]:
         """Return what was measured since the last call."""
-        durations, waits = _by_kind(self._durations), self._waits.counts()
-        seen = durations, {(queue, kind): n for (queue, kind), n in waits.items()}
-        (grown, waited), self._sent = map(_growth, self._sent, seen), seen
+        durations = _by_kind(self._durations)
+        waits = _by_kind(self._waits)
+
+        grown = _growth(self._sent_durations, durations)
+        waited = _growth(self._sent_waits, waits)
+
+        self._sent_durations = durations
+        self._sent_waits = waits
+
         return [
-            Measured(*pair, grown.get(pair, NO_DURATION), waited.get(pair, NO_WAIT))
+            Measured(
+                *pair,
+                grown.get(pair, NO_DURATION),
+                waited.get(pair, NO_WAIT),
+            )
             for pair in grown.keys() | waited.keys()
         ]
 
 
-def _by_kind(durations: Histogram) -> Counts:
+def _by_kind(histogram: Histogram) -> Counts:
     """Add up the outcomes of each queue and kind."""
-    counts: dict[Pair, Sequence[int]] = defaultdict(lambda: NO_DURATION)
-    for (queue, kind, outcome), found in durations.counts().items():
-        if outcome not in LEFT_OUT:
-            before = counts[queue, kind]
-            counts[queue, kind] = list(map(add, before, found))
+    counts: dict[Pair, Sequence[int]] = {}
+
+    for labels, found in histogram.counts().items():
+        queue, kind, *outcome = labels
+        if LEFT_OUT.intersection(outcome):
+            continue
+
+        before = counts.get((queue, kind))
+        counts[queue, kind] = _sum(before, found)
+
     return counts
+
+
+def _sum(before: Sequence[int] | None, found: Sequence[int]) -> Sequence[int]:
+    if before is None:
+        return found
+
+    return [
+        m + n
+        for m, n in zip(
+            before,
+            found,
+            strict=True,
+        )
+    ]
 
 
 def _growth(before: Counts, now: Counts) -> Counts:
     """Return by how much counts have grown, without those that have not."""
     grown: dict[Pair, Sequence[int]] = {}
+
     for pair, counts in now.items():
-        old = before.get(pair, (0,) * len(counts))
-        if any(more := list(map(sub, counts, old))):
-            grown[pair] = more
+        old = before.get(pair)
+        if old is None:
+            grown[pair] = counts
+        elif old != counts:
+            grown[pair] = [
+                n - m
+                for m, n in zip(
+                    old,
+                    counts,
+                    strict=True,
+                )
+            ]
+
     return grown
