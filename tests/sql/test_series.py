@@ -98,7 +98,7 @@ def test_nothing_is_counted_twice_nor_lost_when_two_record_at_once(
     store.fold(database.conn)
     sessions = [database.session() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda one: store.fold_series(one.conn), sessions))
+        done = list(pool.map(store.fold_series, [one.conn for one in sessions]))
 
     assert sum(done) == 1
     assert not record(database.conn), "the minute is recorded"
@@ -137,6 +137,7 @@ def test_the_counts_of_a_pause_are_in_the_minute_after_it(database: Database) ->
     ((since, until),) = gaps(points, day)
     assert until - since == 89 * MINUTE
     assert points[0].at + MINUTE == since
+    assert gaps(points[1:], day) == [(since, until)], "it began before the period"
 
 
 def test_times_are_added_up_and_give_quantiles(database: Database) -> None:
@@ -248,11 +249,11 @@ def test_minutes_and_hours_are_deleted_when_they_are_old(database: Database) -> 
     )
     record(database.conn)
 
-    kept = (
+    kept: LiteralString = (
         "select span, count(*) from redrive.{} where queue <> '' group by 1 order by 1"
     )
-    assert database.rows(kept.format("series")) == [(1, 1), (60, 3)]  # type: ignore[arg-type] # ours
-    assert database.rows(kept.format("queue_series")) == [(1, 1), (60, 3)]  # type: ignore[arg-type] # ours
+    assert database.rows(kept.format("series")) == [(1, 1), (60, 3)]
+    assert database.rows(kept.format("queue_series")) == [(1, 1), (60, 3)]
     assert database.column("select name from redrive.marks") == ["34"]
 
 
