@@ -16,7 +16,7 @@ from redrive.cli.support.options import (
     pager_option,
     settings_for,
 )
-from redrive.cli.support.output import listing, paged
+from redrive.cli.support.output import listing, paged, screen_width
 from redrive.observability.marks import read_marks
 from redrive.observability.series import (
     Connection,
@@ -38,6 +38,18 @@ TIMES = ("duration_p50", "duration_p95", "wait_p95")
 DEPTHS = ("backlog", "running", "workers")
 COLUMNS = ("at", *COUNTS, *TIMES, *DEPTHS)
 MARK_COLUMNS = ("at", "change", "audit")
+LEAST = (
+    "retried",
+    "running",
+    "redriven",
+    "workers",
+    "duration_p50",
+    "wait_p95",
+    "backlog",
+)
+"""Columns that a narrow screen has no room for, the least important one first."""
+SPACE = 3
+"""Columns of the screen between two columns of the table."""
 AROUND = 6
 """Lines of the terminal that the table cannot use."""
 PIPE_STEPS = 36
@@ -81,7 +93,8 @@ def series(  # its options
     redrive series --queue mail --since 2h
     redrive series --since 7d --marks
 
-    The table has as many steps as fit on the screen. With --json there is an object for each
+    The table has the steps and the columns that fit on the screen. A gap is a time in which neither
+    a worker nor the exporter ran. The counts of a gap are in the step after it. With --json there is an object for each
     minute, queue and kind in which something happened. For times more than 26 hours ago there are
     only hours, and they are kept for 35 days. A minute is shown a few seconds after its end.
     """
@@ -138,7 +151,30 @@ def _show_series(
     depths = recorded if queue is None else read_queues(conn, shown, queue)
     rows = list(_rows(shown, points, recorded, depths))
     columns = COLUMNS if kind is None else COLUMNS[: -len(DEPTHS)]
-    return rows, columns
+    return rows, list(_fitting(rows, columns))
+
+
+def _fitting(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
+    """Yield the columns that fit on the screen, the least important ones left out."""
+    widths = {
+        column: max(
+            len(column),
+            *(len(str(row[column])) for row in rows),
+            0,
+        )
+        for column in columns
+    }
+    excess = sum(widths.values()) + SPACE * len(widths) - screen_width()
+    left_out: set[str] = set()
+
+    for column in LEAST:
+        if excess > 0 and column in widths:
+            left_out.add(column)
+            excess -= widths[column] + SPACE
+
+    for column in columns:
+        if column not in left_out:
+            yield column
 
 
 def _most_steps() -> int:
@@ -172,7 +208,7 @@ def _gap(since: datetime, until: datetime) -> Row:
     """Return the row of a time in which nothing was recorded."""
     length = duration((until - since).total_seconds())
     blank: Row = dict.fromkeys(COLUMNS, "")
-    blank["at"] = f"({length} not recorded; its counts follow)"
+    blank["at"] = f"({length} gap)"
     return blank
 
 
