@@ -46,6 +46,9 @@ _BREAKERS = (
     "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])"
 )
 
+_COUNT_TIMES: LiteralString = (
+    "select redrive.count_times_v1(%s::text[], %s::text[], %s::text[], %s::text[])"
+)
 _TEND_LIMITS: LiteralString = "select redrive.tend_limits_v1(%s)"
 _DECLARE_LIMITS: LiteralString = (
     "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
@@ -70,6 +73,15 @@ class Noted(NamedTuple):
     deliveries: int
     data: str
     share: float = 0.0
+
+
+class Measured(NamedTuple):
+    """Number of attempts of a kind in each bucket of their durations and waits."""
+
+    queue: str
+    kind: str
+    durations: Sequence[int]
+    waits: Sequence[int]
 
 
 class BreakerRow(NamedTuple):
@@ -460,6 +472,35 @@ def tend_history(conn: Connection) -> int:
 def sample(conn: Connection) -> None:
     """Remember the counters at the start of this minute."""
     conn.execute("select redrive.sample_v1()")
+
+
+def fold_series(conn: Connection) -> bool:
+    """Record the minute that has just ended. Returns False if there is nothing to do."""
+    return bool(_value(conn, "select redrive.fold_series_v1()"))
+
+
+def count_times(conn: Connection, measured: Sequence[Measured]) -> None:
+    """Add durations and waits to the next minute that is recorded."""
+    queues = [one.queue for one in measured]
+    kinds = [one.kind for one in measured]
+    durations = [_int_array(one.durations) for one in measured]
+    waits = [_int_array(one.waits) for one in measured]
+
+    conn.execute(
+        _COUNT_TIMES,
+        (
+            Texts(queues),
+            Texts(kinds),
+            Texts(durations),
+            Texts(waits),
+        ),
+    )
+
+
+def _int_array(numbers: Sequence[int]) -> str:
+    """Write numbers as the text of an int[], because an array has no arrays."""
+    joined = ",".join(map(str, numbers))
+    return f"{{{joined}}}"
 
 
 def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
