@@ -4,11 +4,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from redrive.console.charts.axes import exact, short
+from redrive.console.charts.draw import draw
+from redrive.console.charts.span import written
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.dead_letters.fixes import worded
 from redrive.rules.dead_letters.obstacles import stays
@@ -55,7 +58,7 @@ def environment() -> Environment:
         "stays": stays,
     }
     cast("dict[str, Any]", made.filters).update(FILTERS)
-    cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar)
+    cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar, draw=draw)
     return made
 
 
@@ -71,6 +74,19 @@ def shown(value: Any) -> Any:
 def segment(text: object) -> str:
     """Quote text as one segment of a path."""
     return quote(str(text), safe="")
+
+
+def with_span(given: Mapping[str, str], parameters: Mapping[str, str]) -> str:
+    """Return the query string of the same page with another span."""
+    return f"?{urlencode({**given, **parameters})}"
+
+
+def in_span(path: str, parameters: Mapping[str, str]) -> str:
+    """Return the address of another page with the same span."""
+    if not parameters:
+        return path
+    mark = "&" if "?" in path else "?"
+    return f"{path}{mark}{urlencode(parameters)}"
 
 
 def lines(text: str) -> Markup:
@@ -163,10 +179,15 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "ago": relative,
     "cell": cell,
     "duration": duration,
+    "exact": exact,
     "in_cell": id_in_cell,
+    "in_span": in_span,
     "json": pretty,
     "lines": lines,
+    "minute": written,
     "segment": segment,
+    "short": short,
     "span": span,
+    "with_span": with_span,
 }
 """Filters of the templates."""
