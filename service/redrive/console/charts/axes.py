@@ -2,9 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
-
-from redrive.console.charts.span import floor
+from datetime import UTC, datetime, timedelta
 
 ROUND = (1, 2, 5, 10)
 MOST_TICKS = 6
@@ -16,6 +14,8 @@ TICKS = (
 EDGE = 0.05
 """Share of the axis at each end where a label would not fit."""
 DAY = timedelta(days=1)
+FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+"""A start of every step."""
 
 
 def top(most: float, *, whole: bool = True) -> float:
@@ -43,7 +43,7 @@ def ticks(since: datetime, until: datetime) -> Sequence[tuple[float, datetime]]:
 def _shares(
     since: datetime, until: datetime, step: timedelta
 ) -> Iterator[tuple[float, datetime]]:
-    at = floor(since, step)
+    at = FIRST + (since - FIRST) // step * step
     while at <= until:
         yield share(at, since, until), at
         at += step

@@ -1,10 +1,11 @@
 """The span of time that a page shows, as its address carries it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from redrive.rules.scheduling.instants import instant
+from redrive.rules.times import Period, period
 
 LENGTHS: Mapping[str, timedelta] = {
     "1h": timedelta(hours=1),
@@ -19,19 +20,21 @@ SHORTEST = timedelta(minutes=5)
 LONGEST = timedelta(days=35)
 MOST_STEPS = 60
 """Most points of a chart, so that pages stay small."""
-STEPS = (
-    *(timedelta(minutes=n) for n in (1, 2, 5, 10, 15, 30)),
-    *(timedelta(hours=n) for n in (1, 2, 3, 4, 6, 12, 24)),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span of time; `given` are the parameters of its address."""
+    """A span of time.
+
+    Attributes:
+        given: parameters of the address that are set.
+        period: steps of the time axis.
+    """
 
     since: datetime
     until: datetime
     given: Mapping[str, str]
+    period: Period
 
     @property
     def length(self) -> timedelta:
@@ -45,16 +48,12 @@ class Span:
 
     @property
     def step(self) -> timedelta:
-        """Return the shortest step that gives few enough points."""
-        for step in STEPS:
-            if self.length <= step * MOST_STEPS:
-                return step
-        return STEPS[-1]
+        """Return the length of a step."""
+        return self.period.step
 
     def starts(self) -> list[datetime]:
         """Return the starts of the steps, the first at or before the span."""
-        first = floor(self.since, self.step)
-        return list(_steps(first, self.until, self.step))
+        return list(self.period.starts())
 
     def others(self) -> Mapping[str, Mapping[str, str]]:
         """Return the spans to go to, as parameters by the name of the link."""
@@ -86,8 +85,16 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
         msg = f"the span from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} is empty"
         raise ValueError(f"{msg}; from must be before to, and before now")
 
-    earliest = max(since, until - LONGEST)
-    return Span(min(earliest, until - SHORTEST), until, kept)
+    return _span(since, until, now, kept)
+
+
+def _span(
+    since: datetime, until: datetime, now: datetime, given: Mapping[str, str]
+) -> Span:
+    """Return the span, neither shorter nor longer than charts can show."""
+    since = max(since, until - LONGEST)
+    since = min(since, until - SHORTEST)
+    return Span(since, until, given, period(since, until, now, MOST_STEPS))
 
 
 def around(at: datetime, *, before: timedelta, after: timedelta) -> Mapping[str, str]:
@@ -98,19 +105,6 @@ def around(at: datetime, *, before: timedelta, after: timedelta) -> Mapping[str,
 def zoomed(start: datetime, step: timedelta) -> Mapping[str, str]:
     """Return the parameters of the span of one step of a chart."""
     return _written(start, start + step)
-
-
-def floor(at: datetime, step: timedelta) -> datetime:
-    """Return the last start of a step at or before an instant."""
-    zero = datetime(2000, 1, 1, tzinfo=UTC)
-    return zero + (at - zero) // step * step
-
-
-def _steps(first: datetime, until: datetime, step: timedelta) -> Iterator[datetime]:
-    at = first
-    while at < until:
-        yield at
-        at += step
 
 
 def _written(since: datetime, until: datetime) -> Mapping[str, str]:
