@@ -58,6 +58,7 @@ class Chart:
     Attributes:
         name: name of the chart on its page, for addresses and ids.
         is_stacked: draw bars on top of each other; otherwise, draw curves.
+        is_summed: the values are counts of events, which add up.
         unit: unit of the values; counts have none.
     """
 
@@ -67,6 +68,7 @@ class Chart:
     span: Span
     marks: Sequence[Mark] = ()
     is_stacked: bool = False
+    is_summed: bool = False
     unit: str = COUNT
 
     @property
@@ -126,7 +128,7 @@ class Chart:
         return f"{self.title}: {', '.join(parts)}"
 
     def _said(self, line: Line) -> str:
-        if self.is_stacked:
+        if self.is_summed:
             return f"{axes.short(line.total, self.unit)} {line.name}"
         most = max((value for value in line.values if value), default=0)
         return f"{line.name} at most {axes.short(most, self.unit)}"

@@ -20,6 +20,7 @@ SHORTEST = timedelta(minutes=5)
 LONGEST = timedelta(days=35)
 MOST_STEPS = 60
 """Most points of a chart, so that pages stay small."""
+MOST_SPARKS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,14 @@ class Span:
     Attributes:
         given: parameters of the address that are set.
         period: steps of the time axis.
+        sparks: longer steps, for small charts in rows.
     """
 
     since: datetime
     until: datetime
     given: Mapping[str, str]
     period: Period
+    sparks: Period
 
     @property
     def length(self) -> timedelta:
@@ -94,7 +97,8 @@ def _span(
     """Return the span, neither shorter nor longer than charts can show."""
     since = max(since, until - LONGEST)
     since = min(since, until - SHORTEST)
-    return Span(since, until, given, period(since, until, now, MOST_STEPS))
+    periods = (period(since, until, now, most) for most in (MOST_STEPS, MOST_SPARKS))
+    return Span(since, until, given, *periods)
 
 
 def around(at: datetime, *, before: timedelta, after: timedelta) -> Mapping[str, str]:

@@ -6,11 +6,11 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.console.charts.span import Span
 from redrive.live_jobs import breakers, standing
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.attempts.waiting import Code, why_queue
+from redrive.rules.times import Period
 
 Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
@@ -96,10 +96,10 @@ def growth(conn: Connection) -> list[float]:
 def deaths(
     conn: Connection,
     groups: Sequence[str],
-    span: Span,
+    steps: Period,
     most: int = MOST_OF_A_STEP,
 ) -> Mapping[str, list[int]]:
-    """Count the dead letters of each group by step of a span, latest last.
+    """Count the dead letters of each group by step, latest last.
 
     Args:
         most: count no more dead letters of a step.
@@ -108,8 +108,8 @@ def deaths(
         conn,
         _DEATHS,
         groups=list(groups),
-        starts=span.starts(),
-        step=span.step,
+        starts=list(steps.starts()),
+        step=steps.step,
         most=most,
     )
     return {row["fingerprint"]: row["deaths"] for row in found}
