@@ -98,7 +98,8 @@ grant execute on function
     redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1(),
     redrive.redrive_rates_v1(text[]),
     redrive.read_series_v1(int, timestamptz, timestamptz, interval, text, text, boolean, boolean),
-    redrive.read_queue_series_v1(int, timestamptz, timestamptz, interval, text)
+    redrive.read_queue_series_v1(int, timestamptz, timestamptz, interval, text),
+    redrive.read_marks_v1(timestamptz, timestamptz, text, text, int)
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.kind_redrives, redrive.objectives, redrive.kind_objectives, redrive.owners,

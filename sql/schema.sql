@@ -29,6 +29,7 @@ create table redrive.audit (
     constraint audit_actor_check check (length(actor) >= 1 and length(actor) <= 255),
     constraint audit_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
+create index audit_at_idx on redrive.audit (at);
 create index audit_ids_idx on redrive.audit using gin ((detail -> 'ids') jsonb_path_ops);
 create trigger audit_chained before insert on redrive.audit for each row execute function
     redrive.chain_audit();
@@ -1917,6 +1918,12 @@ create function redrive.keep_samples_v1(kinds text[], facts jsonb[])
     set jit = off;
 grant execute on function redrive.keep_samples_v1 to redrive_worker;
 
+create function redrive.kinds_behind_v1(breaker text)
+    returns text[]
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
 create function redrive.lane_mark_v1(queue text, priority smallint, lane smallint)
     returns bigint
     language sql immutable;
@@ -2069,6 +2076,10 @@ create function redrive.mute_v1(fingerprint text, until timestamptz, actor text,
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.mute_v1 to redrive_operator;
+
+create function redrive.names_in_v1(names jsonb)
+    returns text[]
+    language sql immutable;
 
 create function redrive.names_of_limits_v1()
     returns setof text
@@ -2277,6 +2288,16 @@ create function redrive.queue_of_v1(job bigint)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.queue_of_v1 to redrive_operator;
+
+create function redrive.read_marks_v1(since timestamptz, until timestamptz, of_queue text, of_kind
+    text, most int)
+    returns table(at timestamptz, what text, action text, name text, actor text, n int, line bigint,
+        queues text[], kinds text[])
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.read_marks_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.read_queue_series_v1(span int, since timestamptz, until timestamptz, step
     interval, of_queue text)
