@@ -85,8 +85,9 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
     since = instant(kept.get("from", default), now)
     until = min(until, now)
     if since >= until:
-        msg = f"the span from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} is empty"
-        raise ValueError(f"{msg}; from must be before to, and before now")
+        empty = f"the span from {written(since)} to {written(until)} is empty"
+        msg = f"{empty}; from must be before to, and before now"
+        raise ValueError(msg)
 
     return _span(since, until, now, kept)
 
@@ -101,14 +102,12 @@ def _span(
     return Span(since, until, given, *periods)
 
 
-def around(at: datetime, *, before: timedelta, after: timedelta) -> Mapping[str, str]:
-    """Return the parameters of the span around an instant."""
-    return _written(at - before, at + after)
-
-
-def zoomed(start: datetime, step: timedelta) -> Mapping[str, str]:
-    """Return the parameters of the span of one step of a chart."""
-    return _written(start, start + step)
+def covering(at: datetime, now: datetime) -> str:
+    """Return the shortest span up to now that shows what came before an instant."""
+    for name, length in LENGTHS.items():
+        if at >= now - length * 0.9:
+            return name
+    return [*LENGTHS][-1]
 
 
 def _written(since: datetime, until: datetime) -> Mapping[str, str]:

@@ -1,11 +1,14 @@
 """Pages of dead letters: the list, the groups, what a group shares, and the report."""
 
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from redrive.console.charts.span import Span, covering
 from redrive.console.pages import figures
+from redrive.console.pages.curves import Connection, deaths_chart
 from redrive.console.pages.filters import (
     PAGE,
     ListView,
@@ -14,6 +17,9 @@ from redrive.console.pages.filters import (
     search_seconds,
     without_nul,
 )
+from redrive.console.pages.marks import marks_of, sentence_before
+from redrive.console.pages.spans import of_page, span_of, without_span
+from redrive.console.pages.tried import tried
 from redrive.console.query import command, dead_letter_place, parse, place_of, url
 from redrive.console.security.access import Refused
 from redrive.console.state import Here, SignedIn
@@ -27,6 +33,8 @@ MOST_GROUPS = 25
 LATEST = 10
 EXAMINED = 200
 """Dead letters that the page of a group compares with other jobs."""
+MOST_OF_A_STEP = 5000
+"""Count no more dead letters of a step of a group's chart."""
 NO_GROUP = "no group has this prefix, or several have it"
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -36,47 +44,75 @@ T = TypeVar("T")
 @router.get("/groups")
 def list_groups(visit: SignedIn) -> Response:
     """List the groups of dead letters, largest first."""
-    chosen = group_choice(visit.query)
+    span = span_of(visit, "24h")
+    query = without_span(visit.query)
+    chosen = group_choice(query)
     with visit.reading() as conn:
         found = groups.find(conn, **chosen, limit=MOST_GROUPS)
         names = [row["group"] for row in found]
-        hourly = figures.hourly(conn, names)
+        deaths = figures.deaths(conn, names, span.sparks)
 
     switches = ("unacknowledged", "closed")
     words = ["dlq", "groups", *(f"--{name}" for name in switches if chosen[name])]
-    flags = {name: value for name, value in visit.query if name not in switches}
+    flags = {name: value for name, value in query if name not in switches}
     return visit.page(
         "groups.html",
         groups=found,
-        hourly=hourly,
+        deaths=deaths,
         chosen=chosen,
         categories=CATEGORIES,
         states=groups.STATES,
         most=MOST_GROUPS,
         shell=command(words, None, **flags),
+        **of_page(span, "24h", dict(query)),
     )
 
 
 @router.get("/groups/{fingerprint:path}")
 def show_group(visit: SignedIn, fingerprint: str) -> Response:
-    """Show one group: its error, its dead letters and the changes."""
+    """Show one group: when it began, what changed then, its dead letters."""
     prefix = without_nul("the group", fingerprint)
     with visit.reading() as conn:
         group = _one(groups.show(conn, prefix))
-        name = group["group"]
-        hourly = figures.hourly(conn, [name])
-        sample = find.show(conn, group["sample"])
-        chosen = Filter(group=name, state=("open",), limit=LATEST)
-        latest = find.find(conn, chosen)
+        default = covering(group["first_seen"], datetime.now(UTC))
+        span = span_of(visit, default)
+        values = _history(conn, group, span)
+        values |= _letters(conn, group)
 
     return visit.page(
         "group.html",
         group=group,
-        hours=hourly.get(name, []),
-        sample=sample,
-        letters=latest,
-        shell=command(("dlq", "report", name)),
+        **values,
+        most=MOST_OF_A_STEP,
+        shell=command(("dlq", "report", group["group"])),
+        **of_page(span, default),
     )
+
+
+def _history(conn: Connection, group: dict[str, Any], span: Span) -> dict[str, Any]:
+    """Return the curve of a group, the changes around it, and what was tried."""
+    name, kind = group["group"], group["kind"]
+    marks = marks_of(conn, span, kind=kind)
+    deaths = figures.deaths(conn, [name], span.period, MOST_OF_A_STEP)
+    sentence, change = sentence_before(conn, group["first_seen"], kind)
+    chart = deaths_chart(span, deaths[name], marks)
+    return {
+        "chart": chart,
+        "is_capped": MOST_OF_A_STEP in deaths[name],
+        "marks": marks,
+        "before": sentence,
+        "change": change,
+        "tried": tried(conn, name),
+    }
+
+
+def _letters(conn: Connection, group: dict[str, Any]) -> dict[str, Any]:
+    """Return the latest dead letters of a group, and its sample."""
+    chosen = Filter(group=group["group"], state=("open",), limit=LATEST)
+    return {
+        "letters": find.find(conn, chosen),
+        "sample": find.show(conn, group["sample"]),
+    }
 
 
 def _one(group: T | None) -> T:

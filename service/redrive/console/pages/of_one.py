@@ -5,13 +5,13 @@ from typing import Any, LiteralString
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
+from redrive.console.charts.span import Span
 from redrive.console.pages import figures
 from redrive.console.pages.curves import Connection, curves, sums
 from redrive.console.pages.filters import without_nul
 from redrive.console.pages.marks import marks_of
 from redrive.console.pages.privileges import readable
 from redrive.console.pages.spans import of_page, span_of
-from redrive.console.charts.span import Span
 from redrive.console.query import command
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn
@@ -53,7 +53,7 @@ def show_queue(visit: SignedIn, queue: str) -> Response:
     span = span_of(visit)
     with visit.reading() as conn:
         found = [row for row in figures.queues(conn) if row["queue"] == name]
-        drawn = curves(conn, span, marks_of(conn, span, queue=name), queue=name)
+        shown = curves(conn, span, marks_of(conn, span, queue=name), queue=name)
         kinds = sums(conn, span, queue=name, by_kind=True)
         causes = readable(lambda: _causes(conn, _CAUSES, span, queue=name))
         runs = readable(lambda: running(conn, queue=name, most=MOST_RUNNING))
@@ -64,11 +64,11 @@ def show_queue(visit: SignedIn, queue: str) -> Response:
         "queue.html",
         name=name,
         queue=found[0] if found else None,
-        charts=[
-            *(drawn.throughput(), drawn.failures(), drawn.waits(), drawn.backlog()),
-            drawn.durations(),
+        drawn=[
+            *(shown.throughput(), shown.failures(), shown.waits(), shown.backlog()),
+            shown.durations(),
         ],
-        marks=drawn.marks,
+        marks=shown.marks,
         kinds=sorted(kinds.values(), key=lambda each: -each.completed),
         causes=causes,
         running=runs,
@@ -93,7 +93,7 @@ def show_kind(visit: SignedIn, kind: str) -> Response:
     name = without_nul("the kind", kind)
     span = span_of(visit)
     with visit.reading() as conn:
-        drawn = curves(conn, span, marks_of(conn, span, kind=name), kind=name)
+        shown = curves(conn, span, marks_of(conn, span, kind=name), kind=name)
         queues = sums(conn, span, kind=name)
         causes = readable(lambda: _causes(conn, _CAUSES_OF_KIND, span, kind=name))
         runs = readable(lambda: running(conn, kind=name, most=MOST_RUNNING))
@@ -101,10 +101,10 @@ def show_kind(visit: SignedIn, kind: str) -> Response:
     return visit.page(
         "kind.html",
         name=name,
-        charts=[
-            *(drawn.throughput(), drawn.failures(), drawn.waits(), drawn.durations()),
+        drawn=[
+            *(shown.throughput(), shown.failures(), shown.waits(), shown.durations()),
         ],
-        marks=drawn.marks,
+        marks=shown.marks,
         queues=sorted(queues.values(), key=lambda each: -each.completed),
         causes=causes,
         running=runs,

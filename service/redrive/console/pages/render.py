@@ -25,7 +25,7 @@ WHOLE = 1000
 
 TIME = Markup('<time datetime="{}" title="{}">{}</time>')
 SPARK = Markup(
-    '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
+    '<svg class="spark {look}" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
     ' aria-label="{what}"><title>{what}</title>'
     '<rect class="floor" x="0" y="{y}" width="{w}" height="1"/>{bars}</svg>'
 )
@@ -137,7 +137,7 @@ def relative(at: datetime | str | None) -> Markup:
     )
 
 
-def spark(values: Sequence[float], what: str) -> Markup:
+def spark(values: Sequence[float], what: str, look: str = "warn") -> Markup:
     """Draw numbers over time as an SVG, latest on the right, with a text label."""
     top = max(values, default=0) or 1
     bars = Markup("")
@@ -151,6 +151,7 @@ def spark(values: Sequence[float], what: str) -> Markup:
         h=HEIGHT,
         y=FLOOR,
         what=escaped(what),
+        look=look,
         bars=bars,
     )
 

@@ -3,16 +3,17 @@
 The parts are queues, workers, breakers, limits and schedules.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import psycopg
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.pages import figures
+from redrive.console.pages.curves import curves, sums
 from redrive.console.pages.filters import PAGE, audit_choice, audit_place, first_page
+from redrive.console.pages.marks import marks_of
+from redrive.console.pages.privileges import readable
+from redrive.console.pages.spans import of_page, span_of
 from redrive.console.query import command, url
 from redrive.console.state import SignedIn
 from redrive.database import audit
@@ -20,28 +21,35 @@ from redrive.dead_letters import groups
 from redrive.live_jobs import breakers, limits, schedules, workers
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+MOST_CAUSES = 6
 
 
 @router.get("/")
 def show_overview(visit: SignedIn) -> Response:
-    """Show what is wrong now, and the largest causes."""
-    shell = command(("queue", "ls"))
-    values: dict[str, Any] = {"is_blind": False, "causes": []}
+    """Show what is wrong now, how it went lately, and the largest causes."""
+    span = span_of(visit)
     with visit.reading() as conn:
-        values |= figures.now(conn)
-        with _ignore_missing_privileges(values):
-            values["causes"] = groups.find(conn, limit=5)
+        values = figures.now(conn)
+        shown = curves(conn, span, marks_of(conn, span))
+        by_queue = sums(conn, span)
+        causes = readable(lambda: groups.find(conn, limit=MOST_CAUSES))
+        names = [row["group"] for row in causes or ()]
+        deaths = figures.deaths(conn, names, span.sparks) if names else {}
 
-    return visit.page("overview.html", shell=shell, **values)
-
-
-@contextmanager
-def _ignore_missing_privileges(values: dict[str, Any]) -> Iterator[None]:
-    """Leave out what the role's login may not read; the page says so."""
-    try:
-        yield
-    except psycopg.errors.InsufficientPrivilege:
-        values["is_blind"] = True
+    return visit.page(
+        "overview.html",
+        **values,
+        drawn=[
+            *(shown.throughput(), shown.failures(), shown.waits(), shown.backlog()),
+        ],
+        marks=shown.marks,
+        sums=by_queue,
+        is_blind=causes is None,
+        causes=causes,
+        deaths=deaths,
+        shell=command(("queue", "ls")),
+        **of_page(span),
+    )
 
 
 @router.get("/queues")
