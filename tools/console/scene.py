@@ -14,6 +14,7 @@ from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Report as Said
 from redrive.worker.protocol import Sampled
+from tools.console import series
 from tests.factories import Claimed, claim, complete, exchange, failure, make_worker
 
 Connection = psycopg.Connection[Any]
@@ -104,9 +105,23 @@ def build(conn: Connection) -> None:
     _date_groups(conn)
     _campaigns(conn, worker)
     _hold_up(conn)
+    series.record(conn)
+    _run_some(conn, worker)
     conn.execute(
         "update redrive.workers set seen_at = seen_at + interval '1 h' where id = %s",
         (worker,),
+    )
+
+
+def _run_some(conn: Connection, worker: int) -> None:
+    """Let some jobs run since a while, as a heartbeat reports them."""
+    for n in range(4):
+        _enqueue(conn, "thumbnail.make", "media", n)
+    jobs = claim(conn, worker, 4)
+    running = {str(job.id): 12.0 + 97 * n for n, job in enumerate(jobs)}
+    conn.execute(
+        "update redrive.workers set progress = %s::jsonb, inflight = %s where id = %s",
+        (json.dumps({"slots": 16, "running": running}), len(jobs), worker),
     )
 
 

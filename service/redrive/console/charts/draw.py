@@ -36,7 +36,7 @@ MARK = Markup(
 )
 CURSOR = Markup(
     '<rect class="chosen" y="{above}" height="{tall}" x="0" width="0"/>'
-    '<line class="cursor" y1="{above}" y2="{y}" x1="-9" x2="-9"/>'
+    '<line class="cursor" y1="{above}" y2="{y}" x1="0" x2="0"/>'
 ).format(above=ABOVE, tall=TALL, y=ABOVE + TALL)
 PATH = Markup('<path class="{form} {look}" d="{path}"/>')
 

@@ -16,28 +16,47 @@ from redrive.observability.series import (
     read_queues,
     read_series,
 )
+from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS, quantile
 
 Connection = psycopg.Connection[Any]
 QUANTILES = (("p50", 0.5, "run"), ("p95", 0.95, "off"), ("p99", 0.99, "bad"))
-EVERYTHING = ""
-"""Name that stands for all queues together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What happened in a span, to everything, one queue, or one kind."""
+    """What happened in a span, to everything, one queue, or one kind.
+
+    Attributes:
+        recorded: start of a step -> how many of its minutes were recorded.
+    """
 
     span: Span
     points: Sequence[Point]
     queues: Sequence[QueuePoint]
+    recorded: Mapping[datetime, int]
     marks: Sequence[Mark] = ()
 
     def throughput(self) -> Chart:
-        """Draw the jobs that came and the jobs that were completed."""
+        """Draw how many jobs came and were completed, for each minute."""
         completed = [point.completed for point in self.points]
         enqueued = [point.enqueued for point in self.points]
-        lines = Line("completed", completed, "good"), Line("enqueued", enqueued, "run")
-        return self._chart("throughput", "Jobs", lines, is_summed=True)
+        lines = (
+            Line("completed", self._a_minute(completed), "good"),
+            Line("enqueued", self._a_minute(enqueued), "run"),
+        )
+        return self._chart("throughput", "Jobs a minute", lines)
+
+    def _a_minute(self, counts: Sequence[int]) -> Values:
+        """Return counts as rates; None where nothing was recorded.
+
+        The step that is not over has fewer minutes than the others.
+        """
+        steps = zip(self.span.starts(), counts, strict=True)
+        minutes = (self.recorded.get(start) for start, _ in steps)
+        return [
+            None if not length else count / length
+            for count, length in zip(counts, minutes, strict=True)
+        ]
 
     def failures(self) -> Chart:
         """Draw the jobs that died, and the failed attempts of others."""
@@ -89,8 +108,10 @@ def curves(
 ) -> Curves:
     """Return the curves of everything, of a queue, or of a kind."""
     points = read_series(conn, span.period, queue, kind)
-    held = read_queues(conn, span.period, queue or EVERYTHING)
-    return Curves(span, filled(points, span.period), held, marks)
+    everything = read_queues(conn, span.period)
+    held = read_queues(conn, span.period, queue) if queue else everything
+    recorded = {point.at: point.minutes for point in everything}
+    return Curves(span, filled(points, span.period), held, recorded, marks)
 
 
 def deaths_chart(span: Span, deaths: Values, marks: Sequence[Mark]) -> Chart:
@@ -132,12 +153,14 @@ class Sums:
     @property
     def duration(self) -> float | None:
         """Return the p95 of the durations, in seconds."""
-        return _together(self.points, "duration").duration_at(0.95)
+        counts = _together(point.duration for point in self.points)
+        return quantile(0.95, counts, DURATION_BUCKETS)
 
     @property
     def wait(self) -> float | None:
         """Return the p95 of the waits, in seconds."""
-        return _together(self.points, "wait").wait_at(0.95)
+        counts = _together(point.wait for point in self.points)
+        return quantile(0.95, counts, WAIT_BUCKETS)
 
     def steps(self, what: str) -> list[int]:
         """Return one of the counts by step, latest last."""
@@ -169,9 +192,7 @@ def sums(
     return {name: Sums(name, of_one, span) for name, of_one in found.items()}
 
 
-def _together(points: Iterable[Point], what: str) -> Point:
-    """Return one point with the histograms of several added up."""
-    given = [getattr(point, what) for point in points]
-    counts = [each for each in given if each is not None]
-    total = [sum(bucket) for bucket in zip(*counts, strict=True)] or None
-    return Point(datetime.min, None, None, **{what: total})  # noqa: DTZ901 # of no step
+def _together(histograms: Iterable[Sequence[int] | None]) -> Sequence[int] | None:
+    """Return the sum of several histograms; None if there are none."""
+    counts = [each for each in histograms if each is not None]
+    return [sum(bucket) for bucket in zip(*counts, strict=True)] or None

@@ -57,12 +57,6 @@ _DEATHS: LiteralString = """
             limit %(most)s) few) c
     group by g.fingerprint"""
 
-_WORKERS: LiteralString = """
-    select name, version, coalesce(array_to_string(queues, ', '), 'all') as queues,
-           seen_at, redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
-    from redrive.workers order by seen_at desc limit 50"""
-
-
 def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
     """Run a statement and return its rows."""
     with conn.cursor(row_factory=dict_row) as cursor:
@@ -113,11 +107,6 @@ def deaths(
         most=most,
     )
     return {row["fingerprint"]: row["deaths"] for row in found}
-
-
-def workers(conn: Connection) -> list[Row]:
-    """Return the workers seen recently, latest first."""
-    return rows(conn, _WORKERS)
 
 
 def now(conn: Connection) -> dict[str, Any]:

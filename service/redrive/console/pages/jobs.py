@@ -4,6 +4,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console.pages.filters import PAGE, ListView, search_seconds
+from redrive.console.pages.timeline import headline, timeline
 from redrive.console.query import command, is_job_id, job_place, parse, url
 from redrive.console.security.access import Refused
 from redrive.console.state import PREFIX, Console, SignedIn
@@ -78,5 +79,7 @@ def show_job(visit: SignedIn, job: int) -> Response:
         "job.html",
         job=found,
         letter=letter,
+        headline=headline(found, letter),
+        steps=timeline(found, letter),
         shell=command(("job", "show", str(job))),
     )

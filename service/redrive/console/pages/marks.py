@@ -41,7 +41,9 @@ def marks_of(
 
 def _shown(mark: rules.Mark) -> Mark:
     text = rules.sentence(mark)
-    return Mark(mark.at, mark.what, text[:1].upper() + text[1:], _page(mark))
+    if not mark.actor:  # a name keeps its spelling
+        text = text[:1].upper() + text[1:]
+    return Mark(mark.at, mark.what, text, _page(mark))
 
 
 def _page(mark: rules.Mark) -> str | None:

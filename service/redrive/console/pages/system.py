@@ -3,6 +3,7 @@
 The parts are queues, workers, breakers, limits and schedules.
 """
 
+from itertools import groupby
 from typing import Any
 
 from fastapi import APIRouter
@@ -19,6 +20,7 @@ from redrive.console.state import SignedIn
 from redrive.database import audit
 from redrive.dead_letters import groups
 from redrive.live_jobs import breakers, limits, schedules, workers
+from redrive.live_jobs.running import running
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 MOST_CAUSES = 6
@@ -34,7 +36,7 @@ def show_overview(visit: SignedIn) -> Response:
         by_queue = sums(conn, span)
         causes = readable(lambda: groups.find(conn, limit=MOST_CAUSES))
         names = [row["group"] for row in causes or ()]
-        deaths = figures.deaths(conn, names, span.sparks) if names else {}
+        deaths = figures.deaths(conn, names, span.sparks) if causes else None
 
     return visit.page(
         "overview.html",
@@ -46,7 +48,7 @@ def show_overview(visit: SignedIn) -> Response:
         sums=by_queue,
         is_blind=causes is None,
         causes=causes,
-        deaths=deaths,
+        deaths=deaths or {},
         shell=command(("queue", "ls")),
         **of_page(span),
     )
@@ -54,28 +56,38 @@ def show_overview(visit: SignedIn) -> Response:
 
 @router.get("/queues")
 def list_queues(visit: SignedIn) -> Response:
-    """List the queues, their jobs and why nothing runs; list the workers."""
+    """List the queues, their jobs and why nothing runs."""
     with visit.reading() as conn:
         queues = figures.queues(conn)
-        seen = figures.workers(conn)
 
     shell = command(("queue", "ls"))
     return visit.page(
         "queues.html",
         queues=queues,
-        workers=seen,
         shell=shell,
     )
 
 
 @router.get("/workers")
 def list_workers(visit: SignedIn) -> Response:
-    """List the workers, their queues and kinds, and their last heartbeats."""
+    """List the workers, and what each runs now and since when."""
     with visit.reading() as conn:
         found = workers.find(conn)
+        jobs = readable(lambda: running(conn))
     rows = [_with_lists_as_text(worker) for worker in found]
-    shell = command(("worker", "ls"))
-    return visit.page("workers.html", rows=rows, shell=shell)
+    by_worker = groupby(sorted(jobs or (), key=_worker_of), _worker_of)
+    return visit.page(
+        "workers.html",
+        rows=rows,
+        running={worker: list(held) for worker, held in by_worker},
+        is_blind=jobs is None,
+        shell=command(("worker", "ls")),
+    )
+
+
+def _worker_of(job: dict[str, Any]) -> int:
+    """Return the id of the worker that runs a job."""
+    return job["worker_id"]
 
 
 def _with_lists_as_text(worker: dict[str, Any]) -> dict[str, Any]:

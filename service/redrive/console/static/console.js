@@ -150,6 +150,7 @@ class Chart {
 
   show(n) {
     this.at = n;
+    this.stage.classList.add("on");
     const percent = (k) => `${(k / this.rows.length) * 100}%`;
     for (const end of ["x1", "x2"]) this.cursor.setAttribute(end, percent(n + 0.5));
     const [low, high] = this.begin === null ? [0, 0] : [Math.min(n, this.begin), Math.max(n, this.begin) + 1];
@@ -162,7 +163,7 @@ class Chart {
   clear() {
     this.at = this.begin = null;
     this.readout.textContent = "";
-    for (const end of ["x1", "x2"]) this.cursor.setAttribute(end, -9);
+    this.stage.classList.remove("on");
     this.shade.setAttribute("width", 0);
   }
 
