@@ -14,8 +14,8 @@ from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Report as Said
 from redrive.worker.protocol import Sampled
-from tools.console import series
 from tests.factories import Claimed, claim, complete, exchange, failure, make_worker
+from tools.console import series
 
 Connection = psycopg.Connection[Any]
 TENANTS = ("acme", "globex", "initech", "umbrella")
@@ -107,9 +107,12 @@ def build(conn: Connection) -> None:
     _hold_up(conn)
     series.record(conn)
     _run_some(conn, worker)
+    for n in ("b9c4r", "q7w2n"):
+        make_worker(conn, f"worker-7d9f4-{n}")
     conn.execute(
-        "update redrive.workers set seen_at = seen_at + interval '1 h' where id = %s",
-        (worker,),
+        "update redrive.workers set ttl = interval '1 day', version = '1.4.1',"
+        " started_at = now() - interval '154 min', progress = coalesce(progress, %s)",
+        (json.dumps({"slots": 16}),),
     )
 
 

@@ -19,7 +19,9 @@ Connection = psycopg.Connection[Any]
 _SERIES: LiteralString = (
     "select * from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s)"
 )
-_QUEUES: LiteralString = "select * from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"
+_QUEUES: LiteralString = (
+    "select * from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"
+)
 
 
 class Point(NamedTuple):

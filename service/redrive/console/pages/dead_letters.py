@@ -17,6 +17,12 @@ from redrive.console.pages.filters import (
     search_seconds,
     without_nul,
 )
+from redrive.console.pages.listing import (
+    MOST_SORTED,
+    SHOWN_SORTED,
+    filter_of,
+    layout,
+)
 from redrive.console.pages.marks import marks_of, sentence_before
 from redrive.console.pages.spans import of_page, span_of, without_span
 from redrive.console.pages.tried import tried
@@ -35,6 +41,15 @@ EXAMINED = 200
 """Dead letters that the page of a group compares with other jobs."""
 MOST_OF_A_STEP = 5000
 """Count no more dead letters of a step of a group's chart."""
+COLUMNS = (
+    *("id", "kind", "queue", "state", "reason", "category", "error_class", "message"),
+    *("attempts", "deliveries", "redrives", "created_at", "died_at", "group", "owner"),
+)
+"""Columns of the list of dead letters."""
+SHOWN = (
+    *("id", "kind", "queue", "reason", "error_class", "message", "attempts", "died_at"),
+    *("group", "owner"),
+)
 NO_GROUP = "no group has this prefix, or several have it"
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -168,9 +183,10 @@ def show_review(visit: SignedIn) -> Response:
 def list_dead_letters(visit: SignedIn) -> Response:
     """List dead letters, latest first, one page at a time."""
     path = "/dead-letters"
-    chosen = parse(Filter, visit.query, states=("open",))
+    shape = layout(visit.query, COLUMNS, SHOWN, COLUMNS)
+    chosen = parse(Filter, filter_of(visit.query), states=("open",))
     after = dead_letter_place(visit.after)
-    most = min(chosen.limit or PAGE, PAGE)
+    most = MOST_SORTED if shape.sort else min(chosen.limit or PAGE, PAGE)
     with visit.reading() as conn:
         found = page(
             conn,
@@ -181,11 +197,14 @@ def list_dead_letters(visit: SignedIn) -> Response:
         )
 
     onward = None
-    if found.place is not None:
-        onward = url(path, chosen, after=place_of(*found.place))
+    if found.place is not None and not shape.sort:
+        place = place_of(*found.place)
+        onward = url(path, chosen, after=place, columns=shape.given)
+    rows = shape.sorted(found.rows)[: SHOWN_SORTED if shape.sort else None]
     return visit.page(
         "dead_letters.html",
-        view=ListView(path, chosen, found.rows, onward),
+        view=ListView(path, chosen, rows, onward, shape),
+        is_cut=len(rows) < len(found.rows) or found.place is not None,
         is_open=tuple(chosen.state) == ("open",),
         shell=command(("dlq", "ls"), chosen),
     )

@@ -57,6 +57,7 @@ _DEATHS: LiteralString = """
             limit %(most)s) few) c
     group by g.fingerprint"""
 
+
 def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
     """Run a statement and return its rows."""
     with conn.cursor(row_factory=dict_row) as cursor:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from redrive.console.pages.listing import Layout
 from redrive.console.query import (
     Query,
     choices_of,
     name_of,
     no_filter,
     not_a_choice,
+    pairs,
     parse,
     texts,
     url,
@@ -42,12 +44,14 @@ class ListView:
     Attributes:
         path: address of the list without a filter.
         onward: address of the next page; None on the last page.
+        layout: its columns and its order.
     """
 
     path: str
     chosen: Criteria
     rows: Sequence[Mapping[str, Any]]
     onward: str | None
+    layout: Layout
 
     @property
     def inputs(self) -> list[Mapping[str, Any]]:
@@ -66,6 +70,20 @@ class ListView:
     def url(self, path: str) -> str:
         """Return the address of another page with the same filter."""
         return url(path, self.chosen)
+
+    def sorted_by(self, column: str) -> str:
+        """Return the address of the list, sorted by a column."""
+        return self.layout.link(self.path, self.chosen, column)
+
+    def export(self, form: str) -> str:
+        """Return the address of the list as a file."""
+        path = f"/export{self.path}.{form}"
+        return url(path, self.chosen, columns=self.layout.given)
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """Return the filter as fields of a form."""
+        return list(pairs(self.chosen))
 
 
 def _input(field: str, criterion: Criterion, values: list[str]) -> Mapping[str, Any]:

@@ -4,6 +4,12 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console.pages.filters import PAGE, ListView, search_seconds
+from redrive.console.pages.listing import (
+    MOST_SORTED,
+    SHOWN_SORTED,
+    filter_of,
+    layout,
+)
 from redrive.console.pages.timeline import headline, timeline
 from redrive.console.query import command, is_job_id, job_place, parse, url
 from redrive.console.security.access import Refused
@@ -16,15 +22,26 @@ from redrive.live_jobs.show import show
 from redrive.rules.scheduling.cells import parted
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+COLUMNS = (
+    *("id", "kind", "queue", "state", "waiting_for", "attempt", "deliveries"),
+    *("priority", "run_at", "created_at", "worker", "key", "ordering_key", "tenant"),
+)
+"""Columns of the list of live jobs."""
+SHOWN = (
+    *("id", "kind", "queue", "state", "waiting_for", "attempt", "run_at"),
+    *("created_at", "worker", "tenant"),
+)
+SORTABLE = tuple(name for name in COLUMNS if name != "waiting_for")
 
 
 @router.get("/jobs")
 def list_jobs(visit: SignedIn) -> Response:
     """List live jobs in the order in which they run, and what each waits for."""
     path = "/jobs"
-    chosen = parse(JobFilter, visit.query)
+    shape = layout(visit.query, COLUMNS, SHOWN, SORTABLE)
+    chosen = parse(JobFilter, filter_of(visit.query))
     after = job_place(visit.after)
-    most = min(chosen.limit or PAGE, PAGE)
+    most = MOST_SORTED if shape.sort else min(chosen.limit or PAGE, PAGE)
     with visit.reading() as conn:
         found = page(
             conn,
@@ -34,10 +51,14 @@ def list_jobs(visit: SignedIn) -> Response:
             seconds=search_seconds(after),
         )
 
-    onward = found.place and url(path, chosen, after=found.place)
+    onward = None
+    if found.place and not shape.sort:
+        onward = url(path, chosen, after=found.place, columns=shape.given)
+    rows = shape.sorted(found.rows)[: SHOWN_SORTED if shape.sort else None]
     return visit.page(
         "jobs.html",
-        view=ListView(path, chosen, found.rows, onward),
+        view=ListView(path, chosen, rows, onward, shape),
+        is_cut=len(rows) < len(found.rows) or found.place is not None,
         shell=command(("job", "ls"), chosen),
     )
 

@@ -82,13 +82,23 @@ def _story(job: Row, letter: Row | None) -> Iterator[Row]:
 def _edit(edit: Row) -> Row:
     paths = ", ".join(edit["paths"])
     return {
-        **{"at": edit["at"], "what": f"edited: {paths}", "by": edit["actor"]},
-        **{"why": edit["why"], "failure": None, "edit": edit, "look": "off"},
+        "at": edit["at"],
+        "what": f"edited: {paths}",
+        "by": edit["actor"],
+        "why": edit["why"],
+        "failure": None,
+        "edit": edit,
+        "look": "off",
     }
 
 
 def _note(note: Row) -> Row:
     return {
-        **{"at": note["at"], "what": "note", "by": note["actor"]},
-        **{"why": note["text"], "failure": None, "edit": None, "look": "off"},
+        "at": note["at"],
+        "what": "note",
+        "by": note["actor"],
+        "why": note["text"],
+        "failure": None,
+        "edit": None,
+        "look": "off",
     }

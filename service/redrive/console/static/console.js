@@ -196,6 +196,29 @@ class Chart {
 
 for (const figure of document.querySelectorAll("[data-chart]")) new Chart(figure);
 
+// ---- select rows: all of the page, and how many
+
+for (const form of document.querySelectorAll("[data-rows]")) {
+  const all = form.querySelector("[data-all]");
+  const boxes = [...form.querySelectorAll('input[name="id"]')];
+  if (!all) continue;
+  all.hidden = false;
+  const buttons = form.querySelectorAll("button[formaction]");
+  const count = () => {
+    const n = boxes.filter((box) => box.checked).length;
+    form.querySelector("[data-count]").textContent = n ? `${n} selected:` : "Select rows, then:";
+    for (const button of buttons) button.disabled = !n;
+    all.checked = n === boxes.length;
+    all.indeterminate = n > 0 && !all.checked;
+  };
+  all.addEventListener("change", () => {
+    for (const box of boxes) box.checked = all.checked;
+    count();
+  });
+  form.addEventListener("change", count);
+  count();
+}
+
 // ---- keys
 
 const rows = () => [...document.querySelectorAll("main tbody tr, main .groups > li")];
@@ -230,6 +253,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "k") go(-1);
   else if (event.key === "g") leads = true;
   else if (event.key === "t") switchTimes();
+  else if (event.key === "x") document.querySelector("tr.at-hand input[name='id']")?.click();
   else if (event.key === "?") document.getElementById("keys")?.showModal();
   else if (event.key === "/") {
     event.preventDefault();
