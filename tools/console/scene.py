@@ -105,7 +105,6 @@ def build(conn: Connection) -> None:
     _date_groups(conn)
     _campaigns(conn, worker)
     _hold_up(conn)
-    series.record(conn)
     _run_some(conn, worker)
     for n in ("b9c4r", "q7w2n"):
         make_worker(conn, f"worker-7d9f4-{n}")
@@ -114,6 +113,7 @@ def build(conn: Connection) -> None:
         " started_at = now() - interval '154 min', progress = coalesce(progress, %s)",
         (json.dumps({"slots": 16}),),
     )
+    series.record(conn)
 
 
 def _run_some(conn: Connection, worker: int) -> None:

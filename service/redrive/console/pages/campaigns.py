@@ -20,6 +20,7 @@ from redrive.console.actions.campaigns import (
     terms_of,
 )
 from redrive.console.pages.filters import PAGE
+from redrive.console.pages.outcome import outcome
 from redrive.console.query import Query, command
 from redrive.console.security.access import Principal, Refused
 from redrive.console.security.logins import Crowded
@@ -71,10 +72,14 @@ def show_campaign(visit: SignedIn, campaign: int) -> Response:
     with visit.reading() as conn:
         found = found_in(conn, campaign)
         alive = standing.alive(conn)
+        drawn = outcome(conn, found)
 
+    chart, marks = drawn or (None, ())
     return visit.page(
         "campaign.html",
         **_values(found, visit.user),
+        chart=chart,
+        marks=marks,
         alive=alive,
         is_going=not _is_over(found),
         shell=command(("campaign", "watch", str(campaign))),

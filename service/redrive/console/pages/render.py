@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from redrive.console.charts.axes import exact, short
 from redrive.console.charts.draw import draw
 from redrive.console.charts.span import written
+from redrive.console.pages.figures import MOST_OF_A_STEP
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.dead_letters.fixes import worded
 from redrive.rules.dead_letters.obstacles import stays
@@ -58,7 +59,7 @@ def environment() -> Environment:
         "stays": stays,
     }
     cast("dict[str, Any]", made.filters).update(FILTERS)
-    cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar, draw=draw)
+    cast("dict[str, Any]", made.globals).update(GLOBALS)
     return made
 
 
@@ -192,3 +193,11 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "with_span": with_span,
 }
 """Filters of the templates."""
+
+GLOBALS: Mapping[str, Any] = {
+    "bar": bar,
+    "draw": draw,
+    "most_of_a_step": MOST_OF_A_STEP,
+    "spark": spark,
+}
+"""Functions and values of the templates."""
