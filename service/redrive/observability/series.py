@@ -5,14 +5,14 @@ hours, and hours for 35 days. The sums of each step are made in the database.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg.rows import class_row
 
 from redrive.database.rows import value
-from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS, Period, quantile
+from redrive.rules.times import DURATION_BUCKETS, MINUTE, WAIT_BUCKETS, Period, quantile
 
 Connection = psycopg.Connection[Any]
 
@@ -25,7 +25,7 @@ _QUEUES: LiteralString = (
 
 
 class Point(NamedTuple):
-    """What happened in one step.
+    """Counts and times of one step.
 
     Attributes:
         at: start of the step.
@@ -60,7 +60,7 @@ class Point(NamedTuple):
 
 
 class QueuePoint(NamedTuple):
-    """What a queue held in one step.
+    """Depth and workers of a queue in one step.
 
     Attributes:
         at: start of the step.
@@ -80,7 +80,7 @@ class QueuePoint(NamedTuple):
     workers: int
 
 
-def read_series(
+def read_series(  # noqa: PLR0913 # each one selects rows or sums
     conn: Connection,
     period: Period,
     queue: str | None = None,
@@ -93,8 +93,14 @@ def read_series(
 
     Without `by_queue` and `by_kind` there is one point for each step.
     """
-    since, until, step = period
-    asked = (period.span, since, until, step, queue, kind, by_queue, by_kind)
+    asked = (
+        period.span,
+        *period,
+        queue,
+        kind,
+        by_queue,
+        by_kind,
+    )
     with conn.cursor(row_factory=class_row(Point)) as cursor:
         return cursor.execute(_SERIES, asked).fetchall()
 
@@ -106,9 +112,12 @@ def read_queues(
 
     `queue`: "" = all together, None = a point for each queue.
     """
-    since, until, step = period
+    asked = (
+        period.span,
+        *period,
+        queue,
+    )
     with conn.cursor(row_factory=class_row(QueuePoint)) as cursor:
-        asked = (period.span, since, until, step, queue)
         return cursor.execute(_QUEUES, asked).fetchall()
 
 
@@ -117,8 +126,13 @@ def filled(points: Sequence[Point], period: Period) -> list[Point]:
 
     The points must be of one queue and kind, or of all together.
     """
+    if not points:
+        return [Point(at, None, None) for at in period.starts()]
+
     known = {point.at: point for point in points}
-    queue, kind = (points[0].queue, points[0].kind) if points else (None, None)
+    queue = points[0].queue
+    kind = points[0].kind
+
     return [known.get(at) or Point(at, queue, kind) for at in period.starts()]
 
 
@@ -129,12 +143,16 @@ def gaps(
 
     The counts of such a span are in the step after it.
     """
-    minute, length = timedelta(minutes=1), period.step // timedelta(minutes=1)
-    return [
-        (point.at - (point.minutes - length) * minute, point.at)
-        for point in points
-        if point.minutes > length
-    ]
+    found: list[tuple[datetime, datetime]] = []
+    length = period.step // MINUTE
+
+    for point in points:
+        missed = point.minutes - length
+        if missed > 0:
+            since = point.at - missed * MINUTE
+            found.append((since, point.at))
+
+    return found
 
 
 def now_of(conn: Connection) -> datetime:
