@@ -36,7 +36,9 @@ def ids(text: str) -> list[int]:
     """Return the jobs that the rows of a page link to, in their order."""
     return [
         int(found)
-        for found in re.findall(r'<td class="c-id[^"]*"><a href="/jobs/(\d+)"', text)
+        for found in re.findall(
+            r'<td class="c-id[^"]*"[^>]*><a href="/jobs/(\d+)"', text
+        )
     ]
 
 
