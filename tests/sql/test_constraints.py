@@ -153,6 +153,14 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         "insert into redrive.progress (job, deliveries, share, detail) values (1, 1, %s, '{}')",
         *(-0.1, 1.1),
     ),
+    "queue_series_span_check": (
+        (
+            "insert into redrive.queue_series"
+            " (span, at, queue, minutes, backlog, running, workers)"
+            " values (%s, now(), 'q', 1, 0, 0, 0)"
+        ),
+        *(0, 2),
+    ),
     "queues_lanes_check": (
         "insert into redrive.queues (queue, lanes) values ('q', %s)",
         0,
@@ -178,6 +186,10 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
             " values ('s', 'k', 'q', '* * * * *', 'UTC', %s, '{}', '')"
         ),
         "none",
+    ),
+    "series_span_check": (
+        "insert into redrive.series (span, at, queue, kind) values (%s, now(), 'q', 'k')",
+        *(0, 2),
     ),
     "snapshots_one_check": ("update redrive.snapshots set one = %s", False),
 }
