@@ -1,4 +1,4 @@
-"""What runs now: the jobs that workers reported with their last heartbeats."""
+"""Jobs that run now, as workers reported them with their last heartbeats."""
 
 from typing import Any, LiteralString
 
@@ -29,4 +29,12 @@ def running(
     most: int = MOST,
 ) -> list[dict[str, Any]]:
     """Return the jobs that run now, and since when, the longest first."""
-    return rows(conn, _RUNNING, queue, queue, kind, kind, most)
+    return rows(
+        conn,
+        _RUNNING,
+        queue,
+        queue,
+        kind,
+        kind,
+        most,
+    )

@@ -89,7 +89,12 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
         msg = f"{empty}; from must be before to, and before now"
         raise ValueError(msg)
 
-    return _span(since, until, now, kept)
+    return _span(
+        since,
+        until,
+        now,
+        kept,
+    )
 
 
 def _span(
@@ -98,8 +103,21 @@ def _span(
     """Return the span, neither shorter nor longer than charts can show."""
     since = max(since, until - LONGEST)
     since = min(since, until - SHORTEST)
-    periods = (period(since, until, now, most) for most in (MOST_STEPS, MOST_SPARKS))
-    return Span(since, until, given, *periods)
+    periods = (
+        period(
+            since,
+            until,
+            now,
+            most,
+        )
+        for most in (MOST_STEPS, MOST_SPARKS)
+    )
+    return Span(
+        since,
+        until,
+        given,
+        *periods,
+    )
 
 
 def covering(at: datetime, now: datetime) -> str:

@@ -10,23 +10,17 @@ from redrive.console.charts.span import Span, covering
 from redrive.console.pages import figures
 from redrive.console.pages.curves import Connection, deaths_chart
 from redrive.console.pages.filters import (
-    PAGE,
-    ListView,
     group_choice,
+    list_view,
     review_since,
     search_seconds,
     without_nul,
 )
-from redrive.console.pages.listing import (
-    MOST_SORTED,
-    SHOWN_SORTED,
-    filter_of,
-    layout,
-)
+from redrive.console.pages.listing import filter_of, layout
 from redrive.console.pages.marks import marks_of, sentence_before
 from redrive.console.pages.spans import of_page, span_of, without_span
 from redrive.console.pages.tried import tried
-from redrive.console.query import command, dead_letter_place, parse, place_of, url
+from redrive.console.query import command, dead_letter_place, parse, place_of
 from redrive.console.security.access import Refused
 from redrive.console.state import Here, SignedIn
 from redrive.dead_letters import explain, find, groups, review
@@ -63,9 +57,17 @@ def list_groups(visit: SignedIn) -> Response:
     query = without_span(visit.query)
     chosen = group_choice(query)
     with visit.reading() as conn:
-        found = groups.find(conn, **chosen, limit=MOST_GROUPS)
+        found = groups.find(
+            conn,
+            **chosen,
+            limit=MOST_GROUPS,
+        )
         names = [row["group"] for row in found]
-        deaths = figures.deaths(conn, names, span.sparks)
+        deaths = figures.deaths(
+            conn,
+            names,
+            span.sparks,
+        )
 
     switches = ("unacknowledged", "closed")
     words = ["dlq", "groups", *(f"--{name}" for name in switches if chosen[name])]
@@ -78,8 +80,16 @@ def list_groups(visit: SignedIn) -> Response:
         categories=CATEGORIES,
         states=groups.STATES,
         most=MOST_GROUPS,
-        shell=command(words, None, **flags),
-        **of_page(span, "24h", dict(query)),
+        shell=command(
+            words,
+            None,
+            **flags,
+        ),
+        **of_page(
+            span,
+            "24h",
+            dict(query),
+        ),
     )
 
 
@@ -91,7 +101,11 @@ def show_group(visit: SignedIn, fingerprint: str) -> Response:
         group = _one(groups.show(conn, prefix))
         default = covering(group["first_seen"], datetime.now(UTC))
         span = span_of(visit, default)
-        values = _history(conn, group, span)
+        values = _history(
+            conn,
+            group,
+            span,
+        )
         values |= _letters(conn, group)
 
     return visit.page(
@@ -107,10 +121,27 @@ def show_group(visit: SignedIn, fingerprint: str) -> Response:
 def _history(conn: Connection, group: dict[str, Any], span: Span) -> dict[str, Any]:
     """Return the curve of a group, the changes around it, and what was tried."""
     name, kind = group["group"], group["kind"]
-    marks = marks_of(conn, span, kind=kind)
-    deaths = figures.deaths(conn, [name], span.period, MOST_OF_A_STEP)
-    sentence, change = sentence_before(conn, group["first_seen"], kind)
-    chart = deaths_chart(span, deaths[name], marks)
+    marks = marks_of(
+        conn,
+        span,
+        kind=kind,
+    )
+    deaths = figures.deaths(
+        conn,
+        [name],
+        span.period,
+        MOST_OF_A_STEP,
+    )
+    sentence, change = sentence_before(
+        conn,
+        group["first_seen"],
+        kind,
+    )
+    chart = deaths_chart(
+        span,
+        deaths[name],
+        marks,
+    )
     return {
         "chart": chart,
         "is_capped": MOST_OF_A_STEP in deaths[name],
@@ -123,7 +154,11 @@ def _history(conn: Connection, group: dict[str, Any], span: Span) -> dict[str, A
 
 def _letters(conn: Connection, group: dict[str, Any]) -> dict[str, Any]:
     """Return the latest dead letters of a group, and its sample."""
-    chosen = Filter(group=group["group"], state=("open",), limit=LATEST)
+    chosen = Filter(
+        group=group["group"],
+        state=("open",),
+        limit=LATEST,
+    )
     return {
         "letters": find.find(conn, chosen),
         "sample": find.show(conn, group["sample"]),
@@ -147,7 +182,13 @@ def explain_group(visit: SignedIn, fingerprint: str) -> Response:
     most = EXAMINED if is_part else explain.OF_GROUP
     prefix = without_nul("the group", fingerprint)
     with visit.reading() as conn:
-        found = _one(explain.explain(conn, prefix, most=most))
+        found = _one(
+            explain.explain(
+                conn,
+                prefix,
+                most=most,
+            )
+        )
 
     return visit.page(
         template,
@@ -175,36 +216,33 @@ def show_review(visit: SignedIn) -> Response:
         "report.html",
         review=rules.shown(found, visit.console.cell),
         since=given,
-        shell=command(("dlq", "report"), None, since=given or "7d"),
+        shell=command(
+            ("dlq", "report"),
+            None,
+            since=given or "7d",
+        ),
     )
 
 
 @router.get("/dead-letters")
 def list_dead_letters(visit: SignedIn) -> Response:
     """List dead letters, latest first, one page at a time."""
-    path = "/dead-letters"
     shape = layout(visit.query, COLUMNS, SHOWN, COLUMNS)
     chosen = parse(Filter, filter_of(visit.query), states=("open",))
     after = dead_letter_place(visit.after)
-    most = MOST_SORTED if shape.sort else min(chosen.limit or PAGE, PAGE)
     with visit.reading() as conn:
         found = page(
             conn,
             chosen,
             after,
-            most=most,
+            most=shape.most(chosen.limit),
             seconds=search_seconds(after),
         )
 
-    onward = None
-    if found.place is not None and not shape.sort:
-        place = place_of(*found.place)
-        onward = url(path, chosen, after=place, columns=shape.given)
-    rows = shape.sorted(found.rows)[: SHOWN_SORTED if shape.sort else None]
+    place = place_of(*found.place) if found.place else None
     return visit.page(
         "dead_letters.html",
-        view=ListView(path, chosen, rows, onward, shape),
-        is_cut=len(rows) < len(found.rows) or found.place is not None,
+        view=list_view("/dead-letters", chosen, found.rows, place, shape),
         is_open=tuple(chosen.state) == ("open",),
         shell=command(("dlq", "ls"), chosen),
     )

@@ -115,7 +115,12 @@ def now(conn: Connection) -> dict[str, Any]:
     found = queues(conn)
     added = growth(conn)
     alive = standing.alive(conn)
-    problems = troubles(found, breakers.find(conn), added, alive)
+    problems = troubles(
+        found,
+        breakers.find(conn),
+        added,
+        alive,
+    )
     return {
         "queues": found,
         "added": added,

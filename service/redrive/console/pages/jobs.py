@@ -3,15 +3,10 @@
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from redrive.console.pages.filters import PAGE, ListView, search_seconds
-from redrive.console.pages.listing import (
-    MOST_SORTED,
-    SHOWN_SORTED,
-    filter_of,
-    layout,
-)
+from redrive.console.pages.filters import list_view, search_seconds
+from redrive.console.pages.listing import filter_of, layout
 from redrive.console.pages.timeline import headline, timeline
-from redrive.console.query import command, is_job_id, job_place, parse, url
+from redrive.console.query import command, is_job_id, job_place, parse
 from redrive.console.security.access import Refused
 from redrive.console.state import PREFIX, Console, SignedIn
 from redrive.dead_letters import find
@@ -37,28 +32,21 @@ SORTABLE = tuple(name for name in COLUMNS if name != "waiting_for")
 @router.get("/jobs")
 def list_jobs(visit: SignedIn) -> Response:
     """List live jobs in the order in which they run, and what each waits for."""
-    path = "/jobs"
     shape = layout(visit.query, COLUMNS, SHOWN, SORTABLE)
     chosen = parse(JobFilter, filter_of(visit.query))
     after = job_place(visit.after)
-    most = MOST_SORTED if shape.sort else min(chosen.limit or PAGE, PAGE)
     with visit.reading() as conn:
         found = page(
             conn,
             chosen,
             after,
-            most=most,
+            most=shape.most(chosen.limit),
             seconds=search_seconds(after),
         )
 
-    onward = None
-    if found.place and not shape.sort:
-        onward = url(path, chosen, after=found.place, columns=shape.given)
-    rows = shape.sorted(found.rows)[: SHOWN_SORTED if shape.sort else None]
     return visit.page(
         "jobs.html",
-        view=ListView(path, chosen, rows, onward, shape),
-        is_cut=len(rows) < len(found.rows) or found.place is not None,
+        view=list_view("/jobs", chosen, found.rows, found.place, shape),
         shell=command(("job", "ls"), chosen),
     )
 

@@ -35,7 +35,14 @@ def marks_of(
 ) -> Sequence[Mark]:
     """Return the changes in a span, oldest first, without those about others."""
     since, until, _ = span.period
-    found = read_marks(conn, since, until, queue, kind, MOST)
+    found = read_marks(
+        conn,
+        since,
+        until,
+        queue,
+        kind,
+        MOST,
+    )
     return [_shown(mark) for mark in found]
 
 
@@ -43,7 +50,12 @@ def _shown(mark: rules.Mark) -> Mark:
     text = rules.sentence(mark)
     if not mark.actor:  # a name keeps its spelling
         text = text[:1].upper() + text[1:]
-    return Mark(mark.at, mark.what, text, _page(mark))
+    return Mark(
+        mark.at,
+        mark.what,
+        text,
+        _page(mark),
+    )
 
 
 def _page(mark: rules.Mark) -> str | None:
@@ -58,7 +70,12 @@ def _page(mark: rules.Mark) -> str | None:
 def sentence_before(conn: Connection, began: datetime, kind: str) -> tuple[str, Any]:
     """Return a sentence about the change before an incident, and the change or None."""
     since = began - rules.CLOSE
-    found = read_marks(conn, since, began + timedelta(seconds=1), kind=kind)
+    found = read_marks(
+        conn,
+        since,
+        began + timedelta(seconds=1),
+        kind=kind,
+    )
     change = rules.change_before(found, began)
     if change is None:
         return (

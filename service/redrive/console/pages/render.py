@@ -161,7 +161,12 @@ def _bar(x: int, share: float) -> Markup:
     height = round(share * (HEIGHT - 2), 1)
     height = max(1.0, height)
     y = round(FLOOR - height, 1)
-    return SPARK_BAR.format(x, y, BAR, height)
+    return SPARK_BAR.format(
+        x,
+        y,
+        BAR,
+        height,
+    )
 
 
 def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
@@ -171,7 +176,11 @@ def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
     drawn = Markup("")
     for name, count in parts:
         width = count * WHOLE / whole
-        drawn += PART.format(name, x, width)
+        drawn += PART.format(
+            name,
+            x,
+            width,
+        )
         x += width
 
     return WHOLE_BAR.format(what=escaped(what), drawn=drawn)

@@ -21,7 +21,11 @@ def span_of(visit: Visit, default: str = DEFAULT) -> Span:
     """
     given = {name: text for name, text in visit.query if name in NAMES}
     try:
-        return read(given, datetime.now(UTC), default)
+        return read(
+            given,
+            datetime.now(UTC),
+            default,
+        )
     except (ValueError, OverflowError) as error:
         raise Refused(400, str(error)) from None
 

@@ -11,7 +11,8 @@ from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.pages import figures
 from redrive.console.pages.curves import curves, sums
-from redrive.console.pages.filters import PAGE, audit_choice, audit_place, first_page
+from redrive.console.pages.filters import audit_choice, audit_place, first_page
+from redrive.console.pages.listing import PAGE
 from redrive.console.pages.marks import marks_of
 from redrive.console.pages.privileges import readable
 from redrive.console.pages.spans import of_page, span_of
@@ -32,11 +33,23 @@ def show_overview(visit: SignedIn) -> Response:
     span = span_of(visit)
     with visit.reading() as conn:
         values = figures.now(conn)
-        shown = curves(conn, span, marks_of(conn, span))
+        shown = curves(
+            conn,
+            span,
+            marks_of(conn, span),
+        )
         by_queue = sums(conn, span)
         causes = readable(lambda: groups.find(conn, limit=MOST_CAUSES))
         names = [row["group"] for row in causes or ()]
-        deaths = figures.deaths(conn, names, span.sparks) if causes else None
+        deaths = (
+            figures.deaths(
+                conn,
+                names,
+                span.sparks,
+            )
+            if causes
+            else None
+        )
 
     return visit.page(
         "overview.html",
@@ -107,7 +120,11 @@ def list_breakers(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         rows = breakers.find(conn)
     shell = command(("breaker", "ls"))
-    return visit.page("breakers.html", rows=rows, shell=shell)
+    return visit.page(
+        "breakers.html",
+        rows=rows,
+        shell=shell,
+    )
 
 
 @router.get("/limits")
@@ -116,7 +133,11 @@ def list_limits(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         rows = limits.find(conn)
     shell = command(("limit", "ls"))
-    return visit.page("limits.html", rows=rows, shell=shell)
+    return visit.page(
+        "limits.html",
+        rows=rows,
+        shell=shell,
+    )
 
 
 @router.get("/schedules")
@@ -125,7 +146,11 @@ def list_schedules(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         rows = schedules.find(conn)
     shell = command(("schedule", "ls"))
-    return visit.page("schedules.html", rows=rows, shell=shell)
+    return visit.page(
+        "schedules.html",
+        rows=rows,
+        shell=shell,
+    )
 
 
 @router.get("/audit")
@@ -134,7 +159,12 @@ def list_audit(visit: SignedIn) -> Response:
     chosen = audit_choice(visit.query)
     before = audit_place(visit.after)
     with visit.reading() as conn:
-        found = audit.newest(conn, chosen, PAGE + 1, before)
+        found = audit.newest(
+            conn,
+            chosen,
+            PAGE + 1,
+            before,
+        )
 
     rows, after = first_page(found, PAGE)
     given = {name: text for name, text in visit.query if text}
@@ -142,6 +172,16 @@ def list_audit(visit: SignedIn) -> Response:
         "audit.html",
         rows=rows,
         given=given,
-        onward=after and url("/audit", None, **given, after=after),
-        shell=command(("audit", "ls"), None, **given),
+        onward=after
+        and url(
+            "/audit",
+            None,
+            **given,
+            after=after,
+        ),
+        shell=command(
+            ("audit", "ls"),
+            None,
+            **given,
+        ),
     )

@@ -76,7 +76,11 @@ def _story(job: Row, letter: Row | None) -> Iterator[Row]:
             continue
         failure = next(failed, None) if what.startswith(FAILED) else None
         look = "bad" if failure or what.startswith("died") else "run"
-        yield step | {"failure": failure, "edit": None, "look": look}
+        yield step | {
+            "failure": failure,
+            "edit": None,
+            "look": look,
+        }
 
 
 def _edit(edit: Row) -> Row:

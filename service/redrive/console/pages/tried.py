@@ -1,5 +1,6 @@
-"""What was tried against a cause: redrives and edits of its dead letters."""
+"""Attempts to fix a cause: redrives and edits of its dead letters."""
 
+from operator import itemgetter
 from typing import Any, LiteralString
 
 import psycopg
@@ -32,27 +33,55 @@ _EDITS: LiteralString = """
 
 def tried(conn: psycopg.Connection[Any], group: str) -> list[dict[str, Any]]:
     """Return the redrives and edits of a group, latest first."""
-    values = {"group": group, "letters": MOST_LETTERS, "most": MOST}
-    redrives = rows(conn, _CAMPAIGNS, **values)
-    edits = rows(conn, _EDITS, **values)
-    found = [_redrive(row) for row in redrives] + [_edit(row) for row in edits]
-    return sorted(found, key=lambda each: each["at"], reverse=True)[:MOST]
+    values = {
+        "group": group,
+        "letters": MOST_LETTERS,
+        "most": MOST,
+    }
+    redrives = rows(
+        conn,
+        _CAMPAIGNS,
+        **values,
+    )
+    edits = rows(
+        conn,
+        _EDITS,
+        **values,
+    )
+    found = [_redrive(row) for row in redrives]
+    found += [_edit(row) for row in edits]
+    found.sort(key=itemgetter("at"), reverse=True)
+    return found[:MOST]
 
 
 def _redrive(row: dict[str, Any]) -> dict[str, Any]:
     """Return a campaign with a sentence about how it went."""
-    ended = row["succeeded"] + row["dead_again"]
-    went = f"{row['succeeded']:,} of {ended:,} jobs succeeded"
-    if row["dead_again"]:
-        went += f", {row['dead_again']:,} died again"
+    redriven = row["redriven"]
+    jobs = "job" if redriven == 1 else "jobs"
+    return row | {
+        "what": f"Redrive of {redriven:,} {jobs}",
+        "went": _went(row["succeeded"], row["dead_again"]),
+    }
+
+
+def _went(succeeded: int, dead_again: int) -> str:
+    """Say how many jobs of a campaign succeeded."""
+    ended = succeeded + dead_again
     if not ended:
-        went = "none of its jobs has ended yet"
-    jobs = "job" if row["redriven"] == 1 else "jobs"
-    return row | {"went": went, "what": f"Redrive of {row['redriven']:,} {jobs}"}
+        return "none of its jobs has ended yet"
+    if not dead_again:
+        return f"{succeeded:,} of {ended:,} jobs succeeded"
+    return f"{succeeded:,} of {ended:,} jobs succeeded, {dead_again:,} died again"
 
 
 def _edit(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an edit in the form of a campaign."""
     paths = ", ".join(row["paths"])
-    letters = "payload" if row["letters"] == 1 else "payloads"
-    what = f"Edit of {paths} in {row['letters']:,} {letters}"
-    return row | {"campaign": None, "state": None, "went": None, "what": what}
+    letters = row["letters"]
+    payloads = "payload" if letters == 1 else "payloads"
+    return row | {
+        "campaign": None,
+        "state": None,
+        "went": None,
+        "what": f"Edit of {paths} in {letters:,} {payloads}",
+    }
