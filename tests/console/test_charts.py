@@ -216,8 +216,15 @@ def test_a_group_names_the_change_before_its_first_death(site: Site, olaf: TestC
         " select first_seen - interval '5 min', 'deploy', '2.4.1' from redrive.grouped"
     )
 
+    conn.execute(
+        "insert into redrive.marks (at, what, name, queues)"
+        " select first_seen - interval '2 min', 'breaker open', 'smtp', '{mail}'"
+        " from redrive.grouped"
+    )
+
     page = olaf.get("/groups/f1").text
 
+    assert "smtp" not in page, "it is about another queue"
     assert "Nothing is known to have changed in the hour before" in without
     sentence = "The first job died 5 min after this change: version 2.4.1 started."
     assert f'<a href="/workers">{sentence}</a>' in page

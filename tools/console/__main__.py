@@ -66,6 +66,8 @@ OF_CELLS = {
 }
 """Pages of a console of several databases, one of them out of reach."""
 SHOWN: dict[tuple[str, Theme], str] = {
+    ("overview", "light"): "console-overview",
+    ("queue", "dark"): "console-queue",
     ("groups", "light"): "console-groups",
     ("group", "light"): "console-group",
     ("campaign", "dark"): "console-campaign",
@@ -152,7 +154,7 @@ def take_shown(browser: Browser, pages: dict[str, str]) -> None:
     for (name, theme), file in SHOWN.items():
         page = open_page(browser, theme, SIZES[-1])
         show(page, name, pages[name])
-        page.set_viewport_size({"width": 1200, "height": 640})
+        page.set_viewport_size({"width": 1240, "height": 780})
         page.screenshot(path=ROOT / "docs" / f"{file}.png")
         page.close()
 

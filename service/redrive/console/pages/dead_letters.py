@@ -101,12 +101,14 @@ def show_group(visit: SignedIn, fingerprint: str) -> Response:
         group = _one(groups.show(conn, prefix))
         default = covering(group["first_seen"], datetime.now(UTC))
         span = span_of(visit, default)
-        values = _history(
+        values = _letters(conn, group)
+        queues = _queues(values)
+        values |= _history(
             conn,
             group,
             span,
+            queues,
         )
-        values |= _letters(conn, group)
 
     return visit.page(
         "group.html",
@@ -118,13 +120,23 @@ def show_group(visit: SignedIn, fingerprint: str) -> Response:
     )
 
 
-def _history(conn: Connection, group: dict[str, Any], span: Span) -> dict[str, Any]:
+def _queues(values: dict[str, Any]) -> set[str]:
+    """Return the queues of a group, as its latest dead letters and its sample say."""
+    found = {letter["queue"] for letter in values["letters"]}
+    sample = values["sample"]
+    return found | {sample["queue"]} if sample else found
+
+
+def _history(
+    conn: Connection, group: dict[str, Any], span: Span, queues: set[str]
+) -> dict[str, Any]:
     """Return the curve of a group, the changes around it, and what was tried."""
     name, kind = group["group"], group["kind"]
     marks = marks_of(
         conn,
         span,
         kind=kind,
+        queues=queues,
     )
     deaths = figures.deaths(
         conn,
@@ -136,6 +148,7 @@ def _history(conn: Connection, group: dict[str, Any], span: Span) -> dict[str, A
         conn,
         group["first_seen"],
         kind,
+        queues,
     )
     chart = deaths_chart(
         span,

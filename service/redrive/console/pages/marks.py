@@ -1,6 +1,6 @@
 """Changes as marks on the time axes of a page, and the change before an incident."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,8 +32,13 @@ def marks_of(
     *,
     queue: str | None = None,
     kind: str | None = None,
+    queues: Collection[str] = (),
 ) -> Sequence[Mark]:
-    """Return the changes in a span, oldest first, without those about others."""
+    """Return the changes in a span, oldest first, without those about others.
+
+    Args:
+        queues: the queues of the kind; changes of other queues are left out.
+    """
     since, until, _ = span.period
     found = read_marks(
         conn,
@@ -43,7 +48,14 @@ def marks_of(
         kind,
         MOST,
     )
-    return [_shown(mark) for mark in found]
+    return [_shown(mark) for mark in found if _is_about(mark, queues)]
+
+
+def _is_about(mark: rules.Mark, queues: Collection[str]) -> bool:
+    """Return False if a change is known to be about other queues."""
+    if not queues or mark.queues is None:
+        return True
+    return not set(mark.queues).isdisjoint(queues)
 
 
 def _shown(mark: rules.Mark) -> Mark:
@@ -67,7 +79,9 @@ def _page(mark: rules.Mark) -> str | None:
     return PAGES.get(mark.what)
 
 
-def sentence_before(conn: Connection, began: datetime, kind: str) -> tuple[str, Any]:
+def sentence_before(
+    conn: Connection, began: datetime, kind: str, queues: Collection[str]
+) -> tuple[str, Mark | None]:
     """Return a sentence about the change before an incident, and the change or None."""
     since = began - rules.CLOSE
     found = read_marks(
@@ -76,7 +90,8 @@ def sentence_before(conn: Connection, began: datetime, kind: str) -> tuple[str, 
         began + timedelta(seconds=1),
         kind=kind,
     )
-    change = rules.change_before(found, began)
+    near = [mark for mark in found if _is_about(mark, queues)]
+    change = rules.change_before(near, began)
     if change is None:
         return (
             "Nothing is known to have changed in the hour before the first death.",

@@ -1,5 +1,6 @@
 """Pages of one queue and of one kind: curves, failures by cause, and what runs."""
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any, LiteralString
 
@@ -129,7 +130,7 @@ def show_kind(visit: SignedIn, kind: str) -> Response:
     span = span_of(visit)
     with visit.reading() as conn:
         queues = sums(conn, span, kind=name)
-        values = _of_kind(conn, span, name)
+        values = _of_kind(conn, span, name, queues)
 
     return visit.page(
         "kind.html",
@@ -141,9 +142,16 @@ def show_kind(visit: SignedIn, kind: str) -> Response:
     )
 
 
-def _of_kind(conn: Connection, span: Span, kind: str) -> dict[str, Any]:
+def _of_kind(
+    conn: Connection, span: Span, kind: str, queues: Collection[str]
+) -> dict[str, Any]:
     """Return the curves of a kind, its causes of failure, and what runs."""
-    marks = marks_of(conn, span, kind=kind)
+    marks = marks_of(
+        conn,
+        span,
+        kind=kind,
+        queues=queues,
+    )
     shown = curves(
         conn,
         span,
