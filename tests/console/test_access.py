@@ -37,6 +37,7 @@ from tests.factories import make_dead_letter, make_job
 PAGES = (
     *("/", "/groups", "/dead-letters", "/jobs", "/campaigns", "/queues"),
     *("/workers", "/breakers", "/limits", "/schedules", "/audit", "/report"),
+    *("/kinds",),
 )
 BLIND = ("/groups", "/dead-letters", "/jobs", "/audit", "/report")
 """What the role redrive_viewer may not see: it quotes payloads, failures or people."""

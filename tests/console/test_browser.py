@@ -163,6 +163,9 @@ def test_anybody_can_use_the_pages(database: Database, page: Any):
         f"/jobs/{job}",
         f"/jobs/{live}",
         f"/campaigns/{made}",
+        "/queues/default",
+        "/kinds/invoice.charge?from=24h",
+        "/dead-letters?sort=attempts",
     ]
     paths += ["/change/redrive?group=f1", "/edit?group=f1", f"/edit?id={job}"]
     page.emulate_media(reduced_motion="reduce")  # no colour is on its way to another
@@ -234,6 +237,61 @@ def test_keys_lead_through_a_list(database: Database, page: Any):
     page.keyboard.press("g")
     page.keyboard.press("q")
     page.wait_for_url("**/queues")
+
+
+def test_a_chart_tells_its_values_by_pointer_and_by_key(database: Database, page: Any):
+    make_dead_letters(database.conn, 3)
+    page.goto("/groups/f1?from=1h")
+    stage, told = page.locator(".stage"), page.locator(".readout")
+
+    stage.hover()
+    by_pointer = told.inner_text()
+    stage.focus()
+    page.keyboard.press("End")
+    by_key = told.inner_text()
+    value = stage.get_attribute("aria-valuetext")
+
+    assert re.fullmatch(r"\d\d:\d\d · died 0", by_pointer)
+    assert re.match(r"\d\d:\d\d · died [03]", by_key)
+    assert value == by_key
+
+
+def test_one_can_zoom_by_dragging_and_by_keys(database: Database, page: Any):
+    make_dead_letters(database.conn, 3)
+    page.goto("/groups/f1?from=24h")
+    box = page.locator(".stage").bounding_box()
+    y = box["y"] + 60
+    page.mouse.move(box["x"] + box["width"] * 0.3, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, y)
+    page.mouse.up()
+    page.wait_for_url("**from=*Z&to=*Z")
+    dragged = page.url
+
+    page.locator(".stage").focus()
+    for _ in range(6):
+        page.keyboard.press("Shift+ArrowLeft")
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: url != dragged)
+
+    assert re.search(r"/groups/f1\?from=[^&]+Z&to=[^&]+Z$", page.url)
+    assert page.locator("input[name=to]").input_value().endswith("Z")
+
+
+def test_rows_are_selected_and_dismissed(database: Database, page: Any):
+    make_dead_letters(database.conn, 3)
+    page.goto("/dead-letters")
+    dismiss = page.get_by_role("button", name="Dismiss…")
+    before = dismiss.is_disabled()
+
+    page.get_by_label("Select all rows of this page").check()
+    page.locator("input[name=id][type=checkbox]").first.uncheck()
+    page.get_by_text("2 selected:").wait_for()
+    dismiss.click()
+
+    page.wait_for_url("**/change/dismiss?id=*")
+    assert before
+    assert page.locator(".big").inner_text().startswith("2 ")
 
 
 def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
@@ -308,6 +366,7 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
     ]
     page.goto("/groups?closed=yes")
     groups = [a.get_attribute("href") for a in page.locator(".groups a.title").all()]
+    paths += ["/queues/default", "/kinds", "/workers", "/kinds/evil.j0"]
     paths += [*groups, *(path.replace("/groups/", "/explain/") for path in groups)]
 
     for path in paths:
@@ -323,7 +382,7 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_is_wider_than_a_phone(database: Database, page: Any, theme: str):
-    make_dead_letters(database.conn, 5)
+    job = f"/jobs/{make_dead_letters(database.conn, 5)[0]}"
     page.set_viewport_size({"width": 360, "height": 740})
     page.emulate_media(color_scheme=theme)
     for path in (
@@ -335,6 +394,11 @@ def test_nothing_is_wider_than_a_phone(database: Database, page: Any, theme: str
         "/report",
         "/audit",
         "/groups/f1",
+        "/queues/default",
+        "/kinds",
+        "/kinds/invoice.charge",
+        "/workers",
+        job,
     ):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path

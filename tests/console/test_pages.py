@@ -36,7 +36,9 @@ def ids(text: str) -> list[int]:
     """Return the jobs that the rows of a page link to, in their order."""
     return [
         int(found)
-        for found in re.findall(r'<td class="c-id[^"]*"><a href="/jobs/(\d+)"', text)
+        for found in re.findall(
+            r'<td class="c-id[^"]*"[^>]*><a href="/jobs/(\d+)"', text
+        )
     ]
 
 
@@ -89,7 +91,7 @@ def test_a_job_tells_its_story_and_why(site: Site, olaf: TestClient):
     assert f"/change/redrive?id={dead}" in page
     why, _, ago = story(conn, waits)["why"]["text"].rpartition(" was seen ")
     assert ago.endswith(" ago")  # a second may have passed
-    assert why in html.unescape(other)
+    assert why[1:] in html.unescape(other)
     assert f"/change/cancel?id={waits}" in other
     assert olaf.get("/jobs/999999").status_code == 404
     assert olaf.get("/jobs/x").status_code == 404
@@ -141,7 +143,7 @@ def test_a_group_gathers_what_died_of_the_same(site: Site, olaf: TestClient):
 
     assert "invoice.charge: ValueError" in page
     assert "<strong>7</strong>" in page
-    assert '<svg class="spark"' in page
+    assert '<svg class="spark bad"' in page
     assert "/change/redrive?group=f1" in one
     assert len(ids(one)) == 7
     assert olaf.get("/groups/nothing").status_code == 404
@@ -155,7 +157,7 @@ def test_the_overview_counts_all_live_workers(site: Site, olaf: TestClient):
         "update redrive.workers set lost_at = clock_timestamp() where name = 'w0'"
     )
 
-    assert "51 workers alive" in olaf.get("/").text
+    assert "51 workers</a>" in olaf.get("/").text
 
 
 def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):
@@ -192,7 +194,7 @@ def test_deaths_are_in_the_picture_from_the_first(site: Site, olaf: TestClient):
     page = olaf.get("/").text
 
     assert "9 jobs died in the last five minutes." in page
-    assert "in the last hour: 9 in all" in page
+    assert "<dt>died in the last hour</dt><dd>9</dd>" in page
 
 
 def test_a_history_of_which_nothing_is_known_is_no_growth(site: Site, olaf: TestClient):
@@ -314,7 +316,10 @@ def test_the_page_of_a_dead_letter_says_how_long_it_took_to_die(
 
     page = olaf.get(f"/jobs/{job}").text
 
-    assert "The job died after 3 h 12 min, 8 attempts: not retryable." in page
+    said = (
+        "This job died after 8 attempts in 3 h 12 min, because a retry would not help."
+    )
+    assert said in page
 
 
 def test_what_deceives_is_spelled_out(site: Site, olaf: TestClient):

@@ -24,12 +24,13 @@ from tools.console import scene
 from tools.generated import ROOT
 from tools.scratch import scratch_postgres
 
-SIZES = ((390, 800), (820, 1000), (1440, 900))
+SIZES = ((390, 800), (900, 1000), (1400, 900))
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 INTO = ROOT / "build" / "console"
 PAGES = {
     "overview": "/",
+    "overview-week": "/?from=7d",
     "groups": "/groups",
     "group": "/groups/3f9a51d07be2",
     "dead-letters": "/dead-letters?kind=invoice.charge",
@@ -44,6 +45,9 @@ PAGES = {
     "edit-one": "/edit?id={dead}",
     "pause": "/change/pause?queue=mail",
     "queues": "/queues",
+    "queue": "/queues/billing?from=3h",
+    "kinds": "/kinds",
+    "kind": "/kinds/mail.send?from=24h",
     "workers": "/workers",
     "breakers": "/breakers",
     "limits": "/limits",
@@ -62,6 +66,8 @@ OF_CELLS = {
 }
 """Pages of a console of several databases, one of them out of reach."""
 SHOWN: dict[tuple[str, Theme], str] = {
+    ("overview", "light"): "console-overview",
+    ("queue", "dark"): "console-queue",
     ("groups", "light"): "console-groups",
     ("group", "light"): "console-group",
     ("campaign", "dark"): "console-campaign",
@@ -148,7 +154,7 @@ def take_shown(browser: Browser, pages: dict[str, str]) -> None:
     for (name, theme), file in SHOWN.items():
         page = open_page(browser, theme, SIZES[-1])
         show(page, name, pages[name])
-        page.set_viewport_size({"width": 1200, "height": 640})
+        page.set_viewport_size({"width": 1240, "height": 780})
         page.screenshot(path=ROOT / "docs" / f"{file}.png")
         page.close()
 

@@ -15,6 +15,7 @@ from redrive.worker import store
 from redrive.worker.protocol import Report as Said
 from redrive.worker.protocol import Sampled
 from tests.factories import Claimed, claim, complete, exchange, failure, make_worker
+from tools.console import series
 
 Connection = psycopg.Connection[Any]
 TENANTS = ("acme", "globex", "initech", "umbrella")
@@ -104,9 +105,26 @@ def build(conn: Connection) -> None:
     _date_groups(conn)
     _campaigns(conn, worker)
     _hold_up(conn)
+    _run_some(conn, worker)
+    for n in ("b9c4r", "q7w2n"):
+        make_worker(conn, f"worker-7d9f4-{n}")
     conn.execute(
-        "update redrive.workers set seen_at = seen_at + interval '1 h' where id = %s",
-        (worker,),
+        "update redrive.workers set ttl = interval '1 day', version = '1.4.1',"
+        " started_at = now() - interval '154 min', progress = coalesce(progress, %s)",
+        (json.dumps({"slots": 16}),),
+    )
+    series.record(conn)
+
+
+def _run_some(conn: Connection, worker: int) -> None:
+    """Let some jobs run since a while, as a heartbeat reports them."""
+    for n in range(4):
+        _enqueue(conn, "thumbnail.make", "media", n)
+    jobs = claim(conn, worker, 4)
+    running = {str(job.id): 12.0 + 97 * n for n, job in enumerate(jobs)}
+    conn.execute(
+        "update redrive.workers set progress = %s::jsonb, inflight = %s where id = %s",
+        (json.dumps({"slots": 16, "running": running}), len(jobs), worker),
     )
 
 

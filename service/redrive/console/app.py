@@ -27,7 +27,9 @@ from redrive.console.pages import (
     cells,
     changes,
     dead_letters,
+    export,
     jobs,
+    of_one,
     sign_in,
     system,
 )
@@ -80,7 +82,18 @@ NO_PAGE = "there is no such page; the id of a job must be a number"
 BROKEN = "Redrive failed to answer; the log of the console has the error"
 
 METRICS_FORMAT = "text/plain; version=0.0.4"
-PARTS = (api, system, jobs, dead_letters, campaigns, changes, sign_in, cells)
+PARTS = (
+    api,
+    system,
+    of_one,
+    jobs,
+    dead_letters,
+    export,
+    campaigns,
+    changes,
+    sign_in,
+    cells,
+)
 
 
 def application(

@@ -19,7 +19,8 @@ from redrive.console.actions.campaigns import (
     found_in,
     terms_of,
 )
-from redrive.console.pages.filters import PAGE
+from redrive.console.pages.listing import PAGE
+from redrive.console.pages.outcome import outcome
 from redrive.console.query import Query, command
 from redrive.console.security.access import Principal, Refused
 from redrive.console.security.logins import Crowded
@@ -52,7 +53,11 @@ def list_campaigns(visit: SignedIn) -> Response:
     """List the campaigns and their results."""
     with visit.reading() as conn:
         found = campaigns.find(conn, limit=PAGE)
-        planned = campaigns.find(conn, (State.PLANNED,), limit=PAGE)
+        planned = campaigns.find(
+            conn,
+            (State.PLANNED,),
+            limit=PAGE,
+        )
 
     # Hide empty plans, which CronJobs leave.
     plans = [plan for plan in planned if plan["matched"]]
@@ -71,10 +76,14 @@ def show_campaign(visit: SignedIn, campaign: int) -> Response:
     with visit.reading() as conn:
         found = found_in(conn, campaign)
         alive = standing.alive(conn)
+        drawn = outcome(conn, found)
 
+    chart, marks = drawn or (None, ())
     return visit.page(
         "campaign.html",
         **_values(found, visit.user),
+        chart=chart,
+        marks=marks,
         alive=alive,
         is_going=not _is_over(found),
         shell=command(("campaign", "watch", str(campaign))),
@@ -112,7 +121,11 @@ def stream_progress(visit: SignedIn, campaign: int) -> Response:
     with visit.reading() as conn:
         found_in(conn, campaign)
 
-    read = partial(_update, visit, campaign)
+    read = partial(
+        _update,
+        visit,
+        campaign,
+    )
     events = streams.events(session, read)
     headers = {"x-accel-buffering": "no"}
     return StreamingResponse(
@@ -126,7 +139,11 @@ def _update(begun: Visit, campaign: int) -> Update | None:
     """Read the progress of a campaign, if the user still has access."""
     request, here = begun.request, begun.console
     try:
-        visit = signed_in(request, here, known(request, here))
+        visit = signed_in(
+            request,
+            here,
+            known(request, here),
+        )
         with visit.reading() as conn:
             found = found_in(conn, campaign)
     except (NotSignedIn, Refused, Crowded, SchemaError, psycopg.Error):
@@ -157,8 +174,18 @@ def _estimate(visit: Visit, word: str) -> Markup:
     given = dict(visit.request.query_params)
     matched = int(given.get("seen", "0")[:12])
     query = [pair for pair in visit.query if pair[0] not in TERMS]
-    text = _estimate_text(visit, given, query, matched)
-    lines = commands(word, query, given, matched)
+    text = _estimate_text(
+        visit,
+        given,
+        query,
+        matched,
+    )
+    lines = commands(
+        word,
+        query,
+        given,
+        matched,
+    )
     shell = "; ".join(map(visit.console.command, lines))
     return ESTIMATE.format(escape(text), escaped(shell))
 
@@ -168,7 +195,11 @@ def _estimate_text(
 ) -> str:
     terms = terms_of(given, 0)
     sentences = [estimate(matched, terms)]
-    sentences += _remarks(visit, terms, query)
+    sentences += _remarks(
+        visit,
+        terms,
+        query,
+    )
     return " ".join(sentences)
 
 
@@ -178,5 +209,9 @@ def _remarks(visit: Visit, terms: Terms, query: Query) -> list[str]:
         return []
     kinds = [kind for name, kind in query if name == "kind"]
     with visit.reading() as conn:
-        others = destination.remarks(conn, terms.to_queue, kinds)
+        others = destination.remarks(
+            conn,
+            terms.to_queue,
+            kinds,
+        )
     return [as_sentence(other) for other in others]

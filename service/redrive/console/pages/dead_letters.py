@@ -1,20 +1,26 @@
 """Pages of dead letters: the list, the groups, what a group shares, and the report."""
 
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from redrive.console.charts.span import Span, covering
 from redrive.console.pages import figures
+from redrive.console.pages.curves import Connection, deaths_chart
 from redrive.console.pages.filters import (
-    PAGE,
-    ListView,
     group_choice,
+    list_view,
     review_since,
     search_seconds,
     without_nul,
 )
-from redrive.console.query import command, dead_letter_place, parse, place_of, url
+from redrive.console.pages.listing import filter_of, layout
+from redrive.console.pages.marks import marks_of, sentence_before
+from redrive.console.pages.spans import of_page, span_of, without_span
+from redrive.console.pages.tried import tried
+from redrive.console.query import command, dead_letter_place, parse, place_of
 from redrive.console.security.access import Refused
 from redrive.console.state import Here, SignedIn
 from redrive.dead_letters import explain, find, groups, review
@@ -27,6 +33,17 @@ MOST_GROUPS = 25
 LATEST = 10
 EXAMINED = 200
 """Dead letters that the page of a group compares with other jobs."""
+MOST_OF_A_STEP = 5000
+"""Count no more dead letters of a step of a group's chart."""
+COLUMNS = (
+    *("id", "kind", "queue", "state", "reason", "category", "error_class", "message"),
+    *("attempts", "deliveries", "redrives", "created_at", "died_at", "group", "owner"),
+)
+"""Columns of the list of dead letters."""
+SHOWN = (
+    *("id", "kind", "queue", "reason", "error_class", "message", "attempts", "died_at"),
+    *("group", "owner"),
+)
 NO_GROUP = "no group has this prefix, or several have it"
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -36,47 +53,129 @@ T = TypeVar("T")
 @router.get("/groups")
 def list_groups(visit: SignedIn) -> Response:
     """List the groups of dead letters, largest first."""
-    chosen = group_choice(visit.query)
+    span = span_of(visit, "24h")
+    query = without_span(visit.query)
+    chosen = group_choice(query)
     with visit.reading() as conn:
-        found = groups.find(conn, **chosen, limit=MOST_GROUPS)
+        found = groups.find(
+            conn,
+            **chosen,
+            limit=MOST_GROUPS,
+        )
         names = [row["group"] for row in found]
-        hourly = figures.hourly(conn, names)
+        deaths = figures.deaths(
+            conn,
+            names,
+            span.sparks,
+        )
 
     switches = ("unacknowledged", "closed")
     words = ["dlq", "groups", *(f"--{name}" for name in switches if chosen[name])]
-    flags = {name: value for name, value in visit.query if name not in switches}
+    flags = {name: value for name, value in query if name not in switches}
     return visit.page(
         "groups.html",
         groups=found,
-        hourly=hourly,
+        deaths=deaths,
         chosen=chosen,
         categories=CATEGORIES,
         states=groups.STATES,
         most=MOST_GROUPS,
-        shell=command(words, None, **flags),
+        shell=command(
+            words,
+            None,
+            **flags,
+        ),
+        **of_page(
+            span,
+            "24h",
+            dict(query),
+        ),
     )
 
 
 @router.get("/groups/{fingerprint:path}")
 def show_group(visit: SignedIn, fingerprint: str) -> Response:
-    """Show one group: its error, its dead letters and the changes."""
+    """Show one group: when it began, what changed then, its dead letters."""
     prefix = without_nul("the group", fingerprint)
     with visit.reading() as conn:
         group = _one(groups.show(conn, prefix))
-        name = group["group"]
-        hourly = figures.hourly(conn, [name])
-        sample = find.show(conn, group["sample"])
-        chosen = Filter(group=name, state=("open",), limit=LATEST)
-        latest = find.find(conn, chosen)
+        default = covering(group["first_seen"], datetime.now(UTC))
+        span = span_of(visit, default)
+        values = _letters(conn, group)
+        queues = _queues(values)
+        values |= _history(
+            conn,
+            group,
+            span,
+            queues,
+        )
 
     return visit.page(
         "group.html",
         group=group,
-        hours=hourly.get(name, []),
-        sample=sample,
-        letters=latest,
-        shell=command(("dlq", "report", name)),
+        **values,
+        most=MOST_OF_A_STEP,
+        shell=command(("dlq", "report", group["group"])),
+        **of_page(span, default),
     )
+
+
+def _queues(values: dict[str, Any]) -> set[str]:
+    """Return the queues of a group, as its latest dead letters and its sample say."""
+    found = {letter["queue"] for letter in values["letters"]}
+    sample = values["sample"]
+    return found | {sample["queue"]} if sample else found
+
+
+def _history(
+    conn: Connection, group: dict[str, Any], span: Span, queues: set[str]
+) -> dict[str, Any]:
+    """Return the curve of a group, the changes around it, and what was tried."""
+    name, kind = group["group"], group["kind"]
+    marks = marks_of(
+        conn,
+        span,
+        kind=kind,
+        queues=queues,
+    )
+    deaths = figures.deaths(
+        conn,
+        [name],
+        span.period,
+        MOST_OF_A_STEP,
+    )
+    sentence, change = sentence_before(
+        conn,
+        group["first_seen"],
+        kind,
+        queues,
+    )
+    chart = deaths_chart(
+        span,
+        deaths[name],
+        marks,
+    )
+    return {
+        "chart": chart,
+        "is_capped": MOST_OF_A_STEP in deaths[name],
+        "marks": marks,
+        "before": sentence,
+        "change": change,
+        "tried": tried(conn, name),
+    }
+
+
+def _letters(conn: Connection, group: dict[str, Any]) -> dict[str, Any]:
+    """Return the latest dead letters of a group, and its sample."""
+    chosen = Filter(
+        group=group["group"],
+        state=("open",),
+        limit=LATEST,
+    )
+    return {
+        "letters": find.find(conn, chosen),
+        "sample": find.show(conn, group["sample"]),
+    }
 
 
 def _one(group: T | None) -> T:
@@ -96,7 +195,13 @@ def explain_group(visit: SignedIn, fingerprint: str) -> Response:
     most = EXAMINED if is_part else explain.OF_GROUP
     prefix = without_nul("the group", fingerprint)
     with visit.reading() as conn:
-        found = _one(explain.explain(conn, prefix, most=most))
+        found = _one(
+            explain.explain(
+                conn,
+                prefix,
+                most=most,
+            )
+        )
 
     return visit.page(
         template,
@@ -124,32 +229,33 @@ def show_review(visit: SignedIn) -> Response:
         "report.html",
         review=rules.shown(found, visit.console.cell),
         since=given,
-        shell=command(("dlq", "report"), None, since=given or "7d"),
+        shell=command(
+            ("dlq", "report"),
+            None,
+            since=given or "7d",
+        ),
     )
 
 
 @router.get("/dead-letters")
 def list_dead_letters(visit: SignedIn) -> Response:
     """List dead letters, latest first, one page at a time."""
-    path = "/dead-letters"
-    chosen = parse(Filter, visit.query, states=("open",))
+    shape = layout(visit.query, COLUMNS, SHOWN, COLUMNS)
+    chosen = parse(Filter, filter_of(visit.query), states=("open",))
     after = dead_letter_place(visit.after)
-    most = min(chosen.limit or PAGE, PAGE)
     with visit.reading() as conn:
         found = page(
             conn,
             chosen,
             after,
-            most=most,
+            most=shape.most(chosen.limit),
             seconds=search_seconds(after),
         )
 
-    onward = None
-    if found.place is not None:
-        onward = url(path, chosen, after=place_of(*found.place))
+    place = place_of(*found.place) if found.place else None
     return visit.page(
         "dead_letters.html",
-        view=ListView(path, chosen, found.rows, onward),
+        view=list_view("/dead-letters", chosen, found.rows, place, shape),
         is_open=tuple(chosen.state) == ("open",),
         shell=command(("dlq", "ls"), chosen),
     )

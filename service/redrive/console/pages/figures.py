@@ -10,6 +10,7 @@ from redrive.live_jobs import breakers, standing
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.attempts.waiting import Code, why_queue
+from redrive.rules.times import Period
 
 Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
@@ -41,28 +42,20 @@ _GROWTH: LiteralString = """
     left join per_minute p on p.minute = m.minute
     group by m.minute order by m.minute"""
 
-HOURS = 24
-MOST_OF_AN_HOUR = 500
-"""Count no more dead letters of an hour, because a taller bar tells nothing new."""
+MOST_OF_A_STEP = 500
+"""Count no more dead letters of a step, because a taller bar tells nothing new."""
 
-_HOURLY: LiteralString = """
-    select g.fingerprint, array_agg(c.n order by h.hour) as hours
+_DEATHS: LiteralString = """
+    select g.fingerprint, array_agg(c.n order by s.start) as deaths
     from unnest(%(groups)s::text[]) as g(fingerprint)
-    cross join generate_series(
-        date_trunc('hour', clock_timestamp()) - %(hours)s * interval '1 hour',
-        date_trunc('hour', clock_timestamp()), interval '1 hour') h(hour)
+    cross join unnest(%(starts)s::timestamptz[]) s(start)
     cross join lateral (
         select count(*)::int as n from (
             select from redrive.dead_letters d
-            where d.fingerprint = g.fingerprint and d.died_at >= h.hour
-              and d.died_at < h.hour + interval '1 hour'
+            where d.fingerprint = g.fingerprint and d.died_at >= s.start
+              and d.died_at < s.start + %(step)s::interval
             limit %(most)s) few) c
     group by g.fingerprint"""
-
-_WORKERS: LiteralString = """
-    select name, version, coalesce(array_to_string(queues, ', '), 'all') as queues,
-           seen_at, redrive.is_alive_v1(seen_at, lost_at, ttl) as is_alive
-    from redrive.workers order by seen_at desc limit 50"""
 
 
 def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
@@ -95,21 +88,26 @@ def growth(conn: Connection) -> list[float]:
     return [max(0.0, minute["added"]) for minute in minutes]
 
 
-def hourly(conn: Connection, groups: Sequence[str]) -> Mapping[str, list[int]]:
-    """Count the dead letters of each group by hour, latest last."""
+def deaths(
+    conn: Connection,
+    groups: Sequence[str],
+    steps: Period,
+    most: int = MOST_OF_A_STEP,
+) -> Mapping[str, list[int]]:
+    """Count the dead letters of each group by step, latest last.
+
+    Args:
+        most: count no more dead letters of a step.
+    """
     found = rows(
         conn,
-        _HOURLY,
+        _DEATHS,
         groups=list(groups),
-        hours=HOURS - 1,
-        most=MOST_OF_AN_HOUR,
+        starts=list(steps.starts()),
+        step=steps.step,
+        most=most,
     )
-    return {row["fingerprint"]: row["hours"] for row in found}
-
-
-def workers(conn: Connection) -> list[Row]:
-    """Return the workers seen recently, latest first."""
-    return rows(conn, _WORKERS)
+    return {row["fingerprint"]: row["deaths"] for row in found}
 
 
 def now(conn: Connection) -> dict[str, Any]:
@@ -117,7 +115,12 @@ def now(conn: Connection) -> dict[str, Any]:
     found = queues(conn)
     added = growth(conn)
     alive = standing.alive(conn)
-    problems = troubles(found, breakers.find(conn), added, alive)
+    problems = troubles(
+        found,
+        breakers.find(conn),
+        added,
+        alive,
+    )
     return {
         "queues": found,
         "added": added,

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from redrive.console.pages.listing import Layout
 from redrive.console.query import (
     Query,
     choices_of,
     name_of,
     no_filter,
     not_a_choice,
+    pairs,
     parse,
     texts,
     url,
@@ -21,7 +23,6 @@ from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.groups import STATES
 
-PAGE = 50
 SECONDS, SECONDS_MORE = 0.1, 1.0
 """How long a list searches for rare matches: the first page, and each later one."""
 GROUP_FILTERS = (
@@ -42,12 +43,16 @@ class ListView:
     Attributes:
         path: address of the list without a filter.
         onward: address of the next page; None on the last page.
+        layout: its columns and its order.
+        is_cut: there are more rows than the page shows.
     """
 
     path: str
     chosen: Criteria
     rows: Sequence[Mapping[str, Any]]
     onward: str | None
+    layout: Layout
+    is_cut: bool
 
     @property
     def inputs(self) -> list[Mapping[str, Any]]:
@@ -67,6 +72,20 @@ class ListView:
         """Return the address of another page with the same filter."""
         return url(path, self.chosen)
 
+    def sorted_by(self, column: str) -> str:
+        """Return the address of the list, sorted by a column."""
+        return self.layout.link(self.path, self.chosen, column)
+
+    def export(self, form: str) -> str:
+        """Return the address of the list as a file."""
+        path = f"/export{self.path}.{form}"
+        return url(path, self.chosen, columns=self.layout.given)
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """Return the filter as fields of a form."""
+        return list(pairs(self.chosen))
+
 
 def _input(field: str, criterion: Criterion, values: list[str]) -> Mapping[str, Any]:
     return {
@@ -76,6 +95,37 @@ def _input(field: str, criterion: Criterion, values: list[str]) -> Mapping[str, 
         "value": ",".join(values),
         "values": values,
     }
+
+
+def list_view(
+    path: str,
+    chosen: Criteria,
+    rows: Sequence[Mapping[str, Any]],
+    place: str | None,
+    shape: Layout,
+) -> ListView:
+    """Return a page of a list; `place` is where the next page begins, if there is one.
+
+    A list in an order of its own has no next page.
+    """
+    onward = None
+    if place and shape.sort is None:
+        onward = url(
+            path,
+            chosen,
+            after=place,
+            columns=shape.given,
+        )
+    shown = shape.sorted(rows)
+    is_cut = place is not None or len(shown) < len(rows)
+    return ListView(
+        path,
+        chosen,
+        shown,
+        onward,
+        shape,
+        is_cut,
+    )
 
 
 def search_seconds(after: object) -> float:

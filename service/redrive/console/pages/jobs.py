@@ -3,8 +3,10 @@
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from redrive.console.pages.filters import PAGE, ListView, search_seconds
-from redrive.console.query import command, is_job_id, job_place, parse, url
+from redrive.console.pages.filters import list_view, search_seconds
+from redrive.console.pages.listing import filter_of, layout
+from redrive.console.pages.timeline import headline, timeline
+from redrive.console.query import command, is_job_id, job_place, parse
 from redrive.console.security.access import Refused
 from redrive.console.state import PREFIX, Console, SignedIn
 from redrive.dead_letters import find
@@ -15,28 +17,36 @@ from redrive.live_jobs.show import show
 from redrive.rules.scheduling.cells import parted
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+COLUMNS = (
+    *("id", "kind", "queue", "state", "waiting_for", "attempt", "deliveries"),
+    *("priority", "run_at", "created_at", "worker", "key", "ordering_key", "tenant"),
+)
+"""Columns of the list of live jobs."""
+SHOWN = (
+    *("id", "kind", "queue", "state", "waiting_for", "attempt", "run_at"),
+    *("created_at", "worker", "tenant"),
+)
+SORTABLE = tuple(name for name in COLUMNS if name != "waiting_for")
 
 
 @router.get("/jobs")
 def list_jobs(visit: SignedIn) -> Response:
     """List live jobs in the order in which they run, and what each waits for."""
-    path = "/jobs"
-    chosen = parse(JobFilter, visit.query)
+    shape = layout(visit.query, COLUMNS, SHOWN, SORTABLE)
+    chosen = parse(JobFilter, filter_of(visit.query))
     after = job_place(visit.after)
-    most = min(chosen.limit or PAGE, PAGE)
     with visit.reading() as conn:
         found = page(
             conn,
             chosen,
             after,
-            most=most,
+            most=shape.most(chosen.limit),
             seconds=search_seconds(after),
         )
 
-    onward = found.place and url(path, chosen, after=found.place)
     return visit.page(
         "jobs.html",
-        view=ListView(path, chosen, found.rows, onward),
+        view=list_view("/jobs", chosen, found.rows, found.place, shape),
         shell=command(("job", "ls"), chosen),
     )
 
@@ -78,5 +88,7 @@ def show_job(visit: SignedIn, job: int) -> Response:
         "job.html",
         job=found,
         letter=letter,
+        headline=headline(found, letter),
+        steps=timeline(found, letter),
         shell=command(("job", "show", str(job))),
     )

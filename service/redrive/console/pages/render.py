@@ -4,11 +4,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from redrive.console.charts.axes import exact, short
+from redrive.console.charts.draw import draw
+from redrive.console.charts.span import written
+from redrive.console.pages.figures import MOST_OF_A_STEP
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.dead_letters.fixes import worded
 from redrive.rules.dead_letters.obstacles import stays
@@ -22,7 +26,7 @@ WHOLE = 1000
 
 TIME = Markup('<time datetime="{}" title="{}">{}</time>')
 SPARK = Markup(
-    '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
+    '<svg class="spark {look}" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
     ' aria-label="{what}"><title>{what}</title>'
     '<rect class="floor" x="0" y="{y}" width="{w}" height="1"/>{bars}</svg>'
 )
@@ -55,7 +59,7 @@ def environment() -> Environment:
         "stays": stays,
     }
     cast("dict[str, Any]", made.filters).update(FILTERS)
-    cast("dict[str, Any]", made.globals).update(spark=spark, bar=bar)
+    cast("dict[str, Any]", made.globals).update(GLOBALS)
     return made
 
 
@@ -71,6 +75,19 @@ def shown(value: Any) -> Any:
 def segment(text: object) -> str:
     """Quote text as one segment of a path."""
     return quote(str(text), safe="")
+
+
+def with_span(given: Mapping[str, str], parameters: Mapping[str, str]) -> str:
+    """Return the query string of the same page with another span."""
+    return f"?{urlencode({**given, **parameters})}"
+
+
+def in_span(path: str, parameters: Mapping[str, str]) -> str:
+    """Return the address of another page with the same span."""
+    if not parameters:
+        return path
+    mark = "&" if "?" in path else "?"
+    return f"{path}{mark}{urlencode(parameters)}"
 
 
 def lines(text: str) -> Markup:
@@ -121,7 +138,7 @@ def relative(at: datetime | str | None) -> Markup:
     )
 
 
-def spark(values: Sequence[float], what: str) -> Markup:
+def spark(values: Sequence[float], what: str, look: str = "warn") -> Markup:
     """Draw numbers over time as an SVG, latest on the right, with a text label."""
     top = max(values, default=0) or 1
     bars = Markup("")
@@ -135,6 +152,7 @@ def spark(values: Sequence[float], what: str) -> Markup:
         h=HEIGHT,
         y=FLOOR,
         what=escaped(what),
+        look=look,
         bars=bars,
     )
 
@@ -143,7 +161,12 @@ def _bar(x: int, share: float) -> Markup:
     height = round(share * (HEIGHT - 2), 1)
     height = max(1.0, height)
     y = round(FLOOR - height, 1)
-    return SPARK_BAR.format(x, y, BAR, height)
+    return SPARK_BAR.format(
+        x,
+        y,
+        BAR,
+        height,
+    )
 
 
 def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
@@ -153,7 +176,11 @@ def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
     drawn = Markup("")
     for name, count in parts:
         width = count * WHOLE / whole
-        drawn += PART.format(name, x, width)
+        drawn += PART.format(
+            name,
+            x,
+            width,
+        )
         x += width
 
     return WHOLE_BAR.format(what=escaped(what), drawn=drawn)
@@ -163,10 +190,23 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "ago": relative,
     "cell": cell,
     "duration": duration,
+    "exact": exact,
     "in_cell": id_in_cell,
+    "in_span": in_span,
     "json": pretty,
     "lines": lines,
+    "minute": written,
     "segment": segment,
+    "short": short,
     "span": span,
+    "with_span": with_span,
 }
 """Filters of the templates."""
+
+GLOBALS: Mapping[str, Any] = {
+    "bar": bar,
+    "draw": draw,
+    "most_of_a_step": MOST_OF_A_STEP,
+    "spark": spark,
+}
+"""Functions and values of the templates."""

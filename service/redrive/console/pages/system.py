@@ -3,71 +3,104 @@
 The parts are queues, workers, breakers, limits and schedules.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
-import psycopg
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.pages import figures
-from redrive.console.pages.filters import PAGE, audit_choice, audit_place, first_page
+from redrive.console.pages.curves import curves, sums
+from redrive.console.pages.filters import audit_choice, audit_place, first_page
+from redrive.console.pages.listing import PAGE
+from redrive.console.pages.marks import marks_of
+from redrive.console.pages.privileges import readable
+from redrive.console.pages.spans import of_page, span_of
 from redrive.console.query import command, url
 from redrive.console.state import SignedIn
 from redrive.database import audit
 from redrive.dead_letters import groups
 from redrive.live_jobs import breakers, limits, schedules, workers
+from redrive.live_jobs.running import running
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+MOST_CAUSES = 6
 
 
 @router.get("/")
 def show_overview(visit: SignedIn) -> Response:
-    """Show what is wrong now, and the largest causes."""
-    shell = command(("queue", "ls"))
-    values: dict[str, Any] = {"is_blind": False, "causes": []}
+    """Show what is wrong now, how it went lately, and the largest causes."""
+    span = span_of(visit)
     with visit.reading() as conn:
-        values |= figures.now(conn)
-        with _ignore_missing_privileges(values):
-            values["causes"] = groups.find(conn, limit=5)
+        values = figures.now(conn)
+        shown = curves(
+            conn,
+            span,
+            marks_of(conn, span),
+        )
+        by_queue = sums(conn, span)
+        causes = readable(lambda: groups.find(conn, limit=MOST_CAUSES))
+        names = [row["group"] for row in causes or ()]
+        deaths = (
+            figures.deaths(
+                conn,
+                names,
+                span.sparks,
+            )
+            if causes
+            else None
+        )
 
-    return visit.page("overview.html", shell=shell, **values)
-
-
-@contextmanager
-def _ignore_missing_privileges(values: dict[str, Any]) -> Iterator[None]:
-    """Leave out what the role's login may not read; the page says so."""
-    try:
-        yield
-    except psycopg.errors.InsufficientPrivilege:
-        values["is_blind"] = True
+    return visit.page(
+        "overview.html",
+        **values,
+        drawn=[
+            *(shown.throughput(), shown.failures(), shown.waits(), shown.backlog()),
+        ],
+        marks=shown.marks,
+        sums=by_queue,
+        is_blind=causes is None,
+        causes=causes,
+        deaths=deaths or {},
+        shell=command(("queue", "ls")),
+        **of_page(span),
+    )
 
 
 @router.get("/queues")
 def list_queues(visit: SignedIn) -> Response:
-    """List the queues, their jobs and why nothing runs; list the workers."""
+    """List the queues, their jobs and why nothing runs."""
     with visit.reading() as conn:
         queues = figures.queues(conn)
-        seen = figures.workers(conn)
 
     shell = command(("queue", "ls"))
     return visit.page(
         "queues.html",
         queues=queues,
-        workers=seen,
         shell=shell,
     )
 
 
 @router.get("/workers")
 def list_workers(visit: SignedIn) -> Response:
-    """List the workers, their queues and kinds, and their last heartbeats."""
+    """List the workers, and what each runs now and since when."""
     with visit.reading() as conn:
         found = workers.find(conn)
+        jobs = readable(lambda: running(conn))
     rows = [_with_lists_as_text(worker) for worker in found]
-    shell = command(("worker", "ls"))
-    return visit.page("workers.html", rows=rows, shell=shell)
+    by_worker = groupby(sorted(jobs or (), key=_worker_of), _worker_of)
+    return visit.page(
+        "workers.html",
+        rows=rows,
+        running={worker: list(held) for worker, held in by_worker},
+        is_blind=jobs is None,
+        shell=command(("worker", "ls")),
+    )
+
+
+def _worker_of(job: dict[str, Any]) -> int:
+    """Return the id of the worker that runs a job."""
+    return job["worker_id"]
 
 
 def _with_lists_as_text(worker: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +120,11 @@ def list_breakers(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         rows = breakers.find(conn)
     shell = command(("breaker", "ls"))
-    return visit.page("breakers.html", rows=rows, shell=shell)
+    return visit.page(
+        "breakers.html",
+        rows=rows,
+        shell=shell,
+    )
 
 
 @router.get("/limits")
@@ -96,7 +133,11 @@ def list_limits(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         rows = limits.find(conn)
     shell = command(("limit", "ls"))
-    return visit.page("limits.html", rows=rows, shell=shell)
+    return visit.page(
+        "limits.html",
+        rows=rows,
+        shell=shell,
+    )
 
 
 @router.get("/schedules")
@@ -105,7 +146,11 @@ def list_schedules(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         rows = schedules.find(conn)
     shell = command(("schedule", "ls"))
-    return visit.page("schedules.html", rows=rows, shell=shell)
+    return visit.page(
+        "schedules.html",
+        rows=rows,
+        shell=shell,
+    )
 
 
 @router.get("/audit")
@@ -114,7 +159,12 @@ def list_audit(visit: SignedIn) -> Response:
     chosen = audit_choice(visit.query)
     before = audit_place(visit.after)
     with visit.reading() as conn:
-        found = audit.newest(conn, chosen, PAGE + 1, before)
+        found = audit.newest(
+            conn,
+            chosen,
+            PAGE + 1,
+            before,
+        )
 
     rows, after = first_page(found, PAGE)
     given = {name: text for name, text in visit.query if text}
@@ -122,6 +172,16 @@ def list_audit(visit: SignedIn) -> Response:
         "audit.html",
         rows=rows,
         given=given,
-        onward=after and url("/audit", None, **given, after=after),
-        shell=command(("audit", "ls"), None, **given),
+        onward=after
+        and url(
+            "/audit",
+            None,
+            **given,
+            after=after,
+        ),
+        shell=command(
+            ("audit", "ls"),
+            None,
+            **given,
+        ),
     )

@@ -2,7 +2,7 @@
 // There is no inline code and no eval. The server escapes the HTML that it sends.
 "use strict";
 
-const PAGES = [...document.querySelectorAll("header nav a")].map((link) => ({
+const PAGES = [...document.querySelectorAll("#pages a")].map((link) => ({
   key: link.dataset.key, name: link.textContent.trim(), href: link.getAttribute("href"),
 }));
 const ROOT = document.body.dataset.root; // of the cell, where there are several
@@ -27,8 +27,25 @@ function switchTimes() {
   tell(document);
 }
 
+// the times of charts are in the time zone of the browser, too
+
+const FORMS = {
+  clock: { hour: "2-digit", minute: "2-digit", hour12: false },
+  day: { day: "2-digit", month: "short" },
+  exact: { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", hour12: false },
+};
+
+function tellCharts(root) {
+  for (const time of root.querySelectorAll("[data-at]")) {
+    const form = time.dataset.as === "exact" && time.textContent.length < 6 ? "clock" : time.dataset.as;
+    time.textContent = new Date(time.dataset.at).toLocaleString("en-GB", FORMS[form]);
+  }
+  for (const zone of root.querySelectorAll("[data-zone]")) zone.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+}
+
 tell(document);
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+tellCharts(document);
+document.querySelector("#pages [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.addEventListener("htmx:load", (event) => tell(event.detail.elt));
 
 // ---- on a phone, the filters start closed
@@ -75,6 +92,133 @@ for (const live of document.querySelectorAll("[data-events]")) {
   addEventListener("pagehide", () => source.close());
 }
 
+// ---- charts: values at the pointer or by arrow keys, and zoom by dragging or Enter. The table has the values.
+
+function address(from, to) {
+  const there = new URL(location);
+  for (const name of ["said", "after"]) there.searchParams.delete(name);
+  there.searchParams.set("from", from);
+  there.searchParams.set("to", to);
+  return there;
+}
+
+function short(instant) {
+  return new Date(instant).toISOString().replace(/:\d\d\.\d+Z$/, "Z");
+}
+
+class Chart {
+  constructor(figure) {
+    this.readout = figure.querySelector(".readout");
+    this.stage = figure.querySelector(".stage");
+    this.cursor = figure.querySelector(".cursor");
+    this.shade = figure.querySelector(".chosen");
+    this.rows = [...figure.querySelectorAll("tbody tr")];
+    this.names = [...figure.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+    this.until = figure.querySelector("tbody").dataset.until;
+    this.at = this.begin = null;
+    const stage = this.stage;
+    stage.tabIndex = 0;
+    for (const [name, value] of [["role", "slider"], ["aria-label", figure.querySelector("h2").textContent],
+      ["aria-valuemin", 0], ["aria-valuemax", this.rows.length - 1]]) stage.setAttribute(name, value);
+    this.tell(this.rows.length - 1);
+    stage.addEventListener("keydown", (event) => this.press(event));
+    stage.addEventListener("focus", () => this.show(this.at ?? this.rows.length - 1));
+    stage.addEventListener("blur", () => this.clear());
+    stage.addEventListener("pointermove", (event) => this.show(this.place(event)));
+    stage.addEventListener("pointerleave", () => this.begin === null && this.clear());
+    stage.addEventListener("pointerdown", (event) => this.grasp(event));
+    stage.addEventListener("pointerup", () => this.zoom());
+    stage.addEventListener("pointercancel", () => this.clear());
+  }
+
+  place(event) {
+    const box = this.stage.getBoundingClientRect();
+    const n = Math.floor(((event.clientX - box.left) / box.width) * this.rows.length);
+    return Math.max(0, Math.min(this.rows.length - 1, n));
+  }
+
+  words(n) {
+    const cells = [...this.rows[n].children].map((cell) => cell.textContent.trim());
+    const values = cells.slice(1).map((text, k) => (this.names[k + 1] === "changes" ? text : `${this.names[k + 1]} ${text}`));
+    return [cells[0], ...values.filter(Boolean)].join(" · ");
+  }
+
+  tell(n) {
+    this.stage.setAttribute("aria-valuenow", n);
+    this.stage.setAttribute("aria-valuetext", this.words(n));
+  }
+
+  show(n) {
+    this.at = n;
+    this.stage.classList.add("on");
+    const percent = (k) => `${(k / this.rows.length) * 100}%`;
+    for (const end of ["x1", "x2"]) this.cursor.setAttribute(end, percent(n + 0.5));
+    const [low, high] = this.begin === null ? [0, 0] : [Math.min(n, this.begin), Math.max(n, this.begin) + 1];
+    this.shade.setAttribute("x", percent(low));
+    this.shade.setAttribute("width", percent(high - low));
+    this.readout.textContent = this.words(n);
+    this.tell(n);
+  }
+
+  clear() {
+    this.at = this.begin = null;
+    this.readout.textContent = "";
+    this.stage.classList.remove("on");
+    this.shade.setAttribute("width", 0);
+  }
+
+  grasp(event) {
+    if (event.pointerType === "touch" || event.button) return;
+    this.begin = this.place(event);
+    this.stage.setPointerCapture(event.pointerId);
+  }
+
+  press(event) {
+    const last = this.rows.length - 1;
+    const now = this.at ?? last;
+    const next = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last }[event.key];
+    if (next !== undefined) {
+      event.preventDefault();
+      this.begin = event.shiftKey ? (this.begin ?? now) : null;
+      this.show(Math.max(0, Math.min(last, next)));
+    } else if (event.key === "Enter") this.zoom();
+    else if (event.key === "Escape") this.clear();
+  }
+
+  zoom() {
+    const { begin, at } = this;
+    this.begin = null;
+    if (begin === null || at === null || begin === at) return;
+    const time = (n) => this.rows[n]?.querySelector("[data-at]").dataset.at ?? this.until;
+    location.assign(address(short(time(Math.min(begin, at))), short(time(Math.max(begin, at) + 1))));
+  }
+}
+
+for (const figure of document.querySelectorAll("[data-chart]")) new Chart(figure);
+
+// ---- select rows: all of the page, and how many
+
+for (const form of document.querySelectorAll("[data-rows]")) {
+  const all = form.querySelector("[data-all]");
+  const boxes = [...form.querySelectorAll('input[name="id"]')];
+  if (!all) continue;
+  all.hidden = false;
+  const buttons = form.querySelectorAll("button[formaction]");
+  const count = () => {
+    const n = boxes.filter((box) => box.checked).length;
+    form.querySelector("[data-count]").textContent = n ? `${n} selected:` : "Select rows, then:";
+    for (const button of buttons) button.disabled = !n;
+    all.checked = n === boxes.length;
+    all.indeterminate = n > 0 && !all.checked;
+  };
+  all.addEventListener("change", () => {
+    for (const box of boxes) box.checked = all.checked;
+    count();
+  });
+  form.addEventListener("change", count);
+  count();
+}
+
 // ---- keys
 
 const rows = () => [...document.querySelectorAll("main tbody tr, main .groups > li")];
@@ -109,6 +253,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "k") go(-1);
   else if (event.key === "g") leads = true;
   else if (event.key === "t") switchTimes();
+  else if (event.key === "x") document.querySelector("tr.at-hand input[name='id']")?.click();
   else if (event.key === "?") document.getElementById("keys")?.showModal();
   else if (event.key === "/") {
     event.preventDefault();

@@ -1,0 +1,138 @@
+"""A chart: its curves, the values behind them, and the marks on its time axis."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from redrive.console.charts import axes
+from redrive.console.charts.span import Span
+
+Values = Sequence[float | None]
+COUNT, SECONDS = "", "s"
+"""Units of the values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One curve of a chart; None where nothing is known.
+
+    Attributes:
+        look: class of the style sheet: good, bad, warn, run, or dim.
+    """
+
+    name: str
+    values: Values
+    look: str = "run"
+
+    @property
+    def total(self) -> float:
+        """Return the sum of the values."""
+        return sum(value for value in self.values if value is not None)
+
+    @property
+    def last(self) -> float | None:
+        """Return the latest value that is known."""
+        known = [value for value in self.values if value is not None]
+        return known[-1] if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A change at an instant, as a line on each time axis of a page.
+
+    Attributes:
+        kind: what changed, as a class of the style sheet: deploy, campaign, ...
+        href: page to open, from the root of the cell; None if there is none.
+    """
+
+    at: datetime
+    kind: str
+    text: str
+    href: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of curves over a span.
+
+    Attributes:
+        name: name of the chart on its page, for addresses and ids.
+        is_stacked: draw bars on top of each other; otherwise, draw curves.
+        is_summed: the values are counts of events, which add up.
+        unit: unit of the values; counts have none.
+    """
+
+    name: str
+    title: str
+    lines: Sequence[Line]
+    span: Span
+    marks: Sequence[Mark] = ()
+    is_stacked: bool = False
+    is_summed: bool = False
+    unit: str = COUNT
+
+    @property
+    def starts(self) -> Sequence[datetime]:
+        """Return the starts of the steps."""
+        return self.span.starts()
+
+    @property
+    def since(self) -> datetime:
+        """Return the left end of the time axis."""
+        return self.starts[0]
+
+    @property
+    def until(self) -> datetime:
+        """Return the right end of the time axis."""
+        return self.starts[-1] + self.span.step
+
+    @property
+    def top(self) -> float:
+        """Return the top of the value axis."""
+        return axes.top(max(self._heights(), default=0), whole=self.unit != SECONDS)
+
+    def _heights(self) -> Iterator[float]:
+        for values in zip(*(line.values for line in self.lines), strict=True):
+            known = [value for value in values if value is not None]
+            yield sum(known) if self.is_stacked else max(known, default=0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if no value is above 0."""
+        return not any(value for line in self.lines for value in line.values)
+
+    @property
+    def shown_marks(self) -> Sequence[Mark]:
+        """Return the marks within the time axis, oldest first."""
+        found = [m for m in self.marks if self.since <= m.at < self.until]
+        return sorted(found, key=lambda mark: mark.at)
+
+    def rows(self) -> Iterator[tuple[datetime, Sequence[float | None], str]]:
+        """Yield the time, values and changes of each step, for the table."""
+        values = zip(*(line.values for line in self.lines), strict=True)
+        for start, row in zip(
+            self.starts,
+            values,
+            strict=True,
+        ):
+            changes = [m.text for m in self.shown_marks if self._step(m) == start]
+            yield start, row, "; ".join(changes)
+
+    def _step(self, mark: Mark) -> datetime:
+        """Return the start of the step in which a change was made."""
+        step = self.span.step
+        return self.since + (mark.at - self.since) // step * step
+
+    @property
+    def summary(self) -> str:
+        """Return the chart in one sentence, for screen readers."""
+        if self.is_empty:
+            return f"{self.title}: nothing in this span"
+        parts = [self._said(line) for line in self.lines]
+        return f"{self.title}: {', '.join(parts)}"
+
+    def _said(self, line: Line) -> str:
+        if self.is_summed:
+            return f"{axes.short(line.total, self.unit)} {line.name}"
+        most = max((value for value in line.values if value), default=0)
+        return f"{line.name} at most {axes.short(most, self.unit)}"

@@ -1,0 +1,209 @@
+"""Draw a chart as SVG. The curves stretch with the page, and the labels do not."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from markupsafe import Markup, escape
+
+from redrive.console.charts import axes
+from redrive.console.charts.chart import Chart, Line, Mark
+from redrive.rules.payloads.escape import escaped
+
+WIDE, HIGH = 1000, 100
+"""Size of the curves in their own units."""
+ABOVE, TALL, BELOW = 16, 112, 22
+"""Pixels for the heads of the marks, the curves, and the times."""
+FULL = ABOVE + TALL + BELOW
+FILLED = 0.82
+"""Share of a step that a bar fills."""
+
+WHOLE = Markup(
+    '<svg class="plot" width="100%" height="{high}" role="img" aria-label="{what}">'
+    "{grid}"
+    '<svg y="{above}" width="100%" height="{tall}" viewBox="0 0 1000 100"'
+    ' preserveAspectRatio="none">{curves}</svg>{times}{marks}{cursor}</svg>'
+)
+GRID = Markup(
+    '<line class="grid" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
+    '<text class="value" x="2" y="{under}">{text}</text>'
+)
+TIME = Markup(
+    '<text class="time" x="{x}%" y="{y}" data-at="{at}" data-as="{form}">{text}</text>'
+)
+MARK = Markup(
+    '<g class="mark {kind}"><title>{text}</title>'
+    '<line x1="{x}%" x2="{x}%" y1="8" y2="{y}"/><circle cx="{x}%" cy="8" r="4.5"/></g>'
+)
+CURSOR = Markup(
+    '<rect class="chosen" y="{above}" height="{tall}" x="0" width="0"/>'
+    '<line class="cursor" y1="{above}" y2="{y}" x1="0" x2="0"/>'
+).format(above=ABOVE, tall=TALL, y=ABOVE + TALL)
+PATH = Markup('<path class="{form} {look}" d="{path}"/>')
+
+
+def draw(chart: Chart) -> Markup:
+    """Return a chart as SVG."""
+    return WHOLE.format(
+        high=FULL,
+        above=ABOVE,
+        tall=TALL,
+        what=escaped(chart.summary),
+        grid=_grid(chart),
+        curves=_bars(chart) if chart.is_stacked else _curves(chart),
+        times=_times(chart),
+        marks=_joined(_mark(chart, mark) for mark in chart.shown_marks),
+        cursor=CURSOR,
+    )
+
+
+def _joined(parts: Iterator[Markup]) -> Markup:
+    return Markup("").join(parts)
+
+
+def _grid(chart: Chart) -> Markup:
+    """Draw the floor, the middle and the top of the value axis."""
+    return _joined(_grid_line(chart, share) for share in (0, 0.5, 1))
+
+
+def _grid_line(chart: Chart, share: float) -> Markup:
+    y = ABOVE + TALL * (1 - share)
+    text = axes.short(chart.top * share, chart.unit) if share else ""
+    return GRID.format(
+        y=round(y),
+        under=round(y) + 12,
+        text=text,
+    )
+
+
+def _times(chart: Chart) -> Markup:
+    length = chart.until - chart.since
+    form = "day" if length > 2 * axes.DAY else "clock"
+    return _joined(
+        TIME.format(
+            x=_percent(share),
+            y=FULL - 6,
+            at=at.isoformat(),
+            form=form,
+            text=axes.clock(at, length),
+        )
+        for share, at in axes.ticks(chart.since, chart.until)
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.2f}"
+
+
+def _mark(chart: Chart, mark: Mark) -> Markup:
+    share = axes.share(
+        mark.at,
+        chart.since,
+        chart.until,
+    )
+    return MARK.format(
+        kind=mark.kind,
+        text=escape(escaped(mark.text)),
+        x=_percent(share),
+        y=ABOVE + TALL,
+    )
+
+
+def _bars(chart: Chart) -> Markup:
+    """Draw the lines as bars, each on top of the ones before."""
+    floors = [0.0] * len(chart.starts)
+    found: list[Markup] = []
+    for line in chart.lines:
+        path = "".join(
+            _bar_paths(
+                line,
+                floors,
+                chart.top,
+            )
+        )
+        found.append(
+            PATH.format(
+                form="bars",
+                look=line.look,
+                path=path,
+            )
+        )
+        floors = [
+            floor + (value or 0)
+            for floor, value in zip(
+                floors,
+                line.values,
+                strict=True,
+            )
+        ]
+    return _joined(iter(found))
+
+
+def _bar_paths(line: Line, floors: Sequence[float], top: float) -> Iterator[str]:
+    step = WIDE / len(floors)
+    for n, (floor, value) in enumerate(
+        zip(
+            floors,
+            line.values,
+            strict=True,
+        )
+    ):
+        if value:
+            x = n * step + step * (1 - FILLED) / 2
+            low, high = _y(floor, top), _y(floor + value, top)
+            yield f"M{x:.1f} {low:.1f}V{high:.1f}h{step * FILLED:.1f}V{low:.1f}z"
+
+
+def _y(value: float, top: float) -> float:
+    """Return the height of a value; a small one stays visible."""
+    if not value:
+        return HIGH
+    return min(HIGH - HIGH * value / top, HIGH - 1.5)
+
+
+def _curves(chart: Chart) -> Markup:
+    """Draw the lines as curves; the area under the first is filled."""
+    first, *_ = chart.lines
+    area = _joined(_areas(first, chart.top))
+    lines = (_curve(line, chart.top) for line in reversed(chart.lines))
+    return area + _joined(lines)
+
+
+def _curve(line: Line, top: float) -> Markup:
+    path = "".join("M" + "L".join(part) for part in _parts(line, top))
+    return PATH.format(
+        form="curve",
+        look=line.look,
+        path=path,
+    )
+
+
+def _areas(line: Line, top: float) -> Iterator[Markup]:
+    for part in _parts(line, top):
+        left, right = part[0].split()[0], part[-1].split()[0]
+        path = f"M{left} {HIGH}L{'L'.join(part)}L{right} {HIGH}z"
+        yield PATH.format(
+            form="area",
+            look=line.look,
+            path=path,
+        )
+
+
+def _parts(line: Line, top: float) -> Iterator[list[str]]:
+    """Yield the points of each part of a curve; a gap is where nothing is known."""
+    step = WIDE / len(line.values)
+    part: list[str] = []
+    for (n, value), (_, after) in pairwise([*enumerate(line.values), (0, None)]):
+        if value is not None:
+            part.append(f"{(n + 0.5) * step:.1f} {_y(value, top):.1f}")
+        if after is None and part:
+            yield _visible(part, step)
+            part = []
+
+
+def _visible(part: list[str], step: float) -> list[str]:
+    """Return a part of a curve; a single point becomes a short line."""
+    if len(part) > 1:
+        return part
+    x, y = part[0].split()
+    half = step / 3
+    return [f"{float(x) - half:.1f} {y}", f"{float(x) + half:.1f} {y}"]

@@ -1,0 +1,137 @@
+"""The span of time that a page shows, as its address carries it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from redrive.rules.scheduling.instants import instant
+from redrive.rules.times import Period, period
+
+LENGTHS: Mapping[str, timedelta] = {
+    "1h": timedelta(hours=1),
+    "3h": timedelta(hours=3),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+    "35d": timedelta(days=35),
+}
+"""Spans that a page offers, each up to now."""
+DEFAULT = "3h"
+SHORTEST = timedelta(minutes=5)
+LONGEST = timedelta(days=35)
+MOST_STEPS = 60
+"""Most points of a chart, so that pages stay small."""
+MOST_SPARKS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span of time.
+
+    Attributes:
+        given: parameters of the address that are set.
+        period: steps of the time axis.
+        sparks: longer steps, for small charts in rows.
+    """
+
+    since: datetime
+    until: datetime
+    given: Mapping[str, str]
+    period: Period
+    sparks: Period
+
+    @property
+    def length(self) -> timedelta:
+        """Return the length of the span."""
+        return self.until - self.since
+
+    @property
+    def is_live(self) -> bool:
+        """Return True if the span ends now, whenever the page is loaded."""
+        return "to" not in self.given
+
+    @property
+    def step(self) -> timedelta:
+        """Return the length of a step."""
+        return self.period.step
+
+    def starts(self) -> list[datetime]:
+        """Return the starts of the steps, the first at or before the span."""
+        return list(self.period.starts())
+
+    def others(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the spans to go to, as parameters by the name of the link."""
+        half = self.length / 2
+        middle = self.since + half
+        found = {
+            "Earlier": _written(self.since - half, self.until - half),
+            "Zoom out": _written(self.since - half, self.until + half),
+        }
+        if self.length >= 2 * SHORTEST:
+            found["Zoom in"] = _written(middle - half / 2, middle + half / 2)
+        if not self.is_live:
+            found["Later"] = _written(self.since + half, self.until + half)
+        return found
+
+
+def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Span:
+    """Return the span of an address: `from`, and `to` unless it ends now.
+
+    Raises:
+        ValueError: a text is not a time, or the span is empty.
+    """
+    texts = {name: given.get(name, "").strip() for name in ("from", "to")}
+    kept = {name: text for name, text in texts.items() if text}
+    until = instant(kept["to"], now) if "to" in kept else now
+    since = instant(kept.get("from", default), now)
+    until = min(until, now)
+    if since >= until:
+        empty = f"the span from {written(since)} to {written(until)} is empty"
+        msg = f"{empty}; from must be before to, and before now"
+        raise ValueError(msg)
+
+    return _span(
+        since,
+        until,
+        now,
+        kept,
+    )
+
+
+def _span(
+    since: datetime, until: datetime, now: datetime, given: Mapping[str, str]
+) -> Span:
+    """Return the span, neither shorter nor longer than charts can show."""
+    since = max(since, until - LONGEST)
+    since = min(since, until - SHORTEST)
+    periods = (
+        period(
+            since,
+            until,
+            now,
+            most,
+        )
+        for most in (MOST_STEPS, MOST_SPARKS)
+    )
+    return Span(
+        since,
+        until,
+        given,
+        *periods,
+    )
+
+
+def covering(at: datetime, now: datetime) -> str:
+    """Return the shortest span up to now that shows what came before an instant."""
+    for name, length in LENGTHS.items():
+        if at >= now - length * 0.9:
+            return name
+    return [*LENGTHS][-1]
+
+
+def _written(since: datetime, until: datetime) -> Mapping[str, str]:
+    return {"from": written(since), "to": written(until)}
+
+
+def written(at: datetime) -> str:
+    """Return an instant as an address carries it, to the minute."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"

@@ -1,0 +1,109 @@
+"""Layout of a list: its columns, its order, and the links that keep both."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from redrive.console.query import Query, not_a_choice, url
+from redrive.database.criteria import Criteria
+
+SORT, COLUMNS = "sort", "columns"
+NAMES = (SORT, COLUMNS)
+"""Parameters of an address that are no filter, but how the list is shown."""
+PAGE = 50
+MOST_SORTED = 1000
+"""A list with an order of its own reads so many rows, and sorts these."""
+SHOWN_SORTED = 100
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Columns and order of a list.
+
+    Attributes:
+        known: all columns that the list can show.
+        columns: the columns that it shows.
+        sort: column to sort by, with a minus for descending; None keeps its own order.
+    """
+
+    known: Sequence[str]
+    columns: Sequence[str]
+    given: str | None
+    sort: str | None
+
+    def most(self, limit: int | None) -> int:
+        """Return how many rows a page reads."""
+        if self.sort is not None:
+            return MOST_SORTED
+        return min(limit or PAGE, PAGE)
+
+    def sorted(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return the rows in the order that the address asks for; unknown ones last."""
+        if self.sort is None:
+            return rows
+        name = self.sort.removeprefix("-")
+        known = [row for row in rows if row[name] is not None]
+        unknown = [row for row in rows if row[name] is None]
+        known.sort(
+            key=itemgetter(name),
+            reverse=self.sort.startswith("-"),
+        )
+        ordered = [*known, *unknown]
+        return ordered[:SHOWN_SORTED]
+
+    def link(self, path: str, chosen: Criteria, column: str) -> str:
+        """Return the address that sorts by a column, or by it in reverse."""
+        sort = f"-{column}" if self.sort == column else column
+        return url(
+            path,
+            chosen,
+            sort=sort,
+            columns=self.given,
+        )
+
+    def order_of(self, column: str) -> str | None:
+        """Return the order of a column for screen readers; None if it has none."""
+        orders = {column: "ascending", f"-{column}": "descending"}
+        return orders.get(self.sort or "")
+
+
+def layout(
+    query: Query, known: Sequence[str], default: Sequence[str], sortable: Sequence[str]
+) -> Layout:
+    """Read columns and order from an address.
+
+    Raises:
+        Refused: a column is unknown, or the list cannot be sorted by it.
+    """
+    asked = _asked(query)
+    sort = dict(query).get(SORT) or None
+    for name in asked:
+        if name not in known:
+            raise not_a_choice(COLUMNS, name, known)
+    if sort is not None and sort.removeprefix("-") not in sortable:
+        raise not_a_choice(SORT, sort, sortable)
+    columns = [name for name in known if name in asked]
+    return Layout(
+        known,
+        columns or default,
+        ",".join(asked) or None,
+        sort,
+    )
+
+
+def _asked(query: Query) -> list[str]:
+    """Return the columns that an address names, each once or several with commas."""
+    asked: list[str] = []
+    for name, text in query:
+        if name == COLUMNS:
+            parts = text.split(",")
+            asked += filter(None, parts)
+    return asked
+
+
+def filter_of(query: Query) -> Query:
+    """Return the parameters that are a filter."""
+    return [(name, text) for name, text in query if name not in NAMES]

@@ -1,0 +1,87 @@
+"""Attempts to fix a cause: redrives and edits of its dead letters."""
+
+from operator import itemgetter
+from typing import Any, LiteralString
+
+import psycopg
+
+from redrive.console.pages.figures import rows
+
+MOST_LETTERS = 2000
+"""Latest dead letters of the group that are looked at."""
+MOST = 8
+
+_CAMPAIGNS: LiteralString = """
+    with few as (
+        select d.campaign from redrive.dead_letters d
+        where d.fingerprint = %(group)s order by d.died_at desc limit %(letters)s)
+    select coalesce(c.started_at, c.created_at) as at, c.id as campaign, c.state, c.actor, c.why,
+           c.redriven, c.succeeded, c.dead_again
+    from redrive.campaigns c
+    where c.id in (select f.campaign from few f where f.campaign is not null)
+      and c.state <> 'planned'
+    order by c.id desc limit %(most)s"""
+
+_EDITS: LiteralString = """
+    with few as (
+        select d.id from redrive.dead_letters d
+        where d.fingerprint = %(group)s order by d.died_at desc limit %(letters)s)
+    select max(e.at) as at, e.actor, e.why, count(distinct e.job) as letters, e.paths
+    from redrive.edits e join few f on f.id = e.job
+    group by e.actor, e.why, e.paths order by max(e.at) desc limit %(most)s"""
+
+
+def tried(conn: psycopg.Connection[Any], group: str) -> list[dict[str, Any]]:
+    """Return the redrives and edits of a group, latest first."""
+    values = {
+        "group": group,
+        "letters": MOST_LETTERS,
+        "most": MOST,
+    }
+    redrives = rows(
+        conn,
+        _CAMPAIGNS,
+        **values,
+    )
+    edits = rows(
+        conn,
+        _EDITS,
+        **values,
+    )
+    found = [_redrive(row) for row in redrives]
+    found += [_edit(row) for row in edits]
+    found.sort(key=itemgetter("at"), reverse=True)
+    return found[:MOST]
+
+
+def _redrive(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a campaign with a sentence about how it went."""
+    redriven = row["redriven"]
+    jobs = "job" if redriven == 1 else "jobs"
+    return row | {
+        "what": f"Redrive of {redriven:,} {jobs}",
+        "went": _went(row["succeeded"], row["dead_again"]),
+    }
+
+
+def _went(succeeded: int, dead_again: int) -> str:
+    """Say how many jobs of a campaign succeeded."""
+    ended = succeeded + dead_again
+    if not ended:
+        return "none of its jobs has ended yet"
+    if not dead_again:
+        return f"{succeeded:,} of {ended:,} jobs succeeded"
+    return f"{succeeded:,} of {ended:,} jobs succeeded, {dead_again:,} died again"
+
+
+def _edit(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an edit in the form of a campaign."""
+    paths = ", ".join(row["paths"])
+    letters = row["letters"]
+    payloads = "payload" if letters == 1 else "payloads"
+    return row | {
+        "campaign": None,
+        "state": None,
+        "went": None,
+        "what": f"Edit of {paths} in {letters:,} {payloads}",
+    }

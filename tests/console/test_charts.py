@@ -1,0 +1,330 @@
+"""Charts: their spans, their SVG and tables, and the changes on their time axes."""
+
+import html
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from starlette.testclient import TestClient
+
+from redrive.console.charts import axes
+from redrive.console.charts.chart import SECONDS, Chart, Line, Mark
+from redrive.console.charts.draw import draw
+from redrive.console.charts.span import Span, covering, read
+from redrive.console.pages.timeline import headline
+from redrive.dead_letters.campaign import plan, start
+from redrive.dead_letters.filter import Filter
+from redrive.rules.dead_letters.terms import Terms
+from redrive.worker import store
+from tests.console.conftest import Site
+from tests.factories import (
+    claim,
+    complete,
+    make_dead_letters,
+    make_job,
+    make_jobs,
+    make_worker,
+)
+from tests.postgres import Connection
+
+NOW = datetime(2026, 11, 25, 12, 34, 56, tzinfo=UTC)
+MOST_BYTES = 150_000
+
+
+def span(**given: str) -> Span:
+    return read({name.strip("_"): text for name, text in given.items()}, NOW)
+
+
+def chart(*values: float | None, **more: object) -> Chart:
+    """Return a chart of an hour whose last values these are."""
+    an_hour = span(from_="1h")
+    missing = len(an_hour.starts()) - len(values)
+    line = Line("died", [0.0] * missing + list(values), "bad")
+    return Chart("deaths", "Deaths", (line,), an_hour, **more)  # type: ignore[arg-type]
+
+
+def record(conn: Connection) -> None:
+    """Record the minute that has just ended."""
+    store.fold(conn)
+    assert store.fold_series(conn)
+
+
+def mark(conn: Connection, minutes: int, what: str, name: str) -> None:
+    """Record a change some minutes ago."""
+    conn.execute(
+        "insert into redrive.marks (at, what, name)"
+        " values (clock_timestamp() - %s * interval '1 min', %s, %s)",
+        (minutes, what, name),
+    )
+
+
+# ---------------------------------------------------------------------- spans
+
+
+@pytest.mark.parametrize(
+    ("given", "length", "step"),
+    [
+        ({}, timedelta(hours=3), timedelta(minutes=5)),
+        ({"from_": "1h"}, timedelta(hours=1), timedelta(minutes=1)),
+        ({"from_": "24h"}, timedelta(hours=24), timedelta(minutes=30)),
+        ({"from_": "7d"}, timedelta(days=7), timedelta(hours=3)),
+        ({"from_": "90d"}, timedelta(days=35), timedelta(days=1)),
+        ({"from_": "1m"}, timedelta(minutes=5), timedelta(minutes=1)),
+        (
+            {"from_": "2026-11-25T09:00Z", "to": "2026-11-25T10:00Z"},
+            timedelta(hours=1),
+            timedelta(minutes=1),
+        ),
+    ],
+)
+def test_a_span_has_at_most_sixty_steps(
+    given: dict[str, str], length: timedelta, step: timedelta
+):
+    found = span(**given)
+
+    assert (found.length, found.step) == (length, step)
+    assert len(found.starts()) <= 61
+    assert found.starts()[0] <= found.since
+
+
+def test_a_span_says_where_one_can_go():
+    live, fixed = span(from_="1h"), span(from_="2h", to="1h")
+
+    assert set(live.others()) == {"Earlier", "Zoom out", "Zoom in"}
+    assert fixed.others()["Later"]["from"] == "2026-11-25T11:04Z"
+    assert "Zoom in" not in span(from_="5m").others()
+    assert covering(NOW - timedelta(hours=2), NOW) == "3h"
+    assert covering(NOW - timedelta(days=90), NOW) == "35d"
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("from=yesterday", "write 2026-03-01T12:00Z, or 2h for two hours ago"),
+        ("from=1h&to=2h", "from must be before to, and before now"),
+        ("from=2126-03-01", "from must be before to, and before now"),
+    ],
+)
+def test_what_is_no_span_is_refused_with_the_rule(
+    olaf: TestClient, query: str, said: str
+):
+    answer = olaf.get(f"/?{query}")
+
+    assert answer.status_code == 400
+    assert said in answer.text
+
+
+# ---------------------------------------------------------------------- drawing
+
+
+def test_a_chart_is_drawn_without_inline_style_and_says_what_it_shows():
+    svg = draw(chart(1, 4, 0, 2, is_stacked=True, is_summed=True))
+
+    assert svg.count("z") >= 3  # a bar each
+    assert "style=" not in svg
+    assert 'aria-label="Deaths: 7 died"' in svg
+
+
+def test_where_nothing_is_known_a_curve_has_a_gap():
+    svg = draw(chart(3, None, 5, 6))
+    curve = re.search(r'class="curve bad" d="([^"]+)"', svg)
+
+    assert curve
+    assert curve[1].count("M") == 2
+    assert draw(chart(None, 3, None)).count('class="curve') == 1
+
+
+def test_marks_are_on_the_axis_and_in_the_table():
+    inside = Mark(NOW - timedelta(minutes=9), "deploy", "version <2> started")
+    outside = Mark(NOW - timedelta(hours=9), "pause", "ada paused queue mail")
+    shown = chart(1, marks=(inside, outside))
+
+    svg = draw(shown)
+    rows = [(at, changes) for at, _, changes in shown.rows() if changes]
+
+    assert svg.count('class="mark') == 1
+    assert "version &lt;2&gt; started" in svg
+    assert rows == [(datetime(2026, 11, 25, 12, 25, tzinfo=UTC), inside.text)]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "said"),
+    [
+        (0, "", "0"),
+        (12, "", "12"),
+        (1234, "", "1.23k"),
+        (3_400_000, "", "3.4M"),
+        (0.25, SECONDS, "250 ms"),
+        (90, SECONDS, "1.5 min"),
+        (7200, SECONDS, "2 h"),
+        (172_800, SECONDS, "2 d"),
+    ],
+)
+def test_values_are_short(value: float, unit: str, said: str):
+    assert axes.short(value, unit) == said
+
+
+def test_the_top_of_an_axis_is_round():
+    assert [axes.top(n) for n in (0, 1, 3, 17, 50, 51, 1001)] == [
+        *(1, 1, 5, 20, 50, 100, 2000),
+    ]
+    assert axes.top(0.03, whole=False) == 0.05
+
+
+# ---------------------------------------------------------------------- pages
+
+
+def test_the_overview_draws_what_was_recorded(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    worker = make_worker(conn)
+    make_jobs(conn, 9)
+    complete(conn, worker, *claim(conn, worker, 4))
+    record(conn)
+    mark(conn, 7, "deploy", "2.4.1")
+
+    page = olaf.get("/?from=1h").text
+
+    for title in ("Jobs a minute", "Failures", "Wait before the start", "Backlog"):
+        assert f"<h2>{title}</h2>" in page
+    assert '<td class="n">9</td>' in page
+    assert "Version 2.4.1 started" in page
+    assert "/queues/default?from=1h" in page
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?from=1h", "?from=24h", "?from=7d", "?from=35d"]
+)
+def test_a_page_of_charts_stays_small(site: Site, olaf: TestClient, query: str):
+    make_dead_letters(site.database.conn, 3)
+    for n in range(40):
+        mark(site.database.conn, n * 3, "deploy", f"1.{n}")
+    record(site.database.conn)
+
+    for path in ("/", "/queues/default", "/kinds", "/kinds/invoice.charge", "/groups"):
+        answer = olaf.get(path + query)
+        assert answer.status_code == 200, path
+        assert len(answer.content) < MOST_BYTES, path
+
+
+def test_a_group_names_the_change_before_its_first_death(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    make_dead_letters(conn, 3)
+    conn.execute("truncate redrive.marks")
+    without = olaf.get("/groups/f1").text
+    conn.execute(
+        "insert into redrive.marks (at, what, name)"
+        " select first_seen - interval '5 min', 'deploy', '2.4.1' from redrive.grouped"
+    )
+
+    conn.execute(
+        "insert into redrive.marks (at, what, name, queues)"
+        " select first_seen - interval '2 min', 'breaker open', 'smtp', '{mail}'"
+        " from redrive.grouped"
+    )
+
+    page = olaf.get("/groups/f1").text
+
+    assert "smtp" not in page, "it is about another queue"
+    assert "Nothing is known to have changed in the hour before" in without
+    sentence = "The first job died 5 min after this change: version 2.4.1 started."
+    assert f'<a href="/workers">{sentence}</a>' in page
+    assert "Deaths: 3 died" in page
+
+
+def test_a_group_tells_what_was_tried_and_how_it_went(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    make_dead_letters(conn, 2)
+    assert "Nothing yet: no redrive, and no edit." in olaf.get("/groups/f1").text
+    made = plan(conn, Filter(group="f1", state=("open",)), actor="ada").plan
+    assert made
+    start(conn, made, Terms(), actor="ada", why="the bank is back")
+
+    conn.execute(
+        "update redrive.campaigns set redriven = 2, succeeded = 1, dead_again = 1"
+    )
+    conn.execute(
+        "update redrive.dead_letters set campaign = %s, state = 'redriven'", (made,)
+    )
+
+    page = olaf.get("/groups/f1").text
+
+    assert f'<a href="/campaigns/{made}">Redrive of 2 jobs</a>' in page
+    assert "1 of 2 jobs succeeded, 1 died again." in page
+    assert "the bank is back" in page
+
+
+def test_a_queue_and_a_kind_have_pages(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    make_dead_letters(conn, 3)
+    job = make_job(conn, "mail.send", queue="mail")
+    worker = make_worker(conn, "w-mail")
+    claim(conn, worker, 5)
+    conn.execute(
+        "update redrive.workers set progress = jsonb_build_object('running',"
+        " jsonb_build_object(%s::text, 7300)) where id = %s",
+        (str(job), worker),
+    )
+    record(conn)
+
+    mail, default = olaf.get("/queues/mail").text, olaf.get("/queues/default").text
+    kind, workers = olaf.get("/kinds/mail.send").text, olaf.get("/workers").text
+
+    for page in (mail, kind, workers):
+        assert f'<a href="/jobs/{job}">{job}</a>' in page
+        assert ">2 h ago</time>" in page
+    assert "invoice.charge: ValueError" in default
+    assert "/kinds/invoice.charge" in default
+    assert "/kinds/mail.send" in olaf.get("/kinds").text
+    assert olaf.get("/queues/no.such").status_code == 404
+    assert olaf.get("/kinds/no.such").status_code == 200
+
+
+def test_a_viewer_sees_curves_but_no_failures(site: Site):
+    make_dead_letters(site.database.conn, 3)
+    record(site.database.conn)
+    vera = site.signed_in("vera")
+
+    for path in ("/", "/queues/default", "/kinds/invoice.charge", "/workers"):
+        page = vera.get(path)
+        assert page.status_code == 200, path
+        assert "ValueError" not in page.text
+
+
+def test_a_campaign_draws_its_outcome(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    made = make_dead_letters(conn, 4)
+    number = plan(conn, Filter(ids=tuple(made)), actor="ada").plan
+    assert number
+    assert "Outcome by the time" not in olaf.get(f"/campaigns/{number}").text
+    conn.execute(
+        "update redrive.campaigns set state = 'done', started_at = now() - interval '9 min',"
+        " ended_at = now() - interval '3 min', redriven = 4 where id = %s",
+        (number,),
+    )
+    conn.execute(
+        "update redrive.dead_letters set campaign = %s, settled_at = now() - interval '5 min',"
+        " state = 'resolved', outcome = case when id = %s then 'dead_again' else 'succeeded' end",
+        (number, made[0]),
+    )
+
+    page = html.unescape(olaf.get(f"/campaigns/{number}").text)
+
+    assert "Outcome by the time of the redrive: 3 succeeded, 1 dead again" in page
+
+
+def test_a_job_has_one_timeline(site: Site, olaf: TestClient):
+    (job,) = make_dead_letters(site.database.conn, 1)
+
+    page = olaf.get(f"/jobs/{job}").text
+
+    assert page.count("Attempt 1 failed") == 1
+    assert "<h2>Failures</h2>" not in page
+    assert "This job died after 1 attempt" in page
+
+
+def test_a_reason_that_has_no_words_is_shown_as_it_is():
+    letter = {"attempts": 2, "time_to_dlq_seconds": None, "failures": [], "reason": "x"}
+
+    assert headline({"state": "dead"}, letter) == (
+        "This job died after 2 attempts, because x."
+    )

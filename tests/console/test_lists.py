@@ -1,0 +1,119 @@
+"""Lists can be sorted, have the columns that one chooses, and become files."""
+
+import csv
+import re
+from io import StringIO
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.console.conftest import Site
+from tests.console.test_pages import ids
+from tests.factories import make_dead_letters, make_jobs
+
+
+def heads(page: str) -> list[str]:
+    """Return the columns of the list on a page."""
+    found = re.findall(
+        r'<th scope="col" role="columnheader" class[^>]*>(.*?)</th>', page
+    )
+    return [re.sub("<[^>]+>|[↑↓]", "", head).strip() for head in found]
+
+
+def test_a_list_is_sorted_by_a_column_and_back(site: Site, olaf: TestClient):
+    made = make_dead_letters(site.database.conn, 60)
+    site.database.rows("update redrive.dead_letters set attempts = id % 7")
+
+    up = olaf.get("/dead-letters?sort=attempts").text
+    down = olaf.get("/dead-letters?sort=-attempts&kind=invoice.charge").text
+
+    assert [job % 7 for job in ids(up)] == sorted(job % 7 for job in made)
+    assert [job % 7 for job in ids(down)] == sorted(
+        (job % 7 for job in made), reverse=True
+    )
+    assert 'aria-sort="descending"' in down
+    assert '/dead-letters?kind=invoice.charge&amp;state=open&amp;sort=attempts"' in down
+    assert len(ids(olaf.get("/jobs?sort=run_at").text)) == 0
+
+
+def test_a_list_has_the_columns_of_its_address(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 60)
+
+    page = olaf.get("/dead-letters?columns=id&columns=error_class&columns=died_at").text
+
+    assert heads(page) == ["id", "error class", "died at"]
+    onward = re.search(r'<a href="([^"]+)" rel="next"', page)
+    assert onward
+    assert "columns=id%2Cerror_class%2Cdied_at" in onward[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (
+            "/dead-letters?columns=payload",
+            "columns is &#39;payload&#39;; it must be one of: id",
+        ),
+        (
+            "/dead-letters?sort=payload",
+            "sort is &#39;payload&#39;; it must be one of: id",
+        ),
+        ("/jobs?sort=waiting_for", "sort is &#39;waiting_for&#39;"),
+        ("/export/jobs.xml", "there is no such file"),
+        ("/export/secrets.csv", "there is no such file"),
+    ],
+)
+def test_what_a_list_does_not_have_is_refused(olaf: TestClient, path: str, said: str):
+    answer = olaf.get(path)
+
+    assert answer.status_code in {400, 404}
+    assert said in answer.text
+
+
+def test_rows_can_be_selected_and_changed(site: Site, olaf: TestClient):
+    made = make_dead_letters(site.database.conn, 3)
+
+    page = olaf.get("/dead-letters").text
+    seen = olaf.get(f"/change/redrive?id={made[0]}&id={made[2]}").text
+
+    assert page.count('type="checkbox" name="id"') == 3
+    assert '<button formaction="/change/redrive">' in page
+    assert '<p class="big">2 ' in seen
+    assert "formaction" not in site.signed_in("vera").get("/workers").text
+
+
+def test_a_list_becomes_a_file(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    made = make_dead_letters(conn, 60)
+    make_dead_letters(conn, 2, kind="mail.send")
+    conn.execute(
+        "update redrive.dead_letters set message = '=cmd()' where id = %s", made[:1]
+    )
+    query = "kind=invoice.charge&columns=id,message"
+
+    sheet = olaf.get(f"/export/dead-letters.csv?{query}")
+    found = olaf.get(f"/export/dead-letters.json?{query}").json()
+
+    rows = list(csv.reader(StringIO(sheet.text)))
+    assert rows[0] == ["id", "message"]
+    assert sorted(int(row[0]) for row in rows[1:]) == made
+    assert (
+        sheet.headers["content-disposition"]
+        == 'attachment; filename="dead-letters.csv"'
+    )
+    assert {row["id"] for row in found} == set(made)
+    assert {row[1] for row in rows[1:] if row[0] == str(made[0])} == {"'=cmd()"}
+    assert (
+        f"/export/dead-letters.csv?{query.split('&', maxsplit=1)[0]}"
+        in olaf.get("/dead-letters?kind=invoice.charge").text
+    )
+
+
+def test_live_jobs_become_a_file_too(site: Site, olaf: TestClient):
+    made = make_jobs(site.database.conn, 5)
+
+    rows = olaf.get("/export/jobs.json?state=ready").json()
+
+    assert [row["id"] for row in rows] == made
+    assert "waiting_for" in rows[0]
+    assert site.signed_in("vera").get("/export/jobs.csv").status_code == 403
