@@ -271,3 +271,15 @@ def _bought(needs: Size) -> str:
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 20 else f"{value:.1f}"
+
+
+def told_machine(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence on where and when this was measured."""
+    m = result["machine"]
+    yield (
+        f"Measured on {result['began'][:10]}: {m['cores']} cores ({m['cpu']}), {m['memory_gib']} GiB,"
+        f" Postgres 18, fsync on, Python {m['python']}. The machine was busy with other work: load"
+        f" {m['load_before']} before, {m['load_after']} after. With one worker, the database had"
+        f" {result['worker']['connections']} connections of {result['worker']['mb_per_connection']:.0f} MB"
+        f" each, and supervisor and runner took {result['worker']['worker_mb']:.0f} MB together."
+    )
