@@ -124,6 +124,10 @@ check: install ## lint, types, import contracts, and what is stale; all that fai
 generate: install ## make again whatever is made from other files, or copied
 	@$(BIN)/python -m tools.generate
 
+.PHONY: dashboards-lint
+dashboards-lint: install ## judge the dashboards by Grafana's own dashboard-linter, if it is on the PATH
+	$(BIN)/pytest -rs tests/dashboards/test_linter.py $(ARGS)
+
 .PHONY: chart-fuzz
 chart-fuzz: install ## draw 10,000 random values for the chart: each is refused by name, or valid; some 20 minutes
 	REDRIVE_CHART_FUZZ=10000 $(BIN)/pytest -n auto -rP tests/chart/test_fuzz.py $(ARGS)

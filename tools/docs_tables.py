@@ -1,11 +1,26 @@
-"""Write the tables of the docs that repeat the code: settings and telemetry events."""
+"""Write the tables of the docs that repeat the code: settings and telemetry events.
 
+Tables of capacity repeat what `python -m bench.capacity` has measured.
+"""
+
+import json
+
+from bench import costs
 from redrive.settings import PREFIX, Settings
 from redrive.worker.supervisor import telemetry
 from tools.generated import ROOT, Files, between_marks, main
 
 SETTINGS = ROOT / "docs" / "settings.md"
 OBSERVABILITY = ROOT / "docs" / "observability.md"
+CAPACITY = ROOT / "docs" / "capacity.md"
+MEASURED = ROOT / "bench" / "results" / "capacity.json"
+OF_CAPACITY = {
+    "capacity machine": costs.told_machine,
+    "capacity costs": costs.cost_table,
+    "capacity check": costs.check_table,
+    "capacity sizes": costs.size_table,
+}
+"""What stands between which marks."""
 
 
 def settings() -> str:
@@ -23,11 +38,22 @@ def events() -> str:
     return "".join(f"{line}\n" for line in lines if line.startswith("|"))
 
 
+def capacity() -> str:
+    """Return the page of capacity with its tables."""
+    result = json.loads(MEASURED.read_text())
+    page = CAPACITY.read_text()
+    for name, lines in OF_CAPACITY.items():
+        text = "".join(f"{line}\n" for line in lines(result))
+        page = between_marks(CAPACITY, name, f"\n{text}\n", page)
+    return page
+
+
 def files() -> Files:
-    """Return both pages."""
+    """Return the pages."""
     return {
         SETTINGS: between_marks(SETTINGS, "settings", settings()),
         OBSERVABILITY: between_marks(OBSERVABILITY, "events", events()),
+        CAPACITY: capacity(),
     }
 
 

@@ -242,7 +242,7 @@ def put(values: Values, path: Path, value: Any) -> None:
     values[path[-1]] = value
 
 
-LEAVES = [p for p in leaves(SCHEMA) if p[0] not in {"workers", "enabled", "global"}]
+LEAVES = [p for p in leaves(SCHEMA) if p[0] not in {"workers", "enabled"}]
 POOL = SCHEMA["definitions"]["pool"]
 POOL_LEAVES = list(leaves(POOL))
 SWITCHES = [path for path in LEAVES if path[-1] == "enabled" and path[0] != "postgres"]
@@ -359,6 +359,8 @@ def _inner_faults(value: Any, path: Path) -> Iterator[str]:
         for key, inner in value.items():
             yield from _inner_faults(inner, (*path, key))
     elif isinstance(value, list):
+        if path[-1] == "topologySpreadConstraints":
+            yield from _faults_of_spread(value)
         for one in ("name", "mountPath"):
             named = [i[one] for i in value if isinstance(i, dict) and one in i]
             if path[-1] in {"env", "volumes", "volumeMounts"} and (
@@ -371,6 +373,15 @@ def _inner_faults(value: Any, path: Path) -> Iterator[str]:
             yield from _inner_faults(inner, path)
     elif isinstance(value, float) and value != int(value) and "resources" not in path:
         yield f"{path}: {value}"
+
+
+def _faults_of_spread(constraints: list[Values]) -> Iterator[str]:
+    """What the API server refuses and no schema says."""
+    keys = [(one["topologyKey"], one["whenUnsatisfiable"]) for one in constraints]
+    yield from (f"{key} twice" for key in set(keys) if keys.count(key) > 1)
+    yield from (
+        f"{one}: no selector" for one in constraints if "labelSelector" not in one
+    )
 
 
 def closed(*required: str, **properties: Any) -> dict[str, Any]:

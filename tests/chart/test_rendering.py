@@ -907,7 +907,8 @@ def test_a_pool_has_its_own_identity_priority_and_containers(
     pod = deployment["spec"]["template"]["spec"]
 
     assert deployment["metadata"]["annotations"] == {
-        "reloader.stakater.com/auto": "true"
+        "example.com/team": "money",
+        "reloader.stakater.com/auto": "true",
     }
     assert pod["serviceAccountName"] == "cloud-identity"
     assert pod["priorityClassName"] == "high"

@@ -28,18 +28,32 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 
 {{/* The beginning of every object's metadata. (list root name-suffix component [pool]) */}}
 {{- define "redrive.metadata" -}}
-{{- $root := index . 0 -}}
-{{- $name := include "redrive.name" $root -}}
-name: {{ with index . 1 }}{{ printf "%s-%s" $name . }}{{ else }}{{ quote $name }}{{ end }}
-namespace: {{ $root.Release.Namespace | quote }}
-labels:
-  {{- include "redrive.labels" (concat (list $root) (slice . 2)) | nindent 2 }}
+{{- include "redrive.metadata.annotated" (concat (list (index . 0) dict) (slice . 1)) -}}
 {{- end }}
 
-{{/* The same for what others select by labels: monitors, rules, dashboards. (list root name-suffix labels) */}}
+{{/* The same of an object with annotations of its own. (list root annotations name-suffix component [pool]) */}}
+{{- define "redrive.metadata.annotated" -}}
+{{- $root := index . 0 -}}
+{{- $name := include "redrive.name" $root -}}
+name: {{ with index . 2 }}{{ printf "%s-%s" $name . }}{{ else }}{{ quote $name }}{{ end }}
+namespace: {{ $root.Release.Namespace | quote }}
+labels:
+  {{- include "redrive.labels" (concat (list $root) (slice . 3)) | nindent 2 }}
+{{- include "redrive.annotations" (list $root (index . 1)) }}
+{{- end }}
+
+{{/* An object's annotations: its own, and those of all objects. An own one wins. (list root annotations) */}}
+{{- define "redrive.annotations" -}}
+{{- with merge (dict) (index . 1) (index . 0).Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The same for what others select by labels: monitors, rules, dashboards. (list root name-suffix labels annotations) */}}
 {{- define "redrive.monitoring.metadata" -}}
 {{- $root := index . 0 -}}
-{{- $metadata := include "redrive.metadata" (list $root (index . 1) "monitoring") | fromYaml -}}
+{{- $metadata := include "redrive.metadata.annotated" (list $root (index . 3) (index . 1) "monitoring") | fromYaml -}}
 {{- $_ := set $metadata "labels" (merge $metadata.labels (index . 2) $root.Values.monitoring.labels) -}}
 {{- toYaml $metadata -}}
 {{- end }}
@@ -215,12 +229,19 @@ securityContext:
   fsGroup: {{ int64 . }}
   {{- end }}
   seccompProfile: {type: RuntimeDefault}
-{{- with .Values.imagePullSecrets }}
-imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- include "redrive.imagePullSecrets" . }}
 {{- with .Values.pods.runtimeClassName }}
 runtimeClassName: {{ . | quote }}
+{{- end }}
+{{- with .Values.pods.schedulerName }}
+schedulerName: {{ . | quote }}
+{{- end }}
+{{- with .Values.pods.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.pods.dnsPolicy }}
+dnsPolicy: {{ . }}
 {{- end }}
 {{- with .Values.pods.dnsConfig }}
 dnsConfig:
@@ -228,21 +249,65 @@ dnsConfig:
 {{- end }}
 {{- end }}
 
-{{/* Pod: where it may run and how soon, for all but workers. */}}
+{{/* Annotations of a Job that runs after the release is there. A failed one stays, so that its logs can be read. */}}
+{{- define "redrive.hook.after" -}}
+helm.sh/hook: post-install,post-upgrade
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{/* Pod: the secrets of this chart and those of all charts of a parent, some of which list plain names. */}}
+{{- define "redrive.imagePullSecrets" -}}
+{{- $names := list -}}
+{{- range concat .Values.imagePullSecrets (.Values.global.imagePullSecrets | default list) -}}
+{{- $names = append $names (kindIs "string" . | ternary . (get (kindIs "string" . | ternary dict .) "name")) -}}
+{{- end -}}
+{{- with uniq $names }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ quote . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Pod: where it may run and how soon: its own values, and those of all pods. (list root own) */}}
 {{- define "redrive.pod.placement" -}}
-{{- with .Values.pods.priorityClassName }}
+{{- $pods := (index . 0).Values.pods -}}{{- $own := index . 1 -}}
+{{- with $own.priorityClassName | default $pods.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-{{- with .Values.pods.nodeSelector }}
+{{- with merge (dict) ($own.nodeSelector | default dict) $pods.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.pods.tolerations }}
+{{- with concat $pods.tolerations ($own.tolerations | default list) }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.pods.affinity }}
+{{- with $own.affinity | default $pods.affinity }}
 affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Pod: how the pods of a Deployment spread. A constraint without a selector is about these pods: without one, Kubernetes
+     would count none. (list field constraints topology-keys root component [pool]) */}}
+{{- define "redrive.pod.spread" -}}
+{{- $selector := dict "matchLabels" (include "redrive.selector" (slice . 3) | fromYaml) -}}
+{{- $constraints := list -}}
+{{- $seen := dict -}}
+{{- range index . 1 -}}
+{{- $key := printf "%s, %s" .topologyKey .whenUnsatisfiable -}}
+{{- if hasKey $seen $key }}{{ fail (printf "%s: %s is there twice; leave one of them out" (index $ 0) $key) }}{{ end -}}
+{{- $_ := set $seen $key true -}}
+{{- $constraints = append $constraints (hasKey . "labelSelector" | ternary . (set (deepCopy .) "labelSelector" $selector)) -}}
+{{- else -}}
+{{- range index . 2 -}}
+{{- $constraint := dict "topologyKey" . "maxSkew" 1 "whenUnsatisfiable" "ScheduleAnyway" "matchLabelKeys" (list "pod-template-hash") -}}
+{{- $constraints = append $constraints (set $constraint "labelSelector" $selector) -}}
+{{- end -}}
+{{- end -}}
+{{- with $constraints }}
+topologySpreadConstraints:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
@@ -449,7 +514,7 @@ template:
     restartPolicy: Never
     serviceAccountName: {{ include "redrive.serviceAccount" $root }}
     {{- include "redrive.pod" $root | nindent 4 }}
-    {{- include "redrive.pod.placement" $root | nindent 4 }}
+    {{- include "redrive.pod.placement" (list $root dict) | nindent 4 }}
     containers:
       - name: redrive
         image: {{ include "redrive.image" $root }}
