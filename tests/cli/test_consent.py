@@ -20,6 +20,7 @@ IN_ORDER = (
     "campaign resume 1",
     "campaign cancel 1",
     "dlq assign 1 --owner ada",
+    "dlq export 1 --reveal",
     "dlq dismiss --id 1",
     "dlq reopen 1",
     'dlq edit 1 --patch [{"op":"add","path":"/a","value":1}]',
