@@ -34,6 +34,7 @@ class Failing(Protocol):
 
 def described(attempt: Failing, error: BaseException, **detail: Any) -> Failure:
     """Record an exception of the handler, or of a step before it."""
+    _notice(attempt, error)
     handler = attempt.handler
     if handler.secret:
         detail["secret_fields"] = sorted(handler.secret)
@@ -91,6 +92,7 @@ def deadline_exceeded(attempt: Failing) -> Failure:
 
 def asked_for(attempt: Failing, signal: Signal) -> Failure:
     """Record the signal that a handler raised to end the attempt."""
+    _notice(attempt, signal)
     text = scrubbed(safe_text(signal), attempt.secrets())
     message = text or "asked for by the handler"
     name = type(signal).__name__
@@ -145,6 +147,11 @@ def _made_up_traced(
     known = {**attempt.services.where, **_trace(attempt)}
     known["started_at"] = _started_at(attempt)
     return made_up(error_class, message, category, attempt.work.kind, **known)
+
+
+def _notice(attempt: Failing, error: BaseException) -> None:
+    if attempt.services.on_error is not None:
+        attempt.services.on_error(error)
 
 
 def _started_at(attempt: Failing) -> str:

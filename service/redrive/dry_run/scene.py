@@ -1,0 +1,198 @@
+"""An attempt of a bundle in this process: `python -c SCENE`, or called by its parent.
+
+The process writes JSON lines to its channel: `seconds`, the timeout of the handler, when
+it has imported the application, and then the result.
+"""
+
+import asyncio
+import contextlib
+import os
+import pdb  # noqa: T100 # the debugger that the user asks for
+import random
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from redrive.dry_run.bundle import Bundle
+from redrive.dry_run.places import Verdict, compared
+from redrive.errors import RedriveError
+from redrive.handlers import Handlers, load
+from redrive.rules.attempts.settlement import Complete, DeadLetter, Retry, Settlement
+from redrive.signals import seconds
+from redrive.testing.attempt import settle_attempt
+from redrive.worker.protocol import Jobs
+from redrive.worker.runner.process import end_with_parent
+
+SCENE = (
+    "import sys; from redrive.dry_run.scene import main; sys.exit(main(sys.argv[1:]))"
+)
+
+SEARCH_SECONDS, MOST_SEEDS = 10.0, 500
+"""Limits of the search for a seed of the module `random`."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is to be run.
+
+    Attributes:
+        search: try further seeds, if the handler uses the module `random`.
+        debug: stop in the debugger where the attempt failed.
+        test: source of a test to run instead, and the name of its function.
+    """
+
+    handlers: str
+    bundle: Bundle
+    search: bool = False
+    debug: bool = False
+    test: tuple[str, str] | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How the attempt ended.
+
+    Attributes:
+        outcome: as in `redrive.testing.Outcome`.
+        failure: its record; None if there is none.
+        verdict: how it compares with the failure on record; None without one of them.
+        seed: the seed with which it ended so.
+    """
+
+    outcome: str
+    seed: str
+    failure: dict[str, Any] | None = None
+    verdict: Verdict | None = None
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class _Errors:
+    """The exception that ended the last attempt, and if its handler used `random`."""
+
+    last: BaseException | None = None
+    drew: bool = False
+
+    def keep(self, error: BaseException) -> None:
+        self.last = error
+
+
+def main(arguments: list[str]) -> int:
+    """Run with the arguments FD REQUEST_FD PARENT; write the result to the channel."""
+    fd, request_fd, parent = map(int, arguments)
+    end_with_parent(parent)
+    with os.fdopen(request_fd, "rb") as file:
+        request = msgspec.json.decode(file.read(), type=Request)
+    if not request.debug:
+        os.dup2(2, 1)  # our parent reads one pipe
+    with socket.socket(fileno=fd) as channel:
+        try:
+            handlers = load(request.handlers, "--handlers")
+            limit = seconds(handlers.known(request.bundle.kind).policy.timeout)
+            channel.sendall(b'{"seconds": %f}\n' % limit)
+            result = perform(request, handlers)
+        except (RedriveError, LookupError) as error:
+            print(f"redrive: {_words(error)}", file=sys.stderr)  # noqa: T201 # before there is a result
+            return 64
+        channel.sendall(msgspec.json.encode(result) + b"\n")
+    sys.stdout.flush()
+    # Threads of handlers that never end must not keep the process.
+    os._exit(0)
+
+
+def _words(error: Exception) -> str:
+    return str(error.args[0]) if isinstance(error, LookupError) else str(error)
+
+
+def perform(request: Request, handlers: Handlers) -> Result:
+    """Run the attempt, or the test; then debug it, if asked."""
+    if request.test is not None:
+        return _test(*request.test)
+    errors = _Errors()
+    result = _run(request, handlers, errors)
+    if request.debug and errors.last is not None:
+        with request.bundle.past(result.seed).restored():
+            pdb.post_mortem(errors.last.__traceback__)
+    return result
+
+
+def _run(request: Request, handlers: Handlers, errors: _Errors) -> Result:
+    """Run the attempt; if asked, with other seeds until it fails as it did."""
+    bundle = request.bundle
+    first = _attempt(bundle, handlers, bundle.seed, errors)
+    if not (request.search and errors.drew) or _is_found(first):
+        return first
+    for seed in _seeds(bundle.seed):
+        found = _attempt(bundle, handlers, seed, errors)
+        if _is_found(found):
+            return found
+    return _attempt(bundle, handlers, bundle.seed, errors)
+
+
+def _is_found(result: Result) -> bool:
+    return result.verdict in {"same", "same_failure"}
+
+
+def _seeds(seed: str) -> Iterator[str]:
+    until = time.monotonic() + SEARCH_SECONDS
+    for n in range(1, MOST_SEEDS):
+        if time.monotonic() > until:
+            return
+        yield f"{seed}/{n}"
+
+
+def _attempt(bundle: Bundle, handlers: Handlers, seed: str, errors: _Errors) -> Result:
+    errors.last = None
+    past = bundle.past(seed)
+    batch = Jobs(0, [bundle.queue], [bundle.work()])
+    with past.restored():
+        untouched = _states_of_ours()
+        settlement = asyncio.run(_settled(handlers, batch, past.seed_of_job, errors))
+        errors.drew = random.getstate() not in untouched
+    return _result(bundle, settlement, seed)
+
+
+def _states_of_ours() -> list[object]:
+    """Return the state of `random` now, and after the one number that we draw ourselves.
+
+    A failed attempt draws one, for the wait until a retry.
+    """
+    copy = random.Random()
+    copy.setstate(random.getstate())
+    copy.random()
+    return [random.getstate(), copy.getstate()]
+
+
+async def _settled(
+    handlers: Handlers, batch: Jobs, seed: str | None, errors: _Errors
+) -> Settlement:
+    run = settle_attempt(handlers, batch, seed=seed, on_error=errors.keep)
+    settlement, _ = await run
+    return settlement
+
+
+def _result(bundle: Bundle, settlement: Settlement, seed: str) -> Result:
+    outcome = str(settlement.outcome.event)
+    if isinstance(settlement, Complete):
+        return Result(outcome, seed)
+    if not isinstance(settlement, Retry | DeadLetter):
+        return Result(outcome, seed, reason=getattr(settlement, "why", None))
+    failure = settlement.failure.record()
+    before = bundle.failure
+    verdict = before and compared(msgspec.to_builtins(before), failure)
+    return Result(
+        outcome, seed, failure, verdict, str(getattr(settlement, "reason", ""))
+    )
+
+
+def _test(source: str, name: str) -> Result:
+    """Run a test function; the outcome is `failed` if it fails."""
+    names: dict[str, Any] = {}
+    exec(compile(source, "<test>", "exec"), names)  # noqa: S102 # we wrote it
+    with contextlib.suppress(AssertionError):
+        names[name]()
+        return Result("passed", "")
+    return Result("failed", "")
