@@ -31,6 +31,7 @@ IN_ORDER = (
     "dlq mute GROUP",
     "dlq mute GROUP --off",
     "job reveal 1",
+    "job replay 1 --reveal --handlers tests.replay.apps:jobs",
     "dlq redrive --id 1",
     "dlq import FILE --source sqs",
     "job now 2",

@@ -105,7 +105,12 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     if found is not None:
         result = msgspec.convert(found, Result)
         return Replayed(result, refused, words=process.words)
-    return Replayed(None, refused, _end(process, limit), process.words)
+    why = f"it took longer than {limit:.0f} s"
+    if lines.is_over:
+        why = f"its process died: {Crash(process.status())}"
+    elif refused:
+        why = "it went on after a refused call"
+    return Replayed(None, refused, why, process.words)
 
 
 def _no_import(process: ConfinedProcess) -> str:
@@ -115,19 +120,13 @@ def _no_import(process: ConfinedProcess) -> str:
     return f"the handlers cannot be used{how}: {why}"
 
 
-def _end(process: ConfinedProcess, limit: float) -> str:
-    """Return why a process gave no result."""
-    if process.has_ended:
-        return f"its process died: {Crash(process.status())}"
-    return f"it took longer than {limit:.0f} s"
-
-
 class _Lines:
-    """JSON lines of a process."""
+    """JSON lines of a process; `is_over`: it has ended."""
 
     def __init__(self, process: ConfinedProcess) -> None:
         self._process = process
         self._received = bytearray()
+        self.is_over = False
 
     def next(self, seconds: float, after_call: float = AFTER_CALL_SECONDS) -> Any:
         """Return the next line; None if the time is up or the process has ended.
@@ -143,6 +142,7 @@ class _Lines:
                 return msgspec.json.decode(line)
             calls = self._process.calls
             if self._process.wait(left) and not self._receive():
+                self.is_over = True
                 return None
             if self._process.calls > calls:
                 until = min(until, time.monotonic() + after_call)

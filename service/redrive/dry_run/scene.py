@@ -5,7 +5,6 @@ it has imported the application, and then the result.
 """
 
 import asyncio
-import contextlib
 import os
 import pdb  # noqa: T100 # the debugger that the user asks for
 import random
@@ -20,6 +19,7 @@ import msgspec
 
 from redrive.dry_run.bundle import Bundle
 from redrive.dry_run.places import Verdict, compared
+from redrive.dry_run.regression import test_name, test_source
 from redrive.errors import RedriveError
 from redrive.handlers import Handlers, load
 from redrive.rules.attempts.settlement import Complete, DeadLetter, Retry, Settlement
@@ -40,16 +40,17 @@ class Request(msgspec.Struct, frozen=True):
     """What is to be run.
 
     Attributes:
-        search: try further seeds, if the handler uses the module `random`.
+        search: try further seeds if the handler uses the module `random`. This is for
+            the sandbox, because each try would repeat the effects.
         debug: stop in the debugger where the attempt failed.
-        test: source of a test to run instead, and the name of its function.
+        test: write a test of the attempt, and see that it fails.
     """
 
     handlers: str
     bundle: Bundle
     search: bool = False
     debug: bool = False
-    test: tuple[str, str] | None = None
+    test: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -60,6 +61,7 @@ class Result(msgspec.Struct, frozen=True):
         failure: its record; None if there is none.
         verdict: how it compares with the failure on record; None without one of them.
         seed: the seed with which it ended so.
+        test: source of a test that fails now for the same reason; None if there is none.
     """
 
     outcome: str
@@ -67,6 +69,12 @@ class Result(msgspec.Struct, frozen=True):
     failure: dict[str, Any] | None = None
     verdict: Verdict | None = None
     reason: str | None = None
+    test: str | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Return True if it failed as the failure on record."""
+        return self.verdict in {"same", "same_failure"}
 
 
 @dataclass(slots=True)
@@ -108,14 +116,14 @@ def _words(error: Exception) -> str:
 
 
 def perform(request: Request, handlers: Handlers) -> Result:
-    """Run the attempt, or the test; then debug it, if asked."""
-    if request.test is not None:
-        return _test(*request.test)
+    """Run the attempt; then debug it, or write a test of it, if asked."""
     errors = _Errors()
     result = _run(request, handlers, errors)
     if request.debug and errors.last is not None:
         with request.bundle.past(result.seed).restored():
             pdb.post_mortem(errors.last.__traceback__)
+    if request.test and result.is_same:
+        return msgspec.structs.replace(result, test=_test(request, result.seed))
     return result
 
 
@@ -123,17 +131,13 @@ def _run(request: Request, handlers: Handlers, errors: _Errors) -> Result:
     """Run the attempt; if asked, with other seeds until it fails as it did."""
     bundle = request.bundle
     first = _attempt(bundle, handlers, bundle.seed, errors)
-    if not (request.search and errors.drew) or _is_found(first):
+    if not (request.search and errors.drew) or first.is_same:
         return first
     for seed in _seeds(bundle.seed):
         found = _attempt(bundle, handlers, seed, errors)
-        if _is_found(found):
+        if found.is_same:
             return found
     return _attempt(bundle, handlers, bundle.seed, errors)
-
-
-def _is_found(result: Result) -> bool:
-    return result.verdict in {"same", "same_failure"}
 
 
 def _seeds(seed: str) -> Iterator[str]:
@@ -188,11 +192,18 @@ def _result(bundle: Bundle, settlement: Settlement, seed: str) -> Result:
     )
 
 
-def _test(source: str, name: str) -> Result:
-    """Run a test function; the outcome is `failed` if it fails."""
+def _test(request: Request, seed: str) -> str | None:
+    """Return the source of a test; None if it does not fail."""
+    source = test_source(request.bundle, request.handlers, seed)
+    # Outside of the sandbox, the test would repeat the effects.
+    return source if not request.search or _fails(source, request.bundle) else None
+
+
+def _fails(source: str, bundle: Bundle) -> bool:
     names: dict[str, Any] = {}
     exec(compile(source, "<test>", "exec"), names)  # noqa: S102 # we wrote it
-    with contextlib.suppress(AssertionError):
-        names[name]()
-        return Result("passed", "")
-    return Result("failed", "")
+    try:
+        names[test_name(bundle)]()
+    except AssertionError:
+        return True
+    return False

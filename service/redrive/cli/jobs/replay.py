@@ -196,10 +196,15 @@ def _test_file(test: str | None, bundle: "Bundle") -> Path | None:
 def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
     from redrive.dry_run.scene import Request  # noqa: PLC0415 # it brings the worker
 
-    # Outside of the sandbox, each further try would repeat the effects.
-    request = Request(way.handlers, bundle, search=way.sandbox, debug=way.debug)
+    request = Request(
+        way.handlers,
+        bundle,
+        search=way.sandbox,
+        debug=way.debug,
+        test=way.test is not None,
+    )
     found = _run(request, way, as_json=as_json)
-    is_written = way.test is not None and _write_test(bundle, way, found)
+    is_written = way.test is not None and _write_test(way.test, found)
     if as_json:
         emit(_facts(bundle, found) | {"test": str(way.test) if is_written else None})
     else:
@@ -229,23 +234,13 @@ def _run(request: "Request", way: _Way, *, as_json: bool) -> "Replayed":
         return replay_here(request)
 
 
-def _write_test(bundle: "Bundle", way: _Way, found: "Replayed") -> bool:
-    """Write the test if it fails now; a test in the sandbox shows that it does."""
-    from redrive.dry_run.regression import test_name, test_source  # noqa: PLC0415 # as above
-    from redrive.dry_run.scene import Request  # noqa: PLC0415 # as above
-
-    result = found.result
-    if result is None or result.verdict not in {"same", "same_failure"}:
+def _write_test(file: Path, found: "Replayed") -> bool:
+    """Write the test, if there is one that fails now."""
+    source = found.result and found.result.test
+    if source is None:
         return False
-    source = test_source(bundle, way.handlers, result.seed)
-    if way.sandbox:
-        test = (source, test_name(bundle))
-        again = _run(Request(way.handlers, bundle, test=test), way, as_json=True)
-        if again.result is None or again.result.outcome != "failed":
-            return False
-    assert way.test is not None  # noqa: S101 # of the caller
-    way.test.parent.mkdir(parents=True, exist_ok=True)
-    way.test.write_text(source)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
     return True
 
 
@@ -300,8 +295,7 @@ def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
     else:
         yield f"{_WORDS[result.verdict]}:"
         yield from _traceback(result.failure)
-    is_same = result is not None and result.verdict in {"same", "same_failure"}
-    if not is_same:
+    if result is None or not result.is_same:
         yield from _hints(bundle, found)
 
 
