@@ -25,7 +25,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """One dead letter; the names are those of `redrive dlq export`."""
+    """One dead letter; the names are as in `redrive dlq export`."""
 
     bundle: int
     id: int
@@ -62,7 +62,7 @@ class Bundle(msgspec.Struct, frozen=True):
         return _hidden(places, "")
 
     def past(self, seed: str | None = None) -> Past:
-        """Return the circumstances of the attempt, as far as they can be restored."""
+        """Return the circumstances of the attempt; without the extra, the clock stays."""
         return Past(
             time=self.started_at if can_set_clock() else None,
             seed=seed or self.seed,

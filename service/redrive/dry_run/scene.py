@@ -58,10 +58,10 @@ class Result(msgspec.Struct, frozen=True):
 
     Attributes:
         outcome: as in `redrive.testing.Outcome`.
-        failure: its record; None if there is none.
+        failure: its record, or None.
         verdict: how it compares with the failure on record; None without one of them.
-        seed: the seed with which it ended so.
-        test: source of a test that fails now for the same reason; None if there is none.
+        seed: the seed of this end.
+        test: source of a test that fails now for the same reason, or None.
     """
 
     outcome: str
