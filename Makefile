@@ -104,6 +104,10 @@ campaign-test: install ## campaigns at size: 200 kills of the driver, 32 starter
 rollout-test: install ## 200 random rollouts of versions: regressions of resolved groups that are missed or false; two minutes
 	$(BIN)/python -m tests.rollouts $(ARGS)
 
+.PHONY: replay-test
+replay-test: install ## replay 36 seeded bugs: the same line, and a test that fails until the fix; one minute
+	REDRIVE_TEST_BUGS=all $(BIN)/pytest -n 0 tests/replay $(ARGS)
+
 .PHONY: scenario
 scenario: install programs ## an incident from poison to page to redrive, told as it goes
 	$(BIN)/pytest -s tests/scenario $(ARGS)

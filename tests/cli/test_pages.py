@@ -53,6 +53,8 @@ ENDS = (
         "job wait 17",
         3,
     ),  # an example of a handler that returns something
+    ("docs/replay.md", "job replay 17", 1),  # handlers of the reader's own
+    ("docs/replay.md", "job replay --bundle", 64),  # a file of the reader's own
     ("docs/roles.md", "audit verify --known", 1),  # a line of somebody else's log
 )
 """What may end with another code than 0: on which page, how it begins, and the code."""

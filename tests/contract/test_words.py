@@ -32,7 +32,6 @@ NOT_USED = {
     "task": "job; a recurring duty of workers is a chore",
     "entry": "dead letter",
     "item": "dead letter",
-    "replay": "redrive",
     "requeue": "redrive, retry or release",
     "reprocess": "redrive",
     "reap": "rescue",
@@ -111,7 +110,6 @@ ALLOWED = {
     "_?items?": "of a list",
     "entries": "of an index",
     "terminationGracePeriodSeconds": "Kubernetes' own",
-    "replay_lag|replay_lsn": "of a standby: columns of Postgres",
     "_utils": "the embedded Postgres' own",
     "_reap|REAP_SECONDS": "of a process: what Unix calls it",
     "_sweep_at|_sweeping|sweep_pause|SWEEP_(COST_FACTOR|SECONDS)": "of a lane; nobody is rescued",
@@ -297,6 +295,6 @@ def test_a_planted_word_is_found():
         "requeued"
     }
     assert unwanted(_in_chart({"a": {"drainGrace": 1}})).keys() == {"drainGrace"}
-    assert unwanted(_headings("# Replays\n```\n# a task\n```\n")).keys() == {"Replays"}
+    assert unwanted(_headings("# Tasks\n```\n# an entry\n```\n")).keys() == {"Tasks"}
     assert written("Whole fleets.\n`fleet`") == {"fleet"}
     assert written("the visibility timeout") == {"visibility timeout"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import subprocess
 import sys
 import time
@@ -30,8 +31,10 @@ from redrive import (
     Snooze,
     enqueue,
 )
+from redrive.errors import SettingsError
 from redrive.testing import (
     Outcome,
+    Past,
     assert_enqueued,
     enqueued,
     postgres,
@@ -409,3 +412,50 @@ def test_what_was_enqueued_is_seen_in_the_same_transaction(database: Database) -
             assert_enqueued(database.conn, "mail")
         with pytest.raises(AssertionError, match="0 jobs of kind 'mail'"):
             assert_enqueued(database.conn, "mail", {"to": "c"})
+
+
+def test_an_attempt_of_the_past_is_as_it_was() -> None:
+    past_jobs, seen = Handlers(), list[Any]()
+
+    @past_jobs.handle("past")
+    def look(payload: Any, job: Job) -> None:
+        seen.append((payload, job.attempt, job.headers, job.last_checkpoint))
+        seen.append((datetime.now(UTC), random.random(), job.random.random()))
+
+    at = datetime(2024, 2, 29, 12, tzinfo=UTC)
+    past = Past(at, "17-3/5", 3, {"locale": "de", "version": 1}, {"page": 4})
+    state = random.getstate()
+    for _ in range(2):
+        assert run(past_jobs, "past", {"n": 1}, past=past).outcome == "completed"
+
+    headers = {"locale": "de", "version": 1}
+    assert seen[0] == seen[2] == ({"n": 1}, 3, headers, {"page": 4})
+    assert all(at <= found[0] < at + timedelta(hours=1) for found in seen[1::2])
+    known = random.Random("17-3/5").random(), random.Random("17-3").random()
+    assert seen[1][1:] == seen[3][1:] == known
+    assert random.getstate() == state
+    assert datetime.now(UTC) > at + timedelta(days=1)
+
+
+def test_an_old_payload_of_the_past_is_upgraded() -> None:
+    past_jobs, seen = Handlers(), list[Any]()
+    upgrade = {1: lambda old: {"n": old["number"]}}
+
+    @past_jobs.handle("past", version=2, upgrade=upgrade)
+    def look(payload: Any) -> None:
+        seen.append(payload)
+
+    run(past_jobs, "past", {"number": 1}, past=Past())
+    run(past_jobs, "past", {"n": 2}, past=Past(headers={"version": 2}))
+
+    assert seen == [{"n": 1}, {"n": 2}]
+
+
+def test_without_its_extra_the_clock_cannot_be_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    past = Past(datetime.now(UTC))
+    with pytest.raises(SettingsError, match="pip install 'redrive\\[replay\\]'"):
+        run(jobs, "plain", {}, past=past)

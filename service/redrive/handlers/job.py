@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import msgspec
 
 from redrive.database import drivers as sql_drivers
 from redrive.errors import StaleClaim
+from redrive.rules.attempts.seeds import seed_of
 from redrive.rules.payloads.limits import encode_object
 from redrive.rules.payloads.redact import redact
 
@@ -71,6 +73,8 @@ class Job:
     __slots__ = (
         "_completed_on",
         "_notes",
+        "_random",
+        "_seed",
         "_tell",
         "_watch",
         "_worker",
@@ -107,6 +111,7 @@ class Job:
         watch: "Watch | None" = None,
         notes: Notes | None = None,
         last_checkpoint: dict[str, Any] | None = None,
+        seed: str | None = None,
     ) -> None:
         self.id = id
         self.kind = kind
@@ -126,6 +131,18 @@ class Job:
         self._notes = notes or Notes()
         self.last_checkpoint = last_checkpoint
         self._completed_on: Any = None
+        self._seed = seed or seed_of(id, deliveries)
+        self._random: random.Random | None = None
+
+    @property
+    def random(self) -> random.Random:
+        """Return random numbers that `redrive job replay` can repeat; never use them for secrets.
+
+        Each attempt has others.
+        """
+        if self._random is None:
+            self._random = random.Random(self._seed)
+        return self._random
 
     @property
     def scheduled_for(self) -> datetime | None:

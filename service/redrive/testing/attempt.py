@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Unpack, cast
 
@@ -31,6 +31,7 @@ from redrive.rules.payloads.job_fields import (
     fields_of_call,
 )
 from redrive.rules.payloads.reveal import dump_model
+from redrive.testing.past import Past
 from redrive.worker.protocol import (
     Checkpoint,
     CheckpointKept,
@@ -86,13 +87,14 @@ class Outcome:
     )
 
 
-def run(
+def run(  # noqa: PLR0913 # keywords
     handlers: Handlers,
     kind: str,
     payload: Payload = None,
     *,
     attempt: int = 1,
     conn: SyncConnection | None = None,
+    past: Past | None = None,
     **options: Unpack[JobOptions],
 ) -> Outcome:
     """Run one attempt of a job's handler in this process, as a runner would.
@@ -108,6 +110,8 @@ def run(
             handler must use the same connection, and can call `job.complete(conn)`.
             Nothing is committed or rolled back on it. Without `conn` no database has
             the job.
+        past: circumstances of an earlier attempt, among them its number and headers.
+            `redrive job replay --pytest` writes such a test.
         options: as for `enqueue`.
 
     Raises:
@@ -121,33 +125,47 @@ def run(
         payload,
         attempt=attempt,
         conn=conn,
+        past=past,
         **options,
     )
     return in_new_loop(work, "run_async")
 
 
-async def run_async(
+async def run_async(  # noqa: PLR0913 # keywords
     handlers: Handlers,
     kind: str,
     payload: Payload = None,
     *,
     attempt: int = 1,
     conn: SyncConnection | AsyncConnection | None = None,
+    past: Past | None = None,
     **options: Unpack[JobOptions],
 ) -> Outcome:
     """Run one attempt inside an event loop; `conn` may be an async connection."""
     given = options_for(handlers.known(kind), options)
+    if past is None:
+        past = Past(attempt=attempt)
+    else:
+        given = _with_headers(given, past)
     stored = dump_model(payload)
     fields = fields_of_call("run_async", kind, stored, given)
     job = check_job(fields)
-    if conn is None:
-        work = _claimed(1, attempt, job, attempt)
-        return await attempt_of(handlers, Jobs(0, [job["queue"]], [work]))
+    number, worker, deliveries = 1, 0, past.attempt
+    if conn is not None:
+        number = await answer(cast("Any", enqueue)(conn, kind, stored, **given))
+        worker, deliveries = await hold(conn, number), 1
 
-    number = await answer(cast("Any", enqueue)(conn, kind, stored, **given))
-    worker = await hold(conn, number)
-    work = _claimed(number, 1, job, attempt)
-    return await attempt_of(handlers, Jobs(worker, [job["queue"]], [work]), conn)
+    work = _claimed(number, deliveries, job, past)
+    batch = Jobs(worker, [job["queue"]], [work])
+    with past.restored():
+        return await attempt_of(handlers, batch, conn, seed=past.seed_of_job)
+
+
+def _with_headers(options: JobOptions, past: Past) -> JobOptions:
+    """Add the headers of a past attempt; one of them is the version of its payload."""
+    headers = dict(past.headers) | dict(options.get("headers") or {})
+    version = headers.pop("version", None)
+    return {**options, "headers": headers, "version": version}
 
 
 def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
@@ -188,20 +206,23 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _claimed(number: int, deliveries: int, job: CheckedJob, attempt: int) -> Work:
+def _claimed(number: int, deliveries: int, job: CheckedJob, past: Past) -> Work:
     """Return a new job in the form that a runner receives."""
-    extras = {
+    extras: dict[str, Any] = {
         "max_attempts": job["max_attempts"],
         "idempotency_key": job["idempotency_key"],
         "tenant": job["tenant"],
         "headers": msgspec.json.decode(job["headers"]),
         "expires_in": job["expires_in"],
     }
+    if past.checkpoint is not None:
+        noted = {"data": past.checkpoint}
+        extras["checkpoint"] = {"delivery": deliveries - 1, "data": noted}
     text = msgspec.json.encode(extras)
     return Work(
         number,
         deliveries,
-        attempt,
+        past.attempt,
         job["kind"],
         job["payload"],
         text.decode(),
@@ -209,8 +230,31 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, attempt: int) -> Wor
     )
 
 
-async def attempt_of(handlers: Handlers, batch: Jobs, conn: Any = None) -> Outcome:
-    """Run the only job of a batch; claim it on `conn` first, if given."""
+async def attempt_of(
+    handlers: Handlers, batch: Jobs, conn: Any = None, *, seed: str | None = None
+) -> Outcome:
+    """Run the only job of a batch; it is claimed on `conn`, if given."""
+    settlement, effects = await settle_attempt(handlers, batch, conn, seed=seed)
+    return _outcome(settlement, effects)
+
+
+SideEffects = list[tuple[str, dict[str, Any]]]
+
+
+async def settle_attempt(
+    handlers: Handlers,
+    batch: Jobs,
+    conn: Any = None,
+    *,
+    seed: str | None = None,
+    on_error: Callable[[BaseException], None] | None = None,
+) -> tuple[Settlement, SideEffects]:
+    """Run the only job of a batch; return its settlement and its side effects.
+
+    Args:
+        seed: of `job.random`; None = as in a worker.
+        on_error: gets the exception that ends the attempt.
+    """
     sent: list[SideEffect | Observed | Checkpoint | Progress] = []
 
     def send(message: SideEffect | Observed | Checkpoint | Progress) -> None:
@@ -229,10 +273,12 @@ async def attempt_of(handlers: Handlers, batch: Jobs, conn: Any = None) -> Outco
         where={},
         leaves_open=conn is not None,
     )
+    services.seed = seed
+    services.on_error = on_error
     with contextlib.closing(services):
         settlement = await _settlement_of(services, batch, conn)
 
-    return _outcome(settlement, _side_effects(sent))
+    return settlement, _side_effects(sent)
 
 
 def _side_effects(sent: Iterable[object]) -> list[tuple[str, dict[str, Any]]]:

@@ -14,6 +14,7 @@ from redrive.cli.dead_letters import groups
 from redrive.cli.dead_letters.acknowledge import ack, unack
 from redrive.cli.dead_letters.edit import edit
 from redrive.cli.dead_letters.explain import explain
+from redrive.cli.dead_letters.export import export_dead_letter
 from redrive.cli.dead_letters.imports import import_dead_letters
 from redrive.cli.dead_letters.redrive import redrive_dead_letters
 from redrive.cli.dead_letters.report import report
@@ -126,6 +127,7 @@ def _mark_quarantined(letter: dict[str, Any]) -> None:
 for _command in (
     groups.list_groups,
     show,
+    export_dead_letter,
     explain,
     report,
     edit,

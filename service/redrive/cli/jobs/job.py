@@ -9,6 +9,7 @@ from typing import Any
 import click
 import psycopg
 
+from redrive.cli.jobs.replay import replay
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
@@ -445,3 +446,6 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
 def _outcome(ended: Ended) -> str:
     text = printable(ended.outcome)
     return text if ended.result is None else f"{text}  {_json(ended.result)}"
+
+
+job.add_command(replay)

@@ -264,6 +264,38 @@ def acting_options(command: Command) -> Command:
     )
 
 
+def reveal_options(command: Command) -> Command:
+    """Add the options to see secrets; the command gets `reveal`, None = redacted."""
+
+    @functools.wraps(command)
+    def act(*, reveal: bool, why: str | None, yes: bool, **options: Any) -> object:
+        if why is not None and not reveal:
+            raise click.UsageError("--why is for --reveal, which is missing")
+        chosen = Reveal(require_why(why), yes) if reveal else None
+        return command(reveal=chosen, **options)
+
+    shown = click.option(
+        "--reveal",
+        is_flag=True,
+        help="Keep the secrets. The audit log keeps who saw them, and why.",
+    )
+    why = why_option("required with --reveal")
+    return with_options([shown, why, actor_option, _yes()], act)
+
+
+@dataclass(frozen=True, slots=True)
+class Reveal:
+    """Request to see the secrets of a job. With `yes`, it asks for no confirmation."""
+
+    why: str
+    yes: bool
+
+    def agree(self, settings: "Settings", job: str) -> None:
+        """Ask for consent to show the secrets of a job, as `Change.agree` does."""
+        change = Change(settings, self.why, self.yes)
+        change.agree(f"Show the payload of job {job} with its secrets")
+
+
 def _yes(prefix: str | None = None) -> Decorator:
     return option(prefix, "--yes", is_flag=True, help="Do not ask for confirmation.")
 

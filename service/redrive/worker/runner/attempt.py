@@ -259,6 +259,7 @@ class Attempt:
             watch=self.services.dependencies,
             notes=notes,
             last_checkpoint=self.last_checkpoint,
+            seed=self.services.seed,
         )
 
     # ------------------------------------------------------------------ perform

@@ -1,8 +1,10 @@
 """Failures of an attempt, as they are recorded: without the secrets of its job."""
 
 import contextlib
+import time
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from redrive.encryption import Undecryptable
@@ -22,6 +24,7 @@ class Failing(Protocol):
     services: Services
     work: Work
     handler: Handler
+    started_ns: int
     traceparent: str | None
 
     def secrets(self) -> Collection[str]:
@@ -31,6 +34,7 @@ class Failing(Protocol):
 
 def described(attempt: Failing, error: BaseException, **detail: Any) -> Failure:
     """Record an exception of the handler, or of a step before it."""
+    _notice(attempt, error)
     handler = attempt.handler
     if handler.secret:
         detail["secret_fields"] = sorted(handler.secret)
@@ -40,6 +44,7 @@ def described(attempt: Failing, error: BaseException, **detail: Any) -> Failure:
         rules=handler.policy.rules,
         secrets=attempt.secrets(),
         own=attempt.services.own,
+        started_at=_started_at(attempt),
         **_trace(attempt),
         **detail,
         **attempt.services.where,
@@ -87,6 +92,7 @@ def deadline_exceeded(attempt: Failing) -> Failure:
 
 def asked_for(attempt: Failing, signal: Signal) -> Failure:
     """Record the signal that a handler raised to end the attempt."""
+    _notice(attempt, signal)
     text = scrubbed(safe_text(signal), attempt.secrets())
     message = text or "asked for by the handler"
     name = type(signal).__name__
@@ -139,7 +145,19 @@ def _made_up_traced(
     attempt: Failing, error_class: str, message: str, category: Category
 ) -> Failure:
     known = {**attempt.services.where, **_trace(attempt)}
+    known["started_at"] = _started_at(attempt)
     return made_up(error_class, message, category, attempt.work.kind, **known)
+
+
+def _notice(attempt: Failing, error: BaseException) -> None:
+    if attempt.services.on_error is not None:
+        attempt.services.on_error(error)
+
+
+def _started_at(attempt: Failing) -> str:
+    """Return when the attempt began, by this machine's clock, as its handler read it."""
+    ago = (time.monotonic_ns() - attempt.started_ns) / 1e9
+    return datetime.fromtimestamp(time.time() - ago, UTC).isoformat()
 
 
 def _trace(attempt: Failing) -> dict[str, str]:

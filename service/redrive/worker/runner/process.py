@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     """
     fd, shared_fd, slots, parent = map(int, arguments[:4])
     registry, targets_file, where, samples = arguments[4:8]
-    _end_with_parent(parent)
+    end_with_parent(parent)
     _ignore_signals()
     _print_lines()
     try:
@@ -102,7 +102,7 @@ def _withhold_keys() -> None:
         os.environ[KEYS] = WITHHELD
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Never outlive the supervisor, even while a handler blocks this interpreter."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):

@@ -58,6 +58,10 @@ class Services:
         self.dependencies = Dependencies(send)
         self.notes = NoteBook(send)
         self.hooks = Hooks(handlers.on_dead)
+        self.seed: str | None = None
+        """Seed of `job.random` in a replay; else each attempt has its own."""
+        self.on_error: Callable[[BaseException], None] | None = None
+        """Gets the exception that ends an attempt, in a replay."""
         self.threads = ThreadPoolExecutor(slots, thread_name_prefix="slot")
 
     def close(self) -> None:

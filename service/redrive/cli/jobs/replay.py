@@ -1,0 +1,325 @@
+"""redrive job replay: run the failed attempt of a dead letter again, and change nothing."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from redrive.cli.support.connection import database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.options import (
+    Id,
+    Reveal,
+    database_option,
+    json_option,
+    reveal_options,
+    settings_for,
+)
+from redrive.cli.support.output import counted, emit, not_found, printable, shown_id
+from redrive.errors import RedriveError, SettingsError
+from redrive.live_jobs.export import export
+
+if TYPE_CHECKING:
+    from redrive.dry_run.bundle import Bundle
+    from redrive.dry_run.replay import Replayed
+    from redrive.dry_run.scene import Request
+
+DEFAULT_FILE = "-"
+"""Value of --pytest without a file."""
+
+_WORDS = {
+    "same": "the same failure at the same line",
+    "same_failure": "the same failure",
+    "moved": "the same failure in the same function, at another line",
+    "other": "another failure",
+    None: "it failed",
+}
+"""How a failure compares with the one on record."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How to replay, and what to make of it."""
+
+    handlers: str
+    debug: bool
+    sandbox: bool
+    test: Path | None
+
+
+@click.command()
+@click.argument("job", metavar="[ID]", required=False, type=Id())
+@click.option(
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="Registry of the handlers. [env: REDRIVE_HANDLERS]",
+)
+@click.option(
+    "--pdb", "debug", is_flag=True, help="Stop in the debugger where it fails."
+)
+@click.option(
+    "--pytest",
+    "test",
+    is_flag=False,
+    flag_value=DEFAULT_FILE,
+    metavar="[FILE]",
+    help="Write a test that fails until the cause is fixed. [default file: test_job_ID.py]",
+)
+@click.option(
+    "--payload",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Use the payload in this file, a JSON object.",
+)
+@click.option(
+    "--bundle",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Replay what redrive dlq export printed. This needs no database.",
+)
+@click.option(
+    "--no-sandbox",
+    is_flag=True,
+    help="Run the handler with all its effects, at your own risk.",
+)
+@reveal_options
+@database_option
+@json_option
+def replay(
+    job: int | None,
+    handlers: str | None,
+    debug: bool,
+    test: str | None,
+    payload: Path | None,
+    file: Path | None,
+    no_sandbox: bool,
+    reveal: Reveal | None,
+    actor: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Run the failed attempt of a dead letter again, as it was.
+
+    \b
+    redrive job replay 17 --handlers app.jobs:jobs --pdb
+    redrive job replay 17 --handlers app.jobs:jobs --pytest tests/test_job_17.py
+    redrive job replay --bundle letter.json --handlers app.jobs:jobs
+
+    The handler gets the payload, headers, checkpoint, attempt number, time and random seed of that
+    attempt, and the command says whether it fails at the same line. It runs in a sandbox without
+    network and without changes to files. Nothing is settled, and the job stays as it is. Secrets
+    are redacted, unless you give --reveal and --why. Exit code: 0 if the handler returned or a test
+    was written, else 1.
+    """
+    from redrive.dry_run.bundle import with_payload  # noqa: PLC0415 # it brings the worker
+
+    if debug and (as_json or test):
+        raise click.UsageError("--pdb goes without --json and --pytest")
+    if test is not None and reveal is not None:
+        raise click.UsageError(
+            "a test must not hold secrets: give made-up values by --payload, not --reveal"
+        )
+    target = _target(handlers)
+    found = _from_file(job, file, reveal) if file else None
+    if found is None:
+        found = _from_database(_required(job), reveal, actor, database_url)
+    if found is None:
+        return not_found(f"job {shown_id(_required(job))} has no dead letter")
+    if payload is not None:
+        found = with_payload(found, payload)
+    way = _Way(target, debug, not no_sandbox, _test_file(test, found))
+    return _replay(found, way, as_json=as_json)
+
+
+def _required(job: int | None) -> int:
+    if job is None:
+        raise click.UsageError("give the id of a job, or --bundle FILE")
+    return job
+
+
+def _target(handlers: str | None) -> str:
+    target = settings_for(None, handlers=handlers).handlers
+    if target is None:
+        raise click.UsageError("--handlers MODULE:ATTRIBUTE is missing")
+    return target
+
+
+def _from_file(job: int | None, file: Path, reveal: Reveal | None) -> "Bundle":
+    from redrive.dry_run.bundle import read_bundle  # noqa: PLC0415 # it brings the worker
+
+    if reveal is not None:
+        raise click.UsageError("--reveal is for a job in the database, not a bundle")
+    try:
+        found = read_bundle(file.read_bytes(), f"--bundle {file}")
+    except OSError as error:
+        msg = f"--bundle {file}: {error.strerror}"
+        raise SettingsError(msg) from None
+    if job not in {None, found.id}:
+        raise click.UsageError(f"the bundle is of job {found.id}, not {job}")
+    return found
+
+
+def _from_database(
+    job: int, reveal: Reveal | None, actor: str | None, database_url: str | None
+) -> "Bundle | None":
+    from redrive.dry_run.bundle import bundle_of  # noqa: PLC0415 # it brings the worker
+
+    settings = settings_for(database_url, actor=actor)
+    if reveal is not None:
+        reveal.agree(settings, shown_id(job))
+    with database(settings) as conn:
+        why = reveal and reveal.why
+        exported = export(conn, job, actor=settings.who(), why=why)
+    return None if exported is None else bundle_of(exported)
+
+
+def _test_file(test: str | None, bundle: "Bundle") -> Path | None:
+    """Return the file of the test.
+
+    Raises:
+        SettingsError: there is such a file.
+    """
+    if test is None:
+        return None
+    file = Path(f"test_job_{bundle.id}.py" if test == DEFAULT_FILE else test)
+    if file.exists():
+        msg = f"--pytest: {file} exists; name another file, or remove it"
+        raise SettingsError(msg)
+    return file
+
+
+def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
+    from redrive.dry_run.scene import Request  # noqa: PLC0415 # it brings the worker
+
+    request = Request(
+        way.handlers,
+        bundle,
+        search=way.sandbox,
+        debug=way.debug,
+        test=way.test is not None,
+    )
+    found = _run(request, way, as_json=as_json)
+    is_written = way.test is not None and _write_test(way.test, found)
+    if as_json:
+        emit(_facts(bundle, found) | {"test": str(way.test) if is_written else None})
+    else:
+        click.echo("\n".join(_lines(bundle, found)))
+    if way.test is not None:
+        return _say_test(way.test, is_written=is_written, as_json=as_json)
+    has_failed = found.result is None or found.result.failure is not None
+    return Exit.FAILED if has_failed else Exit.DONE
+
+
+def _run(request: "Request", way: _Way, *, as_json: bool) -> "Replayed":
+    from redrive.dry_run.process import CannotConfine  # noqa: PLC0415 # it brings the worker
+    from redrive.dry_run.replay import replay_confined, replay_here  # noqa: PLC0415 # as above
+
+    if way.sandbox:
+        try:
+            found = replay_confined(request)
+        except CannotConfine as error:
+            msg = f"{error}; --no-sandbox runs it without isolation, at your own risk"
+            raise RedriveError(msg) from None
+        if found.words:
+            click.echo(found.words, err=True)
+        return found
+    # What a handler prints must not stand between JSON lines.
+    elsewhere = contextlib.redirect_stdout(sys.stderr)
+    with elsewhere if as_json else contextlib.nullcontext():
+        return replay_here(request)
+
+
+def _write_test(file: Path, found: "Replayed") -> bool:
+    """Write the test, if there is one that fails now."""
+    source = found.result and found.result.test
+    if source is None:
+        return False
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
+    return True
+
+
+def _say_test(file: Path, *, is_written: bool, as_json: bool) -> int:
+    if not is_written:
+        click.echo(
+            "no test is written, because it would not fail for the same reason",
+            err=True,
+        )
+        return Exit.FAILED
+    if not as_json:
+        click.echo(f"wrote {file}: it fails now, and passes when the handler returns")
+    return Exit.DONE
+
+
+def _facts(bundle: "Bundle", found: "Replayed") -> dict[str, Any]:
+    """Return a replay as `job replay --json` prints it."""
+    from redrive.dry_run.places import place_of  # noqa: PLC0415 # it brings the worker
+
+    result = found.result
+    failure = result and result.failure
+    place = None if failure is None else place_of(failure)
+    return {
+        "id": bundle.id,
+        "kind": bundle.kind,
+        "attempt": bundle.attempt,
+        "time": bundle.started_at,
+        "seed": result.seed if result else bundle.seed,
+        "outcome": result.outcome if result else None,
+        "same_line": None if result is None else result.verdict == "same",
+        "verdict": result and result.verdict,
+        "error_class": failure and failure["error_class"],
+        "message": failure and failure["message"],
+        "place": None if place is None else place._asdict(),
+        "refused_calls": found.calls,
+        "redacted": bundle.hidden,
+        "end": found.end,
+    }
+
+
+def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
+    """Yield what people read of a replay."""
+    title = click.style(f"job {shown_id(bundle.id)}", bold=True)
+    at = printable(bundle.started_at)
+    yield f"{title}  {printable(bundle.kind)}  attempt {bundle.attempt}, as of {at}"
+    result = found.result
+    if result is None:
+        yield f"it did not end: {found.end}"
+    elif result.failure is None:
+        reason = f" ({printable(result.reason)})" if result.reason else ""
+        yield f"it did not fail: {result.outcome}{reason}"
+    else:
+        yield f"{_WORDS[result.verdict]}:"
+        yield from _traceback(result.failure)
+    if result is None or not result.is_same:
+        yield from _hints(bundle, found)
+
+
+def _traceback(failure: dict[str, Any]) -> Iterator[str]:
+    from redrive.observability.tracebacks import traceback_lines  # noqa: PLC0415 # only here
+
+    yield from traceback_lines(failure)
+
+
+def _hints(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
+    """Yield why it may not fail as it did, and what to try."""
+    from redrive.dry_run.places import place_of  # noqa: PLC0415 # it brings the worker
+    from redrive.testing.past import NO_CLOCK, can_set_clock  # noqa: PLC0415 # as above
+
+    before = bundle.failure
+    if before is not None:
+        place = place_of({"detail": before.detail})
+        at = f" at {place}" if place else ""
+        yield f"on record is: {printable(before.error_class)}{printable(at)}"
+    if found.calls:
+        refused = counted(found.calls, "outgoing call")
+        yield f"{refused} refused: --no-sandbox lets them through, at your own risk"
+    if bundle.hidden:
+        fields = printable(", ".join(bundle.hidden))
+        yield f"redacted: {fields}; give values by --payload FILE, or --reveal --why TEXT"
+    if not can_set_clock():
+        yield f"the clock was not set back: {NO_CLOCK}"

@@ -1,0 +1,149 @@
+"""A dead letter as `redrive dlq export` writes it, and as a replay needs it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from redrive.errors import SettingsError
+from redrive.live_jobs.export import BUNDLE
+from redrive.rules.payloads.redact import HIDDEN
+from redrive.testing import Past
+from redrive.testing.past import can_set_clock
+from redrive.worker.protocol import LastCheckpoint, Work
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A failure on record."""
+
+    error_class: str
+    message: str = ""
+    fingerprint: str | None = None
+    detail: dict[str, Any] = {}
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """One dead letter; the names are as in `redrive dlq export`."""
+
+    bundle: int
+    id: int
+    kind: str
+    queue: str
+    payload: dict[str, Any]
+    attempt: int
+    deliveries: int
+    created_at: datetime
+    started_at: datetime
+    seed: str
+    headers: dict[str, Any] = {}
+    checkpoint: LastCheckpoint | None = None
+    failures: list[Recorded] = []
+    redrives: int = 0
+    max_attempts: int | None = None
+    tenant: str | None = None
+    idempotency_key: str | None = None
+    ordering_key: str | None = None
+
+    @property
+    def failure(self) -> Recorded | None:
+        """Return the failure of the attempt, if it is on record."""
+        return self.failures[-1] if self.failures else None
+
+    @property
+    def hidden(self) -> list[str]:
+        """Return the paths of the values that were redacted, and count."""
+        places = {
+            "payload": self.payload,
+            "headers": self.headers,
+            "checkpoint": self.checkpoint and self.checkpoint.data,
+        }
+        return _hidden(places, "")
+
+    def past(self, seed: str | None = None) -> Past:
+        """Return the circumstances of the attempt; without the extra, the clock stays."""
+        return Past(
+            time=self.started_at if can_set_clock() else None,
+            seed=seed or self.seed,
+            attempt=self.attempt,
+            headers=self.headers,
+            checkpoint=self.checkpoint and self.checkpoint.data,
+        )
+
+    def work(self) -> Work:
+        """Return the job in the form that its runner got."""
+        checkpoint = self.checkpoint
+        if checkpoint is not None:
+            noted = {"data": checkpoint.data}
+            checkpoint = LastCheckpoint(checkpoint.delivery, noted)
+        extras = {
+            "max_attempts": self.max_attempts,
+            "redrives": self.redrives,
+            "tenant": self.tenant,
+            "headers": self.headers,
+            "idempotency_key": self.idempotency_key,
+            "ordering_key": self.ordering_key,
+            "checkpoint": checkpoint,
+        }
+        return Work(
+            self.id,
+            self.deliveries,
+            self.attempt,
+            self.kind,
+            msgspec.json.encode(self.payload).decode(),
+            msgspec.json.encode(extras).decode(),
+            1,
+            self.created_at.timestamp(),
+        )
+
+
+def read_bundle(content: bytes, name: str) -> Bundle:
+    """Return a bundle from its JSON.
+
+    Raises:
+        SettingsError: it is not one; the message begins with `name`.
+    """
+    try:
+        found = msgspec.json.decode(content, type=Bundle)
+    except msgspec.DecodeError as error:
+        made = "it must be what redrive dlq export prints"
+        msg = f"{name}: {error}; {made}"
+        raise SettingsError(msg) from None
+    if found.bundle != BUNDLE:
+        msg = f"{name}: its version is {found.bundle}; this program reads {BUNDLE}"
+        raise SettingsError(msg)
+    return found
+
+
+def bundle_of(exported: Mapping[str, Any]) -> Bundle:
+    """Return a bundle from `export`."""
+    return read_bundle(msgspec.json.encode(exported), "the dead letter")
+
+
+def with_payload(bundle: Bundle, file: Path) -> Bundle:
+    """Return a bundle with the payload from a file instead.
+
+    Raises:
+        SettingsError: the file cannot be read, or holds no JSON object.
+    """
+    try:
+        payload = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        msg = f"--payload {file}: {error}; it must hold a JSON object"
+        raise SettingsError(msg) from None
+    return msgspec.structs.replace(bundle, payload=payload)
+
+
+def _hidden(value: Any, path: str) -> list[str]:
+    """Return the paths of redacted values."""
+    if isinstance(value, str):
+        return [path] if HIDDEN in value else []
+    items = list[tuple[str, Any]]()
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value).items()
+        items = [(f"{path}.{name}".lstrip("."), item) for name, item in fields]
+    elif isinstance(value, list):
+        parts = enumerate(cast("list[Any]", value))
+        items = [(f"{path}[{n}]", item) for n, item in parts]
+    return [found for name, item in items for found in _hidden(item, name)]

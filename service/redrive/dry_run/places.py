@@ -1,0 +1,54 @@
+"""The place of a failure in the code, and whether two failures are the same."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+Verdict = Literal["same", "same_failure", "moved", "other"]
+"""How a failure compares with that of the attempt:
+
+same          of the same class, at the same line
+same_failure  of the same class and fingerprint; no line of one of them is on record
+moved         of the same class, in the same function, at another line
+other         anything else
+"""
+
+
+class Place(NamedTuple):
+    """A line of code."""
+
+    file: str
+    module: str
+    function: str
+    line: int
+
+    def __str__(self) -> str:
+        """Return the place as an editor opens it."""
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+def place_of(failure: Mapping[str, Any]) -> Place | None:
+    """Return where a failure was raised: the innermost line of the application's code.
+
+    A failure without such a line was raised at the innermost line of all.
+    """
+    stack: list[dict[str, Any]] = failure["detail"].get("stack") or []
+    own = [frame for frame in stack if frame.get("own")] or stack
+    if not own:
+        return None
+    frame = own[-1]
+    return Place(
+        frame["file"], frame.get("module", ""), frame["function"], frame["line"] or 0
+    )
+
+
+def compared(before: Mapping[str, Any], now: Mapping[str, Any]) -> Verdict:
+    """Compare a failure with the one on record."""
+    if before["error_class"] != now["error_class"]:
+        return "other"
+    old, new = place_of(before), place_of(now)
+    if old is None or new is None:
+        is_same = old == new and before["fingerprint"] == now["fingerprint"]
+        return "same_failure" if is_same else "other"
+    if old[1:] == new[1:]:
+        return "same"
+    return "moved" if old[1:3] == new[1:3] else "other"

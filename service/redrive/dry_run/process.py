@@ -1,0 +1,189 @@
+"""A confined process, seen from its parent: it is started, heard and refused all calls."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+
+from redrive.dry_run import confine
+from redrive.errors import RedriveError
+
+START_SECONDS = 60.0
+"""Limit for importing the application."""
+AFTER_CALL_SECONDS = 1.0
+"""Time for a handler to end after its first refused call; some retry endlessly."""
+MAX_OUTPUT = 4_000
+
+RECEIVE, SEND = 0xC0502100, 0xC0182101
+CALL_BYTES = 80
+REFUSAL = struct.Struct("=QqiI")
+"""Formats of the kernel's request and our answer: call, value, error, flags."""
+
+
+class CannotConfine(RedriveError):
+    """No confined process can be started, or it cannot import the application."""
+
+
+class ConfinedProcess:
+    """A process without sockets. `calls` counts its refused calls."""
+
+    def __init__(
+        self,
+        program: Callable[[int], Sequence[str]],
+        *,
+        fds: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+        on_terminal: bool = False,
+    ) -> None:
+        """Start the process, and wait until it is confined.
+
+        Args:
+            program: command of the process; it takes the number of its channel's end.
+            fds: further descriptors that the process inherits.
+            environment: variables that replace ours.
+            on_terminal: the process reads our input and writes to our output. Else
+                what it writes is kept as `words`.
+
+        Raises:
+            CannotConfine: the message says why.
+        """
+        self.calls = 0
+        self._output = b""
+        self._poll = select.poll()
+        with contextlib.ExitStack() as stack:
+            directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+            home = stack.enter_context(directory)
+            self.channel, theirs = socket.socketpair()
+            stack.enter_context(self.channel)
+            with theirs:
+                fd = theirs.fileno()
+                command = (str(fd), home, *program(fd))
+                inherited = _environment(home) | dict(environment or {})
+                self._process = _started(command, (fd, *fds), inherited, on_terminal)
+            stack.callback(self._kill)
+            self._listen(stack)
+            self.close = stack.pop_all().close
+            """End it, and remove the files it made."""
+
+    def _listen(self, stack: contextlib.ExitStack) -> None:
+        """Watch the process: its output, its messages, and its refused calls."""
+        self._errors = -1
+        if self._process.stderr:
+            self._errors = stack.enter_context(self._process.stderr).fileno()
+            os.set_blocking(self._errors, False)
+        self._listener = self._received_listener()
+        stack.callback(os.close, self._listener)
+        for fd in (self._listener, self._errors, self.channel.fileno()):
+            if fd >= 0:
+                self._poll.register(fd, select.POLLIN)
+
+    def _received_listener(self) -> int:
+        """Receive the listener that reports each call of the process."""
+        self.channel.settimeout(START_SECONDS)
+        _, found, _, _ = socket.recv_fds(self.channel, 1, 1)
+        self.channel.setblocking(False)  # noqa: FBT003 # takes no keyword
+        if found:
+            return found[0]
+        msg = f"handlers cannot be confined here: {self.last_words()}"
+        raise CannotConfine(msg)
+
+    def wait(self, seconds: float, *, writes: bool = False) -> bool:
+        """Wait for a while, and refuse calls; return True if the channel is ready.
+
+        Args:
+            writes: also wait until the channel can be written to.
+        """
+        channel = self.channel.fileno()
+        self._poll.modify(channel, select.POLLIN | (select.POLLOUT if writes else 0))
+        is_ready = False
+        for fd, event in self._poll.poll(max(0.0, seconds) * 1000):
+            if fd == channel:
+                is_ready = True
+            elif not event & select.POLLIN:
+                self._poll.unregister(fd)  # no process can use it any more
+            elif fd == self._errors:
+                self._drain()
+            else:
+                self._refuse()
+        return is_ready
+
+    def _refuse(self) -> None:
+        """Answer one call that would make a socket."""
+        call = bytearray(CALL_BYTES)
+        with contextlib.suppress(FileNotFoundError):  # the caller was killed
+            fcntl.ioctl(self._listener, RECEIVE, call)
+            self.calls += 1
+            number = int.from_bytes(call[:8], sys.byteorder)
+            refusal = REFUSAL.pack(number, 0, -errno.EPERM, 0)
+            fcntl.ioctl(self._listener, SEND, refusal)
+
+    def _drain(self) -> None:
+        if self._errors < 0:
+            return
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self._errors, MAX_OUTPUT):
+                kept = self._output + more
+                self._output = kept[:MAX_OUTPUT]
+
+    @property
+    def has_ended(self) -> bool:
+        """Return True if the process has ended by itself."""
+        return self._process.poll() is not None
+
+    @property
+    def words(self) -> str:
+        """Return what the process has written so far."""
+        self._drain()
+        return self._output.decode(errors="replace").strip()
+
+    def last_words(self) -> str:
+        """End the process, and return what it has written."""
+        self._kill()
+        return self.words
+
+    def status(self) -> int:
+        """End the process and return its exit status; negative for a signal."""
+        self._kill()
+        return self._process.returncode
+
+    def _kill(self) -> None:
+        """End the process and all processes that its handlers started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _started(
+    command: Sequence[str],
+    fds: Sequence[int],
+    environment: Mapping[str, str],
+    on_terminal: bool,  # noqa: FBT001 # of the caller
+) -> subprocess.Popen[bytes]:
+    """Start a process with the arguments of `confine.main`."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", confine.__file__, *command],
+        stdin=None if on_terminal else subprocess.DEVNULL,
+        stdout=None if on_terminal else subprocess.DEVNULL,
+        stderr=None if on_terminal else subprocess.PIPE,
+        pass_fds=fds,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _environment(home: str) -> dict[str, str]:
+    """Return our environment without the export of spans, which would be refused."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("OTEL_")
+    }
+    return inherited | {"OTEL_SDK_DISABLED": "true", "TMPDIR": home}

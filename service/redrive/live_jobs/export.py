@@ -1,0 +1,97 @@
+"""A dead letter as one JSON object, from which its last attempt can be replayed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from redrive.dead_letters import find
+from redrive.encryption import MARK, shown_noted, shown_payload
+from redrive.live_jobs.reveal import reveal
+from redrive.rules.attempts.seeds import seed_of
+from redrive.rules.payloads.redact import redact, secret_values
+
+BUNDLE = 1
+"""Version of the format."""
+
+COPIED = (
+    *("id", "kind", "queue", "state", "reason", "category", "error_class", "message"),
+    *("group", "redrives", "max_attempts", "tenant", "idempotency_key"),
+    *("ordering_key", "created_at", "died_at", "failures"),
+)
+"""Fields that a bundle shares with `dlq show --json`."""
+
+_REST = """
+    select d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers, d.payload,
+           (select jsonb_build_object('delivery', p.deliveries, 'data', p.data)
+            from redrive.checkpoints p where p.job = d.id) as checkpoint
+    from redrive.dead_letters d where d.id = %s order by d.redrives desc limit 1"""
+
+
+def export(
+    conn: psycopg.Connection[Any], job: int, *, actor: str, why: str | None = None
+) -> dict[str, Any] | None:
+    """Return the bundle of a dead letter, or None if the job never died.
+
+    Args:
+        why: reason to keep the secrets, for the audit log; None = they are redacted.
+    """
+    letter = find.show(conn, job)
+    if letter is None:
+        return None
+    with conn.cursor(row_factory=dict_row) as cursor:
+        rest = cursor.execute(_REST, (job,)).fetchone()
+    assert rest is not None  # noqa: S101 # dead letters with failures are not purged alone
+    bundle = {"bundle": BUNDLE} | {name: letter[name] for name in COPIED}
+    bundle |= _attempt(letter)
+    bundle |= _secret_parts(conn, letter, rest, actor=actor, why=why)
+    bundle["redacted"] = why is None
+    return bundle
+
+
+def _attempt(letter: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about the attempt of the last failure."""
+    failures = letter["failures"]
+    last: Mapping[str, Any] = failures[-1] if failures else {}
+    deliveries = last.get("deliveries", letter["deliveries"])
+    detail: Mapping[str, Any] = last.get("detail", {})
+    return {
+        "attempt": last.get("attempt", letter["attempts"]),
+        "deliveries": deliveries,
+        "started_at": detail.get("started_at") or last.get("at") or letter["died_at"],
+        "seed": seed_of(letter["id"], deliveries),
+        "version": detail.get("version"),
+        "environment": detail.get("environment"),
+    }
+
+
+def _secret_parts(
+    conn: psycopg.Connection[Any],
+    letter: Mapping[str, Any],
+    rest: Mapping[str, Any],
+    *,
+    actor: str,
+    why: str | None,
+) -> dict[str, Any]:
+    """Return payload, headers and checkpoint, redacted unless there is a reason."""
+    checkpoint = _opened(letter["id"], rest["checkpoint"])
+    if why is None:
+        declared = find.declared_secret(letter["failures"])
+        secrets = secret_values([shown_payload(rest), checkpoint], declared)
+        payload, headers = letter["payload"], letter["headers"]
+        checkpoint = redact(checkpoint, declared, secrets)
+    else:
+        found = reveal(conn, letter["id"], actor=actor, why=why)
+        payload, headers = found and found["payload"], rest["headers"]
+    headers = {name: value for name, value in headers.items() if name != MARK}
+    return {"payload": payload, "headers": headers, "checkpoint": checkpoint}
+
+
+def _opened(job: int, checkpoint: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a checkpoint with its data decrypted."""
+    if checkpoint is None:
+        return None
+    delivery = checkpoint["delivery"]
+    data = shown_noted(checkpoint["data"], "checkpoint", job, delivery)
+    return {"delivery": delivery, "data": data.get("data", data)}

@@ -1,0 +1,5 @@
+"""The command line, as for the tests of the commands."""
+
+from tests.cli.conftest import redrive, started
+
+__all__ = ["redrive", "started"]
