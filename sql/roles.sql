@@ -4,19 +4,20 @@
 -- A right that an older release granted and this one does not is revoked, too.
 revoke all on all tables in schema redrive
     from public, redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
-         redrive_encryptor;
+         redrive_encryptor, redrive_agent;
 revoke all on all functions in schema redrive
     from public, redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
-         redrive_encryptor;
+         redrive_encryptor, redrive_agent;
 revoke all on schema redrive from public;
 -- Not `in schema`: a default grant to public can only be revoked for the whole database.
 alter default privileges revoke execute on functions from public;
 
 grant usage on schema redrive to redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
-    redrive_encryptor;
+    redrive_encryptor, redrive_agent;
 -- Each program reads this first.
 grant select on redrive.migrations
-    to redrive_producer, redrive_worker, redrive_operator, redrive_viewer, redrive_encryptor;
+    to redrive_producer, redrive_worker, redrive_operator, redrive_viewer, redrive_encryptor,
+       redrive_agent;
 
 grant execute on function
     redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb,
@@ -187,3 +188,26 @@ to redrive_operator, redrive_encryptor;
 
 grant execute on function redrive.verify_audit_v1(bigint, int)
     to redrive_viewer, redrive_worker, redrive_operator;
+
+-- Programs that agents call. This role reads what it shows, and proposes. It cannot start, change
+-- or reveal anything, even if the program is broken.
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
+    redrive.checkpoints, redrive.progress, redrive.results, redrive.history, redrive.audit,
+    redrive.groups, redrive.open_groups, redrive.grouped, redrive.edits,
+    redrive.reservoir_samples, redrive.campaigns, redrive.queues, redrive.workers,
+    redrive.claims, redrive.breakers, redrive.samples, redrive.totals
+    to redrive_agent;
+grant execute on function
+    redrive.call_tool_v1(text, text, text, jsonb, int, int),
+    redrive.propose_v1(text, text, text, text, jsonb),
+    redrive.propose_campaign_v1(jsonb, int, text, text, text),
+    redrive.groups_named_v1(text), redrive.queue_of_v1(bigint), redrive.owner_of_v1(text, text),
+    redrive.owned_v1(text), redrive.in_campaign_v1(bigint[]), redrive.redrive_rates_v1(text[]),
+    redrive.redrive_obstacle_v2(bigint, int, text, text, text, text, text, text, int, boolean, int,
+                                jsonb),
+    redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[])
+    to redrive_agent;
+grant execute on function redrive.decide_v1(bigint, boolean, text, text) to redrive_operator;
+grant select on redrive.proposals to redrive_operator;
+grant execute on function redrive.use_link_v1(text) to redrive_operator;
+grant select on redrive.used_links to redrive_operator;

@@ -41,6 +41,8 @@ IN_ORDER = (
     "owner set mail team-mail",
     'owner apply {"mail":{"owner":"team-post"}}',
     "owner rm mail",
+    "proposal start 1",
+    "proposal reject 2",
     "purge --older-than 0d --state any",
     "queue limit queues=5000",
     "queue pause mail --create",

@@ -28,6 +28,7 @@ COMMANDS = {
     "limit": "redrive.cli.jobs.limit",
     "dlq": "redrive.cli.dead_letters.dlq",
     "campaign": "redrive.cli.dead_letters.campaign",
+    "proposal": "redrive.cli.dead_letters.proposal",
     "purge": "redrive.cli.dead_letters.purge",
     "retention": "redrive.cli.operations.retention",
     "audit": "redrive.cli.operations.audit",

@@ -28,6 +28,7 @@ from redrive.console.pages import (
     changes,
     dead_letters,
     jobs,
+    proposals,
     sign_in,
     system,
 )
@@ -80,7 +81,9 @@ NO_PAGE = "there is no such page; the id of a job must be a number"
 BROKEN = "Redrive failed to answer; the log of the console has the error"
 
 METRICS_FORMAT = "text/plain; version=0.0.4"
-PARTS = (api, system, jobs, dead_letters, campaigns, changes, sign_in, cells)
+PARTS = (
+    *(api, system, jobs, dead_letters, campaigns, proposals, changes, sign_in, cells),
+)
 
 
 def application(

@@ -39,7 +39,7 @@ from redrive.console.security.access import Refused
 from redrive.console.state import Console, Known, SignedIn, Visit, media_type
 from redrive.database import audit
 from redrive.database.criteria import Criteria, Criterion
-from redrive.dead_letters import campaign, find, groups, review
+from redrive.dead_letters import campaign, find, groups, proposals, review
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs import breakers, limits, schedules, workers
@@ -230,6 +230,13 @@ def list_campaigns(visit: SignedIn) -> Response:
     """List the campaigns, newest first, and their results."""
     with visit.reading() as conn:
         return _rows(campaign.find(conn, limit=MOST))
+
+
+@router.get("/proposals")
+def list_proposals(visit: SignedIn) -> Response:
+    """List the open proposals of agents, newest first."""
+    with visit.reading() as conn:
+        return _rows(proposals.find(conn))
 
 
 @router.get("/breakers")

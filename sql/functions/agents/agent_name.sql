@@ -1,0 +1,7 @@
+-- agent_name: return the name under which an agent acts, as the audit log keeps it.
+create or replace function redrive.agent_name_v1(agent text, person text) returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select 'agent ' || left(agent, 80) || ' on behalf of ' || left(person, 150)
+$$;
