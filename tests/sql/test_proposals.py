@@ -77,7 +77,7 @@ def test_a_proposed_redrive_is_a_plan_that_only_a_person_can_start(
     database: Database, agent: Connection
 ) -> None:
     make_dead_letter(database.conn)
-    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("test.kind",)), "fixed in 2")
+    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("invoice.charge",)), "fixed in 2")
     number = report["plan"]
     (planned,) = campaigns.find(database.conn, ("planned",))
     assert (planned["campaign"], planned["proposed_by"], planned["why"]) == (
@@ -98,8 +98,8 @@ def test_a_proposed_redrive_is_a_plan_that_only_a_person_can_start(
 
 def test_an_agent_is_not_one_of_two_people(database: Database, agent: Connection) -> None:
     make_dead_letter(database.conn)
-    database.rows("insert into redrive.approvals (kind) values ('a.b')")
-    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("test.kind",)), "why")
+    database.rows("insert into redrive.approvals (kind) values ('invoice.charge')")
+    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("invoice.charge",)), "why")
 
     with pytest.raises(psycopg.Error, match="an agent is none; plan it again"):
         campaigns.start(database.conn, report["plan"], Terms(), **SAID)
@@ -108,20 +108,20 @@ def test_an_agent_is_not_one_of_two_people(database: Database, agent: Connection
 def test_an_agent_cannot_confirm_obstacles(database: Database, agent: Connection) -> None:
     make_dead_letter(database.conn)
     report = agent.execute(
-        "select redrive.propose_campaign_v1('{\"kind\": [\"a.b\"], \"include_quarantined\": true,"
+        "select redrive.propose_campaign_v1('{\"kind\": [\"invoice.charge\"], \"include_quarantined\": true,"
         ' "include_invalid": true, "repeat": true}\', 5, \'a\', \'p\', \'why\')'
     ).fetchone()
     assert report
     (plan,) = report
     assert database.value(
         "select filter from redrive.campaigns where id = %s", plan["plan"]
-    ) == {"kind": ["a.b"]}
+    ) == {"kind": ["invoice.charge"]}
 
 
 def test_a_plan_that_matches_nothing_is_no_proposal(
     database: Database, agent: Connection
 ) -> None:
-    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("test.kind",)), "why")
+    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("invoice.charge",)), "why")
 
     assert report["plan"] is None
     assert database.value("select count(*) from redrive.audit") == 0
