@@ -4,19 +4,20 @@
 -- A right that an older release granted and this one does not is revoked, too.
 revoke all on all tables in schema redrive
     from public, redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
-         redrive_encryptor;
+         redrive_encryptor, redrive_agent;
 revoke all on all functions in schema redrive
     from public, redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
-         redrive_encryptor;
+         redrive_encryptor, redrive_agent;
 revoke all on schema redrive from public;
 -- Not `in schema`: a default grant to public can only be revoked for the whole database.
 alter default privileges revoke execute on functions from public;
 
 grant usage on schema redrive to redrive_producer, redrive_worker, redrive_operator, redrive_viewer,
-    redrive_encryptor;
+    redrive_encryptor, redrive_agent;
 -- Each program reads this first.
 grant select on redrive.migrations
-    to redrive_producer, redrive_worker, redrive_operator, redrive_viewer, redrive_encryptor;
+    to redrive_producer, redrive_worker, redrive_operator, redrive_viewer, redrive_encryptor,
+       redrive_agent;
 
 grant execute on function
     redrive.enqueue(text, jsonb, text, timestamptz, int, int, text, text, text, interval, jsonb,
@@ -192,3 +193,32 @@ to redrive_operator, redrive_encryptor;
 
 grant execute on function redrive.verify_audit_v1(bigint, int)
     to redrive_viewer, redrive_worker, redrive_operator;
+
+-- The MCP server, which redacts what it reads. This role can read and propose. It cannot start or
+-- change anything, even if the server is broken.
+grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
+    redrive.checkpoints, redrive.progress, redrive.results, redrive.history, redrive.audit,
+    redrive.groups, redrive.open_groups, redrive.grouped, redrive.edits,
+    redrive.reservoir_samples, redrive.campaigns, redrive.queues, redrive.workers,
+    redrive.claims, redrive.breakers, redrive.totals, redrive.completions,
+    redrive.kind_redrives, redrive.contact
+    to redrive_agent;
+grant execute on function
+    redrive.call_tool_v1(text, text, text, jsonb, int, int),
+    redrive.propose_v1(text, text, text, text, jsonb),
+    redrive.propose_campaign_v1(jsonb, int, text, text, text),
+    redrive.groups_named_v1(text), redrive.queue_of_v1(bigint), redrive.owner_of_v1(text, text),
+    redrive.owned_v1(text), redrive.in_campaign_v1(bigint[]), redrive.redrive_rates_v1(text[]),
+    redrive.redrive_obstacle_v2(bigint, int, text, text, text, text, text, text, int, boolean, int,
+                                jsonb),
+    redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
+    redrive.read_series_v1(int, timestamptz, timestamptz, interval, text, text, boolean, boolean),
+    redrive.read_marks_v1(timestamptz, timestamptz, text, text, int),
+    redrive.is_alive_v1(timestamptz, timestamptz, interval), redrive.limits_v1(),
+    redrive.limit_line_v1(bigint[]), redrive.standing_v1(interval),
+    redrive.due_v1(text[], text[]), redrive.handles_v1(text[], text)
+    to redrive_agent;
+grant execute on function redrive.decide_v1(bigint, boolean, text, text) to redrive_operator;
+grant select on redrive.proposals to redrive_operator;
+grant execute on function redrive.use_link_v1(text) to redrive_operator;
+grant select on redrive.used_links to redrive_operator;

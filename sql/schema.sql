@@ -3,8 +3,17 @@
 -- its name. Everything belongs to redrive_owner, which cannot log in.
 
 create schema redrive;
-grant usage on schema redrive to redrive_encryptor, redrive_operator, redrive_producer,
-    redrive_viewer, redrive_worker;
+grant usage on schema redrive to redrive_agent, redrive_encryptor, redrive_operator,
+    redrive_producer, redrive_viewer, redrive_worker;
+
+create table redrive.agent_budgets (
+    token text not null,
+    since timestamptz not null default clock_timestamp(),
+    calls int not null default 0,
+    proposals int not null default 0,
+    constraint agent_budgets_pkey primary key (token),
+    constraint agent_budgets_token_check check (length(token) >= 1 and length(token) <= 255)
+);
 
 create table redrive.approvals (
     kind text not null,
@@ -33,7 +42,7 @@ create index audit_at_idx on redrive.audit (at);
 create index audit_ids_idx on redrive.audit using gin ((detail -> 'ids') jsonb_path_ops);
 create trigger audit_chained before insert on redrive.audit for each row execute function
     redrive.chain_audit();
-grant select on redrive.audit to redrive_operator;
+grant select on redrive.audit to redrive_agent, redrive_operator;
 
 create table redrive.audit_chain (
     one boolean not null default true,
@@ -97,7 +106,7 @@ create table redrive.breakers (
     constraint breakers_name_check check ((name collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$'),
     constraint breakers_state_check check (state = any (array['closed', 'open', 'half_open']))
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
-grant select on redrive.breakers to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.breakers to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.campaign_jobs (
     campaign bigint not null,
@@ -148,6 +157,7 @@ create table redrive.campaigns (
     window_dead int not null default 0,
     late_before float8,
     held_since timestamptz,
+    proposed_by text,
     constraint campaigns_pkey primary key (id),
     constraint campaigns_abort_share_check check (abort_share > 0::float8 and abort_share <=
         1::float8),
@@ -162,7 +172,8 @@ create index campaigns_live_idx on redrive.campaigns (id) where planned_login is
     ((state = any (array['waiting', 'canary', 'ramp', 'running'])) or redriven > (succeeded +
     dead_again + cancelled));
 create index campaigns_planned_idx on redrive.campaigns (created_at) where state = 'planned';
-grant select on redrive.campaigns to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.campaigns to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create table redrive.cancellations (
     job bigint not null,
@@ -181,7 +192,7 @@ create table redrive.checkpoints (
     data jsonb not null,
     constraint checkpoints_pkey primary key (job)
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
-grant select on redrive.checkpoints to redrive_encryptor, redrive_operator;
+grant select on redrive.checkpoints to redrive_agent, redrive_encryptor, redrive_operator;
 
 create table redrive.chores (
     name text not null,
@@ -212,7 +223,7 @@ create table redrive.claims (
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
 create index claims_lane_idx on redrive.claims (queue, priority, lane, id);
 create index claims_worker_idx on redrive.claims (worker, id);
-grant select on redrive.claims to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.claims to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.completions (
     kind text not null,
@@ -223,7 +234,7 @@ create table redrive.completions (
     constraint completions_pkey primary key (kind, key)
 );
 create index completions_at_idx on redrive.completions (at);
-grant select on redrive.completions to redrive_operator;
+grant select on redrive.completions to redrive_agent, redrive_operator;
 
 create table redrive.contact (
     one boolean not null default true,
@@ -232,7 +243,7 @@ create table redrive.contact (
     constraint contact_pkey primary key (one),
     constraint contact_one_check check (one)
 ) with (fillfactor=10);
-grant select on redrive.contact to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.contact to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.dead_letters (
     id bigint not null,
@@ -296,7 +307,7 @@ create trigger dead_letters_moved after update on redrive.dead_letters referenci
     new table as fresh for each statement execute function redrive.count_moved();
 create trigger dead_letters_purged after delete on redrive.dead_letters referencing old table as
     gone for each statement execute function redrive.count_purged();
-grant select on redrive.dead_letters to redrive_encryptor, redrive_operator;
+grant select on redrive.dead_letters to redrive_agent, redrive_encryptor, redrive_operator;
 
 create table redrive.deltas (
     queue text not null,
@@ -324,7 +335,7 @@ create table redrive.edits (
     constraint edits_actor_check check (length(actor) >= 1 and length(actor) <= 255),
     constraint edits_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
-grant select on redrive.edits to redrive_encryptor, redrive_operator;
+grant select on redrive.edits to redrive_agent, redrive_encryptor, redrive_operator;
 
 create table redrive.effects (
     key text not null,
@@ -372,7 +383,7 @@ create table redrive.failures (
     constraint failures_pkey primary key (job, deliveries)
 ) with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=5000,
     autovacuum_vacuum_cost_delay=0);
-grant select on redrive.failures to redrive_encryptor, redrive_operator;
+grant select on redrive.failures to redrive_agent, redrive_encryptor, redrive_operator;
 
 create table redrive.group_deltas (
     fingerprint text not null,
@@ -420,7 +431,7 @@ create trigger groups_came after insert on redrive.groups for each row when (new
     function redrive.track_open();
 create trigger groups_opened_or_closed after update of open on redrive.groups for each row when
     ((old.open > 0) <> (new.open > 0)) execute function redrive.track_open();
-grant select on redrive.groups to redrive_operator;
+grant select on redrive.groups to redrive_agent, redrive_operator;
 
 create table redrive.heals (
     kind text not null,
@@ -534,7 +545,7 @@ create trigger jobs_parked before insert on redrive.jobs for each row when (new.
     null and new.run_at <> 'infinity'::timestamptz and current_setting('redrive.looked', true) is
     distinct from 'on' or pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) >
     8192) execute function redrive.park_behind_key();
-grant select on redrive.jobs to redrive_encryptor, redrive_operator;
+grant select on redrive.jobs to redrive_agent, redrive_encryptor, redrive_operator;
 grant insert (run_at, max_attempts, priority, queue, kind, headers, payload) on redrive.jobs to
     redrive_operator, redrive_producer, redrive_worker;
 
@@ -568,7 +579,8 @@ create table redrive.kind_redrives (
     constraint kind_redrives_pkey primary key (kind),
     constraint kind_redrives_rate_check check (rate > 0::float8)
 );
-grant select on redrive.kind_redrives to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.kind_redrives to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create table redrive.lanes (
     queue text not null,
@@ -635,8 +647,8 @@ create table redrive.migrations (
     serves int not null,
     constraint migrations_pkey primary key (version)
 );
-grant select on redrive.migrations to redrive_encryptor, redrive_operator, redrive_producer,
-    redrive_viewer, redrive_worker;
+grant select on redrive.migrations to redrive_agent, redrive_encryptor, redrive_operator,
+    redrive_producer, redrive_viewer, redrive_worker;
 
 create table redrive.name_limits (
     what text not null,
@@ -680,7 +692,7 @@ create table redrive.open_groups (
     acknowledged_why text,
     constraint open_groups_pkey primary key (fingerprint)
 ) with (fillfactor=70);
-grant select on redrive.open_groups to redrive_operator;
+grant select on redrive.open_groups to redrive_agent, redrive_operator;
 
 create table redrive.owners (
     queue text not null,
@@ -706,7 +718,28 @@ create table redrive.progress (
     constraint progress_pkey primary key (job),
     constraint progress_share_check check (share >= 0::float8 and share <= 1::float8)
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
-grant select on redrive.progress to redrive_encryptor, redrive_operator;
+grant select on redrive.progress to redrive_agent, redrive_encryptor, redrive_operator;
+
+create table redrive.proposals (
+    id bigint generated always as identity not null,
+    action text not null,
+    proposed_by text not null,
+    login text not null default session_user,
+    why text not null,
+    detail jsonb not null,
+    created_at timestamptz not null default clock_timestamp(),
+    state text not null default 'open',
+    decided_at timestamptz,
+    decided_by text,
+    constraint proposals_pkey primary key (id),
+    constraint proposals_action_check check (action = any (array['edit', 'mute'])),
+    constraint proposals_detail_check check (octet_length(detail::text) <= 65536),
+    constraint proposals_proposed_by_check check (length(proposed_by) >= 1 and length(proposed_by)
+        <= 255),
+    constraint proposals_state_check check (state = any (array['open', 'started', 'rejected'])),
+    constraint proposals_why_check check (length(why) >= 1 and length(why) <= 2000)
+);
+grant select on redrive.proposals to redrive_operator;
 
 create table redrive.purge_lock (
 
@@ -735,7 +768,7 @@ create table redrive.queues (
     constraint queues_lanes_check check (lanes >= 1 and lanes <= 256),
     constraint queues_queue_check check ((queue collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
 ) with (fillfactor=50);
-grant select on redrive.queues to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.queues to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.redrive_lock (
 
@@ -766,7 +799,7 @@ create table redrive.reservoir_samples (
     constraint reservoir_samples_pkey primary key (kind, slot)
 );
 create index reservoir_samples_at_idx on redrive.reservoir_samples (at);
-grant select on redrive.reservoir_samples to redrive_operator;
+grant select on redrive.reservoir_samples to redrive_agent, redrive_operator;
 
 create table redrive.reservoirs (
     kind text not null,
@@ -786,7 +819,7 @@ create table redrive.results (
     constraint results_outcome_check check (outcome = any (array['succeeded', 'cancelled']))
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 create index results_keep_until_idx on redrive.results (keep_until);
-grant select on redrive.results to redrive_encryptor, redrive_operator;
+grant select on redrive.results to redrive_agent, redrive_encryptor, redrive_operator;
 
 create table redrive.retention (
     what text not null,
@@ -906,7 +939,7 @@ create table redrive.side_effects (
 );
 alter table redrive.side_effects replica identity full;
 create index side_effects_job_idx on redrive.side_effects (job);
-grant select on redrive.side_effects to redrive_encryptor, redrive_operator;
+grant select on redrive.side_effects to redrive_agent, redrive_encryptor, redrive_operator;
 
 create table redrive.snapshots (
     one boolean not null default true,
@@ -926,6 +959,14 @@ create table redrive.tallies (
     counted bigint not null default 0,
     constraint tallies_pkey primary key (queue, kind, event, reason)
 ) with (fillfactor=50);
+
+create table redrive.used_links (
+    link text not null,
+    used_at timestamptz not null default clock_timestamp(),
+    constraint used_links_pkey primary key (link),
+    constraint used_links_link_check check (length(link) >= 1 and length(link) <= 64)
+);
+grant select on redrive.used_links to redrive_operator;
 
 create table redrive.workers (
     id int generated always as identity not null,
@@ -947,7 +988,7 @@ create table redrive.workers (
     claims_from bigint not null default 0,
     constraint workers_pkey primary key (id)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
-grant select on redrive.workers to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.workers to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
 
 create view redrive.grouped (
     fingerprint text,
@@ -972,7 +1013,7 @@ create view redrive.grouped (
     regressed_at timestamptz,
     since jsonb
 );
-grant select on redrive.grouped to redrive_operator, redrive_worker;
+grant select on redrive.grouped to redrive_agent, redrive_operator, redrive_worker;
 
 create view redrive.totals (
     queue text,
@@ -981,7 +1022,7 @@ create view redrive.totals (
     reason text,
     n bigint
 );
-grant select on redrive.totals to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.totals to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
 
 create function redrive.acknowledge_v1(names text[], is_acknowledged boolean, actor text, why text)
     returns setof text
@@ -1045,6 +1086,12 @@ create function redrive.advance_floors_v1()
     set enable_bitmapscan = off
     set jit = off;
 grant execute on function redrive.advance_floors_v1 to redrive_worker;
+
+create function redrive.agent_name_v1(agent text, person text)
+    returns text
+    language sql immutable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.all_lanes_v1()
     returns table(queue text, priority smallint, lane smallint)
@@ -1116,6 +1163,14 @@ create function redrive.call_back_v1(job bigint, batch bigint, counts jsonb)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
+
+create function redrive.call_tool_v1(agent text, person text, tool text, arguments jsonb, most_calls
+    int, most_proposals int)
+    returns text
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.call_tool_v1 to redrive_agent;
 
 create function redrive.cancel_callbacks_v1(callbacks bigint[])
     returns void
@@ -1283,6 +1338,14 @@ create function redrive.count_times_v1(queues text[], kinds text[], durations te
     set jit = off;
 grant execute on function redrive.count_times_v1 to redrive_worker;
 
+create function redrive.decide_v1(proposal bigint, is_started boolean, actor text, why text, out
+    action text, out detail jsonb)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.decide_v1 to redrive_operator;
+
 create function redrive.declare_limits_v1(kinds text[], templates jsonb)
     returns void
     language sql security definer
@@ -1372,7 +1435,8 @@ create function redrive.due_v1(only_queues text[], kinds text[])
     set plan_cache_mode = force_generic_plan
     set lock_timeout = 100ms
     set jit = off;
-grant execute on function redrive.due_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.due_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.edit_v1(ids bigint[], digests bytea[], payloads jsonb[], salts text[], patch
     jsonb, paths text[], actor text, why text)
@@ -1725,12 +1789,12 @@ create function redrive.groups_named_v1(beginning text)
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.groups_named_v1 to redrive_operator;
+grant execute on function redrive.groups_named_v1 to redrive_agent, redrive_operator;
 
 create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
     language sql stable;
-grant execute on function redrive.handles_v1 to redrive_operator;
+grant execute on function redrive.handles_v1 to redrive_agent, redrive_operator;
 
 create function redrive.heal_v1(max_redrives int, abort_share float8)
     returns boolean
@@ -1824,7 +1888,7 @@ create function redrive.in_campaign_v1(ids bigint[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
-grant execute on function redrive.in_campaign_v1 to redrive_operator;
+grant execute on function redrive.in_campaign_v1 to redrive_agent, redrive_operator;
 
 create function redrive.interrupt_runs_v1(batch int)
     returns int
@@ -1835,7 +1899,8 @@ create function redrive.interrupt_runs_v1(batch int)
 create function redrive.is_alive_v1(seen_at timestamptz, lost_at timestamptz, ttl interval)
     returns boolean
     language sql stable;
-grant execute on function redrive.is_alive_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.is_alive_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.is_key_held_v1(queue text, ordering_key text, job bigint)
     returns boolean
@@ -1957,7 +2022,7 @@ create function redrive.limit_line_v1(ids bigint[])
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.limit_line_v1 to redrive_operator;
+grant execute on function redrive.limit_line_v1 to redrive_agent, redrive_operator;
 
 create function redrive.limit_names_v1(what text, at_most int, actor text, why text)
     returns void
@@ -2006,7 +2071,8 @@ create function redrive.limits_v1()
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.limits_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.limits_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.live_campaigns_v1()
     returns setof bigint
@@ -2026,7 +2092,7 @@ create function redrive.live_jobs_v1(ids bigint[])
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.live_jobs_v1 to redrive_operator;
+grant execute on function redrive.live_jobs_v1 to redrive_agent, redrive_operator;
 
 create function redrive.lock_limits_v1(names text[])
     returns text[]
@@ -2190,14 +2256,15 @@ create function redrive.owned_v1(owner text)
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.owned_v1 to redrive_operator;
+grant execute on function redrive.owned_v1 to redrive_agent, redrive_operator;
 
 create function redrive.owner_of_v1(queue text, kind text)
     returns text
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.owner_of_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.owner_of_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.park_behind_key()
     returns trigger
@@ -2265,6 +2332,21 @@ create function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor t
     set jit = off;
 grant execute on function redrive.plan_campaign_v1 to redrive_operator;
 
+create function redrive.propose_campaign_v1(filter jsonb, max_redrives int, agent text, person text,
+    why text)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.propose_campaign_v1 to redrive_agent;
+
+create function redrive.propose_v1(action text, agent text, person text, why text, detail jsonb)
+    returns bigint
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.propose_v1 to redrive_agent;
+
 create function redrive.purge_v1(run bigint, ids bigint[], generations int[], states text[])
     returns int
     language plpgsql security definer
@@ -2287,7 +2369,7 @@ create function redrive.queue_of_v1(job bigint)
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.queue_of_v1 to redrive_operator;
+grant execute on function redrive.queue_of_v1 to redrive_agent, redrive_operator;
 
 create function redrive.read_marks_v1(since timestamptz, until timestamptz, of_queue text, of_kind
     text, most int)
@@ -2297,7 +2379,8 @@ create function redrive.read_marks_v1(since timestamptz, until timestamptz, of_q
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
-grant execute on function redrive.read_marks_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.read_marks_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.read_queue_series_v1(span int, since timestamptz, until timestamptz, step
     interval, of_queue text)
@@ -2321,7 +2404,7 @@ create function redrive.read_series_v1(span int, since timestamptz, until timest
     set enable_indexscan = off
     set work_mem = 32MB
     set jit = off;
-grant execute on function redrive.read_series_v1 to redrive_operator, redrive_viewer,
+grant execute on function redrive.read_series_v1 to redrive_agent, redrive_operator, redrive_viewer,
     redrive_worker;
 
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
@@ -2333,15 +2416,15 @@ create function redrive.redrive_obstacle_v2(id bigint, redrives int, kind text, 
     boolean, max_redrives int, filter jsonb)
     returns table(cause text)
     language sql stable;
-grant execute on function redrive.redrive_obstacle_v2 to redrive_operator;
+grant execute on function redrive.redrive_obstacle_v2 to redrive_agent, redrive_operator;
 
 create function redrive.redrive_rates_v1(kinds text[])
     returns jsonb
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.redrive_rates_v1 to redrive_operator, redrive_viewer,
-    redrive_worker;
+grant execute on function redrive.redrive_rates_v1 to redrive_agent, redrive_operator,
+    redrive_viewer, redrive_worker;
 
 create function redrive.redrive_v1(ids bigint[], campaign bigint, rate float8, first_turn
     timestamptz, max_redrives int, with_quarantined boolean)
@@ -2641,7 +2724,8 @@ create function redrive.standing_v1(patience interval)
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.standing_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.standing_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.start_campaign_v1(plan bigint, actor text, why text, rate float8, canaries
     int, abort_share float8, not_before timestamptz, conditions jsonb)
@@ -2790,6 +2874,13 @@ create function redrive.unpark_v1(keys int)
     set jit = off;
 grant execute on function redrive.unpark_v1 to redrive_worker;
 
+create function redrive.use_link_v1(link text)
+    returns boolean
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.use_link_v1 to redrive_operator;
+
 create function redrive.verify_audit_v1(after bigint, batch int, out place bigint, out lines int,
     out more boolean, out fault text)
     returns record
@@ -2845,4 +2936,4 @@ create function redrive.walk_jobs_v1(only_queues text[], states text[], after te
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.walk_jobs_v1 to redrive_operator;
+grant execute on function redrive.walk_jobs_v1 to redrive_agent, redrive_operator;

@@ -8,7 +8,9 @@ import pytest
 
 from redrive.cli.main import COMMANDS, cli, main
 from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters import proposals
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.proposals import Agent
 from tests.factories import make_dead_letter, make_job, make_schedule
 from tests.postgres import Database
 
@@ -43,6 +45,8 @@ IN_ORDER = (
     "owner set mail team-mail",
     'owner apply {"mail":{"owner":"team-post"}}',
     "owner rm mail",
+    "proposal start 1",
+    "proposal reject 2",
     "purge --older-than 0d --state any",
     "queue limit queues=5000",
     "queue pause mail --create",
@@ -97,6 +101,8 @@ def test_without_a_terminal_nothing_changes_until_yes_is_said(
     database.conn.execute("select redrive.breakers_v1(%s, %s, %s, %s, %s, %s)", SMTP)
     assert campaigns.plan(database.conn, Filter(), actor="ada").plan == 1
     group = database.value("select fingerprint from redrive.grouped")
+    for _ in range(2):
+        proposals.propose_mute(database.conn, Agent("claude", "ada"), group, 60, "why")
     lines = "select count(*) from redrive.audit"
 
     for line in IN_ORDER:

@@ -38,8 +38,9 @@ PAGES = (
     *("/", "/groups", "/dead-letters", "/jobs", "/campaigns", "/queues"),
     *("/workers", "/breakers", "/limits", "/schedules", "/audit", "/report"),
     *("/kinds",),
+    "/proposals",
 )
-BLIND = ("/groups", "/dead-letters", "/jobs", "/audit", "/report")
+BLIND = ("/groups", "/dead-letters", "/jobs", "/audit", "/report", "/proposals")
 """What the role redrive_viewer may not see: it quotes payloads, failures or people."""
 
 QUERIES = {
@@ -72,6 +73,8 @@ QUERIES = {
     "pause-schedule": "name=report.daily",
     "resume-schedule": "name=report.daily",
     "run-schedule": "name=report.daily",
+    "proposal-start": "proposal=1",
+    "proposal-reject": "proposal=1",
 }
 
 

@@ -213,6 +213,14 @@ RECIPES: dict[str, LiteralString] = {
     "begin_run_v1": "select redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}')",
     "end_run_v1": "select redrive.end_run_v1(redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}'))",
     "done_chore_v1": "select redrive.done_chore_v1('purge', '1 day')",
+    # agents, and what they propose
+    "call_tool_v1": "select redrive.call_tool_v1('claude', 'ada', 'report', '{}', 9, 9)",
+    "propose_v1": "select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{}')",
+    "propose_campaign_v1": "select redrive.propose_campaign_v1('{\"kind\": [\"held.plain\"]}', 5,"
+    " 'claude', 'ada', 'why')",
+    "decide_v1": "select redrive.decide_v1(redrive.propose_v1('mute', 'claude', 'ada', 'why',"
+    " '{\"group\": \"f1\", \"seconds\": 60}'), true, 'ada', 'why')",
+    "use_link_v1": "select redrive.use_link_v1('l')",
     "end_session_v1": "select redrive.end_session_v1('s')",
     # figures
     "added_per_minute_v1": "select redrive.added_per_minute_v1()",
@@ -236,7 +244,7 @@ GRANTED: LiteralString = """
     select distinct p.proname from pg_proc p, aclexplode(p.proacl) a
     where p.pronamespace = 'redrive'::regnamespace and a.grantee::regrole::text = any (%s)
     order by 1"""
-ROLES = ["redrive_producer", "redrive_worker", "redrive_operator"]
+ROLES = ["redrive_producer", "redrive_worker", "redrive_operator", "redrive_agent"]
 
 LOCKED: LiteralString = """
     select pg_current_xact_id_if_assigned() is not null or exists (

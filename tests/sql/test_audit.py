@@ -120,6 +120,11 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "force breaker",
         1,
     ),
+    "decide": (
+        "select redrive.decide_v1({proposal}, false, 'ada', 'why')",
+        "reject proposal",
+        1,
+    ),
     "reveal": (
         "select * from redrive.reveal_v1((%s::bigint[])[1], 'ada', 'why')",
         "reveal",
@@ -201,6 +206,7 @@ NO_ACTS = {
     *("hold_run", "end_run"),  # begin and end of what is on record
     *("plan_campaign", "leave_out"),  # a plan changes nothing
     "end_session",  # of their own, of the console
+    "use_link",  # what the link asks for has a line of its own
     "look_at_campaign",  # what became of it is counted
     "import_failures",  # the rest of what has come in, once, under the line of import
 }
@@ -228,7 +234,13 @@ def test_an_operator_changes_nothing_without_a_line(database: Database) -> None:
     for started in (going, paused):
         operator.rows(START, started)
     operator.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", paused)
-    campaigns = {"plan": plan, "going": going, "paused": paused}
+    propose = "select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{}')"
+    campaigns = {
+        "plan": plan,
+        "going": going,
+        "paused": paused,
+        "proposal": database.value(propose),
+    }
     before = database.value("select max(id) from redrive.audit")
     written = {}
     for act in sorted(ACTS, key=lambda act: act == "edit"):
@@ -282,7 +294,7 @@ def test_nobody_writes_a_line_alone(database: Database) -> None:
         == []
     )
     assert database.column(
-        "select privilege_type::text from information_schema.role_table_grants"
+        "select distinct privilege_type::text from information_schema.role_table_grants"
         " where table_schema = 'redrive' and table_name = 'audit'"
         " and grantee <> 'redrive_owner'"
     ) == ["SELECT"]

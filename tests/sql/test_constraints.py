@@ -22,15 +22,26 @@ HEAL: LiteralString = (
 KIND_OBJECTIVE: LiteralString = "insert into redrive.kind_objectives values"
 OWNER: LiteralString = "insert into redrive.owners values"
 OBJECTIVE: LiteralString = "insert into redrive.objectives values"
+PROPOSAL: LiteralString = (
+    "insert into redrive.proposals (action, proposed_by, why, detail) values"
+)
 
 REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
     "approvals_kind_check": (
         "insert into redrive.approvals (kind) values (%s)",
         *NAMES,
     ),
+    "agent_budgets_token_check": (
+        "insert into redrive.agent_budgets (token) values (%s)",
+        *("", LONG),
+    ),
     "audit_actor_check": (AUDIT + " (%s, 'x', 'x', 1)", "", LONG),
     "audit_chain_one_check": ("update redrive.audit_chain set one = %s", False),
     "audit_why_check": (AUDIT + " ('x', 'x', %s, 1)", "", LONGER),
+    "used_links_link_check": (
+        "insert into redrive.used_links (link) values (%s)",
+        *("", "x" * 65),
+    ),
     "batches_outcome_check": (
         "insert into redrive.batches (close_by, outcome) values (now(), %s)",
         "open",
@@ -161,6 +172,18 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         ),
         *(0, 2),
     ),
+    "proposals_action_check": (PROPOSAL + " (%s, 'x', 'x', '{}')", "redrive"),
+    "proposals_detail_check": (
+        PROPOSAL + " ('edit', 'x', 'x', to_jsonb(%s::text))",
+        "x" * 65536,
+    ),
+    "proposals_proposed_by_check": (PROPOSAL + " ('edit', %s, 'x', '{}')", "", LONG),
+    "proposals_state_check": (
+        "insert into redrive.proposals (action, proposed_by, why, detail, state)"
+        " values ('edit', 'x', 'x', '{}', %s)",
+        "done",
+    ),
+    "proposals_why_check": (PROPOSAL + " ('edit', 'x', %s, '{}')", "", LONGER),
     "queues_lanes_check": (
         "insert into redrive.queues (queue, lanes) values ('q', %s)",
         0,

@@ -26,6 +26,7 @@ ROLES = (
     "redrive_operator",
     "redrive_viewer",
     "redrive_encryptor",
+    "redrive_agent",
     "redrive_nobody",
 )
 

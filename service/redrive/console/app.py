@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from redrive.console import metrics
 from redrive.console.links import Links
 from redrive.console.pages import (
+    act,
     api,
     campaigns,
     cells,
@@ -30,6 +31,7 @@ from redrive.console.pages import (
     export,
     jobs,
     of_one,
+    proposals,
     sign_in,
     system,
 )
@@ -65,6 +67,7 @@ TITLES = {
     404: "Not found",
     405: "Method not allowed",
     409: "Conflict",
+    410: "No longer valid",
     413: "Too large",
     415: "Unsupported format",
     422: "Invalid request",
@@ -90,7 +93,9 @@ PARTS = (
     dead_letters,
     export,
     campaigns,
+    proposals,
     changes,
+    act,
     sign_in,
     cells,
 )

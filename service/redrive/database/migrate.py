@@ -59,6 +59,7 @@ ROLES = (
     "redrive_operator",
     "redrive_viewer",
     "redrive_encryptor",
+    "redrive_agent",
 )
 
 UNRELEASED = (

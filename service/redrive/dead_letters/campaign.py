@@ -353,7 +353,7 @@ _SHOWN: LiteralString = """
            c.redriven - c.succeeded - c.dead_again - c.cancelled as in_flight,
            c.blocked, coalesce(c.plan -> 'invalid', '{}') as invalid,
            coalesce(c.plan -> 'kinds', '[]') as kinds, c.conditions ->> 'to_queue' as to_queue, c.rate, c.canaries,
-           c.abort_share, c.actor, c.db_user as login, c.planned_by, c.planned_login, c.why, c.said,
+           c.abort_share, c.actor, c.db_user as login, c.planned_by, c.planned_login, c.proposed_by, c.why, c.said,
            redrive.redrive_rates_v1(array(
                select jsonb_array_elements_text(c.plan -> 'kinds'))) as rates,
            c.filter, c.conditions, c.not_before, c.created_at, c.started_at, c.ended_at

@@ -31,9 +31,12 @@ begin
     end if;
     select string_agg(a.kind, ', ' order by a.kind) into twice
     from redrive.approvals a
-    where c.planned_login = session_user
+    where (c.planned_login = session_user or c.proposed_by is not null)
       and a.kind in (select jsonb_array_elements_text(c.plan -> 'kinds'));
-    if twice is not null then
+    if twice is not null and c.proposed_by is not null then
+        raise exception using errcode = 'RD001', message = format(
+            'approval: %s needs two people, and an agent is none; plan it again', twice);
+    elsif twice is not null then
         raise exception using errcode = 'RD001', message = format(
             'approval: %s needs two people; a database login other than %s must start this',
             twice, c.planned_login);
@@ -52,6 +55,8 @@ begin
                 'canaries', start_campaign_v1.canaries,
                 'abort_share', start_campaign_v1.abort_share,
                 'planned_by', c.planned_by, 'planned_login', c.planned_login)
+            || case when c.proposed_by is null then '{}'
+                    else jsonb_build_object('proposed_by', c.proposed_by) end
             || case when start_campaign_v1.conditions = '{}' then '{}'
                     else jsonb_build_object('conditions', start_campaign_v1.conditions) end);
 end

@@ -328,6 +328,8 @@ def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) 
         click.echo(shown.format_map(printable_fields(found) | _worded(found)))
         if found["to_queue"]:
             click.echo(f"to the queue {printable(found['to_queue'])}")
+        if found["proposed_by"]:
+            click.echo(f"proposed by {printable(found['proposed_by'])}")
     return Exit.DONE
 
 

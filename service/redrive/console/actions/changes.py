@@ -31,6 +31,7 @@ from redrive.console.actions.change import (
     shell_of,
     until_of,
 )
+from redrive.console.actions.proposals import PROPOSALS
 from redrive.console.actions.resolutions import RESOLUTIONS
 from redrive.console.actions.switches import SWITCHES
 from redrive.console.query import Query, command, parse, url
@@ -279,6 +280,7 @@ CHANGES: Mapping[str, Change] = {
         _now,
         JobFilter,
     ),
+    **PROPOSALS,
     **RESOLUTIONS,
     **SWITCHES,
 }

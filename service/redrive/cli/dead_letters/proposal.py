@@ -1,0 +1,169 @@
+"""redrive proposal: what agents propose, for a person to start or reject."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import psycopg
+
+from redrive import handlers as registry
+from redrive.cli.support.connection import database
+from redrive.cli.support.exits import Exit
+from redrive.cli.support.options import (
+    Change,
+    InOrder,
+    acting_options,
+    database_option,
+    json_option,
+    settings_for,
+)
+from redrive.cli.support.output import emit, listing, not_found, printable
+from redrive.dead_letters import groups, proposals
+from redrive.handlers import Handlers
+from redrive.rules.payloads import edit as rules
+from redrive.rules.payloads.escape import escaped
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+COLUMNS = ("action", "what", "proposed_by", "why", "created_at", "start")
+
+_number = click.argument("which", metavar="ID", type=click.IntRange(1, 2**63 - 1))
+
+
+@click.group(cls=InOrder)
+def proposal() -> None:
+    """What agents propose: start it, or reject it.
+
+    An agent that is connected through redrive mcp cannot change anything. It proposes a redrive,
+    an edit or a mute. A proposal is deleted or expires after one day if nobody starts it.
+    """
+
+
+@proposal.command("ls")
+@database_option
+@json_option
+def list_proposals(database_url: str | None, as_json: bool) -> None:
+    """List open proposals, the newest first, with the commands that start them.
+
+    \b
+    redrive proposal ls
+    """
+    with database(settings_for(database_url)) as conn:
+        found = proposals.find(conn)
+    rows = [row | {"what": what(row), "start": command(row)} for row in found]
+    listing(rows, COLUMNS, as_json=as_json, empty="no proposals")
+
+
+def what(row: dict[str, Any]) -> str:
+    """Describe a proposal in a few words."""
+    detail = row["detail"]
+    match row["action"]:
+        case "redrive":
+            return f"campaign {row['campaign']}, {detail['matched']} dead letters"
+        case "mute":
+            return f"group {detail['group']} for {detail['seconds'] / 3600:g} h"
+        case _:
+            paths = ", ".join(rules.paths(detail["patch"]))
+            return f"{len(detail['ids'])} payloads: {paths}"
+
+
+def command(row: dict[str, Any]) -> str:
+    """Return the command that starts a proposal."""
+    if row["campaign"]:
+        return f"redrive campaign start {row['campaign']}"
+    return f"redrive proposal start {row['proposal']}"
+
+
+@proposal.command()
+@_number
+@click.option(
+    "--handlers",
+    metavar="MODULE:ATTRIBUTE",
+    help="Check edited payloads with these handlers. [env: REDRIVE_HANDLERS]",
+)
+@acting_options
+@json_option
+def start(which: int, handlers: str | None, change: Change, as_json: bool) -> int:
+    """Start a proposed edit or mute.
+
+    \b
+    redrive proposal start 7 --why 'the importer wrote EURO'
+
+    The command shows the changes and asks. Only payloads that are as the agent saw them are
+    edited. To start a proposed redrive, type redrive campaign start.
+    """
+    checked_by = _handlers(handlers, change.settings)
+    with database(change.settings) as conn:
+        found = proposals.show(conn, which)
+        if found is None:
+            return _missing(which)
+        for line in _preview(conn, found, checked_by):
+            click.echo(line, err=as_json)
+        change.agree(f"Start proposal {which} of {printable(found['proposed_by'])}")
+        changed = proposals.start(
+            conn,
+            which,
+            checked_by,
+            actor=change.settings.who(),
+            why=proposals.reason(found, change.why),
+        )
+    if as_json:
+        emit({"proposal": which, "action": found["action"], "changed": changed})
+    else:
+        click.echo(f"started proposal {which}: {printable(what(found))}")
+    return Exit.DONE
+
+
+def _handlers(given: str | None, settings: "Settings") -> Handlers:
+    """Return the handlers that check edited payloads; none if no registry is named."""
+    target = given or settings.handlers
+    if target is None:
+        return Handlers()
+    return registry.load(target, "--handlers" if given else "REDRIVE_HANDLERS")
+
+
+def _preview(
+    conn: psycopg.Connection[Any], found: dict[str, Any], handlers: Handlers
+) -> list[str]:
+    """Return the lines that the person reads before the start."""
+    lines = [printable(what(found)), f"why: {printable(found['why'])}"]
+    if found["action"] == "mute":
+        group = groups.show(conn, found["detail"]["group"])
+        count = group["open"] if group else 0
+        return [*lines, f"{count} open dead letters are left out of redrives"]
+    wanted = proposals.preview(conn, found["proposal"], handlers)
+    for sample in wanted.seen.samples:
+        lines += map(escaped, sample.diff)
+    counts = dict(wanted.seen.counts) | {"changed since": wanted.changed}
+    stay = [f"{n} will stay: {cause}" for cause, n in counts.items() if n]
+    return [*lines, f"{len(wanted.seen.ids)} to edit", *stay]
+
+
+@proposal.command()
+@_number
+@acting_options
+@json_option
+def reject(which: int, change: Change, as_json: bool) -> int:
+    """Reject a proposed edit or mute.
+
+    \b
+    redrive proposal reject 7 --why 'the importer is right'
+
+    To reject a proposed redrive, type redrive campaign cancel.
+    """
+    with database(change.settings) as conn:
+        found = proposals.show(conn, which)
+        if found is None:
+            return _missing(which)
+        change.agree(f"Reject proposal {which}: {printable(what(found))}")
+        why = proposals.reason(found, change.why)
+        proposals.reject(conn, which, actor=change.settings.who(), why=why)
+    if as_json:
+        emit({"proposal": which, "rejected": True})
+    else:
+        click.echo(f"rejected proposal {which}")
+    return Exit.DONE
+
+
+def _missing(which: int) -> Exit:
+    return not_found(f"there is no open proposal {which} of an edit or a mute")

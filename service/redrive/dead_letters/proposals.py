@@ -1,0 +1,204 @@
+"""Proposals of agents: plans, edits and mutes that take effect only when a person starts
+them.
+
+A proposed redrive is a planned campaign with `proposed_by`. The database keeps proposed
+edits and mutes for a person to start within a day.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString, NamedTuple
+
+import psycopg
+from psycopg.rows import dict_row, scalar_row
+from psycopg.types.json import Jsonb
+
+from redrive.dead_letters import edit as edits
+from redrive.dead_letters.campaign import MAX_REDRIVES
+from redrive.dead_letters.edit import Letter, Preview
+from redrive.dead_letters.filter import Filter
+from redrive.errors import InvalidJob
+from redrive.handlers import Handlers
+from redrive.rules.payloads import edit as rules
+from redrive.rules.payloads.edit import Patch
+
+Connection = psycopg.Connection[Any]
+
+MOST_EDITED = 100
+"""Dead letters that one proposal may edit."""
+LITERAL = frozenset({"add", "remove", "replace"})
+"""Operations of a patch that an agent may propose.
+
+The others compare or copy values of the payload, and so could reveal them.
+"""
+
+_OPEN: LiteralString = """
+    select p.id as proposal, null::bigint as campaign, p.action, p.proposed_by, p.why,
+           p.created_at, p.detail - 'digests' as detail
+    from redrive.proposals p
+    where p.state = 'open' and p.created_at > clock_timestamp() - interval '1 day'
+      and p.id = coalesce(%(id)s, p.id)
+    union all
+    select null, c.id, 'redrive', c.proposed_by, c.why, c.created_at,
+           jsonb_build_object('filter', c.filter, 'matched', c.matched)
+    from redrive.campaigns c
+    where c.state = 'planned' and c.proposed_by is not null and %(id)s::bigint is null
+      and c.created_at > clock_timestamp() - interval '1 day'
+    order by created_at desc limit 200"""
+
+
+class Agent(NamedTuple):
+    """An agent and the person it works for; the person has the budget."""
+
+    name: str
+    person: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A proposed edit and its effect now; `changed` counts payloads that are different
+    or no longer open since the agent proposed it.
+    """
+
+    patch: Patch
+    seen: Preview
+    changed: int
+
+
+def charge(
+    conn: Connection,
+    agent: Agent,
+    tool: str,
+    arguments: object,
+    *,
+    most: tuple[int, int],
+) -> str | None:
+    """Record a call in the audit log and charge its budget.
+
+    Args:
+        most: calls and proposals that are allowed in an hour.
+
+    Returns None, or the name of the budget that is used up.
+    """
+    return _value(
+        conn,
+        "select redrive.call_tool_v1(%s, %s, %s, %s, %s, %s)",
+        *(agent.name, agent.person, tool, Jsonb(arguments), *most),
+    )
+
+
+def propose_campaign(
+    conn: Connection, agent: Agent, chosen: Filter, why: str
+) -> dict[str, Any]:
+    """Freeze a plan; return the report of `redrive.plan_campaign_v1`."""
+    selects = Jsonb(chosen.described())
+    return _value(
+        conn,
+        "select redrive.propose_campaign_v1(%s, %s, %s, %s, %s)",
+        *(selects, MAX_REDRIVES, agent.name, agent.person, why),
+    )
+
+
+def propose_edit(
+    conn: Connection, agent: Agent, letters: Sequence[Letter], patch: Patch, why: str
+) -> int:
+    """Keep an edit of these dead letters as they are now; return its id."""
+    digests = {str(letter.id): letter.digest.hex() for letter in letters}
+    detail = {"ids": [*map(int, digests)], "digests": digests, "patch": patch}
+    return _propose(conn, "edit", agent, why, detail)
+
+
+def propose_mute(
+    conn: Connection, agent: Agent, group: str, seconds: float, why: str
+) -> int:
+    """Keep a mute that begins when a person starts it; return its id."""
+    return _propose(conn, "mute", agent, why, {"group": group, "seconds": seconds})
+
+
+def _propose(
+    conn: Connection, action: str, agent: Agent, why: str, detail: Mapping[str, Any]
+) -> int:
+    return _value(
+        conn,
+        "select redrive.propose_v1(%s, %s, %s, %s, %s::jsonb)",
+        *(action, agent.name, agent.person, why, rules.encode(detail)),
+    )
+
+
+def find(conn: Connection) -> list[dict[str, Any]]:
+    """List the open proposals, newest first; a proposed redrive has a campaign."""
+    return _open(conn, None)
+
+
+def show(conn: Connection, proposal: int) -> dict[str, Any] | None:
+    """Return an open proposal of an edit or a mute; None if there is none."""
+    found = _open(conn, proposal)
+    return found[0] if found else None
+
+
+def _open(conn: Connection, proposal: int | None) -> list[dict[str, Any]]:
+    with conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(_OPEN, {"id": proposal}).fetchall()
+
+
+def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
+    """Preview a proposed edit of the payloads that are as the agent saw them."""
+    query: LiteralString = "select detail::text from redrive.proposals where id = %s"
+    detail = rules.decode(_value(conn, query, proposal))
+    letters = edits.find(conn, Filter(ids=detail["ids"]))
+    same = [one for one in letters if _is_same(one, detail["digests"])]
+    seen = edits.preview(same, detail["patch"], handlers)
+    return Edit(detail["patch"], seen, len(detail["ids"]) - seen.matched)
+
+
+def _is_same(letter: Letter | int, digests: Mapping[str, str]) -> bool:
+    if isinstance(letter, int):
+        return False
+    return letter.digest.hex() == digests[str(letter.id)]
+
+
+def start(
+    conn: Connection, proposal: int, handlers: Handlers, *, actor: str, why: str
+) -> int:
+    """Start a proposal once; return how many groups or payloads it changed.
+
+    Raises:
+        InvalidJob: no payload can be edited any more; the proposal stays open.
+    """
+    with conn.transaction():
+        action = _decide(conn, proposal, actor=actor, why=why, is_started=True)
+        if action == "mute":
+            return 1
+        wanted = preview(conn, proposal, handlers)
+        causes = edits.edit(
+            conn, wanted.seen, wanted.patch, handlers=handlers, why=why, actor=actor
+        )
+        if not causes[None]:
+            rule = "none of its payloads can be edited; they have changed, or it does not apply"
+            raise InvalidJob("proposal", rule)
+        return causes[None]
+
+
+def reject(conn: Connection, proposal: int, *, actor: str, why: str) -> None:
+    """Reject a proposal of an edit or a mute, once."""
+    _decide(conn, proposal, actor=actor, why=why, is_started=False)
+
+
+def _decide(
+    conn: Connection, proposal: int, *, actor: str, why: str, is_started: bool
+) -> str:
+    return _value(
+        conn,
+        "select action from redrive.decide_v1(%s, %s, %s, %s)",
+        *(proposal, is_started, actor, why),
+    )
+
+
+def reason(proposal: Mapping[str, Any], why: str) -> str:
+    """Return the reason for the audit log: whose proposal, and why it was started."""
+    return f"proposal {proposal['proposal']} of {proposal['proposed_by']}: {why}"[:2000]
+
+
+def _value(conn: Connection, statement: LiteralString, *parameters: object) -> Any:
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute(statement, parameters).fetchone()

@@ -1,0 +1,257 @@
+"""What agents may do in the database: ask within a budget, and propose."""
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters import edit as edits
+from redrive.dead_letters import proposals
+from redrive.dead_letters.edit import Letter
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.proposals import Agent
+from redrive.errors import InvalidJob
+from redrive.handlers import Handlers
+from redrive.rules.dead_letters.terms import Terms
+from redrive.rules.payloads.edit import read_patch
+from tests.factories import make_dead_letter
+from tests.postgres import Connection, Database
+
+ADAS = Agent("claude", "ada")
+PATCH = [{"op": "add", "path": "/currency", "value": "EUR"}]
+NAME = "agent claude on behalf of ada"
+SAID = {"actor": "ada", "why": "why"}
+
+
+@pytest.fixture
+def agent(database: Database) -> Connection:
+    """A login of the role for programs that agents call."""
+    return database.session("redrive_agent").conn
+
+
+def _letters(conn: Connection) -> list[Letter]:
+    return [one for one in edits.find(conn, Filter(state=("open",))) if isinstance(one, Letter)]
+
+
+def _state(database: Database, proposal: int) -> str:
+    return database.value("select state from redrive.proposals where id = %s", proposal)
+
+
+def test_a_budget_is_charged_for_each_call_and_begins_anew_after_an_hour(
+    database: Database, agent: Connection
+) -> None:
+    def charge(tool: str, name: str = "claude") -> str | None:
+        return proposals.charge(agent, Agent(name, "ada"), tool, {}, most=(4, 1))
+
+    assert [charge("report"), charge("propose_mute"), charge("propose_edit")] == [
+        *(None, None),
+        "proposals",
+    ]
+    # The agent chooses its own name, so a new name gives it no new budget.
+    assert [charge("report", "other"), charge("report"), charge("report")] == [
+        *(None, None),
+        "calls",
+    ]
+    assert proposals.charge(agent, Agent("claude", "bo"), "report", {}, most=(4, 1)) is None
+    database.rows("update redrive.agent_budgets set since = since - interval '61 min'")
+    assert charge("propose_edit") is None
+
+    lines = database.rows("select action, why, detail ->> 'refused' from redrive.audit")
+    assert len(lines) == 8
+    assert lines[2] == ("call", "tool propose_edit", "proposals")
+
+
+def test_two_sessions_of_one_token_share_a_budget(database: Database) -> None:
+    """Each charge waits for the other, so none of them is lost."""
+    sessions = [database.session("redrive_agent").conn for _ in range(2)]
+    found = [
+        proposals.charge(conn, ADAS, "report", {}, most=(5, 1))
+        for _ in range(5)
+        for conn in sessions
+    ]
+    assert found == [None] * 5 + ["calls"] * 5
+
+
+def test_a_proposed_redrive_is_a_plan_that_only_a_person_can_start(
+    database: Database, agent: Connection
+) -> None:
+    make_dead_letter(database.conn)
+    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("invoice.charge",)), "fixed in 2")
+    number = report["plan"]
+    (planned,) = campaigns.find(database.conn, ("planned",))
+    assert (planned["campaign"], planned["proposed_by"], planned["why"]) == (
+        *(number, NAME),
+        "fixed in 2",
+    )
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        campaigns.start(agent, number, Terms(), **SAID)
+
+    (listed,) = proposals.find(database.conn)
+    assert (listed["action"], listed["campaign"]) == ("redrive", number)
+    campaigns.start(database.conn, number, Terms(), **SAID)
+    assert proposals.find(database.conn) == []
+    assert database.rows(
+        "select actor, action, detail ->> 'proposed_by' from redrive.audit order by id"
+    ) == [(NAME, "propose redrive", None), ("ada", "redrive", NAME)]
+
+
+def test_an_agent_is_not_one_of_two_people(database: Database, agent: Connection) -> None:
+    make_dead_letter(database.conn)
+    database.rows("insert into redrive.approvals (kind) values ('invoice.charge')")
+    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("invoice.charge",)), "why")
+
+    with pytest.raises(psycopg.Error, match="an agent is none; plan it again"):
+        campaigns.start(database.conn, report["plan"], Terms(), **SAID)
+
+
+def test_an_agent_cannot_confirm_obstacles(database: Database, agent: Connection) -> None:
+    make_dead_letter(database.conn)
+    report = agent.execute(
+        "select redrive.propose_campaign_v1('{\"kind\": [\"invoice.charge\"], \"include_quarantined\": true,"
+        ' "include_invalid": true, "repeat": true}\', 5, \'a\', \'p\', \'why\')'
+    ).fetchone()
+    assert report
+    (plan,) = report
+    assert database.value(
+        "select filter from redrive.campaigns where id = %s", plan["plan"]
+    ) == {"kind": ["invoice.charge"]}
+
+
+def test_a_plan_that_matches_nothing_is_no_proposal(
+    database: Database, agent: Connection
+) -> None:
+    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("invoice.charge",)), "why")
+
+    assert report["plan"] is None
+    assert database.value("select count(*) from redrive.audit") == 0
+
+
+def test_a_proposed_edit_changes_nothing_before_a_person_starts_it_once(
+    database: Database, agent: Connection
+) -> None:
+    job = make_dead_letter(database.conn, payload={"n": 1})
+    number = proposals.propose_edit(agent, ADAS, _letters(agent), PATCH, "EURO")
+    payload = "select payload from redrive.dead_letters where id = %s"
+    assert database.value(payload, job) == {"n": 1}
+
+    assert proposals.start(database.conn, number, Handlers(), **SAID) == 1
+    assert database.value(payload, job) == {"n": 1, "currency": "EUR"}
+    with pytest.raises(psycopg.Error, match=f"proposal: {number} is started"):
+        proposals.start(database.conn, number, Handlers(), **SAID)
+    with pytest.raises(psycopg.Error, match=f"proposal: {number} is started"):
+        proposals.reject(database.conn, number, **SAID)
+
+
+def test_a_payload_that_changed_since_is_not_edited(
+    database: Database, agent: Connection
+) -> None:
+    job = make_dead_letter(database.conn, payload={"n": 1})
+    number = proposals.propose_edit(agent, ADAS, _letters(agent), PATCH, "EURO")
+    database.rows(
+        "update redrive.dead_letters set payload = '{\"n\": 2}' where id = %s", job
+    )
+
+    assert proposals.preview(database.conn, number, Handlers()).changed == 1
+    with pytest.raises(InvalidJob, match="none of its payloads"):
+        proposals.start(database.conn, number, Handlers(), **SAID)
+    assert _state(database, number) == "open"
+
+
+def test_a_proposed_mute_begins_when_a_person_starts_it(
+    database: Database, agent: Connection
+) -> None:
+    make_dead_letter(database.conn)
+    group = database.value("select fingerprint from redrive.grouped")
+    number = proposals.propose_mute(agent, ADAS, group, 7200, "noise")
+    muted = "select muted_until - clock_timestamp() from redrive.grouped"
+    assert database.value(muted) is None
+
+    assert proposals.start(database.conn, number, Handlers(), **SAID) == 1
+    assert timedelta(minutes=119) < database.value(muted) <= timedelta(hours=2)
+
+
+def test_a_proposed_mute_of_no_group_stays_open(
+    database: Database, agent: Connection
+) -> None:
+    number = proposals.propose_mute(agent, ADAS, "nothing", 7200, "noise")
+
+    with pytest.raises(psycopg.Error, match="its group is not found"):
+        proposals.start(database.conn, number, Handlers(), **SAID)
+    assert _state(database, number) == "open"
+
+
+def test_a_rejected_proposal_is_closed(database: Database, agent: Connection) -> None:
+    number = proposals.propose_mute(agent, ADAS, "f", 7200, "noise")
+    proposals.reject(database.conn, number, **SAID)
+
+    assert proposals.show(database.conn, number) is None
+    assert database.rows("select actor, action from redrive.audit order by id") == [
+        (NAME, "propose mute"),
+        ("ada", "reject proposal"),
+    ]
+
+
+def test_a_proposal_expires_after_a_day_and_is_deleted_after_thirty(
+    database: Database, agent: Connection
+) -> None:
+    old, older = (proposals.propose_mute(agent, ADAS, "f", 60, "w") for _ in range(2))
+    shift = "update redrive.proposals set created_at = created_at - %s where id = %s"
+    database.rows(shift, timedelta(days=1, seconds=1), old)
+    database.rows(shift, timedelta(days=31), older)
+    assert proposals.find(database.conn) == []
+    with pytest.raises(psycopg.Error, match="is older than a day"):
+        proposals.start(database.conn, old, Handlers(), **SAID)
+
+    new = proposals.propose_mute(agent, ADAS, "f", 60, "w")
+    ids = database.column("select id from redrive.proposals order by id")
+    assert ids == [old, new]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select redrive.decide_v1(1, true, 'a', 'w')",
+        "select redrive.plan_campaign_v1('{}', 5, 'a')",
+        "select redrive.start_campaign_v1(1, 'a', 'w', 1, 0, 0.1, null, '{}')",
+        "select redrive.mute_v1('f', now(), 'a', 'w')",
+        "select redrive.edit_v1('{}', '{}', '{}', '{}', '[]', '{}', 'a', 'w')",
+        "select redrive.reveal_v1(1, 'a', 'w')",
+        "select redrive.pause_v1('q', 'a', 'w')",
+        "select redrive.run_now_v1('{1}', 'a', 'w')",
+        "select redrive.enqueue('a.b')",
+        "select redrive.use_link_v1('x')",
+        "update redrive.dead_letters set state = 'redriven'",
+        "insert into redrive.proposals (action) values ('edit')",
+        "update redrive.agent_budgets set calls = 0",
+        "delete from redrive.audit",
+    ],
+)
+def test_the_role_of_agents_can_do_nothing_else(
+    agent: Connection, statement: Any
+) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        agent.execute(statement)
+
+
+def test_a_link_is_used_once(database: Database) -> None:
+    operator = database.session("redrive_operator")
+    database.rows("insert into redrive.used_links values ('old', now() - interval '25 h')")
+    use = "select redrive.use_link_v1(%s)"
+
+    assert [operator.value(use, link) for link in ("a", "b", "a")] == [True, True, False]
+    assert database.column("select link from redrive.used_links order by 1") == ["a", "b"]
+
+
+def test_a_number_of_a_patch_keeps_every_digit(
+    database: Database, agent: Connection
+) -> None:
+    make_dead_letter(database.conn)
+    text = '[{"op": "add", "path": "/n", "value": 0.10000000000000000000001}]'
+    patch = read_patch(text)
+    number = proposals.propose_edit(agent, ADAS, _letters(agent), patch, "why")
+
+    proposals.start(database.conn, number, Handlers(), **SAID)
+    found = database.value("select payload ->> 'n' from redrive.dead_letters")
+    assert found == "0.10000000000000000000001"
