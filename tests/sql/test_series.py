@@ -32,10 +32,15 @@ from tests.factories import (
 from tests.postgres import Connection, Database
 
 PASS: tuple[LiteralString, ...] = (
-    "update redrive.series set at = at - %(time)s where span = 1 or %(n)s = 60",
-    "update redrive.queue_series set at = at - %(time)s where span = 1 or %(n)s = 60",
+    # in two steps, so that no row takes the place of one that is moved after it
+    "update redrive.series set at = at - %(time)s - %(far)s where span = 1 or %(n)s = 60",
+    "update redrive.series set at = at + %(far)s where span = 1 or %(n)s = 60",
+    "update redrive.queue_series set at = at - %(time)s - %(far)s"
+    " where span = 1 or %(n)s = 60",
+    "update redrive.queue_series set at = at + %(far)s where span = 1 or %(n)s = 60",
     "update redrive.chores set place = place - %(n)s where name = 'series'",
 )
+FAR = timedelta(days=1000)
 
 
 def record(conn: Connection) -> bool:
@@ -47,7 +52,7 @@ def record(conn: Connection) -> bool:
 def let_pass(conn: Connection, minutes: int = 1) -> None:
     """Let this many minutes pass since the last record."""
     for statement in PASS:
-        conn.execute(statement, {"n": minutes, "time": minutes * MINUTE})
+        conn.execute(statement, {"n": minutes, "time": minutes * MINUTE, "far": FAR})
 
 
 def last(conn: Connection, hours: float = 2, step: timedelta = MINUTE) -> Period:
