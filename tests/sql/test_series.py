@@ -35,8 +35,10 @@ PASS: tuple[LiteralString, ...] = (
     # in two steps, so that no row takes the place of one that is moved after it
     "update redrive.series set at = at - %(time)s - %(far)s where span = 1 or %(n)s = 60",
     "update redrive.series set at = at + %(far)s where span = 1 or %(n)s = 60",
-    "update redrive.queue_series set at = at - %(time)s - %(far)s"
-    " where span = 1 or %(n)s = 60",
+    (
+        "update redrive.queue_series set at = at - %(time)s - %(far)s"
+        " where span = 1 or %(n)s = 60"
+    ),
     "update redrive.queue_series set at = at + %(far)s where span = 1 or %(n)s = 60",
     "update redrive.chores set place = place - %(n)s where name = 'series'",
 )
