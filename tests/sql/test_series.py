@@ -98,13 +98,21 @@ def test_nothing_is_counted_twice_nor_lost_when_two_record_at_once(
     store.fold(database.conn)
     sessions = [database.session() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda one: store.fold_series(one.conn), sessions))
+        done = list(pool.map(store.fold_series, [one.conn for one in sessions]))
 
-    assert sum(done) == 1
-    assert not record(database.conn), "the minute is recorded"
-    assert counts(read_series(database.conn, last(database.conn))) == [
-        (100, 0, 0, 0, 0, 0)
-    ]
+    assert any(done)
+    points = read_series(database.conn, last(database.conn))
+    assert [point.enqueued for point in points] == [100]
+
+
+def test_a_minute_is_recorded_once(database: Database) -> None:
+    """It is the minute that has just ended, so the second call may be in the next one."""
+    began = now_of(database.conn)
+    done = [record(database.conn) for _ in range(3)]
+    is_same_minute = now_of(database.conn) - began < timedelta(seconds=60)
+
+    assert done[0]
+    assert sum(done) <= 1 + is_same_minute
 
 
 def test_a_transaction_that_rolls_back_leaves_the_minute_to_the_next(
@@ -132,11 +140,12 @@ def test_the_counts_of_a_pause_are_in_the_minute_after_it(database: Database) ->
 
     day = last(conn, hours=4)
     points = read_queues(conn, day)
-    assert [point.minutes for point in points] == [1, 90]
+    assert [point.minutes for point in points] in ([1, 90], [1, 91])
     assert counts(read_series(conn, day)) == [(7, 0, 0, 0, 0, 0)]
     ((since, until),) = gaps(points, day)
-    assert until - since == 89 * MINUTE
+    assert until - since == (points[1].minutes - 1) * MINUTE
     assert points[0].at + MINUTE == since
+    assert gaps(points[1:], day) == [(since, until)], "it began before the period"
 
 
 def test_times_are_added_up_and_give_quantiles(database: Database) -> None:
@@ -248,11 +257,11 @@ def test_minutes_and_hours_are_deleted_when_they_are_old(database: Database) -> 
     )
     record(database.conn)
 
-    kept = (
+    kept: LiteralString = (
         "select span, count(*) from redrive.{} where queue <> '' group by 1 order by 1"
     )
-    assert database.rows(kept.format("series")) == [(1, 1), (60, 3)]  # type: ignore[arg-type] # ours
-    assert database.rows(kept.format("queue_series")) == [(1, 1), (60, 3)]  # type: ignore[arg-type] # ours
+    assert database.rows(kept.format("series")) == [(1, 1), (60, 3)]
+    assert database.rows(kept.format("queue_series")) == [(1, 1), (60, 3)]
     assert database.column("select name from redrive.marks") == ["34"]
 
 
@@ -266,19 +275,14 @@ def test_kinds_past_the_limit_are_added_up_as_other(database: Database) -> None:
         " select 'q', 'k' || n, 'enqueued', '', n from generate_series(1, 250) n"
     )
     make_jobs(conn, 1, queue="q", kind="first")
-    let_pass(conn, 0)
-    database.rows("update redrive.chores set place = place - 1 where name = 'series'")
-    database.rows("update redrive.series set at = at - interval '1 minute'")
-    is_same_hour = database.value(
-        "select date_trunc('hour', max(at)) = date_trunc('hour', max(at) + interval '1 minute')"
-        " from redrive.series"
-    )
+    let_pass(conn)
     record(conn)
 
-    points = read_series(conn, last(conn), by_queue=True, by_kind=True)
-    newest = [p for p in points if p.at == max(p.at for p in points)]
+    oldest, *newest = read_series(conn, last(conn), by_queue=True, by_kind=True)
+    is_same_hour = oldest.at.hour == newest[0].at.hour
     kinds = {p.kind for p in newest}
     assert len(newest) == 201
+    assert len({p.at for p in newest}) == 1
     assert sum(p.enqueued for p in newest) == 250 * 251 // 2 + 1
     assert {"k250", "k100"} < kinds
     assert "k1" not in kinds

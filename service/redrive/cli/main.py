@@ -30,6 +30,7 @@ COMMANDS = {
     "campaign": "redrive.cli.dead_letters.campaign",
     "purge": "redrive.cli.dead_letters.purge",
     "retention": "redrive.cli.operations.retention",
+    "series": "redrive.cli.operations.series",
     "audit": "redrive.cli.operations.audit",
     "breaker": "redrive.cli.jobs.breaker",
     "policy": "redrive.cli.jobs.policy",

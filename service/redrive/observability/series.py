@@ -5,13 +5,14 @@ hours, and hours for 35 days. The sums of each step are made in the database.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg.rows import class_row
 
 from redrive.database.rows import value
+from redrive.rules import times
 from redrive.rules.times import DURATION_BUCKETS, MINUTE, WAIT_BUCKETS, Period, quantile
 
 Connection = psycopg.Connection[Any]
@@ -22,6 +23,10 @@ _SERIES: LiteralString = (
 _QUEUES: LiteralString = (
     "select * from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"
 )
+
+
+ALL = 1_000_000
+"""More steps than are kept."""
 
 
 class Point(NamedTuple):
@@ -121,6 +126,38 @@ def read_queues(
         return cursor.execute(_QUEUES, asked).fetchall()
 
 
+def listed(point: Point) -> dict[str, Any]:
+    """Return a point as the command line and the API show it; times are seconds."""
+    return {
+        "at": point.at.astimezone(UTC),
+        "queue": point.queue,
+        "kind": point.kind,
+        "enqueued": point.enqueued,
+        "completed": point.completed,
+        "failed": point.failed,
+        "retried": point.retried,
+        "died": point.died,
+        "redriven": point.redriven,
+        "duration_p50": point.duration_at(0.5),
+        "duration_p95": point.duration_at(0.95),
+        "wait_p95": point.wait_at(0.95),
+    }
+
+
+def shortest(
+    conn: Connection, since: datetime, until: datetime | None = None
+) -> Period:
+    """Return a period in minutes, or in hours if minutes are not kept for so long."""
+    now = now_of(conn)
+    end = until or now
+    return times.period(
+        since,
+        end,
+        now,
+        ALL,
+    )
+
+
 def filled(points: Sequence[Point], period: Period) -> list[Point]:
     """Return a point for each step, with zeros if nothing happened in it.
 
@@ -144,13 +181,15 @@ def gaps(
     The counts of such a span are in the step after it.
     """
     found: list[tuple[datetime, datetime]] = []
-    length = period.step // MINUTE
+    end = None
 
     for point in points:
-        missed = point.minutes - length
-        if missed > 0:
-            since = point.at - missed * MINUTE
-            found.append((since, point.at))
+        if end is None:
+            missed = point.minutes - period.step // MINUTE
+            end = point.at - max(0, missed) * MINUTE
+        if end < point.at:
+            found.append((end, point.at))
+        end = point.at + period.step
 
     return found
 

@@ -1,8 +1,8 @@
 """Marks of a time axis: what changed, and which change came just before an instant."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple
 
 What = Literal[
     "deploy",
@@ -77,6 +77,14 @@ def sentence(mark: Mark) -> str:
     if mark.actor is None:
         return text
     return f"{mark.actor} {text}"
+
+
+def mark_row(mark: Mark) -> dict[str, Any]:
+    """Return a mark as the command line and the API show it."""
+    row = mark._asdict()
+    row["at"] = mark.at.astimezone(UTC)
+    row["text"] = sentence(mark)
+    return row
 
 
 _WORDS = {

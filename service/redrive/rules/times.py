@@ -96,11 +96,12 @@ def period(
     if now - since > MINUTES_KEPT:
         step = max(step, HOUR)
 
-    shortest = max(step, (until - since) / most)
-    chosen = next(
-        (s for s in STEPS if s >= shortest),
-        STEPS[-1],
-    )
+    chosen = STEPS[-1]
+    for longer in reversed(STEPS):
+        steps = (until - since) // longer
+        if longer < step or steps > most:
+            break
+        chosen = longer
 
     # from the beginning of a step
     since -= (since - _FIRST) % chosen
