@@ -32,10 +32,17 @@ from tests.factories import (
 from tests.postgres import Connection, Database
 
 PASS: tuple[LiteralString, ...] = (
-    "update redrive.series set at = at - %(time)s where span = 1 or %(n)s = 60",
-    "update redrive.queue_series set at = at - %(time)s where span = 1 or %(n)s = 60",
+    # in two steps, so that no row takes the place of one that is moved after it
+    "update redrive.series set at = at - %(time)s - %(far)s where span = 1 or %(n)s = 60",
+    "update redrive.series set at = at + %(far)s where span = 1 or %(n)s = 60",
+    (
+        "update redrive.queue_series set at = at - %(time)s - %(far)s"
+        " where span = 1 or %(n)s = 60"
+    ),
+    "update redrive.queue_series set at = at + %(far)s where span = 1 or %(n)s = 60",
     "update redrive.chores set place = place - %(n)s where name = 'series'",
 )
+FAR = timedelta(days=1000)
 
 
 def record(conn: Connection) -> bool:
@@ -47,7 +54,7 @@ def record(conn: Connection) -> bool:
 def let_pass(conn: Connection, minutes: int = 1) -> None:
     """Let this many minutes pass since the last record."""
     for statement in PASS:
-        conn.execute(statement, {"n": minutes, "time": minutes * MINUTE})
+        conn.execute(statement, {"n": minutes, "time": minutes * MINUTE, "far": FAR})
 
 
 def last(conn: Connection, hours: float = 2, step: timedelta = MINUTE) -> Period:
@@ -109,10 +116,10 @@ def test_a_minute_is_recorded_once(database: Database) -> None:
     """It is the minute that has just ended, so the second call may be in the next one."""
     began = now_of(database.conn)
     done = [record(database.conn) for _ in range(3)]
-    is_same_minute = now_of(database.conn) - began < timedelta(seconds=60)
+    turns = 1 + (now_of(database.conn) - began) // MINUTE
 
     assert done[0]
-    assert sum(done) <= 1 + is_same_minute
+    assert sum(done) <= 1 + turns
 
 
 def test_a_transaction_that_rolls_back_leaves_the_minute_to_the_next(
