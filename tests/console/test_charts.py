@@ -274,7 +274,7 @@ def test_a_queue_and_a_kind_have_pages(site: Site, olaf: TestClient):
         assert ">2 h ago</time>" in page
     assert "invoice.charge: ValueError" in default
     assert "/kinds/invoice.charge" in default
-    assert "/kinds/mail.send" in olaf.get("/kinds").text
+    assert "/kinds/mail.send" in olaf.get("/kinds?from=1h").text
     assert olaf.get("/queues/no.such").status_code == 404
     assert olaf.get("/kinds/no.such").status_code == 200
 

@@ -117,3 +117,19 @@ def test_live_jobs_become_a_file_too(site: Site, olaf: TestClient):
     assert [row["id"] for row in rows] == made
     assert "waiting_for" in rows[0]
     assert site.signed_in("vera").get("/export/jobs.csv").status_code == 403
+
+
+def test_groups_and_the_audit_log_become_files(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    make_dead_letters(conn, 2)
+    make_dead_letters(conn, 1, kind="mail.send")
+    conn.execute("select redrive.pause_v1('default', 'ada', 'the bank is down')")
+
+    page = olaf.get("/groups?kind=invoice.charge&from=7d").text
+    found = olaf.get("/export/groups.json?kind=invoice.charge").json()
+    lines = olaf.get("/export/audit.csv?action=pause").text
+
+    assert "/export/groups.csv?kind=invoice.charge" in page
+    assert [row["kind"] for row in found] == ["invoice.charge"]
+    assert "the bank is down" in lines
+    assert olaf.get("/export/groups.csv?action=pause").status_code == 400

@@ -264,6 +264,8 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
         "/workers",
         "/limits",
         "/schedules",
+        "/kinds",
+        "/kinds/mail.send?from=24h",
     ],
 )
 def test_the_shell_can_repeat_what_a_page_shows(

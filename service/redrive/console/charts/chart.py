@@ -42,7 +42,7 @@ class Mark:
 
     Attributes:
         kind: what changed, as a class of the style sheet: deploy, campaign, ...
-        href: page to open, from the root of the cell; None if there is none.
+        href: page to open, from the root of the cell, if it has one.
     """
 
     at: datetime

@@ -21,6 +21,7 @@ from redrive.console.actions.campaigns import (
 )
 from redrive.console.pages.listing import PAGE
 from redrive.console.pages.outcome import outcome
+from redrive.console.pages.privileges import readable
 from redrive.console.query import Query, command
 from redrive.console.security.access import Principal, Refused
 from redrive.console.security.logins import Crowded
@@ -76,7 +77,7 @@ def show_campaign(visit: SignedIn, campaign: int) -> Response:
     with visit.reading() as conn:
         found = found_in(conn, campaign)
         alive = standing.alive(conn)
-        drawn = outcome(conn, found)
+        drawn = readable(lambda: outcome(conn, found))
 
     chart, marks = drawn or (None, ())
     return visit.page(

@@ -304,6 +304,6 @@ def sums(
 
 
 def _together(histograms: Iterable[Sequence[int] | None]) -> Sequence[int] | None:
-    """Return the sum of several histograms; None if there are none."""
+    """Return the sum of several histograms; None without histograms."""
     counts = [each for each in histograms if each is not None]
     return [sum(bucket) for bucket in zip(*counts, strict=True)] or None

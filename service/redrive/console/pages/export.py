@@ -11,10 +11,14 @@ from fastapi.responses import Response
 
 from redrive.console.pages import dead_letters, jobs
 from redrive.console.pages.api import answer
+from redrive.console.pages.filters import audit_choice, group_choice
 from redrive.console.pages.listing import filter_of, layout
+from redrive.console.pages.spans import without_span
 from redrive.console.query import Query, parse
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn
+from redrive.database import audit
+from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs.filter import JobFilter
@@ -62,9 +66,26 @@ def _jobs(conn: Any, query: Query) -> Rows:
     return [listed(row) for row in found.rows]
 
 
+def _groups(conn: Any, query: Query) -> Rows:
+    chosen = group_choice(without_span(query))
+    return groups.find(conn, **chosen, limit=MOST)
+
+
+def _audit(conn: Any, query: Query) -> Rows:
+    return audit.newest(conn, audit_choice(query), MOST)
+
+
+GROUP = (
+    *("group", "kind", "category", "error_class", "message", "open", "total"),
+    *("first_seen", "last_seen", "state", "owner", "acknowledged_by"),
+)
+LINE = ("id", "at", "actor", "login", "action", "n", "why", "detail")
+
 LISTS: Mapping[str, tuple[Read, Sequence[str]]] = {
     "dead-letters": (_letters, dead_letters.COLUMNS),
     "jobs": (_jobs, jobs.COLUMNS),
+    "groups": (_groups, GROUP),
+    "audit": (_audit, LINE),
 }
 """List -> how it is read, and its columns."""
 

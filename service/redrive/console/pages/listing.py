@@ -13,7 +13,7 @@ NAMES = (SORT, COLUMNS)
 """Parameters of an address that are no filter, but how the list is shown."""
 PAGE = 50
 MOST_SORTED = 1000
-"""A list with an order of its own reads so many rows, and sorts these."""
+"""Number of rows that a sorted list reads."""
 SHOWN_SORTED = 100
 
 Row = Mapping[str, Any]

@@ -34,7 +34,7 @@ def marks_of(
     kind: str | None = None,
     queues: Collection[str] = (),
 ) -> Sequence[Mark]:
-    """Return the changes in a span, oldest first, without those about others.
+    """Return the changes in a span, oldest first, without changes of other queues.
 
     Args:
         queues: the queues of the kind; changes of other queues are left out.

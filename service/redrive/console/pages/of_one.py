@@ -13,8 +13,7 @@ from redrive.console.pages.curves import Connection, Sums, curves, sums
 from redrive.console.pages.filters import without_nul
 from redrive.console.pages.marks import marks_of
 from redrive.console.pages.privileges import readable
-from redrive.console.pages.spans import of_page, span_of
-from redrive.console.query import command
+from redrive.console.pages.spans import of_page, shell_of, span_of
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn
 from redrive.live_jobs.running import running
@@ -61,7 +60,7 @@ def show_queue(visit: SignedIn, queue: str) -> Response:
         name=name,
         queue=held,
         kinds=sorted(kinds.values(), key=_completed),
-        shell=command(("queue", "ls")),
+        shell=shell_of(span, queue=name),
         **values,
         **of_page(span),
     )
@@ -113,7 +112,7 @@ def list_kinds(visit: SignedIn) -> Response:
     return visit.page(
         "kinds.html",
         kinds=sorted(found.values(), key=_died),
-        shell=command(("queue", "ls")),
+        shell=shell_of(span, A_DAY),
         **of_page(span, A_DAY),
     )
 
@@ -136,7 +135,7 @@ def show_kind(visit: SignedIn, kind: str) -> Response:
         "kind.html",
         name=name,
         queues=sorted(queues.values(), key=_completed),
-        shell=command(("job", "ls"), None, kind=name),
+        shell=shell_of(span, kind=name),
         **values,
         **of_page(span),
     )

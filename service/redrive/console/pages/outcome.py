@@ -1,4 +1,4 @@
-"""The curve of a campaign: what became of its jobs, by when they were redriven."""
+"""The curve of a campaign: the outcome of its jobs, by the time of their redrive."""
 
 from collections import Counter
 from collections.abc import Sequence

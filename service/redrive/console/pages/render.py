@@ -78,8 +78,9 @@ def segment(text: object) -> str:
 
 
 def with_span(given: Mapping[str, str], parameters: Mapping[str, str]) -> str:
-    """Return the query string of the same page with another span."""
-    return f"?{urlencode({**given, **parameters})}"
+    """Return a query string with parameters added, as for another span."""
+    both = {**given, **parameters}
+    return f"?{urlencode(both)}" if both else ""
 
 
 def in_span(path: str, parameters: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from redrive.console.charts.span import DEFAULT, LENGTHS, Span, read
-from redrive.console.query import Query
+from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.console.state import Visit
 
@@ -33,6 +33,17 @@ def span_of(visit: Visit, default: str = DEFAULT) -> Span:
 def without_span(query: Query) -> Query:
     """Return the parameters that are no span."""
     return [(name, text) for name, text in query if name not in NAMES]
+
+
+def shell_of(span: Span, default: str = DEFAULT, **of: str) -> str:
+    """Return the shell command that shows the same counts and changes."""
+    since = span.given.get("from", default)
+    return command(
+        ("series", "--marks"),
+        None,
+        since=since,
+        **of,
+    )
 
 
 def of_page(
