@@ -1,4 +1,4 @@
-"""python -m bench.capacity: what a job costs, and whether that predicts another load. Two minutes.
+"""python -m bench.capacity: what a job costs, and whether that predicts another load. Four minutes.
 
 Three loads run through one worker: one job per transaction, many small ones, and many large ones.
 bench.costs makes a formula of them. A fourth load, with another payload, transaction and rate, checks

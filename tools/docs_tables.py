@@ -5,7 +5,7 @@ Tables of capacity repeat what `python -m bench.capacity` has measured.
 
 import json
 
-from bench import costs
+from bench import cells, costs
 from redrive.settings import PREFIX, Settings
 from redrive.worker.supervisor import telemetry
 from tools.generated import ROOT, Files, between_marks, main
@@ -21,6 +21,9 @@ OF_CAPACITY = {
     "capacity sizes": costs.size_table,
 }
 """What stands between which marks."""
+
+SCALE_OUT = ROOT / "docs" / "decisions" / "scale-out.md"
+OF_CELLS = ROOT / "bench" / "results" / "cells.json"
 
 
 def settings() -> str:
@@ -48,12 +51,20 @@ def capacity() -> str:
     return page
 
 
+def scale_out() -> str:
+    """Return the page of scaling out with what cells did."""
+    lines = cells.table(json.loads(OF_CELLS.read_text()))
+    text = "".join(f"{line}\n" for line in lines)
+    return between_marks(SCALE_OUT, "cells measured", f"\n{text}\n")
+
+
 def files() -> Files:
     """Return the pages."""
     return {
         SETTINGS: between_marks(SETTINGS, "settings", settings()),
         OBSERVABILITY: between_marks(OBSERVABILITY, "events", events()),
         CAPACITY: capacity(),
+        SCALE_OUT: scale_out(),
     }
 
 

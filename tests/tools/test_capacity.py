@@ -1,6 +1,7 @@
 """What a job costs as a formula, and what to buy for it."""
 
 import json
+import statistics
 from itertools import pairwise
 
 import pytest
@@ -20,7 +21,7 @@ from bench.costs import (
     size,
     size_table,
 )
-from tools.docs_tables import MEASURED
+from tools.docs_tables import MEASURED, OF_CELLS
 
 RESULT = json.loads(MEASURED.read_text())
 COSTS = costs_of(RESULT)
@@ -110,3 +111,16 @@ def test_the_results_predict_the_load_that_was_not_measured_for_them():
     assert ratios.pop("WAL, bytes") == pytest.approx(1, abs=0.065)
     assert ratios.pop("disk while it waits, bytes") == pytest.approx(1, abs=0.065)
     assert all(0.65 <= ratio <= 1.5 for ratio in ratios.values()), ratios
+
+
+def test_three_cells_work_like_three_times_one():
+    """As docs/decisions/scale-out.md says; a result that does not is not to be published."""
+    runs = json.loads(OF_CELLS.read_text())["runs"]
+
+    def middle(which: str, name: str) -> float:
+        return statistics.median(figures[name] for figures in runs[which])
+
+    for name in ("jobs_per_second", "wal_bytes"):
+        assert middle("three", name) == pytest.approx(middle("one", name), rel=0.02)
+    for name in ("database_us", "worker_us", "p99_ms"):
+        assert middle("three", name) < 1.25 * middle("one", name)
