@@ -38,6 +38,7 @@ COMMANDS = {
     "exporter": "redrive.cli.operations.exporter",
     "console": "redrive.cli.operations.console",
     "reencrypt": "redrive.cli.operations.reencrypt",
+    "dev": "redrive.cli.operations.dev",
     "quickstart": "redrive.cli.operations.quickstart",
     "demo": "redrive.cli.operations.demo",
 }
