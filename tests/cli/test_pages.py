@@ -19,7 +19,9 @@ from tests.factories import (
 from tests.pages import Block
 from tests.postgres import Connection, Database
 
-STAY = frozenset({"check", "console", "demo", "exporter", "quickstart", "worker"})
+STAY = frozenset(
+    {"check", "console", "demo", "dev", "exporter", "quickstart", "worker"}
+)
 """Commands that go on, or judge what is around them. `redrive worker ls` does not."""
 ELSEWHERE = frozenset({"docs/order-and-fairness.md", "docs/tutorial.md"})
 """Pages whose commands have a test that looks at what they do."""

@@ -157,7 +157,7 @@ def test_another_machine_makes_an_environment_of_the_same_version(
         in planned
     )
     needed = (tmp_path / "orders" / "requirements.txt").read_text()
-    assert f"redrive[embedded]=={version('redrive')}\n" in needed
+    assert f"redrive[dev]=={version('redrive')}\n" in needed
 
 
 def test_where_there_is_no_make_it_says_what_make_would_do(

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from redrive import enqueue
-from redrive.cli import main
 from redrive.worker.supervisor.runners.reload import CodeWatch, code_of
 from tests.flow.harness import Worker, Workers, wait_for
 from tests.postgres import Database
@@ -177,17 +176,26 @@ def test_what_is_saved_before_the_watch_is_up_has_changed(
     assert watch.take() == [str(tmp_path / "edited_app.py"), str(tmp_path / "gone.py")]
 
 
-def test_without_the_library_it_says_what_to_install(
-    database: Database,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_without_the_library_it_looks_at_the_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
-    command = ["worker", "--reload", "--handlers", "x:y", "--http-port", "0"]
-    status = main([*command, "--database-url", database.url])
+    monkeypatch.syspath_prepend(tmp_path)
+    file = write(tmp_path, "the first")
+    for ignored in (".venv", "__pycache__", "site-packages"):
+        (tmp_path / ignored).mkdir()
+    told = threading.Event()
+    watch = CodeWatch("edited_app:jobs", told.set)
+    watch.start()
+    (tmp_path / ".venv" / "other.py").touch()
+    (tmp_path / "notes.txt").touch()
 
-    assert status == 64
-    assert "pip install 'redrive[reload]'" in capsys.readouterr().err
+    for text in ("the second", "the third one"):
+        assert not watch.take()
+        write(tmp_path, text)
+        assert told.wait(60)
+        assert watch.take() == [str(file)]
+        told.clear()
 
 
 def test_the_directory_of_the_application_is_watched_but_not_all_libraries(

@@ -42,6 +42,7 @@ COMMANDS = {
     "console": "redrive.cli.operations.console",
     "mcp": "redrive.cli.operations.mcp",
     "reencrypt": "redrive.cli.operations.reencrypt",
+    "dev": "redrive.cli.operations.dev",
     "quickstart": "redrive.cli.operations.quickstart",
     "demo": "redrive.cli.operations.demo",
 }

@@ -132,6 +132,8 @@ class EmbeddedPostgres:
         if not (self.data / "PG_VERSION").exists():
             self._make_directory()
             self._initialise()
+        elif self._user is not None:  # the way to kept data may have been closed since
+            self._utils.ensure_prefix_permissions(self.data)
 
         self._configure()
         self._pg_ctl("-w", "-t", "60", "-l", str(self.data / "log"), "start")

@@ -3,13 +3,14 @@
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from redrive.errors import Busy
 
@@ -37,13 +38,13 @@ done
 
 
 @contextlib.contextmanager
-def open_home(chosen: Path | None) -> Iterator[Path]:
+def open_home(chosen: Path | None, what: str = "demo") -> Iterator[Path]:
     """Yield a directory for one demo; delete it afterwards unless it was `chosen`.
 
     Raises:
-        Busy: another demo runs in the chosen directory.
+        Busy: another one runs in the chosen directory; `what` is its name.
     """
-    path, lock = _take(chosen)
+    path, lock = _take(chosen, what)
     guard = subprocess.Popen(
         _guard(path, "keep" if chosen else "remove"),
         stdin=subprocess.PIPE,
@@ -63,14 +64,31 @@ def _guard(path: Path, then: Literal["keep", "remove"]) -> list[str]:
     return ["/bin/sh", "-c", GUARD, "redrive-demo-guard", str(path), then]
 
 
-def _take(chosen: Path | None) -> tuple[Path, int]:
+def keep_password(home: Path) -> str:
+    """Return a password that only this user can read.
+
+    Without it, all users of this machine could connect through loopback.
+    """
+    file = home / "secret"
+    with contextlib.suppress(FileExistsError):
+        handle: IO[str]
+        # Other users must not be able to read the file at any moment.
+        with open(
+            file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)
+        ) as handle:
+            handle.write(secrets.token_urlsafe(18))
+
+    return file.read_text()
+
+
+def _take(chosen: Path | None, what: str) -> tuple[Path, int]:
     """Return a directory together with our lock on it."""
     if chosen is None:
         return _take_usual() or _take_another()
     chosen.mkdir(parents=True, exist_ok=True)
     lock = _lock(chosen)
     if lock is None:
-        msg = f"another demo runs in {chosen}"
+        msg = f"another {what} runs in {chosen}"
         raise Busy(msg)
     return chosen, lock
 

@@ -5,7 +5,6 @@ Prometheus and Alertmanager start on demand.
 
 import contextlib
 import os
-import secrets
 import shlex
 import shutil
 import signal
@@ -18,13 +17,14 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 from urllib.request import urlopen
 
 from redrive.database import connect
 from redrive.database.embedded import EmbeddedPostgres, free_port
 from redrive.database.migrate import migrate
 from redrive.demo import shop
+from redrive.demo.home import keep_password
 from redrive.demo.monitoring import Monitoring
 from redrive.demo.pager import Pager
 from redrive.demo.processes import START_SECONDS, Processes
@@ -57,7 +57,7 @@ class Stage:
         self.stopping = threading.Event()
         self.metrics_port = Settings.model_fields["http_port"].default
         self.mail_port = free_port()
-        self._password = self._keep_password()
+        self._password = keep_password(home)
         self._postgres = EmbeddedPostgres(home, password=self._password)
         self.monitoring: Monitoring | None = None
         self.console: str | None = None
@@ -132,17 +132,7 @@ class Stage:
         self.env_file.write_text(self._env_lines())
 
     def _serve_postgres(self) -> None:
-        for left in reversed(range(TRIES)):
-            try:
-                self._postgres.start()
-                break
-            except subprocess.CalledProcessError as error:
-                if not left:
-                    tail = _last_lines(self._postgres.data / "log", 3)
-                    why = " / ".join(tail) or str(error)
-                    msg = f"Postgres does not start: {why}"
-                    raise RedriveError(msg) from None
-                self._postgres.port = free_port()
+        start_postgres(self._postgres)
 
     def start(self) -> None:
         """Start the mail server and the worker."""
@@ -161,7 +151,7 @@ class Stage:
         if not find_spec("fastapi"):
             return
         port = Settings.model_fields["console_port"].default
-        if not _is_free(port):
+        if not is_free(port):
             port = free_port()
         options = ("--demo", "--port", str(port))
         self._run("console", *PYTHON, "redrive", "console", *options)
@@ -239,7 +229,7 @@ class Stage:
     def _start_worker(self) -> None:
         release = RELEASES[self._actual["release"]]
         for _ in range(TRIES):
-            if not _is_free(self.metrics_port):
+            if not is_free(self.metrics_port):
                 self.metrics_port = free_port()
             port = str(self.metrics_port)
             options = ("--handlers", release, "--http-port", port)
@@ -300,22 +290,6 @@ class Stage:
             f"export REDRIVE_DEMO_HOME={shlex.quote(str(self.home))}\n"
         )
 
-    def _keep_password(self) -> str:
-        """Return a password that only this user can read.
-
-        Without it, all users of this machine could connect through loopback.
-        """
-        file = self.home / "secret"
-        with contextlib.suppress(FileExistsError):
-            handle: IO[str]
-            # Other users must not be able to read the file at any moment.
-            with open(
-                file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)
-            ) as handle:
-                handle.write(secrets.token_urlsafe(18))
-
-        return file.read_text()
-
 
 def _emptied(directory: Path) -> Path:
     """Return an empty directory; the old measurements of a kept demo are useless."""
@@ -324,11 +298,38 @@ def _emptied(directory: Path) -> Path:
     return directory
 
 
+def start_postgres(server: EmbeddedPostgres) -> None:
+    """Start a server, if need be at another port.
+
+    Raises:
+        RedriveError: it does not start; the message has the end of its log.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            server.start()
+        except subprocess.SubprocessError as error:
+            if not left:
+                msg = f"Postgres does not start: {_why(server, error)}"
+                raise RedriveError(msg) from None
+            server.port = free_port()
+        else:
+            return
+
+
+def _why(server: EmbeddedPostgres, error: subprocess.SubprocessError) -> str:
+    """Return the end of the server's log, of what its program said, or the error."""
+    lines = _last_lines(server.data / "log", 3)
+    for name in ("stderr", "stdout"):
+        said = getattr(error, name, None) or ""
+        lines += str(said).splitlines()[-3:]
+    return " / ".join(lines) or str(error)
+
+
 def _last_lines(log: Path, count: int) -> list[str]:
     return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     """Return True if a port is free on all addresses."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -62,7 +62,10 @@ class Bundle(msgspec.Struct, frozen=True):
         return _hidden(places, "")
 
     def past(self, seed: str | None = None) -> Past:
-        """Return the circumstances of the attempt; without the extra, the clock stays."""
+        """Return the circumstances of the attempt.
+
+        Without the extra, the clock stays as it is.
+        """
         return Past(
             time=self.started_at if can_set_clock() else None,
             seed=seed or self.seed,

@@ -25,13 +25,18 @@ def {name}() -> None:
 
     outcome = run(jobs, {kind!r}, payload, past=past{options})
 
-    assert outcome.outcome == "completed", f"{{outcome.error_class}}: {{outcome.message}}"
+    failure = f"{{outcome.error_class}}: {{outcome.message}}"
+    assert outcome.outcome == "completed", failure
 '''
 
 
 def test_name(bundle: Bundle) -> str:
     """Return the name of the test's function."""
-    words = re.sub(r"\W+", "_", bundle.kind)
+    words = re.sub(
+        r"\W+",
+        "_",
+        bundle.kind,
+    )
     return f"test_job_{bundle.id}_{words}"
 
 
@@ -55,7 +60,10 @@ def test_source(bundle: Bundle, handlers: str, seed: str) -> str:
 
 
 def _where(bundle: Bundle) -> str:
-    """Return the failure and its place, for a docstring. Messages may quote payloads."""
+    """Return the failure and its place, for a docstring.
+
+    The message is left out, because it may quote the payload.
+    """
     failure = bundle.failure
     if failure is None:
         return ""
@@ -104,5 +112,9 @@ def _options(bundle: Bundle) -> Iterator[str]:
 
 def _literal(value: Any, indent: int) -> str:
     """Return a JSON value as Python source, indented for its place."""
-    text = pformat(value, width=WIDTH - indent, sort_dicts=False)
+    text = pformat(
+        value,
+        width=WIDTH - indent,
+        sort_dicts=False,
+    )
     return text.replace("\n", "\n" + " " * (indent + 11))

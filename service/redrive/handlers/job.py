@@ -136,9 +136,9 @@ class Job:
 
     @property
     def random(self) -> random.Random:
-        """Return random numbers that `redrive job replay` can repeat; never use them for secrets.
+        """Return random numbers that `redrive job replay` can repeat.
 
-        Each attempt has others.
+        Each attempt has others. Never use them for secrets.
         """
         if self._random is None:
             self._random = random.Random(self._seed)

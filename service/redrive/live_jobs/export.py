@@ -23,7 +23,8 @@ COPIED = (
 """Fields that a bundle shares with `dlq show --json`."""
 
 _REST = """
-    select d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers, d.payload,
+    select d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers,
+           d.payload,
            (select jsonb_build_object('delivery', p.deliveries, 'data', p.data)
             from redrive.checkpoints p where p.job = d.id) as checkpoint
     from redrive.dead_letters d where d.id = %s order by d.redrives desc limit 1"""
@@ -42,10 +43,17 @@ def export(
         return None
     with conn.cursor(row_factory=dict_row) as cursor:
         rest = cursor.execute(_REST, (job,)).fetchone()
-    assert rest is not None  # noqa: S101 # dead letters with failures are not purged alone
+    if rest is None:  # purged meanwhile
+        return None
     bundle = {"bundle": BUNDLE} | {name: letter[name] for name in COPIED}
     bundle |= _attempt(letter)
-    bundle |= _secret_parts(conn, letter, rest, actor=actor, why=why)
+    bundle |= _secret_parts(
+        conn,
+        letter,
+        rest,
+        actor=actor,
+        why=why,
+    )
     bundle["redacted"] = why is None
     return bundle
 
@@ -80,9 +88,18 @@ def _secret_parts(
         declared = find.declared_secret(letter["failures"])
         secrets = secret_values([shown_payload(rest), checkpoint], declared)
         payload, headers = letter["payload"], letter["headers"]
-        checkpoint = redact(checkpoint, declared, secrets)
+        checkpoint = redact(
+            checkpoint,
+            declared,
+            secrets,
+        )
     else:
-        found = reveal(conn, letter["id"], actor=actor, why=why)
+        found = reveal(
+            conn,
+            letter["id"],
+            actor=actor,
+            why=why,
+        )
         payload, headers = found and found["payload"], rest["headers"]
     headers = {name: value for name, value in headers.items() if name != MARK}
     return {"payload": payload, "headers": headers, "checkpoint": checkpoint}
@@ -93,5 +110,10 @@ def _opened(job: int, checkpoint: Mapping[str, Any] | None) -> dict[str, Any] | 
     if checkpoint is None:
         return None
     delivery = checkpoint["delivery"]
-    data = shown_noted(checkpoint["data"], "checkpoint", job, delivery)
+    data = shown_noted(
+        checkpoint["data"],
+        "checkpoint",
+        job,
+        delivery,
+    )
     return {"delivery": delivery, "data": data.get("data", data)}

@@ -1,4 +1,4 @@
-"""The circumstances of an earlier attempt, restored around an attempt in this process."""
+"""Circumstances of an earlier attempt, restored in this process."""
 
 import contextlib
 import importlib.util

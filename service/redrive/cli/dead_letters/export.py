@@ -28,9 +28,9 @@ def export_dead_letter(
     redrive dlq export 17 > letter.json
     redrive job replay --bundle letter.json --handlers app.jobs:jobs --pdb
 
-    It has everything that the last attempt had: payload, headers, checkpoint, attempt number, time
-    and random seed. It also has the whole history with errors and stacks. Secrets are redacted,
-    unless you give --reveal and --why.
+    It has everything that the last attempt had: payload, headers, checkpoint, attempt
+    number, time and random seed. It also has the whole history with errors and stacks.
+    Secrets are redacted, unless you give --reveal and --why.
     """
     settings = settings_for(database_url, actor=actor)
     if reveal is not None:

@@ -1,4 +1,4 @@
-"""redrive job replay: run the failed attempt of a dead letter again, and change nothing."""
+"""redrive job replay: run the failed attempt of a dead letter again."""
 
 import contextlib
 import sys
@@ -67,7 +67,8 @@ class _Way:
     is_flag=False,
     flag_value=DEFAULT_FILE,
     metavar="[FILE]",
-    help="Write a test that fails until the cause is fixed. [default file: test_job_ID.py]",
+    help="Write a test that fails until the cause is fixed."
+    " [default file: test_job_ID.py]",
 )
 @click.option(
     "--payload",
@@ -110,13 +111,13 @@ def replay(
     redrive job replay 17 --handlers app.jobs:jobs --pytest tests/test_job_17.py
     redrive job replay --bundle letter.json --handlers app.jobs:jobs
 
-    The handler gets the payload, headers, checkpoint, attempt number, time and random seed of that
-    attempt, and the command says whether it fails at the same line. It runs in a sandbox without
-    network and without changes to files. Nothing is settled, and the job stays as it is. Secrets
-    are redacted, unless you give --reveal and --why. Exit code: 0 if the handler returned or a test
-    was written, else 1.
+    The handler gets the payload, headers, checkpoint, attempt number, time and random
+    seed of that attempt, and the command says whether it fails at the same line. It runs
+    in a sandbox without network and without changes to files. Nothing is settled, and the
+    job stays as it is. Secrets are redacted, unless you give --reveal and --why. Exit
+    code: 0 if the handler returned or a test was written, else 1.
     """
-    from redrive.dry_run.bundle import with_payload  # noqa: PLC0415 # it brings the worker
+    from redrive.dry_run.bundle import with_payload  # noqa: PLC0415 # slow
 
     if debug and (as_json or test):
         raise click.UsageError("--pdb goes without --json and --pytest")
@@ -125,15 +126,37 @@ def replay(
             "a test must not hold secrets: give made-up values by --payload, not --reveal"
         )
     target = _target(handlers)
-    found = _from_file(job, file, reveal) if file else None
+    found = (
+        _from_file(
+            job,
+            file,
+            reveal,
+        )
+        if file
+        else None
+    )
     if found is None:
-        found = _from_database(_required(job), reveal, actor, database_url)
+        found = _from_database(
+            _required(job),
+            reveal,
+            actor,
+            database_url,
+        )
     if found is None:
         return not_found(f"job {shown_id(_required(job))} has no dead letter")
     if payload is not None:
         found = with_payload(found, payload)
-    way = _Way(target, debug, not no_sandbox, _test_file(test, found))
-    return _replay(found, way, as_json=as_json)
+    way = _Way(
+        target,
+        debug,
+        not no_sandbox,
+        _test_file(test, found),
+    )
+    return _replay(
+        found,
+        way,
+        as_json=as_json,
+    )
 
 
 def _required(job: int | None) -> int:
@@ -150,7 +173,7 @@ def _target(handlers: str | None) -> str:
 
 
 def _from_file(job: int | None, file: Path, reveal: Reveal | None) -> "Bundle":
-    from redrive.dry_run.bundle import read_bundle  # noqa: PLC0415 # it brings the worker
+    from redrive.dry_run.bundle import read_bundle  # noqa: PLC0415 # slow
 
     if reveal is not None:
         raise click.UsageError("--reveal is for a job in the database, not a bundle")
@@ -167,14 +190,19 @@ def _from_file(job: int | None, file: Path, reveal: Reveal | None) -> "Bundle":
 def _from_database(
     job: int, reveal: Reveal | None, actor: str | None, database_url: str | None
 ) -> "Bundle | None":
-    from redrive.dry_run.bundle import bundle_of  # noqa: PLC0415 # it brings the worker
+    from redrive.dry_run.bundle import bundle_of  # noqa: PLC0415 # slow
 
     settings = settings_for(database_url, actor=actor)
     if reveal is not None:
         reveal.agree(settings, shown_id(job))
     with database(settings) as conn:
         why = reveal and reveal.why
-        exported = export(conn, job, actor=settings.who(), why=why)
+        exported = export(
+            conn,
+            job,
+            actor=settings.who(),
+            why=why,
+        )
     return None if exported is None else bundle_of(exported)
 
 
@@ -194,7 +222,7 @@ def _test_file(test: str | None, bundle: "Bundle") -> Path | None:
 
 
 def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
-    from redrive.dry_run.scene import Request  # noqa: PLC0415 # it brings the worker
+    from redrive.dry_run.scene import Request  # noqa: PLC0415 # slow
 
     request = Request(
         way.handlers,
@@ -203,21 +231,29 @@ def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
         debug=way.debug,
         test=way.test is not None,
     )
-    found = _run(request, way, as_json=as_json)
+    found = _run(
+        request,
+        way,
+        as_json=as_json,
+    )
     is_written = way.test is not None and _write_test(way.test, found)
     if as_json:
         emit(_facts(bundle, found) | {"test": str(way.test) if is_written else None})
     else:
         click.echo("\n".join(_lines(bundle, found)))
     if way.test is not None:
-        return _say_test(way.test, is_written=is_written, as_json=as_json)
+        return _say_test(
+            way.test,
+            is_written=is_written,
+            as_json=as_json,
+        )
     has_failed = found.result is None or found.result.failure is not None
     return Exit.FAILED if has_failed else Exit.DONE
 
 
 def _run(request: "Request", way: _Way, *, as_json: bool) -> "Replayed":
-    from redrive.dry_run.process import CannotConfine  # noqa: PLC0415 # it brings the worker
-    from redrive.dry_run.replay import replay_confined, replay_here  # noqa: PLC0415 # as above
+    from redrive.dry_run.process import CannotConfine  # noqa: PLC0415 # slow
+    from redrive.dry_run.replay import replay_confined, replay_here  # noqa: PLC0415 # slow
 
     if way.sandbox:
         try:
@@ -258,7 +294,7 @@ def _say_test(file: Path, *, is_written: bool, as_json: bool) -> int:
 
 def _facts(bundle: "Bundle", found: "Replayed") -> dict[str, Any]:
     """Return a replay as `job replay --json` prints it."""
-    from redrive.dry_run.places import place_of  # noqa: PLC0415 # it brings the worker
+    from redrive.dry_run.places import place_of  # noqa: PLC0415 # slow
 
     result = found.result
     failure = result and result.failure
@@ -300,15 +336,15 @@ def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
 
 
 def _traceback(failure: dict[str, Any]) -> Iterator[str]:
-    from redrive.observability.tracebacks import traceback_lines  # noqa: PLC0415 # only here
+    from redrive.observability.tracebacks import traceback_lines  # noqa: PLC0415 # slow
 
     yield from traceback_lines(failure)
 
 
 def _hints(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
     """Yield why it may not fail as it did, and what to try."""
-    from redrive.dry_run.places import place_of  # noqa: PLC0415 # it brings the worker
-    from redrive.testing.past import NO_CLOCK, can_set_clock  # noqa: PLC0415 # as above
+    from redrive.dry_run.places import place_of  # noqa: PLC0415 # slow
+    from redrive.testing.past import NO_CLOCK, can_set_clock  # noqa: PLC0415 # slow
 
     before = bundle.failure
     if before is not None:

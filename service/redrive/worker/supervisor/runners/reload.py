@@ -5,15 +5,17 @@ import importlib.util
 import logging
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from redrive.errors import SettingsError
 from redrive.handlers import search_working_directory
 from redrive.rules.attempts.failure import is_library
 
-LOOK_MILLISECONDS = 1000
+LOOK_SECONDS = 1.0
+IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
+"""Directories that are not watched, and all whose name begins with a dot."""
 
 logger = logging.getLogger("redrive.worker")
 
@@ -22,27 +24,21 @@ class CodeWatch:
     """Watches the code in a thread of its own; `wake` is called after a change.
 
     It is made before the code is loaded, so a file that is saved meanwhile has changed
-    too.
-
-    Raises:
-        SettingsError: the library that watches is not installed.
+    too. With the extra `reload`, the system reports changes at once. Otherwise, the
+    files are looked at every second.
     """
 
     def __init__(self, handlers: str, wake: Callable[[], None]) -> None:
-        if importlib.util.find_spec("watchfiles") is None:
-            msg = "--reload needs the reload extra; install it with: pip install 'redrive[reload]'"
-            raise SettingsError(msg)
-        from watchfiles import PythonFilter  # noqa: PLC0415 # an extra, for developers
-
         self._root = code_of(handlers)
-        self._filter = PythonFilter()
         self._loaded = self._saved()
         self._wake = wake
         self._changed: deque[str] = deque()
 
     def start(self) -> None:
         """Start to watch."""
-        threading.Thread(target=self._watch, name="code-watch", daemon=True).start()
+        has_extra = importlib.util.find_spec("watchfiles") is not None
+        watch = self._watch if has_extra else self._look
+        threading.Thread(target=watch, name="code-watch", daemon=True).start()
         logger.info("reloading when code changes", extra={"where": str(self._root)})
 
     def take(self) -> list[str]:
@@ -50,13 +46,13 @@ class CodeWatch:
         return sorted({self._changed.popleft() for _ in range(len(self._changed))})
 
     def _watch(self) -> None:
-        from watchfiles import watch  # noqa: PLC0415 # as above
+        from watchfiles import watch  # noqa: PLC0415 # an extra, for developers
 
         looks = watch(
             self._root,
-            watch_filter=self._filter,
+            watch_filter=lambda _, path: self._is_code(path),
             raise_interrupt=False,
-            rust_timeout=LOOK_MILLISECONDS,
+            rust_timeout=round(LOOK_SECONDS * 1000),
             yield_on_timeout=True,
         )
         seen = {path for _, path in next(looks, ())}  # from here on it misses nothing
@@ -64,23 +60,41 @@ class CodeWatch:
         for changes in looks:
             self._tell({path for _, path in changes})
 
+    def _look(self) -> None:
+        """Compare the files with the last look, again and again."""
+        before = self._loaded
+        while True:
+            saved = self._saved()
+            self._tell({path for path, _ in saved ^ before})
+            before = saved
+            time.sleep(LOOK_SECONDS)
+
     def _tell(self, paths: Collection[str]) -> None:
         if paths:
             self._changed.extend(paths)
             self._wake()
 
+    def _is_code(self, path: str) -> bool:
+        """Return True if a file below the root is code of the application."""
+        *folders, name = Path(path).relative_to(self._root).parts
+        return name.endswith((".py", ".pyi", ".pyx")) and not any(
+            map(_ignored, folders)
+        )
+
     def _saved(self) -> set[tuple[str, int]]:
         """Return the watched files, and when each was saved."""
-        from watchfiles import Change  # noqa: PLC0415 # as above
-
         found = set[tuple[str, int]]()
         for folder, folders, names in os.walk(self._root):
-            folders[:] = set(folders).difference(self._filter.ignore_dirs)
+            folders[:] = [name for name in folders if not _ignored(name)]
             for file in (Path(folder, name) for name in names):
                 with contextlib.suppress(OSError):  # gone meanwhile
-                    if self._filter(Change.modified, str(file)):
+                    if self._is_code(str(file)):
                         found.add((str(file), file.stat().st_mtime_ns))
         return found
+
+
+def _ignored(folder: str) -> bool:
+    return folder in IGNORED or folder.startswith(".")
 
 
 def code_of(handlers: str) -> Path:
