@@ -20,7 +20,7 @@ from tests.pages import Block
 from tests.postgres import Connection, Database
 
 STAY = frozenset(
-    {"check", "console", "demo", "dev", "exporter", "quickstart", "worker"}
+    {"check", "console", "demo", "dev", "exporter", "mcp", "quickstart", "worker"}
 )
 """Commands that go on, or judge what is around them. `redrive worker ls` does not."""
 ELSEWHERE = frozenset({"docs/order-and-fairness.md", "docs/tutorial.md"})
@@ -58,6 +58,9 @@ ENDS = (
     ("docs/replay.md", "job replay 17", 1),  # handlers of the reader's own
     ("docs/replay.md", "job replay --bundle", 64),  # a file of the reader's own
     ("docs/roles.md", "audit verify --known", 1),  # a line of somebody else's log
+    ("docs/agents.md", "campaign start", 2),  # no agent has proposed anything
+    ("docs/agents.md", "proposal start", 2),
+    ("docs/agents.md", "proposal reject", 2),
 )
 """What may end with another code than 0: on which page, how it begins, and the code."""
 

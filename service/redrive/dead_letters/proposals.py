@@ -14,6 +14,7 @@ from psycopg.rows import dict_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from redrive.dead_letters import edit as edits
+from redrive.dead_letters import groups
 from redrive.dead_letters.campaign import MAX_REDRIVES
 from redrive.dead_letters.edit import Letter, Preview
 from redrive.dead_letters.filter import Filter
@@ -24,6 +25,7 @@ from redrive.rules.payloads.edit import Patch
 
 Connection = psycopg.Connection[Any]
 
+PROPOSAL = "proposal"
 MOST_EDITED = 100
 """Dead letters that one proposal may edit."""
 LITERAL = frozenset({"add", "remove", "replace"})
@@ -131,7 +133,7 @@ def find(conn: Connection) -> list[dict[str, Any]]:
 
 
 def show(conn: Connection, proposal: int) -> dict[str, Any] | None:
-    """Return an open proposal of an edit or a mute; None if there is none."""
+    """Return an open proposal of an edit or a mute; None if it is not open."""
     found = _open(conn, proposal)
     return found[0] if found else None
 
@@ -151,6 +153,36 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     return Edit(detail["patch"], seen, len(detail["ids"]) - seen.matched)
 
 
+def what(row: Mapping[str, Any]) -> str:
+    """Describe a proposal in a few words."""
+    detail = row["detail"]
+    if row["action"] == "redrive":
+        return f"{detail['matched']} dead letters"
+    if row["action"] == "mute":
+        hours = detail["seconds"] / 3600
+        return f"group {detail['group']} for {hours:g} h"
+    count = len(detail["ids"])
+    paths = ", ".join(rules.paths(detail["patch"]))
+    return f"{count} payloads: {paths}"
+
+
+def effects(conn: Connection, row: Mapping[str, Any], handlers: Handlers) -> list[str]:
+    """Return lines about what a start would change; secrets are redacted."""
+    if row["action"] == "mute":
+        group = groups.show(conn, row["detail"]["group"])
+        count = group["open"] if group else 0
+        return [f"{count} open dead letters are left out of redrives"]
+    wanted = preview(conn, row["proposal"], handlers)
+    lines = [line for sample in wanted.seen.samples for line in sample.diff]
+    lines.append(f"{len(wanted.seen.ids)} to edit")
+    counts = dict(wanted.seen.counts)
+    counts["changed since"] = wanted.changed
+    for cause, n in counts.items():
+        if n:
+            lines.append(f"{n} will stay: {cause}")
+    return lines
+
+
 def _is_same(letter: Letter | int, digests: Mapping[str, str]) -> bool:
     if isinstance(letter, int):
         return False
@@ -163,7 +195,7 @@ def start(
     """Start a proposal once; return how many groups or payloads it changed.
 
     Raises:
-        InvalidJob: no payload can be edited any more; the proposal stays open.
+        InvalidJob: none of the payloads can be edited; the proposal stays open.
     """
     with conn.transaction():
         action = _decide(conn, proposal, actor=actor, why=why, is_started=True)
@@ -175,7 +207,7 @@ def start(
         )
         if not causes[None]:
             rule = "none of its payloads can be edited; they have changed, or it does not apply"
-            raise InvalidJob("proposal", rule)
+            raise InvalidJob(PROPOSAL, rule)
         return causes[None]
 
 
