@@ -1,0 +1,150 @@
+"""The tools: what each one returns for its arguments."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import psycopg
+
+from redrive.agents import arguments as given
+from redrive.agents.arguments import filter_of, when
+from redrive.dead_letters import edit as edits
+from redrive.dead_letters import explain, find, groups, proposals, review
+from redrive.dead_letters import report as incident
+from redrive.dead_letters.edit import Letter
+from redrive.dead_letters.proposals import MOST_EDITED, Agent
+from redrive.handlers import Handlers
+from redrive.live_jobs import show
+from redrive.rules.dead_letters import review as rules
+from redrive.rules.payloads.edit import read_patch
+
+Connection = psycopg.Connection[Any]
+MOST_BACK = timedelta(days=400)
+
+
+class Refused(Exception):
+    """The call is refused; the text tells the agent why."""
+
+
+def _found(value: Any, what: str) -> Any:
+    if value is None:
+        msg = f"there is no {what}"
+        raise Refused(msg)
+    return value
+
+
+def _instant(text: str) -> datetime:
+    try:
+        at = when(text)
+    except (ValueError, OverflowError):
+        at = None
+    now = datetime.now(UTC)
+    if at is None or not now - MOST_BACK <= at <= now:
+        msg = "since must be a past instant, or a length such as 6h or 7d"
+        raise Refused(msg)
+    return at
+
+
+# ---------------------------------------------------------------------- look
+
+
+def _list_groups(conn: Connection, _: Agent, asked: given.ListGroups) -> Any:
+    kinds = () if asked.kind is None else (asked.kind,)
+    return groups.find(conn, kind=kinds, limit=asked.limit)
+
+
+def _explain_group(conn: Connection, _: Agent, asked: given.ExplainGroup) -> Any:
+    return _found(explain.explain(conn, asked.group), "group of this name")
+
+
+def _show_dead_letter(conn: Connection, _: Agent, asked: given.ShowDeadLetter) -> Any:
+    return _found(find.show(conn, asked.job), "dead letter of this job")
+
+
+def _why_job(conn: Connection, _: Agent, asked: given.WhyJob) -> Any:
+    return _found(show.show(conn, asked.job), "record of this job")
+
+
+def _series(conn: Connection, _: Agent, asked: given.Series) -> Any:
+    raise NotImplementedError
+
+
+def _report(conn: Connection, _: Agent, asked: given.Report) -> Any:
+    if asked.group is not None:
+        return _found(incident.report(conn, asked.group), "group of this name")
+    return rules.shown(review.review(conn, _instant(asked.since)), None)
+
+
+# ---------------------------------------------------------------------- propose
+
+
+def _propose_campaign(
+    conn: Connection, agent: Agent, asked: given.ProposeCampaign
+) -> Any:
+    chosen = _selection(asked)
+    report = proposals.propose_campaign(conn, agent, chosen, asked.why)
+    _found(report["plan"], "open dead letter that matches")
+    shown = ("plan", "matched", "missing", "blocked", "kinds", "queues")
+    start = f"a person starts it with: redrive campaign start {report['plan']}"
+    return {name: report[name] for name in shown} | {"next": start}
+
+
+def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> Any:
+    """Propose an edit.
+
+    The answer has no diff, and does not count payloads that stay the same: both would
+    tell whether a guessed value is right.
+    """
+    patch = read_patch(msgspec.json.encode(asked.patch).decode())
+    chosen = _selection(asked, MOST_EDITED + 1)
+    letters = [one for one in edits.find(conn, chosen) if isinstance(one, Letter)]
+    if not 0 < len(letters) <= MOST_EDITED:
+        msg = f"{len(letters)} dead letters match; there must be 1 to {MOST_EDITED}"
+        raise Refused(msg)
+    seen = edits.preview(letters, patch, Handlers())
+    number = proposals.propose_edit(conn, agent, letters, patch, asked.why)
+    left = seen.counts["not_applicable"] + seen.counts["in_campaign"]
+    return _proposed(number) | {"matched": seen.matched, "stay": left}
+
+
+def _propose_mute(conn: Connection, agent: Agent, asked: given.ProposeMute) -> Any:
+    group = _found(groups.show(conn, asked.group), "group of this name")["group"]
+    seconds = asked.hours * 3600
+    number = proposals.propose_mute(conn, agent, group, seconds, asked.why)
+    return _proposed(number) | {"group": group, "hours": asked.hours}
+
+
+def _selection(
+    asked: given.ProposeCampaign | given.ProposeEdit, most: int | None = None
+) -> Any:
+    try:
+        chosen = filter_of(asked, most)
+    except (ValueError, OverflowError):
+        msg = "since and until must be instants, or lengths such as 6h"
+        raise Refused(msg) from None
+    if not chosen.narrows():
+        msg = "choose dead letters by ids, a group or another field"
+        raise Refused(msg)
+    return chosen
+
+
+def _proposed(number: int) -> dict[str, Any]:
+    start = f"a person starts it with: redrive proposal start {number}"
+    return {"proposal": number, "next": start}
+
+
+Tool = Callable[[Connection, Agent, Any], Any]
+
+TOOLS: Mapping[str, tuple[type[given.Arguments], Tool]] = {
+    "list_groups": (given.ListGroups, _list_groups),
+    "explain_group": (given.ExplainGroup, _explain_group),
+    "show_dead_letter": (given.ShowDeadLetter, _show_dead_letter),
+    "why_job": (given.WhyJob, _why_job),
+    "series": (given.Series, _series),
+    "report": (given.Report, _report),
+    "propose_campaign": (given.ProposeCampaign, _propose_campaign),
+    "propose_edit": (given.ProposeEdit, _propose_edit),
+    "propose_mute": (given.ProposeMute, _propose_mute),
+}
+"""Name -> the class of its arguments, and what it does."""
