@@ -61,9 +61,11 @@ grant execute on function
     redrive.fold_batches_v1(int)
 to redrive_worker;
 grant execute on function redrive.keep_samples_v1(text[], jsonb[]) to redrive_worker;
+grant execute on function redrive.count_times_v1(text[], text[], text[], text[]) to redrive_worker;
 -- The exporter calls these, too, because they must run while no worker is up. They cannot be
 -- misused.
-grant execute on function redrive.sample_v1(), redrive.fold_v1(), redrive.fold_groups_v1()
+grant execute on function redrive.sample_v1(), redrive.fold_v1(), redrive.fold_groups_v1(),
+    redrive.fold_series_v1()
 to redrive_worker, redrive_viewer;
 grant execute on function
     redrive.declare_limits_v1(text[], jsonb), redrive.tend_limits_v1(int)
@@ -95,7 +97,10 @@ grant execute on function
     redrive.oldest_retrying_v1(), redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1(),
     redrive.is_alive_v1(timestamptz, timestamptz, interval),
     redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1(),
-    redrive.redrive_rates_v1(text[])
+    redrive.redrive_rates_v1(text[]),
+    redrive.read_series_v1(int, timestamptz, timestamptz, interval, text, text, boolean, boolean),
+    redrive.read_queue_series_v1(int, timestamptz, timestamptz, interval, text),
+    redrive.read_marks_v1(timestamptz, timestamptz, text, text, int)
 to redrive_viewer, redrive_worker, redrive_operator;
 grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
     redrive.campaigns, redrive.kind_redrives, redrive.objectives, redrive.kind_objectives, redrive.owners,
@@ -205,7 +210,9 @@ grant execute on function
     redrive.owned_v1(text), redrive.in_campaign_v1(bigint[]), redrive.redrive_rates_v1(text[]),
     redrive.redrive_obstacle_v2(bigint, int, text, text, text, text, text, text, int, boolean, int,
                                 jsonb),
-    redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[])
+    redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
+    redrive.read_series_v1(int, timestamptz, timestamptz, interval, text, text, boolean, boolean),
+    redrive.read_marks_v1(timestamptz, timestamptz, text, text, int)
     to redrive_agent;
 grant execute on function redrive.decide_v1(bigint, boolean, text, text) to redrive_operator;
 grant select on redrive.proposals to redrive_operator;

@@ -38,6 +38,7 @@ create table redrive.audit (
     constraint audit_actor_check check (length(actor) >= 1 and length(actor) <= 255),
     constraint audit_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
+create index audit_at_idx on redrive.audit (at);
 create index audit_ids_idx on redrive.audit using gin ((detail -> 'ids') jsonb_path_ops);
 create trigger audit_chained before insert on redrive.audit for each row execute function
     redrive.chain_audit();
@@ -626,6 +627,17 @@ create table redrive.limits (
     constraint limits_rate_check check (rate > 0::float8)
 );
 
+create table redrive.marks (
+    id bigint generated always as identity not null,
+    at timestamptz not null default clock_timestamp(),
+    what text not null,
+    name text not null,
+    queues text[],
+    kinds text[],
+    constraint marks_pkey primary key (id)
+);
+create index marks_at_idx on redrive.marks (at);
+
 create table redrive.migrations (
     version int not null,
     name text not null,
@@ -732,6 +744,18 @@ create table redrive.purge_lock (
 
 );
 alter table redrive.purge_lock replica identity full;
+
+create table redrive.queue_series (
+    span smallint not null,
+    at timestamptz not null,
+    queue text not null,
+    minutes int not null,
+    backlog bigint not null,
+    running bigint not null,
+    workers int not null,
+    constraint queue_series_pkey primary key (span, at, queue),
+    constraint queue_series_span_check check (span = any (array[1, 60]))
+);
 
 create table redrive.queues (
     queue text not null,
@@ -880,6 +904,31 @@ create table redrive.schedules (
 ) with (fillfactor=50);
 create index schedules_declaration_idx on redrive.schedules (declaration);
 
+create table redrive.series (
+    span smallint not null,
+    at timestamptz not null,
+    queue text not null,
+    kind text not null,
+    enqueued int not null default 0,
+    completed int not null default 0,
+    failed int not null default 0,
+    retried int not null default 0,
+    died int not null default 0,
+    redriven int not null default 0,
+    duration int[],
+    wait int[],
+    constraint series_pkey primary key (span, at, queue, kind),
+    constraint series_span_check check (span = any (array[1, 60]))
+);
+
+create table redrive.series_deltas (
+    queue text not null,
+    kind text not null,
+    duration int[] not null,
+    wait int[] not null
+);
+alter table redrive.series_deltas replica identity full;
+
 create table redrive.side_effects (
     job bigint not null,
     deliveries int not null,
@@ -906,6 +955,7 @@ create table redrive.tallies (
     reason text not null,
     n bigint not null,
     at timestamptz not null default now(),
+    counted bigint not null default 0,
     constraint tallies_pkey primary key (queue, kind, event, reason)
 ) with (fillfactor=50);
 
@@ -1038,8 +1088,9 @@ grant execute on function redrive.advance_floors_v1 to redrive_worker;
 
 create function redrive.agent_name_v1(agent text, person text)
     returns text
-    language sql immutable
-    set search_path = pg_catalog, pg_temp;
+    language sql immutable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.all_lanes_v1()
     returns table(queue text, priority smallint, lane smallint)
@@ -1278,6 +1329,13 @@ create function redrive.count_run_v1(run bigint, action text, n int, detail json
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
+
+create function redrive.count_times_v1(queues text[], kinds text[], durations text[], waits text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.count_times_v1 to redrive_worker;
 
 create function redrive.decide_v1(proposal bigint, is_started boolean, actor text, why text, out
     action text, out detail jsonb)
@@ -1543,6 +1601,19 @@ create function redrive.fold_groups_v1(out moved int, out more boolean)
     set jit = off;
 grant execute on function redrive.fold_groups_v1 to redrive_viewer, redrive_worker;
 
+create function redrive.fold_hours_v1(since timestamptz, until timestamptz)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
+create function redrive.fold_series_v1()
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.fold_series_v1 to redrive_viewer, redrive_worker;
+
 create function redrive.fold_v1(out moved int, out more boolean)
     returns record
     language plpgsql security definer
@@ -1662,6 +1733,13 @@ create function redrive.forget_schedules_v1(older_than interval, batch int)
     returns int
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set jit = off;
+
+create function redrive.forget_series_v1(batch int)
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
     set jit = off;
 
 create function redrive.forget_side_effects_v1(batch int)
@@ -1902,6 +1980,12 @@ create function redrive.keep_samples_v1(kinds text[], facts jsonb[])
     set jit = off;
 grant execute on function redrive.keep_samples_v1 to redrive_worker;
 
+create function redrive.kinds_behind_v1(breaker text)
+    returns text[]
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
 create function redrive.lane_mark_v1(queue text, priority smallint, lane smallint)
     returns bigint
     language sql immutable;
@@ -2054,6 +2138,10 @@ create function redrive.mute_v1(fingerprint text, until timestamptz, actor text,
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.mute_v1 to redrive_operator;
+
+create function redrive.names_in_v1(names jsonb)
+    returns text[]
+    language sql immutable;
 
 create function redrive.names_of_limits_v1()
     returns setof text
@@ -2279,6 +2367,44 @@ create function redrive.queue_of_v1(job bigint)
     set jit = off;
 grant execute on function redrive.queue_of_v1 to redrive_agent, redrive_operator;
 
+create function redrive.read_marks_v1(since timestamptz, until timestamptz, of_queue text, of_kind
+    text, most int)
+    returns table(at timestamptz, what text, action text, name text, actor text, n int, line bigint,
+        queues text[], kinds text[])
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.read_marks_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
+
+create function redrive.read_queue_series_v1(span int, since timestamptz, until timestamptz, step
+    interval, of_queue text)
+    returns table(at timestamptz, queue text, minutes bigint, backlog bigint, running bigint,
+        workers int)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set jit = off;
+grant execute on function redrive.read_queue_series_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
+
+create function redrive.read_series_v1(span int, since timestamptz, until timestamptz, step
+    interval, of_queue text, of_kind text, by_queue boolean, by_kind boolean)
+    returns table(at timestamptz, queue text, kind text, enqueued bigint, completed bigint, failed
+        bigint, retried bigint, died bigint, redriven bigint, duration bigint[], wait bigint[])
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set work_mem = 32MB
+    set jit = off;
+grant execute on function redrive.read_series_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
+
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
     language sql stable;
@@ -2487,6 +2613,10 @@ create function redrive.schedules_v1()
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.schedules_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.series_hour_v1(minute bigint)
+    returns timestamptz
+    language sql immutable;
 
 create function redrive.sessions_v1(how_many int)
     returns table(login text, application text, connections bigint, idle bigint)

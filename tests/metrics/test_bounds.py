@@ -11,7 +11,6 @@ import pytest
 
 import redrive
 from redrive.observability.metrics import (
-    DURATION_BUCKETS,
     MAX_HISTOGRAMS,
     MAX_LABEL_SETS,
     Counter,
@@ -19,6 +18,7 @@ from redrive.observability.metrics import (
     Metrics,
 )
 from redrive.rules.attempts.settlement import Outcome, Release
+from redrive.rules.times import DURATION_BUCKETS
 from redrive.worker.exchange import EPOCH, LaneClaim
 from redrive.worker.protocol import Report, report_of
 from redrive.worker.supervisor.held import Batch, held_from

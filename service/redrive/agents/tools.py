@@ -16,11 +16,17 @@ from redrive.dead_letters.edit import Letter
 from redrive.dead_letters.proposals import MOST_EDITED, Agent
 from redrive.handlers import Handlers
 from redrive.live_jobs import show
+from redrive.observability.marks import read_marks
+from redrive.observability.series import Point, now_of, read_series
 from redrive.rules.dead_letters import review as rules
+from redrive.rules.marks import sentence
 from redrive.rules.payloads.edit import read_patch
+from redrive.rules.times import period
 
 Connection = psycopg.Connection[Any]
-MOST_BACK = timedelta(days=400)
+MOST_BACK = timedelta(days=35)
+MOST_STEPS, MOST_MARKS = 60, 50
+COUNTS = ("at", "enqueued", "completed", "failed", "retried", "died", "redriven")
 
 
 class Refused(Exception):
@@ -67,7 +73,26 @@ def _why_job(conn: Connection, _: Agent, asked: given.WhyJob) -> Any:
 
 
 def _series(conn: Connection, _: Agent, asked: given.Series) -> Any:
-    raise NotImplementedError
+    """Return the counts of at most 60 steps, and what people and deploys changed."""
+    now = now_of(conn)
+    axis = period(_instant(asked.since), now, now, MOST_STEPS)
+    points = read_series(conn, axis, asked.queue, asked.kind)
+    marks = read_marks(conn, axis.since, axis.until, asked.queue, asked.kind, MOST_MARKS)
+    return {
+        "step_seconds": axis.step.total_seconds(),
+        "steps": [_step(point) for point in points],
+        "changes": [{"at": mark.at, "what": sentence(mark)} for mark in marks],
+    }
+
+
+def _step(point: Point) -> dict[str, Any]:
+    """Return the fields of `redrive series --json`."""
+    return {
+        **{name: getattr(point, name) for name in COUNTS},
+        "duration_p50": point.duration_at(0.5),
+        "duration_p95": point.duration_at(0.95),
+        "wait_p95": point.wait_at(0.95),
+    }
 
 
 def _report(conn: Connection, _: Agent, asked: given.Report) -> Any:

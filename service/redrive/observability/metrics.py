@@ -23,28 +23,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar
 
 from redrive.observability import process
+from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS
 
 Labels = tuple[str, ...]
 
-DURATION_BUCKETS = (
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
-    60,
-    180,
-    600,
-    1800,
-)
-WAIT_BUCKETS = (*DURATION_BUCKETS, 3600)
 CALL_BUCKETS = (
     0.0005,
     0.001,

@@ -46,6 +46,9 @@ _BREAKERS = (
     "%s::text[], %s::int[], %s::int[], %s::int[], %s::float8[], %s::float8[])"
 )
 
+_COUNT_TIMES: LiteralString = (
+    "select redrive.count_times_v1(%s::text[], %s::text[], %s::text[], %s::text[])"
+)
 _TEND_LIMITS: LiteralString = "select redrive.tend_limits_v1(%s)"
 _DECLARE_LIMITS: LiteralString = (
     "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
@@ -70,6 +73,15 @@ class Noted(NamedTuple):
     deliveries: int
     data: str
     share: float = 0.0
+
+
+class Measured(NamedTuple):
+    """Number of attempts of a kind in each bucket of their durations and waits."""
+
+    queue: str
+    kind: str
+    durations: Sequence[int]
+    waits: Sequence[int]
 
 
 class BreakerRow(NamedTuple):
@@ -460,6 +472,19 @@ def tend_history(conn: Connection) -> int:
 def sample(conn: Connection) -> None:
     """Remember the counters at the start of this minute."""
     conn.execute("select redrive.sample_v1()")
+
+
+def fold_series(conn: Connection) -> bool:
+    """Record the minute that has just ended. Returns False if there is nothing to do."""
+    return bool(_value(conn, "select redrive.fold_series_v1()"))
+
+
+def count_times(conn: Connection, measured: Sequence[Measured]) -> None:
+    """Add durations and waits to the next minute that is recorded."""
+    queues, kinds = [m.queue for m in measured], [m.kind for m in measured]
+    durations = [f"{{{','.join(map(str, m.durations))}}}" for m in measured]
+    waits = [f"{{{','.join(map(str, m.waits))}}}" for m in measured]
+    conn.execute(_COUNT_TIMES, tuple(map(Texts, (queues, kinds, durations, waits))))
 
 
 def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:

@@ -88,6 +88,10 @@ begin
             if b.state <> before then
                 notify redrive;
             end if;
+            if b.state <> before and b.state in ('open', 'closed') then
+                insert into redrive.marks (what, name, kinds)
+                values ('breaker ' || b.state, b.name, redrive.kinds_behind_v1(b.name));
+            end if;
         end if;
         name := seen.name;
         state := coalesce(b.state, 'closed');  -- null: another session is inserting it now

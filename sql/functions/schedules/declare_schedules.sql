@@ -23,13 +23,18 @@ begin
         return false;
     end if;
     -- in the order of names, so that workers that start together never wait in a circle
-    insert into redrive.schedule_declarations as d (
-        schedule, kind, queue, cron, tz, catch_up, payload, digest)
-    select s ->> 'name', s ->> 'kind', s ->> 'queue', s ->> 'cron', s ->> 'tz', s ->> 'catch_up',
-           s -> 'payload', sha256(convert_to(s::text, 'UTF8'))
-    from jsonb_array_elements(declared) s
-    order by s ->> 'name'
-    on conflict on constraint schedule_declarations_once do nothing;
+    with new as (
+        insert into redrive.schedule_declarations as d (
+            schedule, kind, queue, cron, tz, catch_up, payload, digest)
+        select s ->> 'name', s ->> 'kind', s ->> 'queue', s ->> 'cron', s ->> 'tz',
+               s ->> 'catch_up', s -> 'payload', sha256(convert_to(s::text, 'UTF8'))
+        from jsonb_array_elements(declared) s
+        order by s ->> 'name'
+        on conflict on constraint schedule_declarations_once do nothing
+        returning d.schedule, d.queue, d.kind)
+    insert into redrive.marks (what, name, queues, kinds)
+    select 'schedule changed', n.schedule, array[n.queue], array[n.kind] from new n
+    where exists (select from redrive.schedules s where s.name = n.schedule);
     select coalesce(array_agg(d.id order by d.schedule), '{}') into ours
     from redrive.schedule_declarations d join jsonb_array_elements(declared) s
         on d.schedule = s ->> 'name' and d.digest = sha256(convert_to(s::text, 'UTF8'));

@@ -129,3 +129,4 @@ def _keep(stats: DatabaseStats) -> None:
     with contextlib.suppress(psycopg.Error), stats.exclusive() as conn:
         store.sample(conn)
         store.fold(conn)
+        store.fold_series(conn)

@@ -60,6 +60,7 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "regressions": (FOLD_SECONDS, groups.judge),
     "sample": (FOLD_SECONDS, store.sample),
+    "series": (FOLD_SECONDS, store.fold_series),
     "unpark": (UNPARK_SECONDS, store.unpark),
     "cancel": (CANCEL_SECONDS, store.end_cancellations),
     "batches": (BATCHES_SECONDS, store.fold_batches),

@@ -1,0 +1,28 @@
+"""Marks of a time axis, from the audit log and from what workers report."""
+
+from datetime import datetime
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import class_row
+
+from redrive.rules.marks import Mark
+
+MOST = 200
+_MARKS: LiteralString = "select * from redrive.read_marks_v1(%s, %s, %s, %s, %s)"
+
+
+def read_marks(
+    conn: psycopg.Connection[Any],
+    since: datetime,
+    until: datetime,
+    queue: str | None = None,
+    kind: str | None = None,
+    most: int = MOST,
+) -> list[Mark]:
+    """Return what changed in a period, oldest first; at most the latest `most`.
+
+    With `queue` or `kind`, marks that are known to be about others are left out.
+    """
+    with conn.cursor(row_factory=class_row(Mark)) as cursor:
+        return cursor.execute(_MARKS, (since, until, queue, kind, most)).fetchall()

@@ -1,0 +1,140 @@
+"""Counts and times by minute and hour, from the database alone.
+
+`redrive.fold_series_v1` records a minute when it is over. Minutes are kept for 26
+hours, and hours for 35 days. The sums of each step are made in the database.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, LiteralString, NamedTuple
+
+import psycopg
+from psycopg.rows import class_row
+
+from redrive.database.rows import value
+from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS, Period, quantile
+
+Connection = psycopg.Connection[Any]
+
+_SERIES: LiteralString = (
+    "select * from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s)"
+)
+_QUEUES: LiteralString = "select * from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"
+
+
+class Point(NamedTuple):
+    """What happened in one step.
+
+    Attributes:
+        at: start of the step.
+        queue: None = all queues together.
+        kind: None = all kinds together.
+        failed: attempts that failed, whether the job is retried, has died, or was taken
+            back from a lost worker.
+        duration: number of attempts in each of DURATION_BUCKETS, and longer ones; None
+            if there were none.
+        wait: the same with WAIT_BUCKETS: the time from due to claimed.
+    """
+
+    at: datetime
+    queue: str | None
+    kind: str | None
+    enqueued: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    died: int = 0
+    redriven: int = 0
+    duration: Sequence[int] | None = None
+    wait: Sequence[int] | None = None
+
+    def duration_at(self, share: float) -> float | None:
+        """Return a quantile of the durations, in seconds."""
+        return quantile(share, self.duration, DURATION_BUCKETS)
+
+    def wait_at(self, share: float) -> float | None:
+        """Return a quantile of the waits, in seconds."""
+        return quantile(share, self.wait, WAIT_BUCKETS)
+
+
+class QueuePoint(NamedTuple):
+    """What a queue held in one step.
+
+    Attributes:
+        at: start of the step.
+        queue: "" = all queues together.
+        minutes: how many minutes the counts of this step cover. More than its length
+            means that nothing was recorded before it.
+        backlog: jobs that were due and not claimed, at most.
+        running: jobs that were claimed, at most.
+        workers: live workers that served the queue, the fewest.
+    """
+
+    at: datetime
+    queue: str
+    minutes: int
+    backlog: int
+    running: int
+    workers: int
+
+
+def read_series(
+    conn: Connection,
+    period: Period,
+    queue: str | None = None,
+    kind: str | None = None,
+    *,
+    by_queue: bool = False,
+    by_kind: bool = False,
+) -> list[Point]:
+    """Return the steps in which something happened, oldest first.
+
+    Without `by_queue` and `by_kind` there is one point for each step.
+    """
+    since, until, step = period
+    asked = (period.span, since, until, step, queue, kind, by_queue, by_kind)
+    with conn.cursor(row_factory=class_row(Point)) as cursor:
+        return cursor.execute(_SERIES, asked).fetchall()
+
+
+def read_queues(
+    conn: Connection, period: Period, queue: str | None = ""
+) -> list[QueuePoint]:
+    """Return what a queue held in each step that was recorded, oldest first.
+
+    `queue`: "" = all together, None = a point for each queue.
+    """
+    since, until, step = period
+    with conn.cursor(row_factory=class_row(QueuePoint)) as cursor:
+        asked = (period.span, since, until, step, queue)
+        return cursor.execute(_QUEUES, asked).fetchall()
+
+
+def filled(points: Sequence[Point], period: Period) -> list[Point]:
+    """Return a point for each step, with zeros if nothing happened in it.
+
+    The points must be of one queue and kind, or of all together.
+    """
+    known = {point.at: point for point in points}
+    queue, kind = (points[0].queue, points[0].kind) if points else (None, None)
+    return [known.get(at) or Point(at, queue, kind) for at in period.starts()]
+
+
+def gaps(
+    points: Sequence[QueuePoint], period: Period
+) -> list[tuple[datetime, datetime]]:
+    """Return the spans in which nothing was recorded, from the points of queue "".
+
+    The counts of such a span are in the step after it.
+    """
+    minute, length = timedelta(minutes=1), period.step // timedelta(minutes=1)
+    return [
+        (point.at - (point.minutes - length) * minute, point.at)
+        for point in points
+        if point.minutes > length
+    ]
+
+
+def now_of(conn: Connection) -> datetime:
+    """Return the database's time."""
+    return value(conn, "select clock_timestamp()")

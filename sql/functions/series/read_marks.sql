@@ -1,0 +1,69 @@
+-- read_marks: list what changed in a period, as marks for a time axis.
+-- They come from the audit log, which says what people and campaigns did, and from the marks of
+-- deploys, lost workers, breakers and schedules. Nobody's reasons are shown, because a viewer may
+-- not read the audit log.
+-- in:    since, until: the period
+--        of_queue, of_kind: leave out what is known to be about others; null: all
+--        most: how many, the latest
+-- out:   what: deploy | worker lost | campaign | pause | breaker | limit | edit | purge | schedule
+--        action: in words, such as 'pause redrive'
+--        name: of the version, worker, campaign, queue, breaker, limit or schedule, or null
+--        actor: null if nobody did it
+--        n: how many jobs or dead letters it was about, or null
+--        line: in the audit log, or null
+--        queues, kinds: what it is about; null: all, or unknown
+-- plan:  audit_at_idx, marks_at_idx
+create or replace function redrive.read_marks_v1(
+    since timestamptz, until timestamptz, of_queue text, of_kind text, most int)
+returns table (at timestamptz, what text, action text, name text, actor text, n int, line bigint,
+               queues text[], kinds text[])
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+    with known (action, what) as (
+        values ('redrive', 'campaign'), ('end redrive', 'campaign'),
+               ('abort redrive', 'campaign'), ('cancel redrive', 'campaign'),
+               ('pause redrive', 'campaign'), ('resume redrive', 'campaign'),
+               ('pause', 'pause'), ('resume', 'pause'),
+               ('force breaker', 'breaker'), ('reset breaker', 'breaker'),
+               ('set limit', 'limit'), ('remove limit', 'limit'), ('edit', 'edit'),
+               ('purge', 'purge'), ('pause schedule', 'schedule'),
+               ('resume schedule', 'schedule'), ('run schedule', 'schedule')),
+    done as materialized (
+        select a.id, a.at, a.action, a.actor, a.n, a.detail,
+               (a.detail ->> 'campaign')::bigint as campaign
+        from redrive.audit a
+        where a.at >= read_marks_v1.since and a.at < read_marks_v1.until
+          and a.action = any (array(select k.action from known k))
+        order by a.at desc limit read_marks_v1.most),
+    found as (
+        select d.at, k.what, d.action,
+               coalesce(d.campaign::text, d.detail ->> 'queue', d.detail ->> 'breaker',
+                        d.detail ->> 'name', d.detail ->> 'schedule') as name,
+               d.actor, d.n, d.id as line,
+               coalesce(redrive.names_in_v1(d.detail -> 'queue'),
+                        redrive.names_in_v1(c.plan -> 'queues'),
+                        redrive.names_in_v1(d.detail -> 'filter' -> 'queue'),
+                        case when l.queue is not null then array[l.queue] end) as queues,
+               coalesce(redrive.names_in_v1(c.plan -> 'kinds'),
+                        redrive.names_in_v1(d.detail -> 'filter' -> 'kind'),
+                        case when l.kind is not null then array[l.kind] end) as kinds
+        from done d join known k on k.action = d.action
+        left join redrive.campaigns c on c.id = d.campaign
+        left join lateral (  -- the edited dead letters are of one kind
+            select o.queue, o.kind from redrive.dead_letters o
+            where d.action = 'edit' and o.id = (d.detail -> 'ids' ->> 0)::bigint limit 1) l on true
+        union all
+        (select m.at, split_part(m.what, ' ', 1), m.what, m.name, null, null, null, m.queues, m.kinds
+         from redrive.marks m
+         where m.at >= read_marks_v1.since and m.at < read_marks_v1.until
+         order by m.at desc limit read_marks_v1.most))
+    select f.at, f.what, f.action, f.name, f.actor, f.n, f.line, f.queues, f.kinds
+    from (select * from found f
+          where (of_queue is null or f.queues is null or of_queue = any (f.queues))
+            and (of_kind is null or f.kinds is null or redrive.handles_v1(f.kinds, of_kind))
+          order by f.at desc limit read_marks_v1.most) f
+    order by f.at, f.line
+$$;
