@@ -193,6 +193,15 @@ class Settings(BaseSettings):
         None,
         description="URL of a job's log lines: https://..., with {job_id} in it.",
     )
+    mcp_port: int = Field(
+        9810, ge=0, le=65535, description="Port of `redrive mcp --http`."
+    )
+    mcp_calls_per_hour: int = Field(
+        600, ge=1, description="Calls that the agents of one token may make in an hour."
+    )
+    mcp_proposals_per_hour: int = Field(
+        20, ge=0, description="Proposals that they may make in an hour."
+    )
     startup_timeout: float = Field(
         10,
         ge=0,

@@ -38,6 +38,7 @@ COMMANDS = {
     "owner": "redrive.cli.operations.owner",
     "exporter": "redrive.cli.operations.exporter",
     "console": "redrive.cli.operations.console",
+    "mcp": "redrive.cli.operations.mcp",
     "reencrypt": "redrive.cli.operations.reencrypt",
     "quickstart": "redrive.cli.operations.quickstart",
     "demo": "redrive.cli.operations.demo",

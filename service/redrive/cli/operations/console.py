@@ -150,7 +150,7 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     addresses = [_addresses(cell, access.Role) for cell in cells]
     tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
     groups = access.group_roles(settings.console_groups or "")
-    proxy = _proxy(settings, groups)
+    proxy = proxy_of(settings, groups)
     provider = _provider(settings, groups)
     _require_way_in(tokens, proxy or provider, groups)
     assigned = {*groups.values()}
@@ -242,7 +242,8 @@ def _address(settings: Settings, role: str) -> Address | None:
     return found
 
 
-def _proxy(settings: Settings, groups: Mapping[str, Any]) -> Any:
+def proxy_of(settings: Settings, groups: Mapping[str, Any]) -> Any:
+    """Return the proxy that signs users in; None if none is trusted."""
     from redrive.console.security import access  # noqa: PLC0415 # an extra
 
     if not settings.console_proxies:
