@@ -194,13 +194,14 @@ to redrive_operator, redrive_encryptor;
 grant execute on function redrive.verify_audit_v1(bigint, int)
     to redrive_viewer, redrive_worker, redrive_operator;
 
--- Programs that agents call. This role reads what it shows, and proposes. It cannot start, change
--- or reveal anything, even if the program is broken.
+-- The MCP server, which redacts what it reads. This role can read and propose. It cannot start or
+-- change anything, even if the server is broken.
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history, redrive.audit,
     redrive.groups, redrive.open_groups, redrive.grouped, redrive.edits,
     redrive.reservoir_samples, redrive.campaigns, redrive.queues, redrive.workers,
-    redrive.claims, redrive.breakers, redrive.samples, redrive.totals
+    redrive.claims, redrive.breakers, redrive.totals, redrive.completions,
+    redrive.kind_redrives, redrive.contact
     to redrive_agent;
 grant execute on function
     redrive.call_tool_v1(text, text, text, jsonb, int, int),
@@ -212,7 +213,10 @@ grant execute on function
                                 jsonb),
     redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
     redrive.read_series_v1(int, timestamptz, timestamptz, interval, text, text, boolean, boolean),
-    redrive.read_marks_v1(timestamptz, timestamptz, text, text, int)
+    redrive.read_marks_v1(timestamptz, timestamptz, text, text, int),
+    redrive.is_alive_v1(timestamptz, timestamptz, interval), redrive.limits_v1(),
+    redrive.limit_line_v1(bigint[]), redrive.standing_v1(interval),
+    redrive.due_v1(text[], text[]), redrive.handles_v1(text[], text)
     to redrive_agent;
 grant execute on function redrive.decide_v1(bigint, boolean, text, text) to redrive_operator;
 grant select on redrive.proposals to redrive_operator;

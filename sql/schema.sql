@@ -234,7 +234,7 @@ create table redrive.completions (
     constraint completions_pkey primary key (kind, key)
 );
 create index completions_at_idx on redrive.completions (at);
-grant select on redrive.completions to redrive_operator;
+grant select on redrive.completions to redrive_agent, redrive_operator;
 
 create table redrive.contact (
     one boolean not null default true,
@@ -243,7 +243,7 @@ create table redrive.contact (
     constraint contact_pkey primary key (one),
     constraint contact_one_check check (one)
 ) with (fillfactor=10);
-grant select on redrive.contact to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.contact to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.dead_letters (
     id bigint not null,
@@ -579,7 +579,8 @@ create table redrive.kind_redrives (
     constraint kind_redrives_pkey primary key (kind),
     constraint kind_redrives_rate_check check (rate > 0::float8)
 );
-grant select on redrive.kind_redrives to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.kind_redrives to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create table redrive.lanes (
     queue text not null,
@@ -857,7 +858,7 @@ create table redrive.samples (
     dead bigint not null,
     constraint samples_pkey primary key (minute, queue)
 );
-grant select on redrive.samples to redrive_agent, redrive_operator, redrive_viewer;
+grant select on redrive.samples to redrive_operator, redrive_viewer;
 
 create table redrive.schedule_declarations (
     id bigint generated always as identity not null,
@@ -1434,7 +1435,8 @@ create function redrive.due_v1(only_queues text[], kinds text[])
     set plan_cache_mode = force_generic_plan
     set lock_timeout = 100ms
     set jit = off;
-grant execute on function redrive.due_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.due_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.edit_v1(ids bigint[], digests bytea[], payloads jsonb[], salts text[], patch
     jsonb, paths text[], actor text, why text)
@@ -1792,7 +1794,7 @@ grant execute on function redrive.groups_named_v1 to redrive_agent, redrive_oper
 create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
     language sql stable;
-grant execute on function redrive.handles_v1 to redrive_operator;
+grant execute on function redrive.handles_v1 to redrive_agent, redrive_operator;
 
 create function redrive.heal_v1(max_redrives int, abort_share float8)
     returns boolean
@@ -1897,7 +1899,8 @@ create function redrive.interrupt_runs_v1(batch int)
 create function redrive.is_alive_v1(seen_at timestamptz, lost_at timestamptz, ttl interval)
     returns boolean
     language sql stable;
-grant execute on function redrive.is_alive_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.is_alive_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.is_key_held_v1(queue text, ordering_key text, job bigint)
     returns boolean
@@ -2019,7 +2022,7 @@ create function redrive.limit_line_v1(ids bigint[])
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.limit_line_v1 to redrive_operator;
+grant execute on function redrive.limit_line_v1 to redrive_agent, redrive_operator;
 
 create function redrive.limit_names_v1(what text, at_most int, actor text, why text)
     returns void
@@ -2068,7 +2071,8 @@ create function redrive.limits_v1()
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.limits_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.limits_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.live_campaigns_v1()
     returns setof bigint
@@ -2722,7 +2726,8 @@ create function redrive.standing_v1(patience interval)
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.standing_v1 to redrive_operator, redrive_viewer, redrive_worker;
+grant execute on function redrive.standing_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.start_campaign_v1(plan bigint, actor text, why text, rate float8, canaries
     int, abort_share float8, not_before timestamptz, conditions jsonb)

@@ -12,6 +12,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from starlette.responses import JSONResponse
 
+from redrive.agents.arguments import Arguments
 from redrive.agents.desk import UNKNOWN, Desk
 from redrive.agents.tools import TOOLS
 from redrive.console.security.access import Access, Refused
@@ -31,25 +32,22 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 def described() -> list[types.Tool]:
     """Return the tools as clients see them."""
-    found: list[types.Tool] = []
-    for name, (arguments, _) in TOOLS.items():
-        (schema,), definitions = msgspec.json.schema_components([arguments])
-        title = schema["$ref"].rpartition("/")[2]
-        own = definitions.pop(title)
-        schema = {**own, "$defs": definitions} if definitions else own
-        text = msgspec.json.encode(schema).decode().replace("#/$defs/", "#/$defs/")
-        annotations = types.ToolAnnotations(
-            read_only_hint=not name.startswith("propose"), destructive_hint=False
-        )
-        found.append(
-            types.Tool(
-                name=name,
-                description=" ".join((arguments.__doc__ or "").split()),
-                input_schema=msgspec.json.decode(text),
-                annotations=annotations,
-            )
-        )
-    return found
+    return [_described(name, of) for name, (of, _) in TOOLS.items()]
+
+
+def _described(name: str, of: type[Arguments]) -> types.Tool:
+    (_,), parts = msgspec.json.schema_components([of], ref_template="#/$defs/{name}")
+    schema = parts.pop(of.__name__)
+    text = schema.pop("description")
+    is_look = not name.startswith("propose")
+    return types.Tool(
+        name=name,
+        description=" ".join(text.split()),
+        input_schema={**schema, "$defs": parts},
+        annotations=types.ToolAnnotations(
+            read_only_hint=is_look, destructive_hint=False
+        ),
+    )
 
 
 def server(desk: Desk, person: str) -> Server[Any]:
