@@ -127,6 +127,10 @@ chart-fuzz: install ## draw 10,000 random values for the chart: each is refused 
 api-fuzz: install ## ask the console's JSON API all that its description allows, 500 times each call; some ten minutes
 	REDRIVE_API_FUZZ=500 $(BIN)/pytest -rP tests/console/test_schema.py $(ARGS)
 
+.PHONY: agents-test
+agents-test: install ## let a hostile client call each tool of redrive mcp 10,000 times; a quarter of an hour
+	REDRIVE_AGENT_CALLS=10000 $(BIN)/pytest -rP tests/agents/test_adversary.py $(ARGS)
+
 .PHONY: mutants
 mutants: install ## remove each guard in the SQL in turn: some test must fail; ARGS="--minutes 2", "--files settle/*", "--shard 1/4"
 	$(BIN)/python -m tools.mutants $(ARGS)

@@ -26,6 +26,7 @@ from redrive.rules.times import period
 Connection = psycopg.Connection[Any]
 MOST_BACK = timedelta(days=35)
 MOST_STEPS, MOST_MARKS = 60, 50
+CONTENT = frozenset({"payload", "headers", "checkpoint", "progress", "result"})
 COUNTS = ("at", "enqueued", "completed", "failed", "retried", "died", "redriven")
 
 
@@ -69,7 +70,13 @@ def _show_dead_letter(conn: Connection, _: Agent, asked: given.ShowDeadLetter) -
 
 
 def _why_job(conn: Connection, _: Agent, asked: given.WhyJob) -> Any:
-    return _found(show.show(conn, asked.job), "record of this job")
+    """Return what is known about a job, without its content.
+
+    Which fields a handler declares secret is recorded with a failure. A job that never
+    failed has none, so its payload cannot be redacted safely.
+    """
+    found = _found(show.show(conn, asked.job), "record of this job")
+    return {name: value for name, value in found.items() if name not in CONTENT}
 
 
 def _series(conn: Connection, _: Agent, asked: given.Series) -> Any:
