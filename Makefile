@@ -128,7 +128,7 @@ api-fuzz: install ## ask the console's JSON API all that its description allows,
 	REDRIVE_API_FUZZ=500 $(BIN)/pytest -rP tests/console/test_schema.py $(ARGS)
 
 .PHONY: agents-test
-agents-test: install ## let a hostile client call each tool of redrive mcp 10,000 times; a quarter of an hour
+agents-test: install ## let a hostile client call each tool of redrive mcp 10,000 times; half an hour
 	REDRIVE_AGENT_CALLS=10000 $(BIN)/pytest -rP tests/agents/test_adversary.py $(ARGS)
 
 .PHONY: mutants

@@ -15,6 +15,7 @@ from redrive.dead_letters.proposals import Agent
 from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
 from redrive.rules.dead_letters.terms import Terms
+from redrive.rules.payloads.edit import read_patch
 from tests.factories import make_dead_letter
 from tests.postgres import Connection, Database
 
@@ -241,3 +242,16 @@ def test_a_link_is_used_once(database: Database) -> None:
 
     assert [operator.value(use, link) for link in ("a", "b", "a")] == [True, True, False]
     assert database.column("select link from redrive.used_links order by 1") == ["a", "b"]
+
+
+def test_a_number_of_a_patch_keeps_every_digit(
+    database: Database, agent: Connection
+) -> None:
+    make_dead_letter(database.conn)
+    text = '[{"op": "add", "path": "/n", "value": 0.10000000000000000000001}]'
+    patch = read_patch(text)
+    number = proposals.propose_edit(agent, ADAS, _letters(agent), patch, "why")
+
+    proposals.start(database.conn, number, Handlers(), **SAID)
+    found = database.value("select payload ->> 'n' from redrive.dead_letters")
+    assert found == "0.10000000000000000000001"

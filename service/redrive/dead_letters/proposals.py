@@ -19,6 +19,7 @@ from redrive.dead_letters.edit import Letter, Preview
 from redrive.dead_letters.filter import Filter
 from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
+from redrive.rules.payloads import edit as rules
 from redrive.rules.payloads.edit import Patch
 
 Connection = psycopg.Connection[Any]
@@ -119,8 +120,8 @@ def _propose(
 ) -> int:
     return _value(
         conn,
-        "select redrive.propose_v1(%s, %s, %s, %s, %s)",
-        *(action, agent.name, agent.person, why, Jsonb(detail)),
+        "select redrive.propose_v1(%s, %s, %s, %s, %s::jsonb)",
+        *(action, agent.name, agent.person, why, rules.encode(detail)),
     )
 
 
@@ -142,8 +143,8 @@ def _open(conn: Connection, proposal: int | None) -> list[dict[str, Any]]:
 
 def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     """Preview a proposed edit of the payloads that are as the agent saw them."""
-    query: LiteralString = "select detail from redrive.proposals where id = %s"
-    detail = _value(conn, query, proposal)
+    query: LiteralString = "select detail::text from redrive.proposals where id = %s"
+    detail = rules.decode(_value(conn, query, proposal))
     letters = edits.find(conn, Filter(ids=detail["ids"]))
     same = [one for one in letters if _is_same(one, detail["digests"])]
     seen = edits.preview(same, detail["patch"], handlers)

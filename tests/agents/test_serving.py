@@ -1,0 +1,127 @@
+"""The server as programs reach it: over stdio, and over HTTP with tokens."""
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from psycopg.conninfo import make_conninfo
+from starlette.testclient import TestClient
+
+from redrive.agents.desk import Desk
+from redrive.agents.server import application
+from redrive.cli.main import main
+from redrive.console.security.access import Access, Tokens
+from redrive.database.address import Address
+from tests.agents.conftest import PLENTY, data_of
+from tests.factories import make_dead_letter
+from tests.postgres import Database
+
+ASK = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "list_groups", "arguments": {}},
+}
+BEGIN = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "helper", "version": "1"},
+    },
+}
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+@pytest.mark.waits
+def test_an_agent_starts_the_command_and_talks_to_it(database: Database) -> None:
+    make_dead_letter(database.conn)
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "redrive", "mcp", "--actor", "ada"],
+        env={"REDRIVE_DATABASE_URL": database.url},
+    )
+
+    async def ask() -> str:
+        async with Client(parameters) as client:
+            answer = await client.call_tool("list_groups", {})
+            (content,) = answer.content
+            return content.text  # type: ignore[union-attr] # always a text
+
+    assert len(data_of(anyio.run(ask))) == 1
+    (actor,) = database.column("select actor from redrive.audit")
+    assert actor.endswith("on behalf of ada")
+
+
+@pytest.fixture
+def client(database: Database, tmp_path: Path) -> Iterator[TestClient]:
+    """A program that reaches the server over HTTP."""
+    file = tmp_path / "tokens"
+    digest = hashlib.sha256(b"vera-token").hexdigest()
+    file.write_text(f"{digest} viewer vera\n")
+    desk = Desk(Address(database.url), PLENTY)
+    app: Any = application(desk, Access(tokens=Tokens(file)))
+    with TestClient(app, base_url="https://mcp.test") as made:
+        made.headers |= ACCEPT
+        yield made
+    desk.close()
+
+
+def _begin(client: TestClient, token: str) -> dict[str, str]:
+    """Begin a session; return the headers of its requests."""
+    mine = {"authorization": f"Bearer {token}"}
+    answer = client.post("/mcp", json=BEGIN, headers=mine)
+    assert answer.status_code == 200, answer.text
+    session = answer.headers["mcp-session-id"]
+    return mine | {"mcp-session-id": session}
+
+
+def test_over_http_the_owner_of_the_token_is_the_person(
+    database: Database, client: TestClient
+) -> None:
+    make_dead_letter(database.conn)
+    answer = client.post("/mcp", json=ASK, headers=_begin(client, "vera-token")).json()
+
+    assert len(data_of(answer["result"]["content"][0]["text"])) == 1
+    assert database.column("select actor from redrive.audit") == [
+        "agent helper on behalf of vera"
+    ]
+
+
+@pytest.mark.parametrize("token", [None, "guess", ""])
+def test_nobody_comes_in_without_a_token(
+    database: Database, client: TestClient, token: str | None
+) -> None:
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    for headers_of_session in ({}, _begin(client, "vera-token")):
+        mine = {k: v for k, v in headers_of_session.items() if k != "authorization"}
+        answer = client.post("/mcp", json=ASK, headers=mine | headers)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert database.value("select count(*) from redrive.audit") == 0
+
+
+def test_http_needs_a_way_to_sign_in(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mcp", "--http", "--database-url", database.url]) == 64
+    assert "nobody could sign in" in capsys.readouterr().err
+
+
+def test_a_login_without_the_role_is_refused(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may do more or other things than an agent, so the session does not begin."""
+    database.rows(
+        "do $$ begin create role redrive_test_other login;"
+        " exception when duplicate_object or unique_violation then null; end $$"
+    )
+    url = make_conninfo(database.url, user="redrive_test_other")
+    assert main(["mcp", "--database-url", url]) == 1
+    assert "redrive_agent" in capsys.readouterr().err

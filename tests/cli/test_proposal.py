@@ -1,0 +1,68 @@
+"""redrive proposal: a person sees what an agent proposes, and starts or rejects it."""
+
+from redrive.dead_letters import edit as edits
+from redrive.dead_letters import proposals
+from redrive.dead_letters.edit import Letter
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.proposals import Agent
+from tests.cli.conftest import Redrive
+from tests.factories import make_dead_letter
+from tests.postgres import Database
+
+ADAS = Agent("claude", "ada")
+NAME = "agent claude on behalf of ada"
+PATCH = [{"op": "replace", "path": "/currency", "value": "EUR"}]
+
+
+def _edit(database: Database, **payload: str) -> int:
+    """Let an agent propose an edit of a new dead letter."""
+    make_dead_letter(database.conn, payload=payload)
+    found = edits.find(database.conn, Filter(state=("open",)))
+    letters = [one for one in found if isinstance(one, Letter)]
+    return proposals.propose_edit(database.conn, ADAS, letters, PATCH, "EURO is none")
+
+
+def test_proposals_are_listed_with_the_commands_that_start_them(
+    database: Database, redrive: Redrive
+) -> None:
+    assert "no proposals" in redrive("proposal", "ls").out
+    number = _edit(database, currency="EURO")
+    proposals.propose_campaign(
+        database.conn, ADAS, Filter(kind=("invoice.charge",)), "fixed"
+    )
+
+    found = redrive("proposal", "ls", "--json").lines
+    assert [(row["action"], row["start"]) for row in found] == [
+        ("redrive", "redrive campaign start 1"),
+        ("edit", f"redrive proposal start {number}"),
+    ]
+    (planned,) = redrive("campaign", "ls", "--state", "planned", "--json").lines
+    assert planned["proposed_by"] == NAME
+    assert NAME in redrive("campaign", "show", "1").out
+
+
+def test_the_changes_of_an_edit_are_shown_before_it_starts(
+    database: Database, redrive: Redrive
+) -> None:
+    number = str(_edit(database, currency="EURO", password="hunter2"))
+    shown = redrive("proposal", "start", number, "--why", "yes")
+    assert shown.code == 64
+    assert '+  "currency": "EUR"' in shown.out
+    assert "hunter2" not in shown.out
+
+    done = redrive("proposal", "start", number, "--why", "yes", "--yes", "--json")
+    assert done.json == {"proposal": int(number), "action": "edit", "changed": 1}
+    line = database.row("select action, why from redrive.audit order by id desc limit 1")
+    assert line == ("edit", f"proposal {number} of {NAME}: yes")
+    again = redrive("proposal", "start", number, "--why", "yes", "--yes")
+    assert (again.code, "no open proposal" in again.err) == (2, True)
+
+
+def test_a_rejected_proposal_changes_nothing(
+    database: Database, redrive: Redrive
+) -> None:
+    number = str(_edit(database, currency="EURO"))
+    assert redrive("proposal", "reject", number, "--why", "no", "--yes").code == 0
+
+    assert redrive("proposal", "ls", "--json").lines == []
+    assert database.value("select payload ->> 'currency' from redrive.dead_letters") == "EURO"
