@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from redrive.console import metrics
 from redrive.console.links import Links
 from redrive.console.pages import (
+    act,
     api,
     campaigns,
     cells,
@@ -64,6 +65,7 @@ TITLES = {
     404: "Not found",
     405: "Method not allowed",
     409: "Conflict",
+    410: "No longer valid",
     413: "Too large",
     415: "Unsupported format",
     422: "Invalid request",
@@ -82,7 +84,7 @@ BROKEN = "Redrive failed to answer; the log of the console has the error"
 
 METRICS_FORMAT = "text/plain; version=0.0.4"
 PARTS = (
-    *(api, system, jobs, dead_letters, campaigns, proposals, changes, sign_in, cells),
+    *(api, system, jobs, dead_letters, campaigns, proposals, changes, act, sign_in, cells),
 )
 
 

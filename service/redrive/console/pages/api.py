@@ -12,7 +12,7 @@ from fastapi.security import HTTPBearer
 from redrive.console.actions import edits
 from redrive.console.actions.change import Change, Done, Preview, why_of
 from redrive.console.actions.changes import CHANGES
-from redrive.console.pages import cells, figures
+from redrive.console.pages import act, cells, figures
 from redrive.console.pages.changes import order
 from redrive.console.pages.filters import (
     AUDIT_FILTERS,
@@ -230,6 +230,12 @@ def list_campaigns(visit: SignedIn) -> Response:
     """List the campaigns, newest first, and their results."""
     with visit.reading() as conn:
         return _rows(campaign.find(conn, limit=MOST))
+
+
+@router.get("/links", openapi_extra=described(None, "queue", "group"))
+def list_links(visit: SignedIn) -> Response:
+    """Sign links for an alert of a queue or a group; each works once, for 15 minutes."""
+    return _rows(act.links(visit))
 
 
 @router.get("/proposals")

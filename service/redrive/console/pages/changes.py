@@ -69,7 +69,7 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
 
     if done.is_shown:
         return visit.page("shown.html", done=done)
-    return _done_page(visit, done)
+    return done_page(visit, done)
 
 
 def order(visit: Visit, fields: Mapping[str, str], why: str = "") -> Order:
@@ -78,7 +78,7 @@ def order(visit: Visit, fields: Mapping[str, str], why: str = "") -> Order:
     return Order(visit.query, why, visit.user.name, fields, handlers)
 
 
-def _done_page(visit: Visit, done: Done) -> Response:
+def done_page(visit: Visit, done: Done) -> Response:
     """Redirect to the page after a change, with a sentence about the result."""
     here = visit.console
     notice = here.access.sign_notice(done.text)
@@ -114,7 +114,7 @@ def make_edit(visit: SignedIn, form: Form) -> Response:
             raise
         return _edit_page(visit, wanted, refused.text)
 
-    return _done_page(visit, done)
+    return done_page(visit, done)
 
 
 def _edit_page(visit: Visit, wanted: Order, conflict: str | None = None) -> Response:

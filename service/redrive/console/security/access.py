@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 
+from redrive.console.security.act_links import ActLinks
 from redrive.errors import SettingsError
 
 Network = IPv4Network | IPv6Network
@@ -244,6 +245,7 @@ class Access:
         self.provider = provider
         self.everybody = everybody
         key = key or token_urlsafe(32)
+        self.act_links = ActLinks(key)
         self._sessions = URLSafeTimedSerializer(key, salt="redrive session")
         self._pending = URLSafeTimedSerializer(key, salt="redrive sign-in")
         self._forms = URLSafeTimedSerializer(key, salt="redrive form")

@@ -1,0 +1,67 @@
+"""What the link of an alert can do: mute a group, pause a queue, start a plan."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from redrive.console.actions.change import Connection
+from redrive.console.security.access import Refused
+from redrive.dead_letters import campaign, groups
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.find import open_by_group
+from redrive.rules.dead_letters.campaign import State
+from redrive.rules.payloads.limits import NAME
+
+EXAMINED = 1_000
+"""Count the groups among this many dead letters of a queue, the latest."""
+MOST_GROUPS, MOST_PLANS = 5, 20
+
+
+class Offer(NamedTuple):
+    """A change that a link can name, and how many dead letters it is about."""
+
+    word: str
+    target: str
+    text: str
+
+
+def offers(conn: Connection, given: Mapping[str, str]) -> list[Offer]:
+    """Return what can be done about an alert of a queue or a group.
+
+    Raises:
+        Refused: the queue or group is invalid or missing.
+    """
+    queue, group = given.get("queue", ""), given.get("group", "")
+    if queue and not NAME.fullmatch(queue):
+        raise Refused(400, f"queue is {queue!r}; it must be the name of a queue")
+    if not queue and not group:
+        raise Refused(400, "give the queue or the group of the alert")
+    counts = _groups(conn, queue, group)
+    found = [Offer("mute", name, f"Mute group {name}: {n:,} open") for name, n in counts]
+    if queue:
+        found.append(Offer("pause", queue, f"Pause queue {queue}"))
+    return [*found, *_plans(conn, queue, [name for name, _ in counts])]
+
+
+def _groups(conn: Connection, queue: str, group: str) -> list[tuple[str, int]]:
+    """Return the largest open groups of the alert, with their open dead letters."""
+    if group:
+        found = groups.show(conn, group) if "\0" not in group else None
+        return [(found["group"], found["open"])] if found else []
+    chosen = Filter(queue=(queue,), state=("open",), limit=EXAMINED)
+    counted = open_by_group(conn, chosen)
+    return sorted(counted.items(), key=lambda one: -one[1])[:MOST_GROUPS]
+
+
+def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
+    """Yield the plans of the queue or of one of the groups."""
+    for plan in campaign.find(conn, (State.PLANNED,), limit=MOST_PLANS):
+        if plan["matched"] and _is_about(plan["filter"], queue, names):
+            number, n = plan["campaign"], plan["matched"]
+            text = f"Start plan {number}: {n:,} dead letters"
+            yield Offer("campaign-start", str(number), text)
+
+
+def _is_about(selects: Mapping[str, Any], queue: str, names: list[str]) -> bool:
+    beginning = selects.get("group")
+    is_of_group = beginning and any(name.startswith(beginning) for name in names)
+    return bool(is_of_group) or queue in selects.get("queue", ())
