@@ -274,6 +274,7 @@ def test_growth_pages_once_per_queue_and_resolves(
     assert links["Runbook"].endswith("/runbook.md#redrivedeadlettersgrowingfast")
     assert "var-namespace=shop" in links["Dashboard"]
     assert links["Console"].endswith("?queue=mail")
+    assert re.fullmatch(r"https?://[^/]+(/cells/[^/]+)?/act\?queue=mail", links["Act"])
 
     exporter.growing |= {("mail", "reminder"), ("billing", "charge")}
 
