@@ -10,8 +10,8 @@ import pytest
 from mcp import Client
 from mcp.types import Implementation
 
-from redrive.agents.desk import Budget, Desk
-from redrive.agents.server import server
+from redrive.console.agents.desk import Budget, Desk
+from redrive.console.agents.server import server
 from redrive.database.address import Address
 from tests.postgres import Database
 

@@ -34,13 +34,34 @@ SECRET_AT = (
 OPERATIONS = ("add", "remove", "replace", "test", "copy", "move", "reveal")
 ODD: tuple[Any, ...] = (
     *("", " ", "%", "f", "f1", "f2", "'; drop schema redrive cascade; --", "../../etc"),
-    *("a" * 5000, "\u0000", "\u202e", "{}", "$(reboot)", "eu:1", "default", "6h", "9" * 40),
+    *(
+        "a" * 5000,
+        "\u0000",
+        "\u202e",
+        "{}",
+        "$(reboot)",
+        "eu:1",
+        "default",
+        "6h",
+        "9" * 40,
+    ),
     *("2026-01-01", "-1h", "99999999d", "0000-00-00", "now()", "infinity"),
     *(0, -1, 1, 2, 3, 10**9, 2**63, -(2**63), 10**40, 1.5, -0.0, 1e308, True, None),
     *([], [1], [1, 2, 3], ["1"], {}, {"a": 1}, [[[[]]]], {"$ne": None}),
 )
 FIELDS = (
-    *("group", "job", "ids", "kind", "queue", "since", "until", "limit", "why", "patch"),
+    *(
+        "group",
+        "job",
+        "ids",
+        "kind",
+        "queue",
+        "since",
+        "until",
+        "limit",
+        "why",
+        "patch",
+    ),
     *("hours", "where", "repeat", "include_invalid", "yes", "start", "actor", "reveal"),
     *("version", "error_class", "state"),
 )
@@ -102,7 +123,9 @@ def make_world(database: Database, canaries: Canaries) -> list[int]:
     conn = database.conn
     worker = make_worker(conn)
     for n, order in enumerate(ORDERS * 2):
-        make_job(conn, "invoice.charge", _payload(canaries, order), headers={"note": order})
+        make_job(
+            conn, "invoice.charge", _payload(canaries, order), headers={"note": order}
+        )
         (job,) = claim(conn, worker, 1)
         error = f"{order} password={canaries.new()} token: {canaries.new()}"
         detail = {"secret_fields": ["declared"], "version": f"1.4.{n % 2}"}
@@ -124,7 +147,9 @@ def make_world(database: Database, canaries: Canaries) -> list[int]:
 def hostile_calls(chance: random.Random, ids: list[int], each: int) -> list[Call]:
     """Return calls of each tool in random order, half of them with valid arguments."""
     calls = [
-        (tool, dict(_arguments(chance, tool, ids))) for tool in NEEDED for _ in range(each)
+        (tool, dict(_arguments(chance, tool, ids)))
+        for tool in NEEDED
+        for _ in range(each)
     ]
     chance.shuffle(calls)
     return calls

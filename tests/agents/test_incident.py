@@ -18,7 +18,9 @@ MOST_CALLS = 6
 BAD, GOOD = "1.4.2", "1.4.1"
 
 
-def _run(conn: Connection, version: str, kinds: Iterator[tuple[str, str | None]]) -> None:
+def _run(
+    conn: Connection, version: str, kinds: Iterator[tuple[str, str | None]]
+) -> None:
     """Run jobs on a worker of a version; each has a kind, and a fingerprint if it dies."""
     registration = Registration("worker", version, 60, ["*"], None)
     worker = store.register(conn, registration)
@@ -41,7 +43,9 @@ def _run(conn: Connection, version: str, kinds: Iterator[tuple[str, str | None]]
 @pytest.fixture
 def incident(database: Database) -> Database:
     """A shop where all card charges die since a deploy, beside the usual noise."""
-    usual = [("mail.send", None), ("card.charge", None)] * 20 + [("mail.send", "noise")] * 4
+    usual = [("mail.send", None), ("card.charge", None)] * 20 + [
+        ("mail.send", "noise")
+    ] * 4
     _run(database.conn, GOOD, iter(usual))
     _run(database.conn, BAD, iter([("mail.send", None), ("card.charge", "bad")] * 15))
     database.rows("select redrive.fold_groups_v1()")
@@ -79,7 +83,9 @@ def _diagnosis(agent: Agent) -> dict[str, Any]:
     }
 
 
-def test_a_bad_release_is_diagnosed_in_six_calls(incident: Database, agent: Agent) -> None:
+def test_a_bad_release_is_diagnosed_in_six_calls(
+    incident: Database, agent: Agent
+) -> None:
     found = _diagnosis(agent)
 
     assert found | {"deployed": None} == {

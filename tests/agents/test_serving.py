@@ -12,9 +12,9 @@ from mcp import Client, StdioServerParameters
 from psycopg.conninfo import make_conninfo
 from starlette.testclient import TestClient
 
-from redrive.agents.desk import Desk
-from redrive.agents.server import application
 from redrive.cli.main import main
+from redrive.console.agents.desk import Desk
+from redrive.console.agents.server import application
 from redrive.console.security.access import Access, Tokens
 from redrive.database.address import Address
 from tests.agents.conftest import PLENTY, data_of
@@ -103,7 +103,10 @@ def test_nobody_comes_in_without_a_token(
     for headers_of_session in ({}, _begin(client, "vera-token")):
         mine = {k: v for k, v in headers_of_session.items() if k != "authorization"}
         answer = client.post("/mcp", json=ASK, headers=mine | headers)
-        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (
+            401,
+            "Bearer",
+        )
     assert database.value("select count(*) from redrive.audit") == 0
 
 

@@ -6,9 +6,9 @@ import anyio
 import pytest
 from mcp import Client
 
-from redrive.agents.desk import NOTICE, Budget
-from redrive.agents.server import server
-from redrive.agents.tools import TOOLS
+from redrive.console.agents.desk import NOTICE, Budget
+from redrive.console.agents.server import server
+from redrive.console.agents.tools import TOOLS
 from redrive.dead_letters import proposals
 from redrive.handlers import Handlers
 from tests.agents.conftest import Agent
@@ -16,7 +16,14 @@ from tests.factories import make_dead_letter, make_job
 from tests.postgres import Database
 
 NAMES = (
-    *("list_groups", "explain_group", "show_dead_letter", "why_job", "series", "report"),
+    *(
+        "list_groups",
+        "explain_group",
+        "show_dead_letter",
+        "why_job",
+        "series",
+        "report",
+    ),
     *("propose_campaign", "propose_edit", "propose_mute"),
 )
 PATCH = [{"op": "replace", "path": "/currency", "value": "EUR"}]
@@ -32,7 +39,9 @@ def test_the_tools_are_exactly_these(agent: Agent) -> None:
     assert tuple(anyio.run(listed)) == NAMES == tuple(TOOLS)
 
 
-def test_an_agent_sees_what_died_and_no_secret(database: Database, agent: Agent) -> None:
+def test_an_agent_sees_what_died_and_no_secret(
+    database: Database, agent: Agent
+) -> None:
     payload = {"password": "hunter2-canary", "currency": "EURO"}
     job = make_dead_letter(database.conn, payload=payload)
     (group,) = agent.data("list_groups")
@@ -147,8 +156,14 @@ def test_each_call_has_a_line_without_values_of_patches(
         ("propose_edit", {"ids": [9], "patch": PATCH, "why": "why"}),
     )
 
-    assert database.rows("select actor, action, detail from redrive.audit order by id") == [
-        (NAME, "call", {"tool": "list_groups", "arguments": {"kind": "mail", "limit": 20}}),
+    assert database.rows(
+        "select actor, action, detail from redrive.audit order by id"
+    ) == [
+        (
+            NAME,
+            "call",
+            {"tool": "list_groups", "arguments": {"kind": "mail", "limit": 20}},
+        ),
         (NAME, "call", {"tool": "unknown", "arguments": {}}),
         (NAME, "call", {"tool": "why_job", "arguments": {}}),
         (

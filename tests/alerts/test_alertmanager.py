@@ -171,7 +171,9 @@ def test_a_page_silences_only_the_ticket_about_the_same_trouble(
     assert not with_queue & critical
 
 
-def test_a_page_links_to_runbook_dashboard_console_and_acts_and_holds_no_secret() -> None:
+def test_a_page_links_to_runbook_dashboard_console_and_acts_and_holds_no_secret() -> (
+    None
+):
     receiver = pagerduty()
 
     assert [link["text"] for link in receiver["links"]] == [

@@ -52,7 +52,9 @@ def test_the_changes_of_an_edit_are_shown_before_it_starts(
 
     done = redrive("proposal", "start", number, "--why", "yes", "--yes", "--json")
     assert done.json == {"proposal": int(number), "action": "edit", "changed": 1}
-    line = database.row("select action, why from redrive.audit order by id desc limit 1")
+    line = database.row(
+        "select action, why from redrive.audit order by id desc limit 1"
+    )
     assert line == ("edit", f"proposal {number} of {NAME}: yes")
     again = redrive("proposal", "start", number, "--why", "yes", "--yes")
     assert (again.code, "no open proposal" in again.err) == (2, True)
@@ -65,4 +67,7 @@ def test_a_rejected_proposal_changes_nothing(
     assert redrive("proposal", "reject", number, "--why", "no", "--yes").code == 0
 
     assert redrive("proposal", "ls", "--json").lines == []
-    assert database.value("select payload ->> 'currency' from redrive.dead_letters") == "EURO"
+    assert (
+        database.value("select payload ->> 'currency' from redrive.dead_letters")
+        == "EURO"
+    )

@@ -55,7 +55,10 @@ def test_each_link_acts_once_and_after_a_confirmation(site: Site, olaf: TestClie
     campaign.plan(site.database.conn, Filter(queue=("default",)), actor="ada")
     database = site.database
     effects = {
-        "Mute group f1: 1 open": (MUTED, lambda v: v and 7000 < v.total_seconds() <= 7200),
+        "Mute group f1: 1 open": (
+            MUTED,
+            lambda v: v and 7000 < v.total_seconds() <= 7200,
+        ),
         "Pause queue default": (PAUSED, lambda v: v == 1),
         "Start plan 1: 1 dead letters": (
             "select actor from redrive.campaigns where started_at is not null",
@@ -94,7 +97,10 @@ def test_a_link_needs_a_sign_in_and_a_role_that_may_change(site: Site):
     path = f"/act/{signed()}"
     for ask in (path, "/act?queue=default"):
         stranger = site.client().get(ask)
-        assert (stranger.status_code, stranger.headers["location"][:9]) == (303, "/sign-in?")
+        assert (stranger.status_code, stranger.headers["location"][:9]) == (
+            303,
+            "/sign-in?",
+        )
         assert site.signed_in("vera").get(ask).status_code == 403
     assert site.bearer("vera").get("/api/v1/links?queue=default").status_code == 403
     vera = site.signed_in("vera")

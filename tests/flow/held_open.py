@@ -208,7 +208,7 @@ RECIPES: dict[str, LiteralString] = {
     # agents, and what they propose
     "call_tool_v1": "select redrive.call_tool_v1('claude', 'ada', 'report', '{}', 9, 9)",
     "propose_v1": "select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{}')",
-    "propose_campaign_v1": "select redrive.propose_campaign_v1('{\"kind\": [\"held.plain\"]}', 5,"
+    "propose_campaign_v1": 'select redrive.propose_campaign_v1(\'{"kind": ["held.plain"]}\', 5,'
     " 'claude', 'ada', 'why')",
     "decide_v1": "select redrive.decide_v1(redrive.propose_v1('mute', 'claude', 'ada', 'why',"
     " '{\"group\": \"f1\", \"seconds\": 60}'), true, 'ada', 'why')",

@@ -171,8 +171,7 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
     ),
     "proposals_proposed_by_check": (PROPOSAL + " ('edit', %s, 'x', '{}')", "", LONG),
     "proposals_state_check": (
-        "insert into redrive.proposals (action, proposed_by, why, detail, state)"
-        " values ('edit', 'x', 'x', '{}', %s)",
+        "update redrive.proposals set state = %s",
         "done",
     ),
     "proposals_why_check": (PROPOSAL + " ('edit', 'x', %s, '{}')", "", LONGER),
@@ -210,6 +209,7 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
 def test_a_table_refuses_what_no_verb_should_write(database: Database) -> None:
     make_dead_letter(database.conn)
     make_campaign(database.conn)
+    database.rows("select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{}')")
     for constraint, (statement, *values) in REFUSED.items():
         for value in values:
             with pytest.raises(psycopg.errors.CheckViolation) as refused:

@@ -32,7 +32,11 @@ def agent(database: Database) -> Connection:
 
 
 def _letters(conn: Connection) -> list[Letter]:
-    return [one for one in edits.find(conn, Filter(state=("open",))) if isinstance(one, Letter)]
+    return [
+        one
+        for one in edits.find(conn, Filter(state=("open",)))
+        if isinstance(one, Letter)
+    ]
 
 
 def _state(database: Database, proposal: int) -> str:
@@ -54,7 +58,10 @@ def test_a_budget_is_charged_for_each_call_and_begins_anew_after_an_hour(
         *(None, None),
         "calls",
     ]
-    assert proposals.charge(agent, Agent("claude", "bo"), "report", {}, most=(4, 1)) is None
+    assert (
+        proposals.charge(agent, Agent("claude", "bo"), "report", {}, most=(4, 1))
+        is None
+    )
     database.rows("update redrive.agent_budgets set since = since - interval '61 min'")
     assert charge("propose_edit") is None
 
@@ -78,7 +85,9 @@ def test_a_proposed_redrive_is_a_plan_that_only_a_person_can_start(
     database: Database, agent: Connection
 ) -> None:
     make_dead_letter(database.conn)
-    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("invoice.charge",)), "fixed in 2")
+    report = proposals.propose_campaign(
+        agent, ADAS, Filter(kind=("invoice.charge",)), "fixed in 2"
+    )
     number = report["plan"]
     (planned,) = campaigns.find(database.conn, ("planned",))
     assert (planned["campaign"], planned["proposed_by"], planned["why"]) == (
@@ -97,20 +106,26 @@ def test_a_proposed_redrive_is_a_plan_that_only_a_person_can_start(
     ) == [(NAME, "propose redrive", None), ("ada", "redrive", NAME)]
 
 
-def test_an_agent_is_not_one_of_two_people(database: Database, agent: Connection) -> None:
+def test_an_agent_is_not_one_of_two_people(
+    database: Database, agent: Connection
+) -> None:
     make_dead_letter(database.conn)
     database.rows("insert into redrive.approvals (kind) values ('invoice.charge')")
-    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("invoice.charge",)), "why")
+    report = proposals.propose_campaign(
+        agent, ADAS, Filter(kind=("invoice.charge",)), "why"
+    )
 
     with pytest.raises(psycopg.Error, match="an agent is none; plan it again"):
         campaigns.start(database.conn, report["plan"], Terms(), **SAID)
 
 
-def test_an_agent_cannot_confirm_obstacles(database: Database, agent: Connection) -> None:
+def test_an_agent_cannot_confirm_obstacles(
+    database: Database, agent: Connection
+) -> None:
     make_dead_letter(database.conn)
     report = agent.execute(
-        "select redrive.propose_campaign_v1('{\"kind\": [\"invoice.charge\"], \"include_quarantined\": true,"
-        ' "include_invalid": true, "repeat": true}\', 5, \'a\', \'p\', \'why\')'
+        'select redrive.propose_campaign_v1(\'{"kind": ["invoice.charge"], "include_quarantined": true,'
+        " \"include_invalid\": true, \"repeat\": true}', 5, 'a', 'p', 'why')"
     ).fetchone()
     assert report
     (plan,) = report
@@ -122,7 +137,9 @@ def test_an_agent_cannot_confirm_obstacles(database: Database, agent: Connection
 def test_a_plan_that_matches_nothing_is_no_proposal(
     database: Database, agent: Connection
 ) -> None:
-    report = proposals.propose_campaign(agent, ADAS, Filter(kind=("invoice.charge",)), "why")
+    report = proposals.propose_campaign(
+        agent, ADAS, Filter(kind=("invoice.charge",)), "why"
+    )
 
     assert report["plan"] is None
     assert database.value("select count(*) from redrive.audit") == 0
@@ -237,11 +254,20 @@ def test_the_role_of_agents_can_do_nothing_else(
 
 def test_a_link_is_used_once(database: Database) -> None:
     operator = database.session("redrive_operator")
-    database.rows("insert into redrive.used_links values ('old', now() - interval '25 h')")
+    database.rows(
+        "insert into redrive.used_links values ('old', now() - interval '25 h')"
+    )
     use = "select redrive.use_link_v1(%s)"
 
-    assert [operator.value(use, link) for link in ("a", "b", "a")] == [True, True, False]
-    assert database.column("select link from redrive.used_links order by 1") == ["a", "b"]
+    assert [operator.value(use, link) for link in ("a", "b", "a")] == [
+        True,
+        True,
+        False,
+    ]
+    assert database.column("select link from redrive.used_links order by 1") == [
+        "a",
+        "b",
+    ]
 
 
 def test_a_number_of_a_patch_keeps_every_digit(

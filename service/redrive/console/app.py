@@ -84,7 +84,18 @@ BROKEN = "Redrive failed to answer; the log of the console has the error"
 
 METRICS_FORMAT = "text/plain; version=0.0.4"
 PARTS = (
-    *(api, system, jobs, dead_letters, campaigns, proposals, changes, act, sign_in, cells),
+    *(
+        api,
+        system,
+        jobs,
+        dead_letters,
+        campaigns,
+        proposals,
+        changes,
+        act,
+        sign_in,
+        cells,
+    ),
 )
 
 

@@ -24,6 +24,7 @@ from redrive.rules.payloads.edit import Patch
 
 Connection = psycopg.Connection[Any]
 
+PROPOSAL = "proposal"
 MOST_EDITED = 100
 """Dead letters that one proposal may edit."""
 LITERAL = frozenset({"add", "remove", "replace"})
@@ -175,7 +176,7 @@ def start(
         )
         if not causes[None]:
             rule = "none of its payloads can be edited; they have changed, or it does not apply"
-            raise InvalidJob("proposal", rule)
+            raise InvalidJob(PROPOSAL, rule)
         return causes[None]
 
 

@@ -47,7 +47,7 @@ def mcp(
     settings = settings_for(database_url, actor=actor, mcp_port=mcp_port)
     set_up(settings.log_format, settings.log_level)
     server = _server()
-    from redrive.agents.desk import Budget, Desk  # noqa: PLC0415 # an extra
+    from redrive.console.agents.desk import Budget, Desk  # noqa: PLC0415 # an extra
 
     budget = Budget(settings.mcp_calls_per_hour, settings.mcp_proposals_per_hour)
     desk = Desk(settings.address(), budget)
@@ -57,14 +57,16 @@ def mcp(
     if access is None:
         anyio.run(server.serve_stdio, desk, settings.who())
         return
-    click.echo(f"the MCP server is at http://127.0.0.1:{settings.mcp_port}/mcp", err=True)
+    click.echo(
+        f"the MCP server is at http://127.0.0.1:{settings.mcp_port}/mcp", err=True
+    )
     server.serve_http(desk, access, settings.mcp_port)
 
 
 def _server() -> Any:
     """Import the server. Raises SettingsError if the extra is not installed."""
     try:
-        return importlib.import_module("redrive.agents.server")
+        return importlib.import_module("redrive.console.agents.server")
     except ModuleNotFoundError as error:
         if error.name in EXTRA:
             raise SettingsError(NO_EXTRA) from None

@@ -1,4 +1,4 @@
-"""What the link of an alert can do: mute a group, pause a queue, start a plan."""
+"""Offers of an alert's link: mute a group, pause a queue, start a plan."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -36,7 +36,9 @@ def offers(conn: Connection, given: Mapping[str, str]) -> list[Offer]:
     if not queue and not group:
         raise Refused(400, "give the queue or the group of the alert")
     counts = _groups(conn, queue, group)
-    found = [Offer("mute", name, f"Mute group {name}: {n:,} open") for name, n in counts]
+    found = [
+        Offer("mute", name, f"Mute group {name}: {n:,} open") for name, n in counts
+    ]
     if queue:
         found.append(Offer("pause", queue, f"Pause queue {queue}"))
     return [*found, *_plans(conn, queue, [name for name, _ in counts])]

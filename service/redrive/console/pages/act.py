@@ -84,7 +84,9 @@ def make(visit: SignedIn, form: Form, link: str) -> Response:
     visit.require_operator()
     act = _read(visit, link)
     change = CHANGES[act.word]
-    wanted = replace(order(visit, form, change.why(form.get("why", ""))), query=act.query)
+    wanted = replace(
+        order(visit, form, change.why(form.get("why", ""))), query=act.query
+    )
     with visit.changing() as conn:
         if not value(conn, "select redrive.use_link_v1(%s)", act.id):
             raise _dead()

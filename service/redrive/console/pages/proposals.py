@@ -17,6 +17,4 @@ def list_proposals(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         found = proposals.find(conn)
     rows = [row | {"what": what(row)} for row in found]
-    return visit.page(
-        "proposals.html", rows=rows, shell=command(("proposal", "ls"))
-    )
+    return visit.page("proposals.html", rows=rows, shell=command(("proposal", "ls")))

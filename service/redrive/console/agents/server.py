@@ -12,9 +12,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from starlette.responses import JSONResponse
 
-from redrive.agents.arguments import Arguments
-from redrive.agents.desk import UNKNOWN, Desk
-from redrive.agents.tools import TOOLS
+from redrive.console.agents.arguments import Arguments
+from redrive.console.agents.desk import UNKNOWN, Desk
+from redrive.console.agents.tools import TOOLS
 from redrive.console.security.access import Access, Refused
 from redrive.dead_letters.proposals import Agent
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import psycopg
 
-from redrive.agents import arguments as given
-from redrive.agents.arguments import filter_of, when
+from redrive.console.agents import arguments as given
+from redrive.console.agents.arguments import filter_of, when
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters import explain, find, groups, proposals, review
 from redrive.dead_letters import report as incident
@@ -84,7 +84,9 @@ def _series(conn: Connection, _: Agent, asked: given.Series) -> Any:
     now = now_of(conn)
     axis = period(_instant(asked.since), now, now, MOST_STEPS)
     points = read_series(conn, axis, asked.queue, asked.kind)
-    marks = read_marks(conn, axis.since, axis.until, asked.queue, asked.kind, MOST_MARKS)
+    marks = read_marks(
+        conn, axis.since, axis.until, asked.queue, asked.kind, MOST_MARKS
+    )
     return {
         "step_seconds": axis.step.total_seconds(),
         "steps": [_step(point) for point in points],

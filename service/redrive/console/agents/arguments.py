@@ -21,7 +21,9 @@ Number = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Ids = Annotated[list[Number], Meta(max_length=MOST_EDITED)]
 Since = Annotated[
     str,
-    Meta(min_length=1, max_length=40, description="An instant, or a length such as 6h."),
+    Meta(
+        min_length=1, max_length=40, description="An instant, or a length such as 6h."
+    ),
 ]
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 import psycopg
 
-from redrive.agents.arguments import Arguments, ProposeEdit
-from redrive.agents.tools import TOOLS, Connection, Refused
+from redrive.console.agents.arguments import Arguments, ProposeEdit
+from redrive.console.agents.tools import TOOLS, Connection, Refused
 from redrive.database import migrate
 from redrive.database.address import Address
 from redrive.database.connect import OwnConnection
@@ -169,7 +169,9 @@ def marked(value: Any) -> str:
 def _fault(error: psycopg.Error) -> str:
     """Return the text of a database error without values of rows."""
     if error.sqlstate == REFUSED_BY_RULE:
-        return scrub(error.diag.message_primary or "a rule of Redrive does not allow this")
+        return scrub(
+            error.diag.message_primary or "a rule of Redrive does not allow this"
+        )
     if error.sqlstate == "57014":
         return "the query took too long; ask for less"
     state = error.sqlstate or "no connection"
