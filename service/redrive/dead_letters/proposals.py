@@ -14,6 +14,7 @@ from psycopg.rows import dict_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from redrive.dead_letters import edit as edits
+from redrive.dead_letters import groups
 from redrive.dead_letters.campaign import MAX_REDRIVES
 from redrive.dead_letters.edit import Letter, Preview
 from redrive.dead_letters.filter import Filter
@@ -150,6 +151,36 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     same = [one for one in letters if _is_same(one, detail["digests"])]
     seen = edits.preview(same, detail["patch"], handlers)
     return Edit(detail["patch"], seen, len(detail["ids"]) - seen.matched)
+
+
+def what(row: Mapping[str, Any]) -> str:
+    """Describe a proposal in a few words."""
+    detail = row["detail"]
+    if row["action"] == "redrive":
+        return f"{detail['matched']} dead letters"
+    if row["action"] == "mute":
+        hours = detail["seconds"] / 3600
+        return f"group {detail['group']} for {hours:g} h"
+    count = len(detail["ids"])
+    paths = ", ".join(rules.paths(detail["patch"]))
+    return f"{count} payloads: {paths}"
+
+
+def effects(conn: Connection, row: Mapping[str, Any], handlers: Handlers) -> list[str]:
+    """Return lines about what a start would change; secrets are redacted."""
+    if row["action"] == "mute":
+        group = groups.show(conn, row["detail"]["group"])
+        count = group["open"] if group else 0
+        return [f"{count} open dead letters are left out of redrives"]
+    wanted = preview(conn, row["proposal"], handlers)
+    lines = [line for sample in wanted.seen.samples for line in sample.diff]
+    lines.append(f"{len(wanted.seen.ids)} to edit")
+    counts = dict(wanted.seen.counts)
+    counts["changed since"] = wanted.changed
+    for cause, n in counts.items():
+        if n:
+            lines.append(f"{n} will stay: {cause}")
+    return lines
 
 
 def _is_same(letter: Letter | int, digests: Mapping[str, str]) -> bool:

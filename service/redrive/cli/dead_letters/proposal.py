@@ -17,9 +17,8 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import emit, listing, not_found, printable
-from redrive.dead_letters import groups, proposals
+from redrive.dead_letters import proposals
 from redrive.handlers import Handlers
-from redrive.rules.payloads import edit as rules
 from redrive.rules.payloads.escape import escaped
 
 if TYPE_CHECKING:
@@ -50,21 +49,8 @@ def list_proposals(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         found = proposals.find(conn)
-    rows = [row | {"what": what(row), "start": command(row)} for row in found]
+    rows = [row | {"what": proposals.what(row), "start": command(row)} for row in found]
     listing(rows, COLUMNS, as_json=as_json, empty="no proposals")
-
-
-def what(row: dict[str, Any]) -> str:
-    """Describe a proposal in a few words."""
-    detail = row["detail"]
-    match row["action"]:
-        case "redrive":
-            return f"campaign {row['campaign']}, {detail['matched']} dead letters"
-        case "mute":
-            return f"group {detail['group']} for {detail['seconds'] / 3600:g} h"
-        case _:
-            paths = ", ".join(rules.paths(detail["patch"]))
-            return f"{len(detail['ids'])} payloads: {paths}"
 
 
 def command(row: dict[str, Any]) -> str:
@@ -97,9 +83,9 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> in
         found = proposals.show(conn, which)
         if found is None:
             return _missing(which)
-        for line in _preview(conn, found, checked_by):
-            click.echo(line, err=as_json)
-        change.agree(f"Start proposal {which} of {printable(found['proposed_by'])}")
+        _show(conn, found, checked_by)
+        proposer = printable(found["proposed_by"])
+        change.agree(f"Start proposal {which} of {proposer}")
         changed = proposals.start(
             conn,
             which,
@@ -110,7 +96,7 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> in
     if as_json:
         emit({"proposal": which, "action": found["action"], "changed": changed})
     else:
-        click.echo(f"started proposal {which}: {printable(what(found))}")
+        click.echo(f"started proposal {which}: {printable(proposals.what(found))}")
     return Exit.DONE
 
 
@@ -122,21 +108,17 @@ def _handlers(given: str | None, settings: "Settings") -> Handlers:
     return registry.load(target, "--handlers" if given else "REDRIVE_HANDLERS")
 
 
-def _preview(
+def _show(
     conn: psycopg.Connection[Any], found: dict[str, Any], handlers: Handlers
-) -> list[str]:
-    """Return the lines that the person reads before the start."""
-    lines = [printable(what(found)), f"why: {printable(found['why'])}"]
-    if found["action"] == "mute":
-        group = groups.show(conn, found["detail"]["group"])
-        count = group["open"] if group else 0
-        return [*lines, f"{count} open dead letters are left out of redrives"]
-    wanted = proposals.preview(conn, found["proposal"], handlers)
-    for sample in wanted.seen.samples:
-        lines += map(escaped, sample.diff)
-    counts = dict(wanted.seen.counts) | {"changed since": wanted.changed}
-    stay = [f"{n} will stay: {cause}" for cause, n in counts.items() if n]
-    return [*lines, f"{len(wanted.seen.ids)} to edit", *stay]
+) -> None:
+    """Print what the person should read before the start."""
+    lines = [
+        proposals.what(found),
+        f"why: {found['why']}",
+        *proposals.effects(conn, found, handlers),
+    ]
+    for line in lines:
+        click.echo(escaped(line), err=True)
 
 
 @proposal.command()
@@ -155,7 +137,7 @@ def reject(which: int, change: Change, as_json: bool) -> int:
         found = proposals.show(conn, which)
         if found is None:
             return _missing(which)
-        change.agree(f"Reject proposal {which}: {printable(what(found))}")
+        change.agree(f"Reject proposal {which}: {printable(proposals.what(found))}")
         why = proposals.reason(found, change.why)
         proposals.reject(conn, which, actor=change.settings.who(), why=why)
     if as_json:

@@ -30,18 +30,28 @@ def offers(conn: Connection, given: Mapping[str, str]) -> list[Offer]:
     Raises:
         Refused: the queue or group is invalid or missing.
     """
-    queue, group = given.get("queue", ""), given.get("group", "")
-    if queue and not NAME.fullmatch(queue):
-        raise Refused(400, f"queue is {queue!r}; it must be the name of a queue")
+    queue = _queue_of(given)
+    group = given.get("group", "")
     if not queue and not group:
         raise Refused(400, "give the queue or the group of the alert")
     counts = _groups(conn, queue, group)
-    found = [
-        Offer("mute", name, f"Mute group {name}: {n:,} open") for name, n in counts
-    ]
+    found = [_mute(name, n) for name, n in counts]
     if queue:
         found.append(Offer("pause", queue, f"Pause queue {queue}"))
-    return [*found, *_plans(conn, queue, [name for name, _ in counts])]
+    names = [name for name, _ in counts]
+    return [*found, *_plans(conn, queue, names)]
+
+
+def _queue_of(given: Mapping[str, str]) -> str:
+    """Return the queue of an alert, or "". Raises Refused if it is invalid."""
+    queue = given.get("queue", "")
+    if queue and not NAME.fullmatch(queue):
+        raise Refused(400, f"queue is {queue!r}; it must be the name of a queue")
+    return queue
+
+
+def _mute(name: str, count: int) -> Offer:
+    return Offer("mute", name, f"Mute group {name}: {count:,} open")
 
 
 def _groups(conn: Connection, queue: str, group: str) -> list[tuple[str, int]]:

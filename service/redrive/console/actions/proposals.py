@@ -1,6 +1,7 @@
 """Changes of the console that start or reject what an agent proposes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,22 +18,10 @@ from redrive.console.query import Query, command, is_job_id
 from redrive.console.security.access import Refused
 from redrive.dead_letters import proposals
 from redrive.handlers import Handlers
-from redrive.rules.payloads import edit as rules
 
 COLUMNS = ("action", "what", "proposed_by", "why", "created_at")
 PATH = "/proposals"
-
-
-def what(row: Mapping[str, Any]) -> str:
-    """Describe a proposal in a few words."""
-    detail = row["detail"]
-    match row["action"]:
-        case "redrive":
-            return f"{detail['matched']:,} dead letters"
-        case "mute":
-            return f"group {detail['group']} for {detail['seconds'] / 3600:g} h"
-        case _:
-            return f"{len(detail['ids'])} payloads: {', '.join(rules.paths(detail['patch']))}"
+START = "Start"
 
 
 def _number_of(query: Query) -> int:
@@ -46,58 +35,79 @@ def _number_of(query: Query) -> int:
 def _preview(conn: Connection, query: Query, *, verb: str) -> Preview:
     number = _number_of(query)
     found = proposals.show(conn, number)
-    shell = command(("proposal", verb.lower(), str(number)), why="...")
-    title = f"{verb} proposal {number}"
+    seen = Preview(
+        f"{verb} proposal {number}",
+        0,
+        "proposal",
+        verb,
+        command(("proposal", verb.lower(), str(number)), why="..."),
+        query,
+        COLUMNS,
+    )
     if found is None:
         obstacle = f"There is no open proposal {number} of an edit or a mute."
-        return Preview(title, 0, "proposal", verb, shell, query, obstacle=obstacle)
+        return replace(seen, obstacle=obstacle)
     remarks = [f"{found['proposed_by']} proposes it: {found['why']}"]
-    if verb == "Start" and found["action"] == "edit":
-        remarks += _diffs(conn, number)
-    rows = [found | {"what": what(found)}]
-    return Preview(
-        title, 1, "proposal", verb, shell, query, COLUMNS, rows, remarks=remarks
-    )
+    if verb == START:
+        remarks += proposals.effects(conn, found, Handlers())
+    rows = [found | {"what": proposals.what(found)}]
+    return replace(seen, matched=1, rows=rows, remarks=remarks)
 
 
-def _diffs(conn: Connection, number: int) -> list[str]:
-    """Return the redacted changes of a proposed edit, and how many payloads stay."""
-    wanted = proposals.preview(conn, number, Handlers())
-    lines = [line for sample in wanted.seen.samples for line in sample.diff]
-    counts = dict(wanted.seen.counts) | {"changed since": wanted.changed}
-    stay = [f"{n:,} stay: {cause}" for cause, n in counts.items() if n]
-    return [*lines, f"{len(wanted.seen.ids):,} payloads are edited.", *stay]
+def _open_one(conn: Connection, query: Query) -> dict[str, Any]:
+    """Return the open proposal of a query. Raises Refused if there is none."""
+    number = _number_of(query)
+    found = proposals.show(conn, number)
+    if found is None:
+        raise Refused(409, f"there is no open proposal {number}")
+    return found
 
 
-def _act(opening: Opening, order: Order, *, is_started: bool) -> Done:
-    number = _number_of(order.query)
+def _start(opening: Opening, order: Order) -> Done:
+    checked_by = order.handlers or Handlers()
     with opening() as conn:
-        found = proposals.show(conn, number)
-        if found is None:
-            raise Refused(409, f"there is no open proposal {number}")
-        why = proposals.reason(found, order.why)
-        if is_started:
-            checked_by = order.handlers or Handlers()
-            proposals.start(conn, number, checked_by, actor=order.actor, why=why)
-        else:
-            proposals.reject(conn, number, actor=order.actor, why=why)
-    state = "started" if is_started else "rejected"
+        found = _open_one(conn, order.query)
+        proposals.start(
+            conn,
+            found["proposal"],
+            checked_by,
+            actor=order.actor,
+            why=proposals.reason(found, order.why),
+        )
+    return _done(found["proposal"], "started")
+
+
+def _reject(opening: Opening, order: Order) -> Done:
+    with opening() as conn:
+        found = _open_one(conn, order.query)
+        proposals.reject(
+            conn,
+            found["proposal"],
+            actor=order.actor,
+            why=proposals.reason(found, order.why),
+        )
+    return _done(found["proposal"], "rejected")
+
+
+def _done(number: int, state: str) -> Done:
     return Done(
-        f"Proposal {number} is {state}.", {"proposal": number, "state": state}, PATH
+        f"Proposal {number} is {state}.",
+        {"proposal": number, "state": state},
+        PATH,
     )
 
 
 PROPOSALS: Mapping[str, Change] = {
     "proposal-start": Change(
         "Start an edit or a mute that an agent proposes.",
-        partial(_preview, verb="Start"),
-        partial(_act, is_started=True),
+        partial(_preview, verb=START),
+        _start,
         names=("proposal",),
     ),
     "proposal-reject": Change(
         "Reject an edit or a mute that an agent proposes.",
         partial(_preview, verb="Reject"),
-        partial(_act, is_started=False),
+        _reject,
         names=("proposal",),
     ),
 }

@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 
 from redrive.console.agents.arguments import Arguments, ProposeEdit
-from redrive.console.agents.tools import TOOLS, Connection, Refused
+from redrive.console.agents.tools import TOOLS, Connection, Refused, Tool
 from redrive.database import migrate
 from redrive.database.address import Address
 from redrive.database.connect import OwnConnection
@@ -107,27 +107,53 @@ class Desk:
     def _answer(
         self, conn: Connection, agent: Agent, name: str, given: Mapping[str, Any]
     ) -> Answer:
-        agent = agent._replace(name=_ODD.sub("?", agent.name)[:80].strip() or UNKNOWN)
-        tool = TOOLS.get(name)
-        arguments = fault = None
-        if tool is not None:
-            try:
-                arguments = parsed(tool[0], given)
-            except Refused as error:
-                fault = str(error)
-        known = name if tool else UNKNOWN
-        audited = _audited(arguments)
-        spent = proposals.charge(conn, agent, known, audited, most=self.budget)
+        """Record the call and charge the budget; then run the tool."""
+        agent = agent._replace(name=_shown_name(agent.name))
+        asked = _asked(name, given)
+        spent = proposals.charge(
+            conn,
+            agent,
+            UNKNOWN if asked.run is None else name,
+            _audited(asked.arguments),
+            most=self.budget,
+        )
         if spent:
             text = f"the budget of {agent.person} is used up: {spent} in this hour"
             return Answer(text, is_error=True)
-        if tool is None or arguments is None:
-            text = fault or f"there is no such tool; there are: {', '.join(TOOLS)}"
-            return Answer(text, is_error=True)
+        if asked.run is None or asked.arguments is None:
+            return Answer(asked.fault, is_error=True)
         try:
-            return Answer(marked(tool[1](conn, agent, arguments)))
+            found = asked.run(conn, agent, asked.arguments)
         except Refused as error:
             return Answer(str(error), is_error=True)
+        return Answer(marked(found))
+
+
+class _Asked(NamedTuple):
+    """A call as it was understood: what runs, or why nothing does."""
+
+    run: Tool | None
+    arguments: Arguments | None
+    fault: str = ""
+
+
+def _asked(name: str, given: Mapping[str, Any]) -> _Asked:
+    """Find the tool of a call, and parse its arguments."""
+    if name not in TOOLS:
+        known = ", ".join(TOOLS)
+        return _Asked(None, None, f"there is no such tool; there are: {known}")
+    of, run = TOOLS[name]
+    try:
+        arguments = parsed(of, given)
+    except Refused as error:
+        return _Asked(run, None, str(error))
+    return _Asked(run, arguments)
+
+
+def _shown_name(name: str) -> str:
+    """Return an agent's name for it, without odd characters."""
+    plain = _ODD.sub("?", name)[:80].strip()
+    return plain or UNKNOWN
 
 
 def parsed(of: type[Arguments], given: Mapping[str, Any]) -> Arguments:

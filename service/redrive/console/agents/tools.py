@@ -130,16 +130,31 @@ def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> A
     The answer has no diff, and does not count payloads that stay the same: both would
     tell whether a guessed value is right.
     """
-    patch = read_patch(msgspec.json.encode(asked.patch).decode())
-    chosen = _selection(asked, MOST_EDITED + 1)
-    letters = [one for one in edits.find(conn, chosen) if isinstance(one, Letter)]
-    if not 0 < len(letters) <= MOST_EDITED:
-        msg = f"{len(letters)} dead letters match; there must be 1 to {MOST_EDITED}"
-        raise Refused(msg)
+    text = msgspec.json.encode(asked.patch).decode()
+    patch = read_patch(text)
+    letters = _letters(conn, asked)
     seen = edits.preview(letters, patch, Handlers())
-    number = proposals.propose_edit(conn, agent, letters, patch, asked.why)
+    number = proposals.propose_edit(
+        conn,
+        agent,
+        letters,
+        patch,
+        asked.why,
+    )
     left = seen.counts["not_applicable"] + seen.counts["in_campaign"]
     return _proposed(number) | {"matched": seen.matched, "stay": left}
+
+
+def _letters(conn: Connection, asked: given.ProposeEdit) -> list[Letter]:
+    """Return the dead letters to edit. Raises Refused if there are none or too many."""
+    chosen = _selection(asked, MOST_EDITED + 1)
+    found = edits.find(conn, chosen)
+    letters = [one for one in found if isinstance(one, Letter)]
+    if not 0 < len(letters) <= MOST_EDITED:
+        count = len(letters)
+        msg = f"{count} dead letters match; there must be 1 to {MOST_EDITED}"
+        raise Refused(msg)
+    return letters
 
 
 def _propose_mute(conn: Connection, agent: Agent, asked: given.ProposeMute) -> Any:

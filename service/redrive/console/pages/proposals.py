@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
-from redrive.console.actions.proposals import PATH, what
+from redrive.console.actions.proposals import PATH
 from redrive.console.query import command
 from redrive.console.state import SignedIn
 from redrive.dead_letters import proposals
@@ -16,5 +16,5 @@ def list_proposals(visit: SignedIn) -> Response:
     """List the open proposals, newest first."""
     with visit.reading() as conn:
         found = proposals.find(conn)
-    rows = [row | {"what": what(row)} for row in found]
+    rows = [row | {"what": proposals.what(row)} for row in found]
     return visit.page("proposals.html", rows=rows, shell=command(("proposal", "ls")))
