@@ -83,7 +83,8 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> in
         found = proposals.show(conn, which)
         if found is None:
             return _missing(which)
-        _show(conn, found, checked_by)
+        lines = _shown(conn, found, checked_by)
+        click.echo(lines, err=as_json)
         proposer = printable(found["proposed_by"])
         change.agree(f"Start proposal {which} of {proposer}")
         changed = proposals.start(
@@ -108,17 +109,16 @@ def _handlers(given: str | None, settings: "Settings") -> Handlers:
     return registry.load(target, "--handlers" if given else "REDRIVE_HANDLERS")
 
 
-def _show(
+def _shown(
     conn: psycopg.Connection[Any], found: dict[str, Any], handlers: Handlers
-) -> None:
-    """Print what the person should read before the start."""
+) -> str:
+    """Return what the person should read before the start."""
     lines = [
         proposals.what(found),
         f"why: {found['why']}",
         *proposals.effects(conn, found, handlers),
     ]
-    for line in lines:
-        click.echo(escaped(line), err=True)
+    return "\n".join(map(escaped, lines))
 
 
 @proposal.command()
