@@ -2389,8 +2389,7 @@ create function redrive.read_queue_series_v1(span int, since timestamptz, until 
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
-    set enable_hashjoin = off
-    set enable_mergejoin = off
+    set enable_indexscan = off
     set jit = off;
 grant execute on function redrive.read_queue_series_v1 to redrive_operator, redrive_viewer,
     redrive_worker;
@@ -2402,8 +2401,7 @@ create function redrive.read_series_v1(span int, since timestamptz, until timest
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
-    set enable_hashjoin = off
-    set enable_mergejoin = off
+    set enable_indexscan = off
     set work_mem = 32MB
     set jit = off;
 grant execute on function redrive.read_series_v1 to redrive_agent, redrive_operator, redrive_viewer,

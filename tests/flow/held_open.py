@@ -113,6 +113,14 @@ RECIPES: dict[str, LiteralString] = {
     "fold_groups_v1": "select redrive.fold_groups_v1()",
     "fold_batches_v1": "select redrive.fold_batches_v1(100)",
     "sample_v1": "select redrive.sample_v1()",
+    "count_times_v1": "select redrive.count_times_v1('{held}', '{held.plain}',"
+    " array[array_fill(1, array[17])::text], array[array_fill(1, array[18])::text])",
+    "fold_series_v1": "select redrive.fold_series_v1()",
+    "read_series_v1": "select redrive.read_series_v1(60, now() - interval '1 day', now(),"
+    " '1 hour', null, null, true, true)",
+    "read_queue_series_v1": "select redrive.read_queue_series_v1(60, now() - interval '1 day',"
+    " now(), '1 hour', null)",
+    "read_marks_v1": "select redrive.read_marks_v1(now() - interval '1 day', now(), null, null, 9)",
     "stats_v1": "select redrive.stats_v1('0 s')",
     "health_v1": "select redrive.health_v1(null)",
     "oldest_transactions_v1": "select * from redrive.oldest_transactions_v1(1)",

@@ -175,6 +175,14 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         "done",
     ),
     "proposals_why_check": (PROPOSAL + " ('edit', 'x', %s, '{}')", "", LONGER),
+    "queue_series_span_check": (
+        (
+            "insert into redrive.queue_series"
+            " (span, at, queue, minutes, backlog, running, workers)"
+            " values (%s, now(), 'q', 1, 0, 0, 0)"
+        ),
+        *(0, 2),
+    ),
     "queues_lanes_check": (
         "insert into redrive.queues (queue, lanes) values ('q', %s)",
         0,
@@ -200,6 +208,10 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
             " values ('s', 'k', 'q', '* * * * *', 'UTC', %s, '{}', '')"
         ),
         "none",
+    ),
+    "series_span_check": (
+        "insert into redrive.series (span, at, queue, kind) values (%s, now(), 'q', 'k')",
+        *(0, 2),
     ),
     "snapshots_one_check": ("update redrive.snapshots set one = %s", False),
 }

@@ -17,6 +17,7 @@ IN_FULL = [
     "purge_lock",
     "redrive_lock",
     "reencrypt_lock",
+    "series_deltas",
     "side_effects",
 ]
 

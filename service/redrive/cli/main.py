@@ -31,6 +31,8 @@ COMMANDS = {
     "proposal": "redrive.cli.dead_letters.proposal",
     "purge": "redrive.cli.dead_letters.purge",
     "retention": "redrive.cli.operations.retention",
+    "series": "redrive.cli.operations.series",
+    "top": "redrive.cli.operations.top",
     "audit": "redrive.cli.operations.audit",
     "breaker": "redrive.cli.jobs.breaker",
     "policy": "redrive.cli.jobs.policy",

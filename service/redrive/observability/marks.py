@@ -12,7 +12,7 @@ MOST = 200
 _MARKS: LiteralString = "select * from redrive.read_marks_v1(%s, %s, %s, %s, %s)"
 
 
-def read_marks(
+def read_marks(  # noqa: PLR0913 # each one selects marks
     conn: psycopg.Connection[Any],
     since: datetime,
     until: datetime,
@@ -24,5 +24,12 @@ def read_marks(
 
     With `queue` or `kind`, marks that are known to be about others are left out.
     """
+    asked = (
+        since,
+        until,
+        queue,
+        kind,
+        most,
+    )
     with conn.cursor(row_factory=class_row(Mark)) as cursor:
-        return cursor.execute(_MARKS, (since, until, queue, kind, most)).fetchall()
+        return cursor.execute(_MARKS, asked).fetchall()

@@ -174,6 +174,10 @@ class Histogram:
         self._count(ordered, counts)
         self._sums[labels] += sum(ordered)
 
+    def counts(self) -> dict[Labels, tuple[int, ...]]:
+        """Return the number of observations in each bucket, by label set."""
+        return {labels: tuple(n) for labels, n in list(self._counts.items())}
+
     def _count(self, ordered: list[float], counts: list[int]) -> None:
         """Add to the counts of the buckets, one bucket at a time.
 

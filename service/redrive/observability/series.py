@@ -5,25 +5,32 @@ hours, and hours for 35 days. The sums of each step are made in the database.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg.rows import class_row
 
 from redrive.database.rows import value
-from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS, Period, quantile
+from redrive.rules import times
+from redrive.rules.times import DURATION_BUCKETS, MINUTE, WAIT_BUCKETS, Period, quantile
 
 Connection = psycopg.Connection[Any]
 
 _SERIES: LiteralString = (
     "select * from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s)"
 )
-_QUEUES: LiteralString = "select * from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"
+_QUEUES: LiteralString = (
+    "select * from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"
+)
+
+
+ALL = 1_000_000
+"""More steps than are kept."""
 
 
 class Point(NamedTuple):
-    """What happened in one step.
+    """Counts and times of one step.
 
     Attributes:
         at: start of the step.
@@ -58,7 +65,7 @@ class Point(NamedTuple):
 
 
 class QueuePoint(NamedTuple):
-    """What a queue held in one step.
+    """Depth and workers of a queue in one step.
 
     Attributes:
         at: start of the step.
@@ -78,7 +85,7 @@ class QueuePoint(NamedTuple):
     workers: int
 
 
-def read_series(
+def read_series(  # noqa: PLR0913 # each one selects rows or sums
     conn: Connection,
     period: Period,
     queue: str | None = None,
@@ -91,8 +98,14 @@ def read_series(
 
     Without `by_queue` and `by_kind` there is one point for each step.
     """
-    since, until, step = period
-    asked = (period.span, since, until, step, queue, kind, by_queue, by_kind)
+    asked = (
+        period.span,
+        *period,
+        queue,
+        kind,
+        by_queue,
+        by_kind,
+    )
     with conn.cursor(row_factory=class_row(Point)) as cursor:
         return cursor.execute(_SERIES, asked).fetchall()
 
@@ -104,10 +117,45 @@ def read_queues(
 
     `queue`: "" = all together, None = a point for each queue.
     """
-    since, until, step = period
+    asked = (
+        period.span,
+        *period,
+        queue,
+    )
     with conn.cursor(row_factory=class_row(QueuePoint)) as cursor:
-        asked = (period.span, since, until, step, queue)
         return cursor.execute(_QUEUES, asked).fetchall()
+
+
+def listed(point: Point) -> dict[str, Any]:
+    """Return a point as the command line and the API show it; times are seconds."""
+    return {
+        "at": point.at.astimezone(UTC),
+        "queue": point.queue,
+        "kind": point.kind,
+        "enqueued": point.enqueued,
+        "completed": point.completed,
+        "failed": point.failed,
+        "retried": point.retried,
+        "died": point.died,
+        "redriven": point.redriven,
+        "duration_p50": point.duration_at(0.5),
+        "duration_p95": point.duration_at(0.95),
+        "wait_p95": point.wait_at(0.95),
+    }
+
+
+def shortest(
+    conn: Connection, since: datetime, until: datetime | None = None
+) -> Period:
+    """Return a period in minutes, or in hours if minutes are not kept for so long."""
+    now = now_of(conn)
+    end = until or now
+    return times.period(
+        since,
+        end,
+        now,
+        ALL,
+    )
 
 
 def filled(points: Sequence[Point], period: Period) -> list[Point]:
@@ -115,8 +163,13 @@ def filled(points: Sequence[Point], period: Period) -> list[Point]:
 
     The points must be of one queue and kind, or of all together.
     """
+    if not points:
+        return [Point(at, None, None) for at in period.starts()]
+
     known = {point.at: point for point in points}
-    queue, kind = (points[0].queue, points[0].kind) if points else (None, None)
+    queue = points[0].queue
+    kind = points[0].kind
+
     return [known.get(at) or Point(at, queue, kind) for at in period.starts()]
 
 
@@ -127,12 +180,18 @@ def gaps(
 
     The counts of such a span are in the step after it.
     """
-    minute, length = timedelta(minutes=1), period.step // timedelta(minutes=1)
-    return [
-        (point.at - (point.minutes - length) * minute, point.at)
-        for point in points
-        if point.minutes > length
-    ]
+    found: list[tuple[datetime, datetime]] = []
+    end = None
+
+    for point in points:
+        if end is None:
+            missed = point.minutes - period.step // MINUTE
+            end = point.at - max(0, missed) * MINUTE
+        if end < point.at:
+            found.append((end, point.at))
+        end = point.at + period.step
+
+    return found
 
 
 def now_of(conn: Connection) -> datetime:

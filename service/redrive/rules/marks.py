@@ -1,8 +1,8 @@
 """Marks of a time axis: what changed, and which change came just before an instant."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple
 
 What = Literal[
     "deploy",
@@ -52,14 +52,39 @@ def change_before(
     marks: Iterable[Mark], at: datetime, within: timedelta = CLOSE
 ) -> Mark | None:
     """Return the last change before an instant; None if none was close."""
-    close = [m for m in marks if at - within <= m.at <= at and m.action not in _ENDS]
-    return max(close, key=lambda mark: mark.at, default=None)
+    found: Mark | None = None
+
+    for mark in marks:
+        if mark.action in _ENDS:
+            continue
+        if not at - within <= mark.at <= at:
+            continue
+        if found is None or mark.at >= found.at:
+            found = mark
+
+    return found
 
 
 def sentence(mark: Mark) -> str:
     """Describe a mark in words that follow `just before,` or a time."""
-    text = _WORDS.get(mark.action, mark.action).format(name=mark.name, n=mark.n)
-    return f"{mark.actor} {text}" if mark.actor else text
+    words = _WORDS.get(mark.action, mark.action)
+    text = words.format(
+        name=mark.name,
+        n=mark.n,
+        s="" if mark.n == 1 else "s",
+    )
+
+    if mark.actor is None:
+        return text
+    return f"{mark.actor} {text}"
+
+
+def mark_row(mark: Mark) -> dict[str, Any]:
+    """Return a mark as the command line and the API show it."""
+    row = mark._asdict()
+    row["at"] = mark.at.astimezone(UTC)
+    row["text"] = sentence(mark)
+    return row
 
 
 _WORDS = {
@@ -79,7 +104,7 @@ _WORDS = {
     "resume": "resumed queue {name}",
     "set limit": "set limit {name}",
     "remove limit": "removed limit {name}",
-    "edit": "edited {n} dead letters",
+    "edit": "edited {n} dead letter{s}",
     "purge": "began a purge",
     "schedule changed": "schedule {name} changed",
     "pause schedule": "paused schedule {name}",

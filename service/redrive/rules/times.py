@@ -49,13 +49,20 @@ def quantile(
     sums = list(accumulate(counts or ()))
     if not sums or not sums[-1]:
         return None
+
     rank = share * sums[-1]
     place = bisect_left(sums, rank)
     if place >= len(bounds):
         return float(bounds[-1])
-    below, lower = (sums[place - 1], bounds[place - 1]) if place else (0, 0.0)
-    inside = (rank - below) / (sums[place] - below)
-    return lower + (bounds[place] - lower) * inside
+
+    below, lower = 0, 0.0
+    if place > 0:
+        below = sums[place - 1]
+        lower = bounds[place - 1]
+
+    width = bounds[place] - lower
+    found = sums[place] - below
+    return lower + width * (rank - below) / found
 
 
 class Period(NamedTuple):
@@ -73,6 +80,7 @@ class Period(NamedTuple):
     def starts(self) -> Iterator[datetime]:
         """Yield the start of each step."""
         at = self.since
+
         while at < self.until:
             yield at
             at += self.step
@@ -87,6 +95,14 @@ def period(
     """
     if now - since > MINUTES_KEPT:
         step = max(step, HOUR)
-    fitting = (s for s in STEPS if s >= step and (until - since) / s <= most)
-    chosen = next(fitting, STEPS[-1])
-    return Period(_FIRST + (since - _FIRST) // chosen * chosen, until, chosen)
+
+    chosen = STEPS[-1]
+    for longer in reversed(STEPS):
+        steps = (until - since) // longer
+        if longer < step or steps > most:
+            break
+        chosen = longer
+
+    # from the beginning of a step
+    since -= (since - _FIRST) % chosen
+    return Period(since, until, chosen)

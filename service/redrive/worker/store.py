@@ -481,10 +481,26 @@ def fold_series(conn: Connection) -> bool:
 
 def count_times(conn: Connection, measured: Sequence[Measured]) -> None:
     """Add durations and waits to the next minute that is recorded."""
-    queues, kinds = [m.queue for m in measured], [m.kind for m in measured]
-    durations = [f"{{{','.join(map(str, m.durations))}}}" for m in measured]
-    waits = [f"{{{','.join(map(str, m.waits))}}}" for m in measured]
-    conn.execute(_COUNT_TIMES, tuple(map(Texts, (queues, kinds, durations, waits))))
+    queues = [one.queue for one in measured]
+    kinds = [one.kind for one in measured]
+    durations = [_int_array(one.durations) for one in measured]
+    waits = [_int_array(one.waits) for one in measured]
+
+    conn.execute(
+        _COUNT_TIMES,
+        (
+            Texts(queues),
+            Texts(kinds),
+            Texts(durations),
+            Texts(waits),
+        ),
+    )
+
+
+def _int_array(numbers: Sequence[int]) -> str:
+    """Write numbers as the text of an int[], because an array has no arrays."""
+    joined = ",".join(map(str, numbers))
+    return f"{{{joined}}}"
 
 
 def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:

@@ -5,7 +5,7 @@
 --        of_queue, of_kind: only these; null: all
 --        by_queue, by_kind: a row for each; false: the names are null, and all are added up
 -- out:   duration, wait: attempts in each bucket; null: none
--- plan:  series_pkey
+-- plan:  series_pkey, as a bitmap, so that it reads each page once
 create or replace function redrive.read_series_v1(
     span int, since timestamptz, until timestamptz, step interval, of_queue text, of_kind text,
     by_queue boolean, by_kind boolean)
@@ -15,16 +15,19 @@ returns table (at timestamptz, queue text, kind text, enqueued bigint, completed
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
+set enable_indexscan = off
 set work_mem = '32MB'
 set jit = off
 as $$
-    with part as materialized (
-        select read_series_v1.span as span, read_series_v1.since as since
+    with read as (
+        select r.* from redrive.series r
+        where r.span = read_series_v1.span and r.at >= read_series_v1.since
+          and r.at < read_series_v1.until
         union all
-        select 1, greatest(read_series_v1.since, redrive.series_hour_v1(c.place))
-        from redrive.chores c where c.name = 'series' and read_series_v1.span = 60)
+        select r.* from redrive.series r
+        where read_series_v1.span = 60 and r.span = 1 and r.at < read_series_v1.until
+          and r.at >= (select greatest(read_series_v1.since, redrive.series_hour_v1(c.place))
+                       from redrive.chores c where c.name = 'series'))
     select date_bin(read_series_v1.step, r.at, timestamptz '2000-01-01 00:00:00+00'),
            case when by_queue then r.queue end,
            case when by_kind then r.kind end,
@@ -41,8 +44,7 @@ as $$
                sum(r.wait[6]), sum(r.wait[7]), sum(r.wait[8]), sum(r.wait[9]), sum(r.wait[10]),
                sum(r.wait[11]), sum(r.wait[12]), sum(r.wait[13]), sum(r.wait[14]),
                sum(r.wait[15]), sum(r.wait[16]), sum(r.wait[17]), sum(r.wait[18])] end
-    from part p join redrive.series r
-      on r.span = p.span and r.at >= p.since and r.at < read_series_v1.until
+    from read r
     where (of_queue is null or r.queue = of_queue) and (of_kind is null or r.kind = of_kind)
     group by 1, 2, 3
     order by 1, 2, 3

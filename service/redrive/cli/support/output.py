@@ -135,6 +135,12 @@ def table(
         _print_in_two(console, columns, cells, right)
 
 
+def screen_width() -> int:
+    """Return how wide a table may be."""
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if has_width else PIPE_WIDTH
+
+
 def _console() -> Any:
     from rich.console import Console  # noqa: PLC0415 # only for people
 

@@ -24,6 +24,12 @@ from redrive.console.pages.filters import (
     group_choice,
     review_since,
 )
+from redrive.console.pages.series import (
+    SERIES_FILTERS,
+    first_steps,
+    page_since,
+    series_choice,
+)
 from redrive.console.query import (
     NUMBERS,
     choices_of,
@@ -47,6 +53,10 @@ from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as show_any_job
+from redrive.observability.marks import read_marks
+from redrive.observability.series import listed as listed_point
+from redrive.observability.series import now_of, read_series, shortest
+from redrive.rules.marks import mark_row
 from redrive.rules.payloads.escape import escaped
 
 PREFIX = "/api/v1"
@@ -223,6 +233,42 @@ def show_review(visit: SignedIn) -> Response:
     since = review_since(visit.query)
     with visit.reading() as conn:
         return answer(review.review(conn, since))
+
+
+@router.get("/series", openapi_extra=described(None, *SERIES_FILTERS, "after"))
+def list_series(visit: SignedIn) -> Response:
+    """List counts and times by minute, queue and kind; by hour if older than a day."""
+    chosen = series_choice(visit.query)
+    with visit.reading() as conn:
+        period = shortest(conn, chosen.since, chosen.until)
+        points = read_series(
+            conn,
+            page_since(period, visit.after),
+            chosen.queue,
+            chosen.kind,
+            by_queue=True,
+            by_kind=True,
+        )
+
+    shown, after = first_steps(points)
+    return _rows([listed_point(point) for point in shown], after)
+
+
+@router.get("/marks", openapi_extra=described(None, *SERIES_FILTERS))
+def list_marks(visit: SignedIn) -> Response:
+    """List what changed when, oldest first: deploys, campaigns, lost workers, ..."""
+    chosen = series_choice(visit.query)
+    with visit.reading() as conn:
+        marks = read_marks(
+            conn,
+            chosen.since,
+            chosen.until or now_of(conn),
+            chosen.queue,
+            chosen.kind,
+            MOST,
+        )
+
+    return _rows([mark_row(mark) for mark in marks])
 
 
 @router.get("/campaigns")

@@ -74,6 +74,9 @@ MAINTENANCE_SETTINGS = {
 MAX_SAMPLES = 100
 """Sampled jobs that wait to be offered; later ones replace the oldest."""
 
+LAST_WORDS_SECONDS = 0.5
+"""How long maintenance may take to send its last figures at shutdown."""
+
 SEE_OUT_SECONDS = 1.2
 """How long idle runners may take to export their last spans at shutdown."""
 
@@ -334,7 +337,7 @@ class Supervisor:
         finally:
             self._pool.kill()
             self._heartbeat.stop()
-            self._maintenance.stop()
+            self._maintenance.stop(LAST_WORDS_SECONDS)
             self._telemetry.end_log.say_held_back(float("inf"))
         return self._drain.exit_status
 

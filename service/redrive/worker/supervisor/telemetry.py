@@ -33,10 +33,11 @@ import psycopg
 
 from redrive.database.address import CannotLogIn
 from redrive.database.trouble import Trouble, refusal, trouble
-from redrive.observability.metrics import MAX_LABEL_SETS, Metrics
+from redrive.observability.metrics import MAX_LABEL_SETS, Histogram, Metrics
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category
+from redrive.rules.times import WAIT_BUCKETS
 from redrive.worker.protocol import Kind, Report, read_extras
 from redrive.worker.supervisor.end_log import EndLog
 from redrive.worker.supervisor.held import ClaimedJob
@@ -101,6 +102,8 @@ class Telemetry:
         self.errors_in_a_row = 0
         self._queues = queues
         self._shown: set[tuple[str, str]] = set()
+        self.waits = Histogram("", "", ("queue", "kind"), WAIT_BUCKETS)
+        """Waits by kind, for the series; the metric shows them by queue."""
         self.end_log = EndLog()
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
@@ -175,15 +178,14 @@ class Telemetry:
         """Count the claimed jobs of one lane."""
         if self.tracing is not None and not self.tracing.is_overrun:
             self.tracing.call("receive", queue, cost, len(jobs), _created(jobs))
-        for kind in {held.kind for held in jobs}:
-            self._show(queue, kind)
-        self.metrics.wait.observe(
-            (queue,),
-            [
-                wait if (wait := (now - held.run_at).total_seconds()) > 0.0 else 0.0
-                for held in jobs
-            ],
-        )
+        waits = [
+            wait if (wait := (now - held.run_at).total_seconds()) > 0.0 else 0.0
+            for held in jobs
+        ]
+        self.metrics.wait.observe((queue,), waits)
+        for labels, values in _seconds_by_kind(zip(jobs, waits, strict=True)).items():
+            self._show(*labels)
+            self.waits.observe(labels, values)
 
     def settled(self, jobs: Iterable[ClaimedJob], cost: float) -> None:
         """Trace settlements that were written in `cost` seconds."""

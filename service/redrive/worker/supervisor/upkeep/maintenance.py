@@ -24,6 +24,7 @@ from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.upkeep import unhandled
 from redrive.worker.supervisor.upkeep.progress import ProgressBook
 from redrive.worker.supervisor.upkeep.schedules import Schedules
+from redrive.worker.supervisor.upkeep.times import TimeBook
 
 logger = logging.getLogger("redrive.maintenance")
 
@@ -56,6 +57,7 @@ RESCUE = "rescue"
 CAMPAIGN = "campaign"
 SCHEDULES = "schedules"
 SAMPLES = "samples"
+TIMES = "times"
 CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "fold": (FOLD_SECONDS, store.fold),
     "regressions": (FOLD_SECONDS, groups.judge),
@@ -102,16 +104,27 @@ class Maintenance:
     samples: deque[Sampled] = field(default_factory=deque[Sampled])
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
+    _times: TimeBook = field(init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _is_releasing: bool = field(default=False, init=False)
 
+    def __post_init__(self) -> None:
+        """Prepare the book of the times that this worker measures."""
+        telemetry = self.telemetry
+        self._times = TimeBook(telemetry.metrics.duration, telemetry.waits)
+        self._thread = threading.Thread(
+            target=self._run, name="maintenance", daemon=True
+        )
+
     def start(self) -> None:
         """Do chores in a thread of its own."""
-        threading.Thread(target=self._run, name="maintenance", daemon=True).start()
+        self._thread.start()
 
-    def stop(self) -> None:
-        """Stop the thread."""
+    def stop(self, patience: float = 0.0) -> None:
+        """Stop the thread, and wait this many seconds for its last words."""
         self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(patience)
 
     def fault(self, now: float) -> str | None:
         """Return what is wrong, or None. Any thread may call it."""
@@ -134,7 +147,9 @@ class Maintenance:
                 self._hear_of_cancelled()
                 self._write_progress()
                 self._offer_samples()
+                self._send_times()
                 self._do_all(now)
+        self._send_times(is_last=True)
         self.link.close()
 
     def _rest(self, seconds: float) -> bool:
@@ -211,6 +226,15 @@ class Maintenance:
             self._failed(SAMPLES, error)
         else:
             self._failing.pop(SAMPLES, None)
+
+    def _send_times(self, *, is_last: bool = False) -> None:
+        """Send the durations and waits of the minute that has ended."""
+        try:
+            self._times.write(self.link, CHORE_SECONDS, is_last=is_last)
+        except psycopg.Error as error:
+            self._failed(TIMES, error)
+        else:
+            self._failing.pop(TIMES, None)
 
     def _attempt(
         self, name: str, every: float, do: Callable[[store.Connection], object]

@@ -1,0 +1,45 @@
+"""The JSON API of the series and the marks."""
+
+from datetime import datetime
+
+import pytest
+
+from redrive.console.pages import series
+from tests.cli.test_series import FIELDS, recorded
+from tests.console.conftest import Site
+
+
+def test_a_viewer_reads_the_series_and_the_marks(site: Site) -> None:
+    recorded(site.database)
+    site.database.rows("select redrive.pause_v1('mail', 'ada', 'a secret reason')")
+    vera = site.bearer("vera")
+
+    rows = vera.get("/api/v1/series").json()["rows"]
+    (mark,) = vera.get("/api/v1/marks?queue=mail").json()["rows"]
+    assert [list(row) for row in rows] == [FIELDS] * 3
+    assert vera.get("/api/v1/series?kind=invoice.send").json()["rows"] == rows[:1]
+    assert mark["text"] == "ada paused queue mail"
+    assert "secret" not in str(mark)
+
+
+def test_a_time_or_filter_that_is_none_is_refused(site: Site) -> None:
+    vera = site.bearer("vera")
+    for path in ("series?since=never", "series?state=open", "marks?since=never"):
+        assert vera.get(f"/api/v1/{path}").status_code == 400, path
+
+
+def test_pages_hold_whole_steps_and_all_of_them(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series, "MOST_POINTS", 2)
+    recorded(site.database)
+    vera = site.bearer("vera")
+
+    first = vera.get("/api/v1/series").json()
+    second = vera.get("/api/v1/series", params={"after": first["after"]}).json()
+    assert [row["enqueued"] for row in first["rows"]] == [4, 3]
+    assert [row["enqueued"] for row in second["rows"]] == [1]
+    assert second["after"] is None
+    assert datetime.fromisoformat(first["after"]) == datetime.fromisoformat(
+        second["rows"][0]["at"]
+    )

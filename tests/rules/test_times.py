@@ -1,0 +1,81 @@
+"""Quantiles from buckets, and the steps of a time axis."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive.rules.marks import Mark, change_before, sentence
+from redrive.rules.times import HOUR, MINUTE, STEPS, period, quantile
+
+NOW = datetime(2026, 3, 4, 12, 34, 56, tzinfo=UTC)
+BOUNDS = (1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("share", "counts", "seconds"),
+    [
+        (0.5, [0, 0, 0, 0], None),
+        (0.5, [], None),
+        (0.5, None, None),
+        (0.5, [10, 0, 0, 0], 0.5),
+        (0.5, [0, 10, 0, 0], 1.5),
+        (0.95, [0, 0, 20, 0], 3.9),
+        (0.5, [5, 0, 5, 0], 1.0),
+        (0.99, [5, 0, 0, 5], 4.0),
+        (1.0, [1, 1, 1, 0], 4.0),
+    ],
+)
+def test_a_quantile_is_interpolated_in_its_bucket(
+    share: float, counts: list[int] | None, seconds: float | None
+) -> None:
+    assert quantile(share, counts, BOUNDS) == (
+        None if seconds is None else pytest.approx(seconds)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ago", "most", "step"),
+    [
+        (timedelta(hours=1), 60, MINUTE),
+        (timedelta(hours=1), 40, 2 * MINUTE),
+        (timedelta(hours=6), 36, 10 * MINUTE),
+        (timedelta(hours=26), 2000, MINUTE),
+        (timedelta(hours=27), 2000, HOUR),
+        (timedelta(days=35), 300, 3 * HOUR),
+        (timedelta(days=35), 3, 24 * HOUR),
+        (timedelta(0), 10, MINUTE),
+    ],
+)
+def test_a_period_has_the_shortest_step_that_fits(
+    ago: timedelta, most: int, step: timedelta
+) -> None:
+    found = period(NOW - ago, NOW, NOW, most)
+
+    assert found.step == step
+    assert found.span == (60 if step >= HOUR else 1)
+    assert NOW - ago - step < found.since <= NOW - ago
+    starts = list(found.starts())
+    assert starts[0] == found.since
+    assert len(starts) <= most + 1 or step == STEPS[-1]
+    assert all(at.minute % (step / MINUTE) == 0 for at in starts if step < HOUR)
+
+
+def at(minutes: int, action: str, **fields: object) -> Mark:
+    return Mark(NOW + minutes * MINUTE, "deploy", action, **fields)  # type: ignore[arg-type] # any
+
+
+def test_the_change_before_is_the_last_one_that_may_be_a_cause() -> None:
+    marks = [at(-90, "deploy"), at(-20, "pause"), at(-5, "end redrive"), at(3, "edit")]
+
+    assert change_before(marks, NOW) == marks[1]
+    assert change_before(reversed(marks), NOW) == marks[1]
+    assert change_before(marks, NOW - 30 * MINUTE) == marks[0]
+    assert change_before(marks, NOW - 120 * MINUTE) is None
+    assert change_before(marks, NOW, within=10 * MINUTE) is None
+
+
+def test_a_mark_has_a_sentence() -> None:
+    assert sentence(at(0, "deploy", name="1.4.2")) == "version 1.4.2 started"
+    assert sentence(at(0, "edit", actor="ada", n=1)) == "ada edited 1 dead letter"
+    assert sentence(at(0, "edit", actor="ada", n=2)) == "ada edited 2 dead letters"
+    assert sentence(at(0, "something new", actor="bo")) == "bo something new"
