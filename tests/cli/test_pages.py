@@ -19,7 +19,9 @@ from tests.factories import (
 from tests.pages import Block
 from tests.postgres import Connection, Database
 
-STAY = frozenset({"check", "console", "demo", "exporter", "quickstart", "worker"})
+STAY = frozenset(
+    {"check", "console", "demo", "exporter", "mcp", "quickstart", "worker"}
+)
 """Commands that go on, or judge what is around them. `redrive worker ls` does not."""
 ELSEWHERE = frozenset({"docs/order-and-fairness.md", "docs/tutorial.md"})
 """Pages whose commands have a test that looks at what they do."""
@@ -54,6 +56,9 @@ ENDS = (
         3,
     ),  # an example of a handler that returns something
     ("docs/roles.md", "audit verify --known", 1),  # a line of somebody else's log
+    ("docs/agents.md", "campaign start", 2),  # no agent has proposed anything
+    ("docs/agents.md", "proposal start", 2),
+    ("docs/agents.md", "proposal reject", 2),
 )
 """What may end with another code than 0: on which page, how it begins, and the code."""
 

@@ -133,7 +133,7 @@ def find(conn: Connection) -> list[dict[str, Any]]:
 
 
 def show(conn: Connection, proposal: int) -> dict[str, Any] | None:
-    """Return an open proposal of an edit or a mute; None if there is none."""
+    """Return an open proposal of an edit or a mute; None if it is not open."""
     found = _open(conn, proposal)
     return found[0] if found else None
 
@@ -195,7 +195,7 @@ def start(
     """Start a proposal once; return how many groups or payloads it changed.
 
     Raises:
-        InvalidJob: no payload can be edited any more; the proposal stays open.
+        InvalidJob: none of the payloads can be edited; the proposal stays open.
     """
     with conn.transaction():
         action = _decide(conn, proposal, actor=actor, why=why, is_started=True)

@@ -42,7 +42,7 @@ def proposal() -> None:
 @database_option
 @json_option
 def list_proposals(database_url: str | None, as_json: bool) -> None:
-    """List open proposals, the newest first, with the commands that start them.
+    """List open proposals and the commands that start them.
 
     \b
     redrive proposal ls

@@ -77,7 +77,7 @@ def _access(settings: "Settings") -> Any:
     """Return the console's ways to sign in that programs can use.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: nobody could sign in.
     """
     from redrive.console.security import access  # noqa: PLC0415 # an extra
 

@@ -55,7 +55,7 @@ def _preview(conn: Connection, query: Query, *, verb: str) -> Preview:
 
 
 def _open_one(conn: Connection, query: Query) -> dict[str, Any]:
-    """Return the open proposal of a query. Raises Refused if there is none."""
+    """Return the open proposal of a query. Raises Refused if it is not open."""
     number = _number_of(query)
     found = proposals.show(conn, number)
     if found is None:

@@ -146,7 +146,7 @@ def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> A
 
 
 def _letters(conn: Connection, asked: given.ProposeEdit) -> list[Letter]:
-    """Return the dead letters to edit. Raises Refused if there are none or too many."""
+    """Return the dead letters to edit. Raises Refused for zero or too many."""
     chosen = _selection(asked, MOST_EDITED + 1)
     found = edits.find(conn, chosen)
     letters = [one for one in found if isinstance(one, Letter)]

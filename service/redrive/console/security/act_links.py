@@ -20,7 +20,7 @@ class Act(NamedTuple):
         cell: name of the cell that the link is for; empty if there is only one database.
         word: a change of TARGETS.
         target: what it changes: a group, a queue or a plan.
-        id: mark by which a database knows that the link was used.
+        id: the database records it when the link is used.
     """
 
     cell: str
