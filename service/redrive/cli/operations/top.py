@@ -43,7 +43,7 @@ WIDE_SPARK, NARROW_SPARK = MINUTES, 8
 """Minutes that a sparkline shows."""
 QUIT = {b"q", b"Q", b""}
 STYLES = {COMPLETED: "green", FAILED: "red", "dead": "red", "open": "red"}
-"""Colours of columns; there are none on a pipe."""
+"""Colours of columns. A pipe gets no colours."""
 
 
 class Screen(NamedTuple):
@@ -370,7 +370,7 @@ def _show_until_quit(
 
 
 class Keys:
-    """Keys that are typed; without a terminal for input there are none."""
+    """Keys that are typed. Input from a pipe has no keys."""
 
     def is_quit(self, patience: float) -> bool:
         """Wait for a key; return True if it was q, or the terminal has gone."""

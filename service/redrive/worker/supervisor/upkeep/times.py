@@ -104,7 +104,7 @@ def _sum(before: Sequence[int] | None, found: Sequence[int]) -> Sequence[int]:
 
 
 def _growth(before: Counts, now: Counts) -> Counts:
-    """Return by how much counts have grown, without those that have not."""
+    """Return by how much counts have grown. A pair that has not grown is left out."""
     grown: dict[Pair, Sequence[int]] = {}
 
     for pair, counts in now.items():
