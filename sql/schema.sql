@@ -1547,7 +1547,7 @@ create function redrive.fold_hours_v1(since timestamptz, until timestamptz)
 
 create function redrive.fold_series_v1()
     returns boolean
-    language plpgsql security definer
+    language sql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.fold_series_v1 to redrive_viewer, redrive_worker;
@@ -2327,6 +2327,12 @@ grant execute on function redrive.read_series_v1 to redrive_operator, redrive_vi
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
     language sql stable;
+
+create function redrive.record_minute_v1(this bigint)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.redrive_obstacle_v2(id bigint, redrives int, kind text, idempotency_key
     text, fingerprint text, reason text, category text, version text, deliveries int, quarantined

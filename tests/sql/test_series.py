@@ -1,7 +1,7 @@
 """Series: what is counted already, by minute and hour; each count in one minute."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any, LiteralString
 
 import psycopg
@@ -202,6 +202,58 @@ def test_an_hour_is_the_sum_of_its_minutes_and_the_one_that_runs_is_read_too(
     assert sum(point.enqueued for point in read_series(conn, day)) == 15
     ends = [point.at for point in read_queues(conn, day)]
     assert ends == sorted(set(ends))
+
+
+HOURS: LiteralString = """
+    select s.at, s.enqueued::int from redrive.series s where s.span = 60
+    union all
+    select q.at, -q.minutes from redrive.queue_series q where q.span = 60 and q.queue = ''
+    order by 1, 2"""
+NOON = datetime.combine(datetime.now(UTC).date(), time(12), UTC)
+"""Of today: what is older than 35 days is deleted."""
+
+
+def record_at(conn: Connection, at: datetime) -> None:
+    """Record the minute that begins then, with one job."""
+    make_job(conn)
+    store.fold(conn)
+    minute = int(at.timestamp()) // 60
+    conn.execute("select redrive.record_minute_v1(%s)", (minute,))
+
+
+def test_an_hour_is_added_up_with_its_last_minute(database: Database) -> None:
+    """Also if that is the first minute of all."""
+    record_at(database.conn, NOON - MINUTE)
+    assert database.rows(HOURS) == [(NOON - HOUR, -1), (NOON - HOUR, 1)]
+
+    for minutes in (0, 30, 58):
+        record_at(database.conn, NOON + minutes * MINUTE)
+    assert len(database.rows(HOURS)) == 2
+    record_at(database.conn, NOON + 59 * MINUTE)
+    assert database.rows(HOURS)[2:] == [(NOON, -60), (NOON, 4)]
+
+
+def test_an_hour_is_added_up_when_its_last_minute_was_missed(
+    database: Database,
+) -> None:
+    for minutes in (10, 50, 59 + 3 * 60, 4 * 60):
+        record_at(database.conn, NOON + minutes * MINUTE)
+
+    assert database.rows(HOURS) == [
+        (NOON, -41),
+        (NOON, 2),
+        (NOON + 3 * HOUR, -189),
+        (NOON + 3 * HOUR, 1),
+    ]
+
+
+def test_an_hour_is_added_up_again_if_the_clock_was_set_back_into_it(
+    database: Database,
+) -> None:
+    for minutes in (10, 59, 30, 59):
+        record_at(database.conn, NOON + minutes * MINUTE)
+
+    assert database.rows(HOURS) == [(NOON, -31), (NOON, 3)]
 
 
 def test_rows_are_added_up_by_queue_or_kind_or_step(database: Database) -> None:
