@@ -50,6 +50,26 @@ def test_a_pause_is_a_mark_of_its_queue_and_its_reason_stays_in_the_audit_log(
     assert "secret" not in repr(mark)
 
 
+@pytest.mark.every_version
+@pytest.mark.parametrize(
+    ("role", "actor"),
+    [
+        ("redrive_viewer", None),
+        ("redrive_worker", None),
+        ("redrive_operator", "ada"),
+        ("redrive_agent", "ada"),
+        (None, "ada"),
+    ],
+)
+def test_only_a_role_that_may_read_the_audit_log_sees_who_did_it(
+    database: Database, role: str | None, actor: str | None
+) -> None:
+    database.rows("select redrive.pause_v1('mail', 'ada', 'why')")
+
+    (mark,) = marks(database.connect(role))
+    assert (mark.name, mark.actor) == ("mail", actor)
+
+
 def test_the_first_worker_of_a_version_is_a_deploy(database: Database) -> None:
     """Neither a second worker of it is one, nor a restart, nor the worker of another app."""
     conn = database.conn

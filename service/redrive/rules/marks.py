@@ -30,7 +30,8 @@ class Mark(NamedTuple):
     Attributes:
         action: what happened, such as `pause redrive`, `worker lost`, `breaker open`.
         name: version, worker, breaker, limit, schedule, queue, or number of a campaign.
-        actor: who did it; None = nobody, such as a breaker that opened by itself.
+        actor: who did it; None = nobody, such as a breaker that opened by itself, or the
+            session may not read the audit log.
         n: number of jobs or dead letters that the action was about.
         line: number in the audit log.
         queues: the queues that it is about; None = all, or unknown.

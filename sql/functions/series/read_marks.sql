@@ -1,14 +1,14 @@
 -- read_marks: list what changed in a period, as marks for a time axis.
 -- They come from the audit log, which says what people and campaigns did, and from the marks of
--- deploys, lost workers, breakers and schedules. Nobody's reasons are shown, because a viewer may
--- not read the audit log.
+-- deploys, lost workers, breakers and schedules. Nobody's reasons are shown. A person is shown only
+-- to a role that may read the audit log, which a viewer may not.
 -- in:    since, until: the period
 --        of_queue, of_kind: leave out what is known to be about others; null: all
 --        most: how many, the latest
 -- out:   what: deploy | worker lost | campaign | pause | breaker | limit | edit | purge | schedule
 --        action: in words, such as 'pause redrive'
 --        name: of the version, worker, campaign, queue, breaker, limit or schedule, or null
---        actor: null if nobody did it
+--        actor: null if nobody did it, or if the role may not read the audit log
 --        n: how many jobs or dead letters it was about, or null
 --        line: in the audit log, or null
 --        queues, kinds: what it is about; null: all, or unknown
@@ -31,6 +31,11 @@ as $$
                ('set limit', 'limit'), ('remove limit', 'limit'), ('edit', 'edit'),
                ('purge', 'purge'), ('pause schedule', 'schedule'),
                ('resume schedule', 'schedule'), ('run schedule', 'schedule')),
+    -- current_user is the owner here, and SET ROLE does not change session_user
+    reader as materialized (
+        select has_table_privilege(
+            coalesce(nullif(current_setting('role'), 'none'), session_user::text),
+            'redrive.audit', 'select') as reads_audit),
     done as materialized (
         select a.id, a.at, a.action, a.actor, a.n, a.detail,
                (a.detail ->> 'campaign')::bigint as campaign
@@ -42,7 +47,7 @@ as $$
         select d.at, k.what, d.action,
                coalesce(d.campaign::text, d.detail ->> 'queue', d.detail ->> 'breaker',
                         d.detail ->> 'name', d.detail ->> 'schedule') as name,
-               d.actor, d.n, d.id as line,
+               case when r.reads_audit then d.actor end as actor, d.n, d.id as line,
                coalesce(redrive.names_in_v1(d.detail -> 'queue'),
                         redrive.names_in_v1(c.plan -> 'queues'),
                         redrive.names_in_v1(d.detail -> 'filter' -> 'queue'),
@@ -50,7 +55,7 @@ as $$
                coalesce(redrive.names_in_v1(c.plan -> 'kinds'),
                         redrive.names_in_v1(d.detail -> 'filter' -> 'kind'),
                         case when l.kind is not null then array[l.kind] end) as kinds
-        from done d join known k on k.action = d.action
+        from done d join known k on k.action = d.action cross join reader r
         left join redrive.campaigns c on c.id = d.campaign
         left join lateral (  -- the edited dead letters are of one kind
             select o.queue, o.kind from redrive.dead_letters o
