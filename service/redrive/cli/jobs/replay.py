@@ -144,6 +144,10 @@ def replay(
         )
     if found is None:
         return not_found(f"job {shown_id(_required(job))} has no dead letter")
+    if test is not None and not found.redacted:
+        raise click.UsageError(
+            "a test must not hold secrets: export the bundle without --reveal"
+        )
     if payload is not None:
         found = with_payload(found, payload)
     way = _Way(
