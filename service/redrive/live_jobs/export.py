@@ -45,15 +45,17 @@ def export(
         rest = cursor.execute(_REST, (job,)).fetchone()
     if rest is None:  # purged meanwhile
         return None
-    bundle = {"bundle": BUNDLE} | {name: letter[name] for name in COPIED}
-    bundle |= _attempt(letter)
-    bundle |= _secret_parts(
+    parts = _secret_parts(
         conn,
         letter,
         rest,
         actor=actor,
         why=why,
     )
+    if parts is None:
+        return None
+    bundle = {"bundle": BUNDLE} | {name: letter[name] for name in COPIED}
+    bundle |= _attempt(letter) | parts
     bundle["redacted"] = why is None
     return bundle
 
@@ -81,8 +83,11 @@ def _secret_parts(
     *,
     actor: str,
     why: str | None,
-) -> dict[str, Any]:
-    """Return payload, headers and checkpoint, redacted unless there is a reason."""
+) -> dict[str, Any] | None:
+    """Return payload, headers and checkpoint, redacted unless there is a reason.
+
+    Returns None if the reason could not be recorded, because the job is gone.
+    """
     checkpoint = _opened(letter["id"], rest["checkpoint"])
     if why is None:
         declared = find.declared_secret(letter["failures"])
@@ -100,7 +105,9 @@ def _secret_parts(
             actor=actor,
             why=why,
         )
-        payload, headers = found and found["payload"], rest["headers"]
+        if found is None:  # purged meanwhile, and nothing is on record
+            return None
+        payload, headers = found["payload"], rest["headers"]
     headers = {name: value for name, value in headers.items() if name != MARK}
     return {"payload": payload, "headers": headers, "checkpoint": checkpoint}
 
