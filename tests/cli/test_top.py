@@ -2,11 +2,14 @@
 
 import os
 import signal
+from datetime import timedelta
 
 import pytest
 
 from redrive.cli.operations import top
+from redrive.observability.series import now_of, read_queues
 from redrive.rules.sparkline import sparkline
+from redrive.rules.times import HOUR, MINUTE, period
 from redrive.worker import store
 from tests.cli.conftest import Redrive
 from tests.cli.test_prompts import Terminal
@@ -50,6 +53,18 @@ def test_a_narrow_screen_cuts_no_line_in_two(redrive: Redrive, busy: Database) -
 
     assert max(map(len, out.splitlines())) <= 80
     assert "mail" in out
+
+
+def test_a_minute_is_left_out_until_it_is_recorded(busy: Database) -> None:
+    conn = busy.conn
+    at = now_of(conn)
+    recorded = read_queues(conn, period(at - HOUR, at, at, 100))[-1].at
+
+    soon = top.last_minutes(conn, recorded + 2 * MINUTE + timedelta(seconds=1))
+    before = top.last_minutes(conn, recorded + MINUTE + timedelta(seconds=1))
+
+    for shown in (soon, before):
+        assert [*shown.starts()][-1] == recorded
 
 
 def test_an_empty_database_is_no_error(redrive: Redrive) -> None:

@@ -11,7 +11,7 @@ from redrive.console.charts import axes
 from redrive.console.charts.chart import SECONDS, Chart, Line, Mark
 from redrive.console.charts.draw import draw
 from redrive.console.charts.span import Span, covering, read
-from redrive.console.pages.timeline import headline
+from redrive.console.pages.timeline import headline, timeline
 from redrive.dead_letters.campaign import plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
@@ -103,6 +103,9 @@ def test_a_span_says_where_one_can_go():
         ("from=yesterday", "write 2026-03-01T12:00Z, or 2h for two hours ago"),
         ("from=1h&to=2h", "from must be before to, and before now"),
         ("from=2126-03-01", "from must be before to, and before now"),
+        ("from=-1e99", "write 2026-03-01T12:00Z, or 2h for two hours ago"),
+        ("from=0001-01-05&to=0001-02-05", "to must be later"),
+        ("from=0001-01-01T00:00%2B14:00&to=0001-01-09", "to must be later"),
     ],
 )
 def test_what_is_no_span_is_refused_with_the_rule(
@@ -112,6 +115,13 @@ def test_what_is_no_span_is_refused_with_the_rule(
 
     assert answer.status_code == 400
     assert said in answer.text
+
+
+def test_a_span_of_another_time_zone_is_shown_in_utc():
+    local = span(from_="2026-11-25T11:00+02:00", to="2026-11-25T12:00+02:00")
+
+    assert f"{local.starts()[0]:%H:%M %Z}" == "09:00 UTC"
+    assert span(from_="0001-01-01T00:00+14:00").length == timedelta(days=35)
 
 
 # ---------------------------------------------------------------------- drawing
@@ -279,6 +289,17 @@ def test_a_queue_and_a_kind_have_pages(site: Site, olaf: TestClient):
     assert olaf.get("/kinds/no.such").status_code == 200
 
 
+def test_a_worker_whose_jobs_are_not_listed_is_not_idle(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    worker = make_worker(conn, "w-1")
+    conn.execute("update redrive.workers set inflight = 3 where id = %s", (worker,))
+
+    page = olaf.get("/workers").text
+
+    assert "Its jobs are not listed here" in page
+    assert "It runs no job." not in page
+
+
 def test_a_viewer_sees_curves_but_no_failures(site: Site):
     make_dead_letters(site.database.conn, 3)
     record(site.database.conn)
@@ -310,6 +331,29 @@ def test_a_campaign_draws_its_outcome(site: Site, olaf: TestClient):
     page = html.unescape(olaf.get(f"/campaigns/{number}").text)
 
     assert "Outcome by the time of the redrive: 3 succeeded, 1 dead again" in page
+
+
+def test_a_campaign_of_a_clock_that_is_ahead_is_drawn(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    number = plan(conn, Filter(ids=tuple(make_dead_letters(conn, 1))), actor="ada").plan
+    conn.execute(
+        "update redrive.campaigns set state = 'done', redriven = 1,"
+        " started_at = now() + interval '9 min' where id = %s",
+        (number,),
+    )
+
+    assert olaf.get(f"/campaigns/{number}").status_code == 200
+
+
+def test_steps_are_in_order_whatever_time_zone_wrote_them():
+    letter = {
+        "edits": [{"at": NOW, "paths": ["a"], "actor": "ada", "why": "typo"}],
+        "notes": [{"at": "2026-11-25T13:30:00+01:00", "actor": "ada", "text": "x"}],
+    }
+
+    steps = timeline({"failures": [], "story": []}, letter)
+
+    assert [step["what"] for step in steps] == ["note", "edited: a"]
 
 
 def test_a_job_has_one_timeline(site: Site, olaf: TestClient):

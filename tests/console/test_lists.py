@@ -1,6 +1,7 @@
 """Lists can be sorted, have the columns that one chooses, and become files."""
 
 import csv
+import json
 import re
 from io import StringIO
 
@@ -132,4 +133,6 @@ def test_groups_and_the_audit_log_become_files(site: Site, olaf: TestClient):
     assert "/export/groups.csv?kind=invoice.charge" in page
     assert [row["kind"] for row in found] == ["invoice.charge"]
     assert "the bank is down" in lines
+    (line,) = csv.DictReader(StringIO(lines))
+    assert json.loads(line["detail"])["queue"] == "default"
     assert olaf.get("/export/groups.csv?action=pause").status_code == 400

@@ -5,6 +5,7 @@ from datetime import datetime
 import pytest
 
 from redrive.console.pages import series
+from redrive.observability.series import now_of, read_series, shortest
 from tests.cli.test_series import FIELDS, recorded
 from tests.console.conftest import Site
 
@@ -26,6 +27,10 @@ def test_a_time_or_filter_that_is_none_is_refused(site: Site) -> None:
     vera = site.bearer("vera")
     for path in ("series?since=never", "series?state=open", "marks?since=never"):
         assert vera.get(f"/api/v1/{path}").status_code == 400, path
+    long_ago = {"since": "0001-01-01T00:30+14:00"}
+    for path in ("series", "marks"):
+        answer = vera.get(f"/api/v1/{path}", params=long_ago)
+        assert answer.status_code == 200, path
 
 
 def test_pages_hold_whole_steps_and_all_of_them(
@@ -34,6 +39,11 @@ def test_pages_hold_whole_steps_and_all_of_them(
     monkeypatch.setattr(series, "MOST_POINTS", 2)
     recorded(site.database)
     vera = site.bearer("vera")
+
+    conn = site.database.conn
+    recent = shortest(conn, now_of(conn) - series.RECENT)
+    points = read_series(conn, recent, by_queue=True, by_kind=True, most=2)
+    assert [point.enqueued for point in points] == [4, 3]
 
     first = vera.get("/api/v1/series").json()
     second = vera.get("/api/v1/series", params={"after": first["after"]}).json()

@@ -1,6 +1,6 @@
 """Quantiles from buckets, and the steps of a time axis."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -79,3 +79,10 @@ def test_a_mark_has_a_sentence() -> None:
     assert sentence(at(0, "edit", actor="ada", n=1)) == "ada edited 1 dead letter"
     assert sentence(at(0, "edit", actor="ada", n=2)) == "ada edited 2 dead letters"
     assert sentence(at(0, "something new", actor="bo")) == "bo something new"
+
+
+def test_a_period_that_begins_in_year_1_has_steps():
+    zone = timezone(timedelta(hours=14))
+    since = datetime(1, 1, 1, tzinfo=zone)
+
+    assert period(since, NOW, NOW, 10).since.year == 2000

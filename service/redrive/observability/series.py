@@ -18,7 +18,7 @@ from redrive.rules.times import DURATION_BUCKETS, MINUTE, WAIT_BUCKETS, Period, 
 Connection = psycopg.Connection[Any]
 
 _SERIES: LiteralString = (
-    "select * from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s)"
+    "select * from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s) limit %s"
 )
 _QUEUES: LiteralString = (
     "select * from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"
@@ -93,10 +93,12 @@ def read_series(  # noqa: PLR0913 # each one selects rows or sums
     *,
     by_queue: bool = False,
     by_kind: bool = False,
+    most: int | None = None,
 ) -> list[Point]:
     """Return the steps in which something happened, oldest first.
 
-    Without `by_queue` and `by_kind` there is one point for each step.
+    Without `by_queue` and `by_kind` there is one point for each step. At most `most`
+    points are read.
     """
     asked = (
         period.span,
@@ -105,6 +107,7 @@ def read_series(  # noqa: PLR0913 # each one selects rows or sums
         kind,
         by_queue,
         by_kind,
+        most,
     )
     with conn.cursor(row_factory=class_row(Point)) as cursor:
         return cursor.execute(_SERIES, asked).fetchall()

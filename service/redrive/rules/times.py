@@ -91,8 +91,9 @@ def period(
 ) -> Period:
     """Choose the shortest step that gives at most this many steps, and round down.
 
-    Older than MINUTES_KEPT, there are only hours.
+    Older than MINUTES_KEPT, there are only hours. Nothing is older than 2000.
     """
+    since = max(since, _FIRST)
     if now - since > MINUTES_KEPT:
         step = max(step, HOUR)
 

@@ -19,7 +19,13 @@ from redrive.cli.support.output import counted, printable, screen_width
 from redrive.console.pages import figures
 from redrive.dead_letters import groups
 from redrive.live_jobs import workers
-from redrive.observability.series import Point, filled, now_of, read_series
+from redrive.observability.series import (
+    Point,
+    filled,
+    now_of,
+    read_queues,
+    read_series,
+)
 from redrive.rules.scheduling.instants import duration
 from redrive.rules.sparkline import sparkline
 from redrive.rules.times import MINUTE, Period, period
@@ -104,12 +110,7 @@ def read(conn: psycopg.Connection[Any]) -> Screen:
     """Read the figures of one screen."""
     now = figures.now(conn)
     at = now_of(conn)
-    last = period(
-        at - RECENT - MINUTE,
-        at - MINUTE,
-        at,
-        MINUTES + 1,
-    )
+    last = last_minutes(conn, at)
     return Screen(
         at,
         sorted(now["queues"], key=_fullness),
@@ -118,6 +119,25 @@ def read(conn: psycopg.Connection[Any]) -> Screen:
         _causes(conn),
         [text for text, _ in now["troubles"]],
     )
+
+
+def last_minutes(conn: psycopg.Connection[Any], at: datetime) -> Period:
+    """Return the last minutes that are over.
+
+    A minute is recorded some seconds after its end. Until then it would look as if
+    nothing happened in it, so it is left out.
+    """
+    last = period(
+        at - RECENT - MINUTE,
+        at - MINUTE,
+        at,
+        MINUTES + 1,
+    )
+    *_, latest = last.starts()
+    recorded = read_queues(conn, last)
+    if recorded and recorded[-1].at < latest:
+        return last._replace(until=latest)
+    return last
 
 
 def _fullness(queue: Row) -> tuple[int, str]:

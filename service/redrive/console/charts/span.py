@@ -21,6 +21,8 @@ LONGEST = timedelta(days=35)
 MOST_STEPS = 60
 """Most points of a chart, so that pages stay small."""
 MOST_SPARKS = 30
+OLDEST = datetime(2001, 1, 1, tzinfo=UTC)
+"""Earliest end of a span; around year 1, times cannot be computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
     """Return the span of an address: `from`, and `to` unless it ends now.
 
     Raises:
-        ValueError: a text is not a time, or the span is empty.
+        ValueError: a text is not a time, or the span is empty or too old.
     """
     texts = {name: given.get(name, "").strip() for name in ("from", "to")}
     kept = {name: text for name, text in texts.items() if text}
@@ -88,10 +90,14 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
         empty = f"the span from {written(since)} to {written(until)} is empty"
         msg = f"{empty}; from must be before to, and before now"
         raise ValueError(msg)
+    if until < OLDEST:
+        msg = f"the span ends before {written(OLDEST)}; to must be later"
+        raise ValueError(msg)
 
+    # the table of a chart says that its times are UTC
     return _span(
-        since,
-        until,
+        max(since, OLDEST - LONGEST).astimezone(UTC),
+        until.astimezone(UTC),
         now,
         kept,
     )

@@ -12,7 +12,7 @@ from fastapi.security import HTTPBearer
 from redrive.console.actions import edits
 from redrive.console.actions.change import Change, Done, Preview, why_of
 from redrive.console.actions.changes import CHANGES
-from redrive.console.pages import act, cells, figures
+from redrive.console.pages import act, cells, figures, series
 from redrive.console.pages.changes import order
 from redrive.console.pages.filters import (
     AUDIT_FILTERS,
@@ -248,6 +248,7 @@ def list_series(visit: SignedIn) -> Response:
             chosen.kind,
             by_queue=True,
             by_kind=True,
+            most=series.MOST_POINTS + 1,
         )
 
     shown, after = first_steps(points)

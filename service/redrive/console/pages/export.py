@@ -1,6 +1,7 @@
 """Lists as files: CSV for spreadsheets, JSON for programs."""
 
 import csv
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from io import StringIO
@@ -130,5 +131,7 @@ def _safe(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, int | float):
         return str(value)
+    if isinstance(value, dict | list):
+        value = json.dumps(value, ensure_ascii=False, default=str)
     text = escaped(str(value))
     return f"'{text}" if text.startswith(FORMULA) else text

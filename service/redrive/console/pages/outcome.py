@@ -67,7 +67,8 @@ def outcome(
 def _span(began: datetime, ended: datetime | None) -> Span:
     """Return the span of a campaign; jobs may end a while after the last redrive."""
     now = datetime.now(UTC)
-    given = {"from": written(began - MARGIN)}
+    # the clock of the database may be ahead of this machine's
+    given = {"from": written(min(began, now) - MARGIN)}
     if ended is not None and ended + MARGIN < now:
         given["to"] = written(ended + MARGIN)
     return read(given, now)

@@ -21,7 +21,7 @@ from redrive.console.state import SignedIn
 from redrive.database import audit
 from redrive.dead_letters import groups
 from redrive.live_jobs import breakers, limits, schedules, workers
-from redrive.live_jobs.running import running
+from redrive.live_jobs.running import MOST, running
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 MOST_CAUSES = 6
@@ -93,6 +93,7 @@ def list_workers(visit: SignedIn) -> Response:
         "workers.html",
         rows=rows,
         running={worker: list(held) for worker, held in by_worker},
+        most=MOST,
         is_blind=jobs is None,
         shell=command(("worker", "ls")),
     )

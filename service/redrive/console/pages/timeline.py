@@ -1,6 +1,7 @@
 """A job's life as one timeline, and its state in one sentence."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
@@ -60,10 +61,10 @@ def timeline(job: Row, letter: Row | None) -> Sequence[Row]:
     return sorted(steps, key=_instant)
 
 
-def _instant(step: Row) -> str:
+def _instant(step: Row) -> datetime:
     """Return when a step was, for sorting; notes have it as text."""
     at = step["at"]
-    return at if isinstance(at, str) else at.isoformat()
+    return datetime.fromisoformat(at) if isinstance(at, str) else at
 
 
 def _story(job: Row, letter: Row | None) -> Iterator[Row]:
