@@ -45,6 +45,7 @@ class Bundle(msgspec.Struct, frozen=True):
     tenant: str | None = None
     idempotency_key: str | None = None
     ordering_key: str | None = None
+    redacted: bool = True
 
     @property
     def failure(self) -> Recorded | None:

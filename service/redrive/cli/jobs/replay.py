@@ -210,10 +210,16 @@ def _test_file(test: str | None, bundle: "Bundle") -> Path | None:
     """Return the file of the test.
 
     Raises:
-        SettingsError: there is such a file.
+        SettingsError: there is such a file, or the bundle was exported with --reveal.
     """
     if test is None:
         return None
+    if not bundle.redacted:
+        msg = (
+            f"--pytest: the bundle of job {bundle.id} has secrets, and a test must not;"
+            " export it again without --reveal"
+        )
+        raise SettingsError(msg)
     file = Path(f"test_job_{bundle.id}.py" if test == DEFAULT_FILE else test)
     if file.exists():
         msg = f"--pytest: {file} exists; name another file, or remove it"
