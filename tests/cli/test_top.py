@@ -71,6 +71,8 @@ def test_an_empty_database_is_no_error(redrive: Redrive) -> None:
     out = redrive("top", "--once").out
 
     assert "0 workers" in out
+    for table in ("Queues", "Workers", "Causes of dead letters"):
+        assert f"{table}: none" in out.splitlines()
 
 
 def test_a_login_that_may_not_read_causes_sees_the_rest(busy: Database) -> None:

@@ -31,10 +31,10 @@ _number = click.argument("which", metavar="ID", type=click.IntRange(1, 2**63 - 1
 
 @click.group(cls=InOrder)
 def proposal() -> None:
-    """What agents propose: start it, or reject it.
+    """Start or reject what agents propose.
 
     An agent that is connected through redrive mcp cannot change anything. It proposes a redrive,
-    an edit or a mute. A proposal is deleted or expires after one day if nobody starts it.
+    an edit or a mute. If nobody starts a proposal within a day, it expires.
     """
 
 

@@ -144,10 +144,6 @@ def replay(
         )
     if found is None:
         return not_found(f"job {shown_id(_required(job))} has no dead letter")
-    if test is not None and not found.redacted:
-        raise click.UsageError(
-            "a test must not hold secrets: export the bundle without --reveal"
-        )
     if payload is not None:
         found = with_payload(found, payload)
     way = _Way(
@@ -214,10 +210,16 @@ def _test_file(test: str | None, bundle: "Bundle") -> Path | None:
     """Return the file of the test.
 
     Raises:
-        SettingsError: there is such a file.
+        SettingsError: there is such a file, or the bundle was exported with --reveal.
     """
     if test is None:
         return None
+    if not bundle.redacted:
+        msg = (
+            f"--pytest: the bundle of job {bundle.id} has secrets, and a test must not;"
+            " export it again without --reveal"
+        )
+        raise SettingsError(msg)
     file = Path(f"test_job_{bundle.id}.py" if test == DEFAULT_FILE else test)
     if file.exists():
         msg = f"--pytest: {file} exists; name another file, or remove it"

@@ -93,10 +93,11 @@ def series(  # its options
     redrive series --queue mail --since 2h
     redrive series --since 7d --marks
 
-    The table has the steps and the columns that fit on the screen. A gap is a time in which neither
-    a worker nor the exporter ran. The counts of a gap are in the step after it. With --json there is an object for each
-    minute, queue and kind in which something happened. For times more than 26 hours ago there are
-    only hours, and they are kept for 35 days. A minute is shown a few seconds after its end.
+    The table chooses a step so that it fits your screen, and leaves out columns that do not fit.
+    A gap is a time in which neither a worker nor the exporter ran. The counts of a gap are in the
+    step after it. --json prints an object for each minute, queue and kind in which something
+    happened. Minutes are kept for 26 hours, and hours for 35 days. If --since is more than 26 hours
+    ago, each object is about an hour. A minute is shown a few seconds after its end.
     """
     show = _show_marks if are_marks else _show_series
     with database(settings_for(database_url)) as conn:

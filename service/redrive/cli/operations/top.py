@@ -236,9 +236,11 @@ def _table(title: str, *columns: str, right: Sequence[str] = ()) -> Any:
 
 
 def _fill(table: Any, rows: Sequence[Sequence[Any]], most: int) -> Any:
-    """Add rows, and say how many there are no room for."""
+    """Add rows, and say how many there are no room for. Without rows, say so."""
     from rich.text import Text  # noqa: PLC0415 # as above
 
+    if not rows:
+        return Text(f"{table.title}: none", style="bold")
     for row in rows[:most]:
         cells = [Text(printable(value)) for value in row]
         table.add_row(*cells)
@@ -324,12 +326,13 @@ def _workers(screen: Screen) -> "RenderableType":
 
 
 def _groups(causes: Sequence[Row] | None) -> "RenderableType":
-    title = "Causes: the largest groups of dead letters"
+    from rich.text import Text  # noqa: PLC0415 # as above
+
     if causes is None:
-        title = "Causes: this login may not read them"
+        return Text("Causes of dead letters: this login may not read them", style="bold")
 
     table = _table(
-        title,
+        "Causes of dead letters",
         "open",
         "kind",
         "error",
@@ -343,7 +346,7 @@ def _groups(causes: Sequence[Row] | None) -> "RenderableType":
             cause["error_class"],
             cause["message"],
         )
-        for cause in causes or ()
+        for cause in causes
     ]
     return _fill(table, rows, MOST_CAUSES)
 

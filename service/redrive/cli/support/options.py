@@ -277,7 +277,7 @@ def reveal_options(command: Command) -> Command:
     shown = click.option(
         "--reveal",
         is_flag=True,
-        help="Keep the secrets. The audit log keeps who saw them, and why.",
+        help="Do not redact secrets. The audit log records who saw them, and why.",
     )
     why = why_option("required with --reveal")
     return with_options([shown, why, actor_option, _yes()], act)
