@@ -23,7 +23,12 @@ NO_SIGN_IN = (
 
 
 @click.command()
-@click.option("--http", "over_http", is_flag=True, help="Serve HTTP instead of standard input and output.")
+@click.option(
+    "--http",
+    "over_http",
+    is_flag=True,
+    help="Serve HTTP instead of standard input and output.",
+)
 @click.option(
     "--port",
     "mcp_port",

@@ -309,7 +309,9 @@ def _groups(causes: Sequence[Row] | None) -> "RenderableType":
     from rich.text import Text  # noqa: PLC0415 # as above
 
     if causes is None:
-        return Text("Causes of dead letters: this login may not read them", style="bold")
+        return Text(
+            "Causes of dead letters: this login may not read them", style="bold"
+        )
 
     table = _table(
         "Causes of dead letters",
