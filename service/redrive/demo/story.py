@@ -36,6 +36,8 @@ ALL_IS_WELL = (
     " and no dead letter is open."
 )
 
+ABORTED = 4
+"""Exit code of a command whose campaign aborted."""
 Say = Callable[[str], None]
 """Function that prints a text with the time since the demo began."""
 
@@ -45,7 +47,7 @@ class Chapter:
     """Chapter of the story: a task and its commands.
 
     `drains`: wait afterwards until no job is left. `aborts`: the last command must end
-    with exit code 1.
+    with exit code 4.
     """
 
     title: str
@@ -55,7 +57,8 @@ class Chapter:
 
     def code(self, command: str) -> int:
         """Return the exit code that a command must have."""
-        return int(self.aborts and command == self.commands[-1])
+        aborts = self.aborts and command == self.commands[-1]
+        return ABORTED if aborts else 0
 
 
 # ---------------------------------------------------------------------- the incident
