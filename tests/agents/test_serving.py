@@ -17,6 +17,8 @@ from redrive.console.agents.desk import Desk
 from redrive.console.agents.server import application
 from redrive.console.security.access import Access, Tokens
 from redrive.database.address import Address
+from redrive.database.connect import OwnConnection
+from redrive.dead_letters.proposals import Agent
 from tests.agents.conftest import PLENTY, data_of
 from tests.factories import make_dead_letter
 from tests.postgres import Database
@@ -108,6 +110,21 @@ def test_nobody_comes_in_without_a_token(
             "Bearer",
         )
     assert database.value("select count(*) from redrive.audit") == 0
+
+
+def test_another_thread_may_take_the_last_idle_connection(database: Database) -> None:
+    class Taken(list[OwnConnection]):
+        """A list whose last item is gone between a look at it and pop."""
+
+        def __len__(self) -> int:
+            return 1
+
+    idle = Taken()
+    desk = Desk(Address(database.url), PLENTY, idle)
+    answer = desk.call(Agent("claude", "ada"), "list_groups", {})
+    idle.pop().close()
+
+    assert not answer.is_error, answer.text
 
 
 def test_http_needs_a_way_to_sign_in(

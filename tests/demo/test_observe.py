@@ -45,6 +45,7 @@ def test_the_bad_release_pages_and_it_resolves(place: Place, programs: None):
         "runbook",
         "dashboard",
         "console",
+        "act",
         "dedup_key",
     ]
     assert shown["summary"].startswith(

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from redrive.live_jobs import export as exports
+from redrive.live_jobs.reveal import reveal
 from tests.cli.conftest import Redrive
 from tests.factories import claim_one, make_dead_letter, make_job, make_worker, settle
-from tests.postgres import Database
+from tests.postgres import Connection, Database
 
 
 def test_a_dead_letter_is_one_object_without_its_secrets(
@@ -16,7 +18,8 @@ def test_a_dead_letter_is_one_object_without_its_secrets(
     payload = {"number": 7, "token": "s3cr3t-t0ken"}
     headers = {"version": 1, "api_key": "s3cr3t-k3y"}
     job = make_dead_letter(database.conn, "order.book", payload, headers=headers)
-    checkpointed(database, job, {"page": 3, "cursor": "s3cr3t-t0ken"})
+    noted = {"page": 3, "cursor": "s3cr3t-t0ken", "used": "s3cr3t-k3y"}
+    checkpointed(database, job, noted)
 
     found = redrive("dlq", "export", str(job)).json
 
@@ -31,7 +34,7 @@ def test_a_dead_letter_is_one_object_without_its_secrets(
     assert found["headers"] == {"version": 1, "api_key": "[redacted]"}
     assert found["checkpoint"] == {
         "delivery": 1,
-        "data": {"page": 3, "cursor": "[redacted]"},
+        "data": {"page": 3, "cursor": "[redacted]", "used": "[redacted]"},
     }
     (failure,) = found["failures"]
     assert failure["detail"]["stack"][0]["line"] == 3
@@ -53,6 +56,21 @@ def test_secrets_are_kept_for_a_reason_that_the_audit_log_has(
     assert (found["payload"], found["headers"]) == (payload, payload)
     assert found["redacted"] is False
     assert audit(database) == [("tester", "reveal", "the bank asks")]
+
+
+def test_nothing_is_revealed_of_a_job_that_is_purged_meanwhile(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_dead_letter(database.conn, headers={"api_key": "s3cr3t-k3y"})
+
+    def reveal_later(conn: Connection, job: int, **said: str) -> Any:
+        database.rows("delete from redrive.dead_letters where id = %s", job)
+        return reveal(conn, job, **said)
+
+    monkeypatch.setattr(exports, "reveal", reveal_later)
+
+    assert exports.export(database.conn, job, actor="ada", why="so") is None
+    assert audit(database) == []
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,20 @@ def test_a_proposed_edit_changes_nothing_before_a_person_starts_it_once(
         proposals.reject(database.conn, number, **SAID)
 
 
+def test_an_operator_cannot_close_a_proposed_edit_without_a_line(
+    database: Database, agent: Connection
+) -> None:
+    make_dead_letter(database.conn, payload={"n": 1})
+    number = proposals.propose_edit(agent, ADAS, _letters(agent), PATCH, "EURO")
+    operator = database.connect("redrive_operator")
+    operator.execute("select redrive.decide_v1(%s, true, 'bo', 'mine')", (number,))
+
+    assert _state(database, number) == "started"
+    assert database.row(
+        "select actor, action, detail from redrive.audit order by id desc limit 1"
+    ) == ("bo", "start proposal", {"proposal": number, "proposed_by": NAME})
+
+
 def test_a_payload_that_changed_since_is_not_edited(
     database: Database, agent: Connection
 ) -> None:

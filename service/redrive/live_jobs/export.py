@@ -91,7 +91,8 @@ def _secret_parts(
     checkpoint = _opened(letter["id"], rest["checkpoint"])
     if why is None:
         declared = find.declared_secret(letter["failures"])
-        secrets = secret_values([shown_payload(rest), checkpoint], declared)
+        places = [shown_payload(rest), rest["headers"], checkpoint]
+        secrets = secret_values(places, declared)
         payload, headers = letter["payload"], letter["headers"]
         checkpoint = redact(
             checkpoint,

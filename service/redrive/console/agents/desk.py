@@ -66,7 +66,7 @@ class Desk:
     @contextmanager
     def connected(self) -> Iterator[OwnConnection]:
         """Yield a connection; keep it for the next call unless it broke."""
-        conn = self._idle.pop() if self._idle else self._open()
+        conn = self._idle_one() or self._open()
         try:
             yield conn
         finally:
@@ -74,6 +74,13 @@ class Desk:
                 conn.close()
             else:
                 self._idle.append(conn)
+
+    def _idle_one(self) -> OwnConnection | None:
+        """Take an idle connection. Another thread may take the last one meanwhile."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
 
     def _open(self) -> OwnConnection:
         address = replace(self.address, role=ROLE)
