@@ -19,7 +19,7 @@ def test_a_viewer_reads_the_series_and_the_marks(site: Site) -> None:
     (mark,) = vera.get("/api/v1/marks?queue=mail").json()["rows"]
     assert [list(row) for row in rows] == [FIELDS] * 3
     assert vera.get("/api/v1/series?kind=invoice.send").json()["rows"] == rows[:1]
-    assert mark["text"] == "ada paused queue mail"
+    assert mark["text"] == "paused queue mail"
     assert "secret" not in str(mark)
 
 

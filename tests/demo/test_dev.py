@@ -84,13 +84,15 @@ class Running:
         return dict(line.split("=", 1) for line in ran.stdout.splitlines())
 
     def enqueue(self, kind: str, payload: str = "{}") -> None:
-        subprocess.run(
+        ran = subprocess.run(
             ["redrive", "enqueue", kind, payload],
             env=self.environment(),
             cwd=self.home,
-            check=True,
-            stdout=subprocess.DEVNULL,
+            check=False,
+            capture_output=True,
+            text=True,
         )
+        assert ran.returncode == 0, ran.stderr + self.log.read_text()
 
     def jobs(self) -> int:
         with psycopg.connect(self.environment()["REDRIVE_DATABASE_URL"]) as conn:
@@ -117,7 +119,7 @@ Start = Callable[..., Running]
 def start(place: Place, home: Path) -> Iterator[Start]:
     with contextlib.ExitStack() as stack:
 
-        def begin(*options: str) -> Running:
+        def begin(*options: str, home: Path = home) -> Running:
             running = Running(place, home, *options)
             stack.callback(running.kill)
             return running
@@ -150,6 +152,21 @@ def test_it_runs_everything_reloads_and_ends_all_of_it(
     assert code == 0, said
     ends(place)
     assert (home / ".redrive" / ".gitignore").read_text() == "*\n"
+
+
+def test_two_that_start_at_once_have_two_consoles(
+    place: Place, home: Path, start: Start
+) -> None:
+    """Both found the usual port free, and one ended when the other's console had it."""
+    other = Path(tempfile.mkdtemp(dir=place.path))
+    (other / "app.py").write_text(APP)
+    first, second = start(), start(home=other)
+    said = [running.says("ready: the console is at ") for running in (first, second)]
+    consoles = {text.partition("console is at ")[2].split()[0] for text in said}
+    assert len(consoles) == 2
+    for running in (first, second):
+        assert running.ended(signal.SIGTERM)[0] == 0
+    ends(place)
 
 
 def test_data_is_kept_until_fresh_and_a_kill_leaves_nothing_running(

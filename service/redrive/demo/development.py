@@ -22,7 +22,7 @@ from redrive.database import connect
 from redrive.database.embedded import EmbeddedPostgres, free_port
 from redrive.database.migrate import migrate
 from redrive.demo.home import keep_password
-from redrive.demo.stage import is_free, start_postgres
+from redrive.demo.stage import claim, start_postgres
 from redrive.errors import RedriveError, SettingsError
 from redrive.settings import Settings
 
@@ -285,7 +285,7 @@ def console_port(chosen: int | None) -> int:
     """
     usual: int = Settings.model_fields["console_port"].default
     port = usual if chosen is None else chosen
-    if is_free(port):
+    if claim(port):
         return port
     if chosen is None:
         return free_port()

@@ -151,7 +151,7 @@ class Stage:
         if not find_spec("fastapi"):
             return
         port = Settings.model_fields["console_port"].default
-        if not is_free(port):
+        if not claim(port):
             port = free_port()
         options = ("--demo", "--port", str(port))
         self._run("console", *PYTHON, "redrive", "console", *options)
@@ -338,4 +338,26 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
 
+    return True
+
+
+_CLAIMS: list[socket.socket] = []
+
+
+def claim(port: int) -> bool:
+    """Return True if a port is free and no other program of ours has claimed it.
+
+    A server that is started for it needs some seconds to listen. The claim lasts until
+    this process ends. Only Linux has the names that it uses.
+    """
+    if not is_free(port):
+        return False
+    if sys.platform == "linux":
+        claimed = socket.socket(socket.AF_UNIX)
+        try:
+            claimed.bind(f"\0redrive-port-{port}")
+        except OSError:
+            claimed.close()
+            return False
+        _CLAIMS.append(claimed)
     return True
