@@ -150,6 +150,23 @@ def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
     assert "the numbers are there now" in said
 
 
+def test_the_link_of_an_alert_leads_to_cause_and_change_in_one_click(
+    database: Database, page: Any
+):
+    """The link is the one of RedriveDeadLettersGrowingFast."""
+    make_dead_letters(database.conn, 12)
+    database.rows("update redrive.marks set at = at - interval '6 min'")
+
+    page.goto("/dead-letters?queue=default")
+    page.locator("tbody a[href*='/groups/']").first.click()
+
+    change = page.get_by_role("link", name="The first job died")
+    assert change.inner_text() == (
+        "The first job died 6 min after this change: version test started."
+    )
+    assert page.get_by_text("What they have in common").is_visible()
+
+
 def test_anybody_can_use_the_pages(database: Database, page: Any):
     """axe finds no fault on any page; contrast is checked in both themes."""
     _, job = make_dead_letters(database.conn, 2)
