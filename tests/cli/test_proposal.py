@@ -71,3 +71,27 @@ def test_a_rejected_proposal_changes_nothing(
         database.value("select payload ->> 'currency' from redrive.dead_letters")
         == "EURO"
     )
+
+
+def test_a_detail_that_nobody_can_read_hides_no_other_proposal(
+    database: Database, redrive: Redrive
+) -> None:
+    """A program with the login of an agent can call the function itself."""
+    propose = "select redrive.propose_v1(%s, 'claude', 'ada', 'why', %s::jsonb)"
+    for action, detail in (
+        ("mute", "{}"),
+        ("mute", '{"group": "f1", "seconds": "2 h"}'),
+        ("edit", '{"ids": 1, "patch": []}'),
+        ("edit", '{"ids": [1], "patch": ["x"]}'),
+    ):
+        database.value(propose, action, detail)
+    _edit(database, currency="EURO")
+
+    listed = redrive("proposal", "ls")
+
+    assert (listed.code, listed.out.count("unreadable: reject it")) == (0, 4)
+    assert "/currency" in listed.out
+    started = redrive("proposal", "start", "1", "--why", "so", "--yes")
+    assert "unreadable: reject it" in started.err
+    assert (started.code, "Traceback" in started.err) == (64, False)
+    assert redrive("proposal", "reject", "1", "--why", "so").code == 0

@@ -153,8 +153,21 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     return Edit(detail["patch"], seen, len(detail["ids"]) - seen.matched)
 
 
+UNREADABLE = "unreadable: reject it"
+
+
 def what(row: Mapping[str, Any]) -> str:
-    """Describe a proposal in a few words."""
+    """Describe a proposal in a few words.
+
+    A program with the login of an agent can store anything as its detail.
+    """
+    try:
+        return _what(row)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return UNREADABLE
+
+
+def _what(row: Mapping[str, Any]) -> str:
     detail = row["detail"]
     if row["action"] == "redrive":
         return f"{detail['matched']} dead letters"
@@ -167,7 +180,13 @@ def what(row: Mapping[str, Any]) -> str:
 
 
 def effects(conn: Connection, row: Mapping[str, Any], handlers: Handlers) -> list[str]:
-    """Return lines about what a start would change; secrets are redacted."""
+    """Return lines about what a start would change; secrets are redacted.
+
+    Raises:
+        InvalidJob: the proposal has no meaning.
+    """
+    if what(row) == UNREADABLE:
+        raise InvalidJob(PROPOSAL, UNREADABLE)
     if row["action"] == "mute":
         group = groups.show(conn, row["detail"]["group"])
         count = group["open"] if group else 0

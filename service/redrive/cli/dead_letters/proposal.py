@@ -24,7 +24,7 @@ from redrive.rules.payloads.escape import escaped
 if TYPE_CHECKING:
     from redrive.settings import Settings
 
-COLUMNS = ("action", "what", "proposed_by", "why", "created_at", "start")
+COLUMNS = ("action", "what", "proposed_by", "created_at", "start", "why")
 
 _number = click.argument("which", metavar="ID", type=click.IntRange(1, 2**63 - 1))
 

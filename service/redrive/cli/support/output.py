@@ -18,7 +18,7 @@ from redrive.cli.support.exits import Exit
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.scheduling.cells import id_in_cell
 
-BELOW = ("error_class", "message", "why")
+BELOW = ("error_class", "message", "why", "start")
 """Columns that get lines of their own if a table is too wide."""
 HEAD_LINES = 3
 PIPE_WIDTH = 200
