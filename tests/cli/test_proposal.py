@@ -94,4 +94,4 @@ def test_a_detail_that_nobody_can_read_hides_no_other_proposal(
     started = redrive("proposal", "start", "1", "--why", "so", "--yes")
     assert "unreadable: reject it" in started.err
     assert (started.code, "Traceback" in started.err) == (64, False)
-    assert redrive("proposal", "reject", "1", "--why", "so").code == 0
+    assert redrive("proposal", "reject", "1", "--why", "so", "--yes").code == 0
