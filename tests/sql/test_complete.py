@@ -231,3 +231,18 @@ def test_the_claim_of_a_job_is_its_workers_that_lists_it(database: Database) -> 
         [one, one, two, one],
         [c.id, a.id, b.id, b.id],
     ) == [c.claim, a.claim, b.claim, None]
+
+
+def test_only_the_transaction_that_has_the_mark_is_ended(database: Database) -> None:
+    """A transaction that waits for it has completed nothing yet."""
+    mark = "select pg_advisory_lock(redrive.delivery_mark_v1(1, 1))"
+    left, waiting = database.session(), database.session()
+    left.value(mark)
+    asked = waiting.start(lambda: waiting.value(mark))
+    database.wait_until_blocked(waiting)
+
+    ended = database.column("select redrive.end_left_open_v1(array[1], array[1])")
+
+    assert ended == [1]
+    asked.result(60)
+    assert waiting.value("select 1") == 1

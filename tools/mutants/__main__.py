@@ -2,7 +2,7 @@
 
 python -m tools.mutants                              all guards, which takes hours
 python -m tools.mutants --files 'settle/*' --list    list the guards of some files
-python -m tools.mutants --minutes 2                  a sample that differs every day
+python -m tools.mutants --minutes 2                  a sample that differs every day; in CI it is always the same
 python -m tools.mutants --shard 1/4                  a quarter, one process per shard
 
 Results are kept in build/mutants and reused while file and tests stay the same, so a
