@@ -69,6 +69,19 @@ def test_o25_the_figures_of_the_server_are_there(database: Database) -> None:
     assert found["database_size"] > found["schema_size"] > 0
 
 
+def test_o25_the_limit_of_another_database_is_not_ours(
+    server: Server, database: Database
+) -> None:
+    with server.database() as other:
+        name = other.value("select current_database()")
+        database.rows(
+            SQL("alter database {} connection limit 30").format(Identifier(name))  # type: ignore[arg-type]
+        )
+        found: Any = database.value(FRESH)
+
+    assert [scope for scope, _, _ in found["connections"]] == ["server"]
+
+
 def test_o25_a_slot_that_nobody_uses_shows_the_wal_that_it_keeps(
     database: Database,
 ) -> None:
