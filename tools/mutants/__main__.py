@@ -148,6 +148,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=int(time.time() // 86400), help="of the sample"
     )
+    parser.add_argument(
+        "--most", type=int, help="guards of the sample, on a fast machine too"
+    )
     return parser.parse_args()
 
 
@@ -165,6 +168,7 @@ def main() -> int:
         return 0
     if asked.minutes is not None:
         chosen.sort(key=lambda mutant: drawn(mutant, asked.seed))
+        chosen = chosen[: asked.most]
         print(f"a sample: --seed {asked.seed} repeats it")
     results, ends = Results(asked.shard), dict[Mutant, str]()
     tests = Tests()
