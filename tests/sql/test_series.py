@@ -300,6 +300,32 @@ def test_what_a_queue_holds_is_recorded_with_its_workers(database: Database) -> 
     assert [point[2:] for point in read_queues(conn, hour)] == [(1, 2, 1, 1)]
 
 
+def test_old_rows_that_somebody_holds_stay_and_nobody_waits(database: Database) -> None:
+    database.rows(
+        "insert into redrive.series (span, at, queue, kind)"
+        " select 1, now() - interval '27 hours', q, 'k' from unnest('{a,b}'::text[]) q"
+    )
+    database.rows(
+        "insert into redrive.queue_series (span, at, queue, minutes, backlog, running, workers)"
+        " select span, at, queue, 1, 0, 0, 0 from redrive.series"
+    )
+    database.rows(
+        "insert into redrive.marks (at, what, name)"
+        " select now() - interval '36 days', 'deploy', n from unnest('{a,b}'::text[]) n"
+    )
+    other, hasty = database.session(), database.session(lock_timeout="1ms")
+    other.rows("begin")
+    other.rows("select from redrive.series where queue = 'a' for update")
+    other.rows("select from redrive.queue_series where queue = 'a' for update")
+    other.rows("select from redrive.marks where name = 'a' for update")
+
+    hasty.rows("select redrive.forget_series_v1(100)")
+
+    assert database.column("select queue from redrive.series") == ["a"]
+    assert database.column("select queue from redrive.queue_series") == ["a"]
+    assert database.column("select name from redrive.marks") == ["a"]
+
+
 def test_minutes_and_hours_are_deleted_when_they_are_old(database: Database) -> None:
     database.rows(
         "insert into redrive.series (span, at, queue, kind)"
