@@ -28,11 +28,6 @@ Connection = psycopg.Connection[Any]
 PROPOSAL = "proposal"
 MOST_EDITED = 100
 """Dead letters that one proposal may edit."""
-LITERAL = frozenset({"add", "remove", "replace"})
-"""Operations of a patch that an agent may propose.
-
-The others compare or copy values of the payload, and so could reveal them.
-"""
 
 _OPEN: LiteralString = """
     select p.id as proposal, null::bigint as campaign, p.action, p.proposed_by, p.why,

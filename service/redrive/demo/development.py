@@ -147,22 +147,12 @@ class Development:
         """Start the worker; return the check that it is ready."""
         port = free_port()
         options = ("--handlers", self.handlers, "--http-port", str(port), "--reload")
-        self._start(
-            "worker",
-            "worker",
-            *options,
-        )
+        self._start("worker", "worker", *options)
         return lambda: _ask(port)
 
     def start_console(self, port: int) -> Callable[[], object]:
         """Start the console; return the check that it is ready."""
-        self._start(
-            "console",
-            "console",
-            "--demo",
-            "--port",
-            str(port),
-        )
+        self._start("console", "console", "--demo", "--port", str(port))
         return lambda: _ask(port)
 
     def _start(self, name: str, *arguments: str) -> None:
@@ -178,16 +168,8 @@ class Development:
         )
         # The guard of the home kills what this names, if we are killed.
         (self.home / f"{name}.pid").write_text(str(process.pid))
-        part = Part(
-            name,
-            process,
-            threading.Thread(target=lambda: None),
-        )
-        part.reader = threading.Thread(
-            target=self._read,
-            args=(part,),
-            daemon=True,
-        )
+        part = Part(name, process, threading.Thread(target=lambda: None))
+        part.reader = threading.Thread(target=self._read, args=(part,), daemon=True)
         part.reader.start()
         self._parts.append(part)
 

@@ -67,12 +67,7 @@ class ConfinedProcess:
                 fd = theirs.fileno()
                 command = (str(fd), home, *program(fd))
                 inherited = _environment(home) | dict(environment or {})
-                self._process = _started(
-                    command,
-                    (fd, *fds),
-                    inherited,
-                    on_terminal,
-                )
+                self._process = _started(command, (fd, *fds), inherited, on_terminal)
             stack.callback(self._kill)
             self._listen(stack)
             self.close = stack.pop_all().close
@@ -93,11 +88,7 @@ class ConfinedProcess:
     def _received_listener(self) -> int:
         """Receive the listener that reports each call of the process."""
         self.channel.settimeout(START_SECONDS)
-        _, found, _, _ = socket.recv_fds(
-            self.channel,
-            1,
-            1,
-        )
+        _, found, _, _ = socket.recv_fds(self.channel, 1, 1)
         self.channel.setblocking(False)  # noqa: FBT003 # takes no keyword
         if found:
             return found[0]
@@ -128,24 +119,11 @@ class ConfinedProcess:
         """Answer one call that would make a socket."""
         call = bytearray(CALL_BYTES)
         with contextlib.suppress(FileNotFoundError):  # the caller was killed
-            fcntl.ioctl(
-                self._listener,
-                RECEIVE,
-                call,
-            )
+            fcntl.ioctl(self._listener, RECEIVE, call)
             self.calls += 1
             number = int.from_bytes(call[:8], sys.byteorder)
-            refusal = REFUSAL.pack(
-                number,
-                0,
-                -errno.EPERM,
-                0,
-            )
-            fcntl.ioctl(
-                self._listener,
-                SEND,
-                refusal,
-            )
+            refusal = REFUSAL.pack(number, 0, -errno.EPERM, 0)
+            fcntl.ioctl(self._listener, SEND, refusal)
 
     def _drain(self) -> None:
         if self._errors < 0:

@@ -32,11 +32,7 @@ def {name}() -> None:
 
 def test_name(bundle: Bundle) -> str:
     """Return the name of the test's function."""
-    words = re.sub(
-        r"\W+",
-        "_",
-        bundle.kind,
-    )
+    words = re.sub(r"\W+", "_", bundle.kind)
     return f"test_job_{bundle.id}_{words}"
 
 
@@ -112,9 +108,5 @@ def _options(bundle: Bundle) -> Iterator[str]:
 
 def _literal(value: Any, indent: int) -> str:
     """Return a JSON value as Python source, indented for its place."""
-    text = pformat(
-        value,
-        width=WIDTH - indent,
-        sort_dicts=False,
-    )
+    text = pformat(value, width=WIDTH - indent, sort_dicts=False)
     return text.replace("\n", "\n" + " " * (indent + 11))

@@ -85,17 +85,9 @@ def replay_confined(request: Request) -> Replayed:
 def _written(content: bytes) -> int:
     """Return the descriptor of a file in memory with this content."""
     fd = os.memfd_create("replay")
-    with open(
-        fd,
-        "wb",
-        closefd=False,
-    ) as file:
+    with open(fd, "wb", closefd=False) as file:
         file.write(content)
-    os.lseek(
-        fd,
-        0,
-        os.SEEK_SET,
-    )
+    os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 
@@ -112,22 +104,13 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     refused = process.calls - calls
     if found is not None:
         result = msgspec.convert(found, Result)
-        return Replayed(
-            result,
-            refused,
-            words=process.words,
-        )
+        return Replayed(result, refused, words=process.words)
     why = f"it took longer than {limit:.0f} s"
     if lines.is_over:
         why = f"its process died: {Crash(process.status())}"
     elif refused:
         why = "it went on after a refused call"
-    return Replayed(
-        None,
-        refused,
-        why,
-        process.words,
-    )
+    return Replayed(None, refused, why, process.words)
 
 
 def _no_import(process: ConfinedProcess) -> str:

@@ -118,11 +118,7 @@ def _words(error: Exception) -> str:
 def perform(request: Request, handlers: Handlers) -> Result:
     """Run the attempt; then debug it, or write a test of it, if asked."""
     errors = _Errors()
-    result = _run(
-        request,
-        handlers,
-        errors,
-    )
+    result = _run(request, handlers, errors)
     if request.debug and errors.last is not None:
         with request.bundle.past(result.seed).restored():
             pdb.post_mortem(errors.last.__traceback__)
@@ -134,29 +130,14 @@ def perform(request: Request, handlers: Handlers) -> Result:
 def _run(request: Request, handlers: Handlers, errors: _Errors) -> Result:
     """Run the attempt; if asked, with other seeds until it fails as it did."""
     bundle = request.bundle
-    first = _attempt(
-        bundle,
-        handlers,
-        bundle.seed,
-        errors,
-    )
+    first = _attempt(bundle, handlers, bundle.seed, errors)
     if not (request.search and errors.drew) or first.is_same:
         return first
     for seed in _seeds(bundle.seed):
-        found = _attempt(
-            bundle,
-            handlers,
-            seed,
-            errors,
-        )
+        found = _attempt(bundle, handlers, seed, errors)
         if found.is_same:
             return found
-    return _attempt(
-        bundle,
-        handlers,
-        bundle.seed,
-        errors,
-    )
+    return _attempt(bundle, handlers, bundle.seed, errors)
 
 
 def _seeds(seed: str) -> Iterator[str]:
@@ -170,27 +151,12 @@ def _seeds(seed: str) -> Iterator[str]:
 def _attempt(bundle: Bundle, handlers: Handlers, seed: str, errors: _Errors) -> Result:
     errors.last = None
     past = bundle.past(seed)
-    batch = Jobs(
-        0,
-        [bundle.queue],
-        [bundle.work()],
-    )
+    batch = Jobs(0, [bundle.queue], [bundle.work()])
     with past.restored():
         untouched = _states_of_ours()
-        settlement = asyncio.run(
-            _settled(
-                handlers,
-                batch,
-                past.seed_of_job,
-                errors,
-            )
-        )
+        settlement = asyncio.run(_settled(handlers, batch, past.seed_of_job, errors))
         errors.drew = random.getstate() not in untouched
-    return _result(
-        bundle,
-        settlement,
-        seed,
-    )
+    return _result(bundle, settlement, seed)
 
 
 def _states_of_ours() -> list[object]:
@@ -207,12 +173,7 @@ def _states_of_ours() -> list[object]:
 async def _settled(
     handlers: Handlers, batch: Jobs, seed: str | None, errors: _Errors
 ) -> Settlement:
-    run = settle_attempt(
-        handlers,
-        batch,
-        seed=seed,
-        on_error=errors.keep,
-    )
+    run = settle_attempt(handlers, batch, seed=seed, on_error=errors.keep)
     settlement, _ = await run
     return settlement
 
@@ -222,40 +183,18 @@ def _result(bundle: Bundle, settlement: Settlement, seed: str) -> Result:
     if isinstance(settlement, Complete):
         return Result(outcome, seed)
     if not isinstance(settlement, Retry | DeadLetter):
-        return Result(
-            outcome,
-            seed,
-            reason=getattr(
-                settlement,
-                "why",
-                None,
-            ),
-        )
+        return Result(outcome, seed, reason=getattr(settlement, "why", None))
     failure = settlement.failure.record()
     before = bundle.failure
     verdict = before and compared(msgspec.to_builtins(before), failure)
     return Result(
-        outcome,
-        seed,
-        failure,
-        verdict,
-        str(
-            getattr(
-                settlement,
-                "reason",
-                "",
-            )
-        ),
+        outcome, seed, failure, verdict, str(getattr(settlement, "reason", ""))
     )
 
 
 def _test(request: Request, seed: str) -> str | None:
     """Return the source of a test; None if it does not fail."""
-    source = test_source(
-        request.bundle,
-        request.handlers,
-        seed,
-    )
+    source = test_source(request.bundle, request.handlers, seed)
     # Outside of the sandbox, the test would repeat the effects.
     return source if not request.search or _fails(source, request.bundle) else None
 

@@ -45,13 +45,7 @@ def export(
         rest = cursor.execute(_REST, (job,)).fetchone()
     if rest is None:  # purged meanwhile
         return None
-    parts = _secret_parts(
-        conn,
-        letter,
-        rest,
-        actor=actor,
-        why=why,
-    )
+    parts = _secret_parts(conn, letter, rest, actor=actor, why=why)
     if parts is None:
         return None
     bundle = {"bundle": BUNDLE} | {name: letter[name] for name in COPIED}
@@ -94,18 +88,9 @@ def _secret_parts(
         places = [shown_payload(rest), rest["headers"], checkpoint]
         secrets = secret_values(places, declared)
         payload, headers = letter["payload"], letter["headers"]
-        checkpoint = redact(
-            checkpoint,
-            declared,
-            secrets,
-        )
+        checkpoint = redact(checkpoint, declared, secrets)
     else:
-        found = reveal(
-            conn,
-            letter["id"],
-            actor=actor,
-            why=why,
-        )
+        found = reveal(conn, letter["id"], actor=actor, why=why)
         if found is None:  # purged meanwhile, and nothing is on record
             return None
         payload, headers = found["payload"], rest["headers"]
@@ -118,10 +103,5 @@ def _opened(job: int, checkpoint: Mapping[str, Any] | None) -> dict[str, Any] | 
     if checkpoint is None:
         return None
     delivery = checkpoint["delivery"]
-    data = shown_noted(
-        checkpoint["data"],
-        "checkpoint",
-        job,
-        delivery,
-    )
+    data = shown_noted(checkpoint["data"], "checkpoint", job, delivery)
     return {"delivery": delivery, "data": data.get("data", data)}

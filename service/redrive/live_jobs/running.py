@@ -29,12 +29,4 @@ def running(
     most: int = MOST,
 ) -> list[dict[str, Any]]:
     """Return the jobs that run now, and since when, the longest first."""
-    return rows(
-        conn,
-        _RUNNING,
-        queue,
-        queue,
-        kind,
-        kind,
-        most,
-    )
+    return rows(conn, _RUNNING, queue, queue, kind, kind, most)

@@ -24,12 +24,6 @@ def read_marks(  # noqa: PLR0913 # each one selects marks
 
     With `queue` or `kind`, marks that are known to be about others are left out.
     """
-    asked = (
-        since,
-        until,
-        queue,
-        kind,
-        most,
-    )
+    asked = (since, until, queue, kind, most)
     with conn.cursor(row_factory=class_row(Mark)) as cursor:
         return cursor.execute(_MARKS, asked).fetchall()

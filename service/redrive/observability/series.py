@@ -100,15 +100,7 @@ def read_series(  # noqa: PLR0913 # each one selects rows or sums
     Without `by_queue` and `by_kind` there is one point for each step. At most `most`
     points are read.
     """
-    asked = (
-        period.span,
-        *period,
-        queue,
-        kind,
-        by_queue,
-        by_kind,
-        most,
-    )
+    asked = (period.span, *period, queue, kind, by_queue, by_kind, most)
     with conn.cursor(row_factory=class_row(Point)) as cursor:
         return cursor.execute(_SERIES, asked).fetchall()
 
@@ -120,11 +112,7 @@ def read_queues(
 
     `queue`: "" = all together, None = a point for each queue.
     """
-    asked = (
-        period.span,
-        *period,
-        queue,
-    )
+    asked = (period.span, *period, queue)
     with conn.cursor(row_factory=class_row(QueuePoint)) as cursor:
         return cursor.execute(_QUEUES, asked).fetchall()
 
@@ -153,12 +141,7 @@ def shortest(
     """Return a period in minutes, or in hours if minutes are not kept for so long."""
     now = now_of(conn)
     end = until or now
-    return times.period(
-        since,
-        end,
-        now,
-        ALL,
-    )
+    return times.period(since, end, now, ALL)
 
 
 def filled(points: Sequence[Point], period: Period) -> list[Point]:

@@ -126,37 +126,15 @@ def replay(
             "a test must not hold secrets: give made-up values by --payload, not --reveal"
         )
     target = _target(handlers)
-    found = (
-        _from_file(
-            job,
-            file,
-            reveal,
-        )
-        if file
-        else None
-    )
+    found = _from_file(job, file, reveal) if file else None
     if found is None:
-        found = _from_database(
-            _required(job),
-            reveal,
-            actor,
-            database_url,
-        )
+        found = _from_database(_required(job), reveal, actor, database_url)
     if found is None:
         return not_found(f"job {shown_id(_required(job))} has no dead letter")
     if payload is not None:
         found = with_payload(found, payload)
-    way = _Way(
-        target,
-        debug,
-        not no_sandbox,
-        _test_file(test, found),
-    )
-    return _replay(
-        found,
-        way,
-        as_json=as_json,
-    )
+    way = _Way(target, debug, not no_sandbox, _test_file(test, found))
+    return _replay(found, way, as_json=as_json)
 
 
 def _required(job: int | None) -> int:
@@ -197,12 +175,7 @@ def _from_database(
         reveal.agree(settings, shown_id(job))
     with database(settings) as conn:
         why = reveal and reveal.why
-        exported = export(
-            conn,
-            job,
-            actor=settings.who(),
-            why=why,
-        )
+        exported = export(conn, job, actor=settings.who(), why=why)
     return None if exported is None else bundle_of(exported)
 
 
@@ -237,22 +210,14 @@ def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
         debug=way.debug,
         test=way.test is not None,
     )
-    found = _run(
-        request,
-        way,
-        as_json=as_json,
-    )
+    found = _run(request, way, as_json=as_json)
     is_written = way.test is not None and _write_test(way.test, found)
     if as_json:
         emit(_facts(bundle, found) | {"test": str(way.test) if is_written else None})
     else:
         click.echo("\n".join(_lines(bundle, found)))
     if way.test is not None:
-        return _say_test(
-            way.test,
-            is_written=is_written,
-            as_json=as_json,
-        )
+        return _say_test(way.test, is_written=is_written, as_json=as_json)
     has_failed = found.result is None or found.result.failure is not None
     return Exit.FAILED if has_failed else Exit.DONE
 

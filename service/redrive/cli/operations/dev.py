@@ -25,9 +25,7 @@ NO_EXTRA = "redrive dev needs more packages: pip install 'redrive[dev]'"
     "--no-browser", is_flag=True, help="Do not open the console in the browser."
 )
 @click.option(
-    "--port",
-    type=click.INT,
-    help="Port of the console. [default: 9809, or a free one]",
+    "--port", type=click.INT, help="Port of the console. [default: 9809, or a free one]"
 )
 @database_option
 def dev(

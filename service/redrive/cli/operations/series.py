@@ -105,11 +105,7 @@ def series(  # its options
 
     with paged():
         listing(
-            rows,
-            columns,
-            as_json=as_json,
-            right=COLUMNS[1:],
-            empty=_empty(are_marks),
+            rows, columns, as_json=as_json, right=COLUMNS[1:], empty=_empty(are_marks)
         )
 
 
@@ -131,22 +127,12 @@ def _show_series(
     """Return the rows of the series, and the columns of the table."""
     if as_json:
         points = read_series(
-            conn,
-            shortest(conn, since),
-            queue,
-            kind,
-            by_queue=True,
-            by_kind=True,
+            conn, shortest(conn, since), queue, kind, by_queue=True, by_kind=True
         )
         return [listed(point) for point in points], COLUMNS
 
     now = now_of(conn)
-    shown = period(
-        since,
-        now,
-        now,
-        _most_steps(),
-    )
+    shown = period(since, now, now, _most_steps())
     points = read_series(conn, shown, queue, kind)
     recorded = read_queues(conn, shown)
     depths = recorded if queue is None else read_queues(conn, shown, queue)
@@ -158,11 +144,7 @@ def _show_series(
 def _fitting(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
     """Yield the columns that fit on the screen, the least important ones left out."""
     widths = {
-        column: max(
-            len(column),
-            *(len(str(row[column])) for row in rows),
-            0,
-        )
+        column: max(len(column), *(len(str(row[column])) for row in rows), 0)
         for column in columns
     }
     excess = sum(widths.values()) + SPACE * len(widths) - screen_width()
@@ -213,11 +195,7 @@ def _gap(since: datetime, until: datetime) -> Row:
     return blank
 
 
-def _row(
-    shown: Period,
-    point: Point,
-    depth: QueuePoint | None,
-) -> Row:
+def _row(shown: Period, point: Point, depth: QueuePoint | None) -> Row:
     row = listed(point)
     row["at"] = _time(point.at, shown)
 
@@ -254,13 +232,7 @@ def _show_marks(
     as_json: bool,
 ) -> tuple[list[Row], Sequence[str]]:
     """Return the marks as rows, and the columns of their table."""
-    marks = read_marks(
-        conn,
-        since,
-        now_of(conn),
-        queue,
-        kind,
-    )
+    marks = read_marks(conn, since, now_of(conn), queue, kind)
     if as_json:
         return [mark_row(mark) for mark in marks], MARK_COLUMNS
     return [_mark_for_people(mark) for mark in marks], MARK_COLUMNS

@@ -19,13 +19,7 @@ from redrive.cli.support.output import counted, printable, screen_width
 from redrive.console.pages import figures
 from redrive.dead_letters import groups
 from redrive.live_jobs import workers
-from redrive.observability.series import (
-    Point,
-    filled,
-    now_of,
-    read_queues,
-    read_series,
-)
+from redrive.observability.series import Point, filled, now_of, read_queues, read_series
 from redrive.rules.scheduling.instants import duration
 from redrive.rules.sparkline import sparkline
 from redrive.rules.times import MINUTE, Period, period
@@ -127,12 +121,7 @@ def last_minutes(conn: psycopg.Connection[Any], at: datetime) -> Period:
     A minute is recorded some seconds after its end. Until then it would look as if
     nothing happened in it, so it is left out.
     """
-    last = period(
-        at - RECENT - MINUTE,
-        at - MINUTE,
-        at,
-        MINUTES + 1,
-    )
+    last = period(at - RECENT - MINUTE, at - MINUTE, at, MINUTES + 1)
     *_, latest = last.starts()
     recorded = read_queues(conn, last)
     if recorded and recorded[-1].at < latest:
@@ -304,13 +293,7 @@ def _spark(values: Sequence[int], width: int) -> str:
 
 def _workers(screen: Screen) -> "RenderableType":
     table = _table(
-        "Workers",
-        "worker",
-        "version",
-        "state",
-        "jobs",
-        "heard",
-        right=("jobs",),
+        "Workers", "worker", "version", "state", "jobs", "heard", right=("jobs",)
     )
     rows = [
         (
@@ -334,20 +317,10 @@ def _groups(causes: Sequence[Row] | None) -> "RenderableType":
         )
 
     table = _table(
-        "Causes of dead letters",
-        "open",
-        "kind",
-        "error",
-        "message",
-        right=("open",),
+        "Causes of dead letters", "open", "kind", "error", "message", right=("open",)
     )
     rows = [
-        (
-            cause["open"],
-            cause["kind"],
-            cause["error_class"],
-            cause["message"],
-        )
+        (cause["open"], cause["kind"], cause["error_class"], cause["message"])
         for cause in causes
     ]
     return _fill(table, rows, MOST_CAUSES)

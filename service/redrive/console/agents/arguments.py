@@ -90,7 +90,10 @@ class ProposeCampaign(Arguments):
 
 
 class Operation(msgspec.Struct, forbid_unknown_fields=True):
-    """An operation of a JSON Patch (RFC 6902)."""
+    """An operation of a JSON Patch (RFC 6902).
+
+    The other operations compare or copy values of the payload, and so could reveal them.
+    """
 
     op: Literal["add", "remove", "replace"]
     path: Annotated[str, Meta(min_length=1, max_length=500)]

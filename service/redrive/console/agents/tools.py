@@ -134,13 +134,7 @@ def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> A
     patch = read_patch(text)
     letters = _letters(conn, asked)
     seen = edits.preview(letters, patch, Handlers())
-    number = proposals.propose_edit(
-        conn,
-        agent,
-        letters,
-        patch,
-        asked.why,
-    )
+    number = proposals.propose_edit(conn, agent, letters, patch, asked.why)
     left = seen.counts["not_applicable"] + seen.counts["in_campaign"]
     return _proposed(number) | {"matched": seen.matched, "stay": left}
 

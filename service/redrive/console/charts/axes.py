@@ -35,11 +35,7 @@ def ticks(since: datetime, until: datetime) -> Sequence[tuple[float, datetime]]:
     step = next((each for each in TICKS if length <= each * MOST_TICKS), TICKS[-1])
     return [
         (share, at)
-        for share, at in _shares(
-            since,
-            until,
-            step,
-        )
+        for share, at in _shares(since, until, step)
         if EDGE <= share <= 1 - EDGE
     ]
 
@@ -49,14 +45,7 @@ def _shares(
 ) -> Iterator[tuple[float, datetime]]:
     at = FIRST + (since - FIRST) // step * step
     while at <= until:
-        yield (
-            share(
-                at,
-                since,
-                until,
-            ),
-            at,
-        )
+        yield (share(at, since, until), at)
         at += step
 
 

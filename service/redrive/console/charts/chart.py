@@ -110,11 +110,7 @@ class Chart:
     def rows(self) -> Iterator[tuple[datetime, Sequence[float | None], str]]:
         """Yield the time, values and changes of each step, for the table."""
         values = zip(*(line.values for line in self.lines), strict=True)
-        for start, row in zip(
-            self.starts,
-            values,
-            strict=True,
-        ):
+        for start, row in zip(self.starts, values, strict=True):
             changes = [m.text for m in self.shown_marks if self._step(m) == start]
             yield start, row, "; ".join(changes)
 

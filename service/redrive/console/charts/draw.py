@@ -68,11 +68,7 @@ def _grid(chart: Chart) -> Markup:
 def _grid_line(chart: Chart, share: float) -> Markup:
     y = ABOVE + TALL * (1 - share)
     text = axes.short(chart.top * share, chart.unit) if share else ""
-    return GRID.format(
-        y=round(y),
-        under=round(y) + 12,
-        text=text,
-    )
+    return GRID.format(y=round(y), under=round(y) + 12, text=text)
 
 
 def _times(chart: Chart) -> Markup:
@@ -95,11 +91,7 @@ def _percent(share: float) -> str:
 
 
 def _mark(chart: Chart, mark: Mark) -> Markup:
-    share = axes.share(
-        mark.at,
-        chart.since,
-        chart.until,
-    )
+    share = axes.share(mark.at, chart.since, chart.until)
     return MARK.format(
         kind=mark.kind,
         text=escape(escaped(mark.text)),
@@ -113,40 +105,18 @@ def _bars(chart: Chart) -> Markup:
     floors = [0.0] * len(chart.starts)
     found: list[Markup] = []
     for line in chart.lines:
-        path = "".join(
-            _bar_paths(
-                line,
-                floors,
-                chart.top,
-            )
-        )
-        found.append(
-            PATH.format(
-                form="bars",
-                look=line.look,
-                path=path,
-            )
-        )
+        path = "".join(_bar_paths(line, floors, chart.top))
+        found.append(PATH.format(form="bars", look=line.look, path=path))
         floors = [
             floor + (value or 0)
-            for floor, value in zip(
-                floors,
-                line.values,
-                strict=True,
-            )
+            for floor, value in zip(floors, line.values, strict=True)
         ]
     return _joined(iter(found))
 
 
 def _bar_paths(line: Line, floors: Sequence[float], top: float) -> Iterator[str]:
     step = WIDE / len(floors)
-    for n, (floor, value) in enumerate(
-        zip(
-            floors,
-            line.values,
-            strict=True,
-        )
-    ):
+    for n, (floor, value) in enumerate(zip(floors, line.values, strict=True)):
         if value:
             x = n * step + step * (1 - FILLED) / 2
             low, high = _y(floor, top), _y(floor + value, top)
@@ -170,22 +140,14 @@ def _curves(chart: Chart) -> Markup:
 
 def _curve(line: Line, top: float) -> Markup:
     path = "".join("M" + "L".join(part) for part in _parts(line, top))
-    return PATH.format(
-        form="curve",
-        look=line.look,
-        path=path,
-    )
+    return PATH.format(form="curve", look=line.look, path=path)
 
 
 def _areas(line: Line, top: float) -> Iterator[Markup]:
     for part in _parts(line, top):
         left, right = part[0].split()[0], part[-1].split()[0]
         path = f"M{left} {HIGH}L{'L'.join(part)}L{right} {HIGH}z"
-        yield PATH.format(
-            form="area",
-            look=line.look,
-            path=path,
-        )
+        yield PATH.format(form="area", look=line.look, path=path)
 
 
 def _parts(line: Line, top: float) -> Iterator[list[str]]:

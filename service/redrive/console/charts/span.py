@@ -96,10 +96,7 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
 
     # the table of a chart says that its times are UTC
     return _span(
-        max(since, OLDEST - LONGEST).astimezone(UTC),
-        until.astimezone(UTC),
-        now,
-        kept,
+        max(since, OLDEST - LONGEST).astimezone(UTC), until.astimezone(UTC), now, kept
     )
 
 
@@ -109,21 +106,8 @@ def _span(
     """Return the span, neither shorter nor longer than charts can show."""
     since = max(since, until - LONGEST)
     since = min(since, until - SHORTEST)
-    periods = (
-        period(
-            since,
-            until,
-            now,
-            most,
-        )
-        for most in (MOST_STEPS, MOST_SPARKS)
-    )
-    return Span(
-        since,
-        until,
-        given,
-        *periods,
-    )
+    periods = (period(since, until, now, most) for most in (MOST_STEPS, MOST_SPARKS))
+    return Span(since, until, given, *periods)
 
 
 def covering(at: datetime, now: datetime) -> str:

@@ -41,59 +41,28 @@ class Curves:
         completed = [point.completed for point in self.points]
         enqueued = [point.enqueued for point in self.points]
         lines = (
-            Line(
-                "completed",
-                self._a_minute(completed),
-                "good",
-            ),
-            Line(
-                "enqueued",
-                self._a_minute(enqueued),
-                "run",
-            ),
+            Line("completed", self._a_minute(completed), "good"),
+            Line("enqueued", self._a_minute(enqueued), "run"),
         )
-        return self._chart(
-            "throughput",
-            "Jobs a minute",
-            lines,
-        )
+        return self._chart("throughput", "Jobs a minute", lines)
 
     def _a_minute(self, counts: Sequence[int]) -> Values:
         """Return counts as rates; None where nothing was recorded.
 
         The step that is not over has fewer minutes than the others.
         """
-        steps = zip(
-            self.span.starts(),
-            counts,
-            strict=True,
-        )
+        steps = zip(self.span.starts(), counts, strict=True)
         minutes = (self.recorded.get(start) for start, _ in steps)
         return [
             None if not length else count / length
-            for count, length in zip(
-                counts,
-                minutes,
-                strict=True,
-            )
+            for count, length in zip(counts, minutes, strict=True)
         ]
 
     def failures(self) -> Chart:
         """Draw the jobs that died, and the failed attempts of others."""
         died = [point.died for point in self.points]
         others = [max(0, point.failed - point.died) for point in self.points]
-        lines = (
-            Line(
-                "died",
-                died,
-                "bad",
-            ),
-            Line(
-                "failed attempts",
-                others,
-                "warn",
-            ),
-        )
+        lines = (Line("died", died, "bad"), Line("failed attempts", others, "warn"))
         return self._chart(
             "failures", "Failures", lines, is_summed=True, is_stacked=True
         )
@@ -101,36 +70,18 @@ class Curves:
     def waits(self) -> Chart:
         """Draw how long jobs waited after they were due."""
         lines = [
-            Line(
-                name,
-                [point.wait_at(share) for point in self.points],
-                look,
-            )
+            Line(name, [point.wait_at(share) for point in self.points], look)
             for name, share, look in QUANTILES
         ]
-        return self._chart(
-            "wait",
-            "Wait before the start",
-            lines,
-            unit=SECONDS,
-        )
+        return self._chart("wait", "Wait before the start", lines, unit=SECONDS)
 
     def durations(self) -> Chart:
         """Draw how long attempts took."""
         lines = [
-            Line(
-                name,
-                [point.duration_at(share) for point in self.points],
-                look,
-            )
+            Line(name, [point.duration_at(share) for point in self.points], look)
             for name, share, look in QUANTILES
         ]
-        return self._chart(
-            "duration",
-            "Duration of attempts",
-            lines,
-            unit=SECONDS,
-        )
+        return self._chart("duration", "Duration of attempts", lines, unit=SECONDS)
 
     def backlog(self) -> Chart:
         """Draw the jobs that were due, and the jobs that ran."""
@@ -138,35 +89,13 @@ class Curves:
         found = [known.get(start) for start in self.span.starts()]
         backlog = [point and point.backlog for point in found]
         running = [point and point.running for point in found]
-        lines = (
-            Line(
-                "due",
-                backlog,
-                "warn",
-            ),
-            Line(
-                "running",
-                running,
-                "run",
-            ),
-        )
-        return self._chart(
-            "backlog",
-            "Backlog",
-            lines,
-        )
+        lines = (Line("due", backlog, "warn"), Line("running", running, "run"))
+        return self._chart("backlog", "Backlog", lines)
 
     def _chart(
         self, name: str, title: str, lines: Sequence[Line], **more: Any
     ) -> Chart:
-        return Chart(
-            name,
-            title,
-            lines,
-            self.span,
-            self.marks,
-            **more,
-        )
+        return Chart(name, title, lines, self.span, self.marks, **more)
 
 
 def curves(
@@ -178,41 +107,16 @@ def curves(
     kind: str | None = None,
 ) -> Curves:
     """Return the curves of everything, of a queue, or of a kind."""
-    points = read_series(
-        conn,
-        span.period,
-        queue,
-        kind,
-    )
+    points = read_series(conn, span.period, queue, kind)
     everything = read_queues(conn, span.period)
-    held = (
-        read_queues(
-            conn,
-            span.period,
-            queue,
-        )
-        if queue
-        else everything
-    )
+    held = read_queues(conn, span.period, queue) if queue else everything
     recorded = {point.at: point.minutes for point in everything}
-    return Curves(
-        span,
-        filled(points, span.period),
-        held,
-        recorded,
-        marks,
-    )
+    return Curves(span, filled(points, span.period), held, recorded, marks)
 
 
 def deaths_chart(span: Span, deaths: Values, marks: Sequence[Mark]) -> Chart:
     """Return the chart of a group: its dead letters by step."""
-    lines = (
-        Line(
-            "died",
-            deaths,
-            "bad",
-        ),
-    )
+    lines = (Line("died", deaths, "bad"),)
     return Chart(
         "deaths", "Deaths", lines, span, marks, is_stacked=True, is_summed=True
     )
@@ -250,21 +154,13 @@ class Sums:
     def duration(self) -> float | None:
         """Return the p95 of the durations, in seconds."""
         counts = _together(point.duration for point in self.points)
-        return quantile(
-            0.95,
-            counts,
-            DURATION_BUCKETS,
-        )
+        return quantile(0.95, counts, DURATION_BUCKETS)
 
     @property
     def wait(self) -> float | None:
         """Return the p95 of the waits, in seconds."""
         counts = _together(point.wait for point in self.points)
-        return quantile(
-            0.95,
-            counts,
-            WAIT_BUCKETS,
-        )
+        return quantile(0.95, counts, WAIT_BUCKETS)
 
     def steps(self, what: str) -> list[int]:
         """Return one of the counts by step, latest last."""
@@ -282,25 +178,13 @@ def sums(
 ) -> Mapping[str, Sums]:
     """Return the sums of each queue in a span, or of each kind."""
     points = read_series(
-        conn,
-        span.sparks,
-        queue,
-        kind,
-        by_queue=not by_kind,
-        by_kind=by_kind,
+        conn, span.sparks, queue, kind, by_queue=not by_kind, by_kind=by_kind
     )
     found: dict[str, list[Point]] = {}
     for point in points:
         name = point.kind if by_kind else point.queue
         found.setdefault(name or "", []).append(point)
-    return {
-        name: Sums(
-            name,
-            of_one,
-            span,
-        )
-        for name, of_one in found.items()
-    }
+    return {name: Sums(name, of_one, span) for name, of_one in found.items()}
 
 
 def _together(histograms: Iterable[Sequence[int] | None]) -> Sequence[int] | None:

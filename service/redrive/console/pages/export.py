@@ -39,31 +39,15 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def _letters(conn: Any, query: Query) -> Rows:
-    chosen = parse(
-        Filter,
-        query,
-        states=("open",),
-    )
+    chosen = parse(Filter, query, states=("open",))
     most = min(chosen.limit or MOST, MOST)
-    return page_of_letters(
-        conn,
-        chosen,
-        None,
-        most=most,
-        seconds=SECONDS,
-    ).rows
+    return page_of_letters(conn, chosen, None, most=most, seconds=SECONDS).rows
 
 
 def _jobs(conn: Any, query: Query) -> Rows:
     chosen = parse(JobFilter, query)
     most = min(chosen.limit or MOST, MOST)
-    found = page_of_jobs(
-        conn,
-        chosen,
-        None,
-        most=most,
-        seconds=SECONDS,
-    )
+    found = page_of_jobs(conn, chosen, None, most=most, seconds=SECONDS)
     return [listed(row) for row in found.rows]
 
 
@@ -98,12 +82,7 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
         known = ", ".join(LISTS)
         raise Refused(404, f"there is no such file; .csv and .json exist of: {known}")
     read, columns = LISTS[name]
-    shape = layout(
-        visit.query,
-        columns,
-        columns,
-        (),
-    )
+    shape = layout(visit.query, columns, columns, ())
     with visit.reading() as conn:
         rows = read(conn, filter_of(visit.query))
 

@@ -47,22 +47,14 @@ class Layout:
         name = self.sort.removeprefix("-")
         known = [row for row in rows if row[name] is not None]
         unknown = [row for row in rows if row[name] is None]
-        known.sort(
-            key=itemgetter(name),
-            reverse=self.sort.startswith("-"),
-        )
+        known.sort(key=itemgetter(name), reverse=self.sort.startswith("-"))
         ordered = [*known, *unknown]
         return ordered[:SHOWN_SORTED]
 
     def link(self, path: str, chosen: Criteria, column: str) -> str:
         """Return the address that sorts by a column, or by it in reverse."""
         sort = f"-{column}" if self.sort == column else column
-        return url(
-            path,
-            chosen,
-            sort=sort,
-            columns=self.given,
-        )
+        return url(path, chosen, sort=sort, columns=self.given)
 
     def order_of(self, column: str) -> str | None:
         """Return the order of a column for screen readers; None if it has none."""
@@ -86,12 +78,7 @@ def layout(
     if sort is not None and sort.removeprefix("-") not in sortable:
         raise not_a_choice(SORT, sort, sortable)
     columns = [name for name in known if name in asked]
-    return Layout(
-        known,
-        columns or default,
-        ",".join(asked) or None,
-        sort,
-    )
+    return Layout(known, columns or default, ",".join(asked) or None, sort)
 
 
 def _asked(query: Query) -> list[str]:

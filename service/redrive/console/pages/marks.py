@@ -40,14 +40,7 @@ def marks_of(
         queues: the queues of the kind; changes of other queues are left out.
     """
     since, until, _ = span.period
-    found = read_marks(
-        conn,
-        since,
-        until,
-        queue,
-        kind,
-        MOST,
-    )
+    found = read_marks(conn, since, until, queue, kind, MOST)
     return [_shown(mark) for mark in found if _is_about(mark, queues)]
 
 
@@ -62,12 +55,7 @@ def _shown(mark: rules.Mark) -> Mark:
     text = rules.sentence(mark)
     if not mark.actor:  # a name keeps its spelling
         text = text[:1].upper() + text[1:]
-    return Mark(
-        mark.at,
-        mark.what,
-        text,
-        _page(mark),
-    )
+    return Mark(mark.at, mark.what, text, _page(mark))
 
 
 def _page(mark: rules.Mark) -> str | None:
@@ -84,12 +72,7 @@ def sentence_before(
 ) -> tuple[str, Mark | None]:
     """Return a sentence about the change before an incident, and the change or None."""
     since = began - rules.CLOSE
-    found = read_marks(
-        conn,
-        since,
-        began + timedelta(seconds=1),
-        kind=kind,
-    )
+    found = read_marks(conn, since, began + timedelta(seconds=1), kind=kind)
     near = [mark for mark in found if _is_about(mark, queues)]
     change = rules.change_before(near, began)
     if change is None:

@@ -82,12 +82,7 @@ def _completed(each: Sums) -> int:
 def _of_queue(conn: Connection, span: Span, queue: str) -> dict[str, Any]:
     """Return the curves of a queue, its causes of failure, and what runs."""
     marks = marks_of(conn, span, queue=queue)
-    shown = curves(
-        conn,
-        span,
-        marks,
-        queue=queue,
-    )
+    shown = curves(conn, span, marks, queue=queue)
     drawn = [
         shown.throughput(),
         shown.failures(),
@@ -145,24 +140,9 @@ def _of_kind(
     conn: Connection, span: Span, kind: str, queues: Collection[str]
 ) -> dict[str, Any]:
     """Return the curves of a kind, its causes of failure, and what runs."""
-    marks = marks_of(
-        conn,
-        span,
-        kind=kind,
-        queues=queues,
-    )
-    shown = curves(
-        conn,
-        span,
-        marks,
-        kind=kind,
-    )
-    drawn = [
-        shown.throughput(),
-        shown.failures(),
-        shown.waits(),
-        shown.durations(),
-    ]
+    marks = marks_of(conn, span, kind=kind, queues=queues)
+    shown = curves(conn, span, marks, kind=kind)
+    drawn = [shown.throughput(), shown.failures(), shown.waits(), shown.durations()]
     return {
         "drawn": drawn,
         "marks": marks,

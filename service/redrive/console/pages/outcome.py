@@ -36,31 +36,15 @@ def outcome(
     if began is None or not campaign["redriven"]:
         return None
     span = _span(began, campaign["ended_at"])
-    counts = _counts(
-        conn,
-        campaign["campaign"],
-        span,
-    )
+    counts = _counts(conn, campaign["campaign"], span)
     starts = span.starts()
     lines = [
-        Line(
-            name.replace("_", " "),
-            [counts[start, name] for start in starts],
-            look,
-        )
+        Line(name.replace("_", " "), [counts[start, name] for start in starts], look)
         for name, look in LOOKS
     ]
     marks = marks_of(conn, span)
     title = "Outcome by the time of the redrive"
-    chart = Chart(
-        "outcome",
-        title,
-        lines,
-        span,
-        marks,
-        is_stacked=True,
-        is_summed=True,
-    )
+    chart = Chart("outcome", title, lines, span, marks, is_stacked=True, is_summed=True)
     return chart, marks
 
 
@@ -77,11 +61,5 @@ def _span(began: datetime, ended: datetime | None) -> Span:
 def _counts(
     conn: Connection, campaign: int, span: Span
 ) -> Counter[tuple[datetime, str]]:
-    found = rows(
-        conn,
-        _OUTCOMES,
-        campaign=campaign,
-        step=span.step,
-        most=MOST,
-    )
+    found = rows(conn, _OUTCOMES, campaign=campaign, step=span.step, most=MOST)
     return Counter({(row["at"], row["outcome"]): row["jobs"] for row in found})

@@ -57,9 +57,7 @@ def page_since(period: Period, after: str | None) -> Period:
     return period._replace(since=since)
 
 
-def first_steps(
-    points: Sequence[Point],
-) -> tuple[Sequence[Point], str | None]:
+def first_steps(points: Sequence[Point]) -> tuple[Sequence[Point], str | None]:
     """Return the points of the first steps, and where the next page begins."""
     if len(points) <= MOST_POINTS:
         return points, None

@@ -21,11 +21,7 @@ def span_of(visit: Visit, default: str = DEFAULT) -> Span:
     """
     given = {name: text for name, text in visit.query if name in NAMES}
     try:
-        return read(
-            given,
-            datetime.now(UTC),
-            default,
-        )
+        return read(given, datetime.now(UTC), default)
     except (ValueError, OverflowError) as error:
         raise Refused(400, str(error)) from None
 
@@ -38,12 +34,7 @@ def without_span(query: Query) -> Query:
 def shell_of(span: Span, default: str = DEFAULT, **of: str) -> str:
     """Return the shell command that shows the same counts and changes."""
     since = span.given.get("from", default)
-    return command(
-        ("series", "--marks"),
-        None,
-        since=since,
-        **of,
-    )
+    return command(("series", "--marks"), None, since=since, **of)
 
 
 def of_page(

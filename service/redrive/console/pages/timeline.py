@@ -43,8 +43,7 @@ def _died(letter: Row) -> str:
     seconds = letter["time_to_dlq_seconds"]
     after = counted if seconds is None else f"{counted} in {duration(seconds)}"
     cause = why_over(letter["failures"]) or CAUSES.get(
-        letter["reason"],
-        letter["reason"],
+        letter["reason"], letter["reason"]
     )
     return f"This job died after {after}, because {cause}."
 
@@ -77,11 +76,7 @@ def _story(job: Row, letter: Row | None) -> Iterator[Row]:
             continue
         failure = next(failed, None) if what.startswith(FAILED) else None
         look = "bad" if failure or what.startswith("died") else "run"
-        yield step | {
-            "failure": failure,
-            "edit": None,
-            "look": look,
-        }
+        yield step | {"failure": failure, "edit": None, "look": look}
 
 
 def _edit(edit: Row) -> Row:

@@ -33,21 +33,9 @@ _EDITS: LiteralString = """
 
 def tried(conn: psycopg.Connection[Any], group: str) -> list[dict[str, Any]]:
     """Return the redrives and edits of a group, latest first."""
-    values = {
-        "group": group,
-        "letters": MOST_LETTERS,
-        "most": MOST,
-    }
-    redrives = rows(
-        conn,
-        _CAMPAIGNS,
-        **values,
-    )
-    edits = rows(
-        conn,
-        _EDITS,
-        **values,
-    )
+    values = {"group": group, "letters": MOST_LETTERS, "most": MOST}
+    redrives = rows(conn, _CAMPAIGNS, **values)
+    edits = rows(conn, _EDITS, **values)
     found = [_redrive(row) for row in redrives]
     found += [_edit(row) for row in edits]
     found.sort(key=itemgetter("at"), reverse=True)

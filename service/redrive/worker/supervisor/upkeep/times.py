@@ -65,11 +65,7 @@ class TimeBook:
         self._sent_waits = waits
 
         return [
-            Measured(
-                *pair,
-                grown.get(pair, NO_DURATION),
-                waited.get(pair, NO_WAIT),
-            )
+            Measured(*pair, grown.get(pair, NO_DURATION), waited.get(pair, NO_WAIT))
             for pair in grown.keys() | waited.keys()
         ]
 
@@ -93,14 +89,7 @@ def _sum(before: Sequence[int] | None, found: Sequence[int]) -> Sequence[int]:
     if before is None:
         return found
 
-    return [
-        m + n
-        for m, n in zip(
-            before,
-            found,
-            strict=True,
-        )
-    ]
+    return [m + n for m, n in zip(before, found, strict=True)]
 
 
 def _growth(before: Counts, now: Counts) -> Counts:
@@ -112,13 +101,6 @@ def _growth(before: Counts, now: Counts) -> Counts:
         if old is None:
             grown[pair] = counts
         elif old != counts:
-            grown[pair] = [
-                n - m
-                for m, n in zip(
-                    old,
-                    counts,
-                    strict=True,
-                )
-            ]
+            grown[pair] = [n - m for m, n in zip(old, counts, strict=True)]
 
     return grown
