@@ -12,7 +12,7 @@ import pytest
 from kubernetes_validate import utils
 
 from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
-from tests.chart.test_rendering import pods_of
+from tests.chart.rendered import pods_of
 
 VALUES = {path.stem: read_values(path) for path in [*EXAMPLES, EVERYTHING]} | {
     "trial-closed": {

@@ -7,7 +7,7 @@ import pytest
 
 from tests.chart.conftest import EVERYTHING, Render, read_values
 from tests.chart.helm import HelmRefusedError, Release
-from tests.chart.test_rendering import with_pool
+from tests.chart.rendered import with_pool
 
 ZONE = {
     "topologyKey": "topology.kubernetes.io/zone",
