@@ -1,5 +1,6 @@
 """Signals that a handler raises to end its attempt. They are not logged as errors."""
 
+import math
 from datetime import UTC, datetime, timedelta
 
 Seconds = timedelta | float | int
@@ -15,10 +16,13 @@ def is_duration(value: object) -> bool:
 
 
 def seconds(duration: Seconds) -> float:
-    """Return a duration in seconds."""
-    return (
-        duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-    )
+    """Return a duration in seconds; infinite if a float cannot hold it."""
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    try:
+        return float(duration)
+    except OverflowError:  # a whole number may have any size
+        return math.inf if duration > 0 else -math.inf
 
 
 def _check_wait(argument: str, wait: float) -> None:

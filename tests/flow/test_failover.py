@@ -144,9 +144,13 @@ def test_commands_and_exporter_find_the_new_primary(pair: Replicas, tmp_path: Pa
     def redrive(*arguments: str) -> list[str]:
         return [sys.executable, "-m", "redrive", *arguments]
 
-    def list_queues() -> subprocess.CompletedProcess[str]:
+    def list_queues(url: str = pair.url) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            redrive("queue", "ls"), env=env, capture_output=True, text=True, check=False
+            redrive("queue", "ls", "--database-url", url),
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     def ready_jobs() -> float | None:
@@ -168,6 +172,8 @@ def test_commands_and_exporter_find_the_new_primary(pair: Replicas, tmp_path: Pa
         try:
             wait_for(lambda: ready_jobs() == 1)
             first = list_queues()
+            pair.wait_until_in_step()
+            on_standby = list_queues(pair.standby.url("redrive"))
             pair.primary.stop("immediate")
             between = list_queues()
             pair.promote()
@@ -180,7 +186,12 @@ def test_commands_and_exporter_find_the_new_primary(pair: Replicas, tmp_path: Pa
         finally:
             own.terminate()
 
-    assert [done.returncode for done in (first, between, last)] == [0, 69, 0]
+    assert [done.returncode for done in (first, on_standby, between, last)] == [
+        0,
+        0,
+        69,
+        0,
+    ]
     assert len(between.stderr.splitlines()) == 1
 
 

@@ -688,6 +688,8 @@ def test_jobs_behind_a_breaker_come_back_when_it_may_close_and_a_hundred_a_secon
         {"window": 0},
         {"window": timedelta(days=400)},
         {"window": float("nan")},
+        {"window": 10**400},
+        {"timeout": -(10**400)},
         {"backoff": -1},
         {"backoff": 5, "backoff_cap": 4},
         {"attempts": {"authn": 3}},

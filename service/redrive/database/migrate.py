@@ -253,9 +253,9 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
 
     Raises:
         SchemaError: nothing was written because the schema is newer than this program
-            or has foreign objects, the database is not UTF-8, or the server is too old.
-            It is also raised if a table stayed locked all the time; then all earlier
-            steps are kept.
+            or has foreign objects, the database is not UTF-8, or the server is too old
+            or CockroachDB. It is also raised if a table stayed locked all the time;
+            then all earlier steps are kept.
         ValueError: the connection is not in autocommit.
     """
     if not conn.autocommit:
@@ -263,10 +263,11 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
             "migrate(conn): conn must be in autocommit: each migration is a transaction"
         )
         raise ValueError(msg)
+    _refuse_unfit_server(conn)
     # Checked here because roles are made outside the transaction, and again under the
     # lock.
     _refuse_foreign(conn)
-    _refuse_unfit(conn)
+    _refuse_unfit_schema(conn)
     before = installed(conn)
     if before > latest():  # and it serves us: a release was rolled back
         return Report(before, before, [], None)
@@ -324,7 +325,7 @@ class _Run:
         conn.execute("set local statement_timeout = 0")
         _wait_for_locks(conn, LOCK_WAIT_SECONDS)
         _exclude_other_runs(conn)
-        _refuse_unfit(conn)
+        _refuse_unfit_schema(conn)
 
     def _lock(self, names: Sequence[str]) -> None:
         """Lock tables before anything else is done with them.
@@ -579,16 +580,24 @@ def _refuse_unreleased(conn: Connection) -> None:
     raise SchemaError(UNRELEASED)
 
 
-def _refuse_unfit(conn: Connection) -> None:
+def _refuse_unfit_schema(conn: Connection) -> None:
     _refuse_unreleased(conn)
     found = installed(conn)
     if found > latest() and not _serves_us(conn):
         raise SchemaError(_too_new(found))
-    encoding = conn.info.parameter_status("server_encoding")
+
+
+def _refuse_unfit_server(conn: Connection) -> None:
+    """Refuse a server that cannot hold our schema, before any statement is sent."""
+    info = conn.info
+    if crdb := info.parameter_status("crdb_version"):
+        msg = f"the server is CockroachDB ({crdb}); Postgres 14 or newer is needed"
+        raise SchemaError(msg)
+    encoding = info.parameter_status("server_encoding")
     if encoding != "UTF8":
         msg = f"the database is encoded in {encoding}; payloads need UTF8"
         raise SchemaError(msg)
-    if conn.info.server_version < OLDEST_SERVER:
+    if info.server_version < OLDEST_SERVER:
         msg = "Postgres 14 or newer is needed"
         raise SchemaError(msg)
 

@@ -16,7 +16,12 @@ as $$
 #variable_conflict use_column
 declare
     cap int;
+    first_claim bigint := 0;
 begin
+    -- A standby cannot read the unlogged table with the first live claim. It reads all claims.
+    if not pg_is_in_recovery() then
+        first_claim := redrive.claims_from_v1(null);
+    end if;
     -- one call reads 10,000 entries of all lanes together, or a hundred of each lane
     select greatest(100, least(10000, 10000 / greatest(count(*), 1))) into cap
     from redrive.all_lanes_v1();
@@ -41,7 +46,7 @@ begin
         where not exists (select from sums s where s.queue = q.queue)),
     claimed as materialized (
         select c.id from redrive.claims k, unnest(k.ids) as c(id)
-        where k.id >= redrive.claims_from_v1(null)),
+        where k.id >= first_claim),
     every_lane as materialized (select l.queue, l.priority, l.lane from redrive.all_lanes_v1() l),
     due as materialized (  -- including running ones, because a claimed job keeps its run_at
         select l.queue, sum(c.n) as n, bool_or(c.n >= cap) as cut, min(o.run_at) as oldest
