@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg.rows import dict_row, scalar_row, tuple_row
@@ -17,9 +17,45 @@ from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_ef
 from redrive.rules.payloads.edit import diff
 from redrive.rules.payloads.redact import redact, secret_values
 
-LISTED: LiteralString = """
-    d.id, d.kind, d.queue, d.state, d.reason, d.category, d.error_class, d.message, d.attempts,
-    d.deliveries, d.redrives, d.created_at, d.died_at, d.fingerprint as "group", d.owner,
+
+class Column(NamedTuple):
+    """Column of the lists of dead letters on the command line and in the console.
+
+    Attributes:
+        read: its SQL; `d` is the table of dead letters.
+        is_wide: True if users see it only when they ask for it.
+    """
+
+    name: LiteralString
+    read: LiteralString
+    is_wide: bool = False
+    is_number: bool = False
+
+
+COLUMNS = (
+    Column("id", "d.id"),
+    Column("kind", "d.kind"),
+    Column("queue", "d.queue"),
+    Column("state", "d.state"),
+    Column("reason", "d.reason"),
+    Column("category", "d.category", is_wide=True),
+    Column("error_class", "d.error_class"),
+    Column("message", "d.message"),
+    Column("attempts", "d.attempts", is_number=True),
+    Column("deliveries", "d.deliveries", is_wide=True, is_number=True),
+    Column("redrives", "d.redrives", is_wide=True, is_number=True),
+    Column("created_at", "d.created_at", is_wide=True),
+    Column("died_at", "d.died_at"),
+    Column("group", "d.fingerprint"),
+    Column("owner", "d.owner"),
+)
+NUMBERS = tuple(column.name for column in COLUMNS if column.is_number)
+
+_COLUMNS_READ: LiteralString = ", ".join(
+    f'{column.read} as "{column.name}"' for column in COLUMNS
+)
+LISTED: LiteralString = f"""
+    {_COLUMNS_READ},
     coalesce(d.quarantined and d.state = 'open', false) as quarantined,
     case when d.redrives = 0 then extract(epoch from d.died_at - d.created_at)::float8 end
         as time_to_dlq_seconds"""

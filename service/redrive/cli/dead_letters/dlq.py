@@ -48,23 +48,11 @@ from redrive.cli.support.output import (
 )
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.find import find
+from redrive.dead_letters.find import COLUMNS, NUMBERS, find
 from redrive.rules.scheduling.instants import duration
 
-COLUMNS = (
-    "id",
-    "kind",
-    "queue",
-    "state",
-    "reason",
-    "error_class",
-    "message",
-    "attempts",
-    "died_at",
-    "group",
-    "owner",
-)
-WIDE = ("category", "created_at", "time_to_dlq", "deliveries", "redrives")
+NARROW = tuple(column.name for column in COLUMNS if not column.is_wide)
+WIDE = (*(column.name for column in COLUMNS if column.is_wide), "time_to_dlq")
 """Columns that `dlq ls --wide` adds."""
 NAME_LENGTH = 255
 NOTE_LENGTH = 2000
@@ -98,17 +86,10 @@ def list_dead_letters(
             for letter in found:
                 _mark_quarantined(letter)
                 letter["time_to_dlq"] = time_to_dlq(letter)
-        columns = [c for c in COLUMNS if c != "state" or chosen.state != ("open",)]
+        columns = [c for c in NARROW if c != "state" or chosen.state != ("open",)]
         columns += WIDE if wide else ()
-        right = ("id", "attempts", "time_to_dlq", "deliveries", "redrives")
-        empty = "no dead letters"
-        listing(
-            found,
-            columns,
-            as_json=as_json,
-            right=right,
-            empty=empty,
-        )
+        right = ("id", "time_to_dlq", *NUMBERS)
+        listing(found, columns, as_json=as_json, right=right, empty="no dead letters")
         if not found:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 

@@ -35,14 +35,12 @@ EXAMINED = 200
 """Dead letters that the page of a group compares with other jobs."""
 MOST_OF_A_STEP = 5000
 """Count no more dead letters of a step of a group's chart."""
-COLUMNS = (
-    *("id", "kind", "queue", "state", "reason", "category", "error_class", "message"),
-    *("attempts", "deliveries", "redrives", "created_at", "died_at", "group", "owner"),
-)
+COLUMNS = tuple(column.name for column in find.COLUMNS)
 """Columns of the list of dead letters."""
-SHOWN = (
-    *("id", "kind", "queue", "reason", "error_class", "message", "attempts", "died_at"),
-    *("group", "owner"),
+SHOWN = tuple(
+    column.name
+    for column in find.COLUMNS
+    if not column.is_wide and column.name != "state"
 )
 NO_GROUP = "no group has this prefix, or several have it"
 
@@ -256,6 +254,7 @@ def list_dead_letters(visit: SignedIn) -> Response:
     return visit.page(
         "dead_letters.html",
         view=list_view("/dead-letters", chosen, found.rows, place, shape),
+        numbers=find.NUMBERS,
         is_open=tuple(chosen.state) == ("open",),
         shell=command(("dlq", "ls"), chosen),
     )
