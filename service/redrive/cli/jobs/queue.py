@@ -23,7 +23,7 @@ from redrive.database.rows import rows as rows_of
 from redrive.database.rows import value
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import Unhandled, unhandled
-from redrive.rules.attempts.waiting import why_queue
+from redrive.rules.attempts.waiting import Around, why_queue
 from redrive.rules.payloads.limits import check_name
 
 if TYPE_CHECKING:
@@ -115,11 +115,16 @@ def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
     for row in rows:
         queue = row["queue"]
         row["limited"] = limited.get(queue, 0)
-        answer = why_queue(queue, around)
-        row["why"] = answer and {"code": str(answer.code), "text": answer.text}
+        row["why"] = _why(queue, around)
         row["fair_by"] = "tenant" if queue in fair else None
         row["unhandled"] = {one.kind: one.jobs for one in waiting if one.queue == queue}
     return rows, waiting
+
+
+def _why(queue: str, around: Around) -> dict[str, str] | None:
+    """Return why no job of a queue runs, for JSON; None if nothing prevents it."""
+    answer = why_queue(queue, around)
+    return answer and {"code": str(answer.code), "text": answer.text}
 
 
 def _named(of_cell: Mapping[str, Any]) -> str:

@@ -209,16 +209,17 @@ def next_step(seen: Seen) -> Step:
         return replace(stay, state=_phase(seen), said=None)
     if reason := _waits_for(seen):
         return replace(stay, state=State.WAITING, said=reason)
-    if (
-        seen.canaries
-        and seen.fed
-        and seen.others_late > (seen.late_before or 0) + RISE_SECONDS
-    ):
+    if _delays_others(seen):
         return _held(seen, stay)
     feed, fed_at = _feed(seen)
-    return Step(
-        _phase(seen), feed, fed_at, late_before=None if seen.fed else seen.others_late
-    )
+    late_before = None if seen.fed else seen.others_late
+    return Step(_phase(seen), feed, fed_at, late_before=late_before)
+
+
+def _delays_others(seen: Seen) -> bool:
+    """Return True if regular jobs wait longer than before the first release."""
+    has_begun = bool(seen.canaries and seen.fed)
+    return has_begun and seen.others_late > (seen.late_before or 0) + RISE_SECONDS
 
 
 def _held(seen: Seen, stay: Step) -> Step:
@@ -317,6 +318,15 @@ def _waits_for(seen: Seen) -> str | None:
     """Return the condition that a campaign waits for; None = it may begin."""
     if seen.not_before is not None and seen.now < seen.not_before:
         return "its time has not come"
+    if reason := _wrong_breaker(seen) or _wrong_version(seen):
+        return reason
+    if seen.canaries and not seen.fed and seen.others_late > LATE_SECONDS:
+        return _lateness(seen)
+    return None
+
+
+def _wrong_breaker(seen: Seen) -> str | None:
+    """Return which breaker is not in the state that the campaign needs."""
     states = seen.breakers or {}
     for name, wanted in (seen.wanted_breakers or {}).items():
         state = states.get(name, "unknown")
@@ -325,16 +335,18 @@ def _waits_for(seen: Seen) -> str | None:
     if seen.canaries:
         for name in _open(seen):
             return f"breaker {name} is open"
-    wanted_version = seen.wanted_version
-    if wanted_version and not (
-        seen.versions
-        and all(is_version(version, wanted_version) for version in seen.versions)
-    ):
-        running = ", ".join(seen.versions) or "none"
-        return f"version {wanted_version} is not what all workers of its kinds run: {running}"
-    if seen.canaries and not seen.fed and seen.others_late > LATE_SECONDS:
-        return _lateness(seen)
     return None
+
+
+def _wrong_version(seen: Seen) -> str | None:
+    """Return which versions run if one of them is not the wanted one."""
+    wanted = seen.wanted_version
+    if not wanted:
+        return None
+    if seen.versions and all(is_version(said, wanted) for said in seen.versions):
+        return None
+    running = ", ".join(seen.versions) or "none"
+    return f"version {wanted} is not what all workers of its kinds run: {running}"
 
 
 def _feed(seen: Seen) -> tuple[int, float]:
@@ -343,16 +355,26 @@ def _feed(seen: Seen) -> tuple[int, float]:
     rate = seen.rate
     if rate is None:
         return room, seen.now
-    fed_at = max(seen.fed_at or 0.0, seen.now)
-    if fed_at > seen.now + 2 * AHEAD_SECONDS + 1 / rate:  # the clock was set back
-        fed_at = seen.now
+    fed_at = _fed_until(seen, rate)
     left = (seen.now + AHEAD_SECONDS - fed_at) * rate - seen.unclaimed
     feed = max(min(room, math.ceil(left - 1e-6)), 0)
-    # Unclaimed jobs use up the rate from now on, and so do jobs that may just start.
+    return feed, _first_turn(seen, fed_at, rate) + feed / rate
+
+
+def _fed_until(seen: Seen, rate: float) -> float:
+    """Return until when the releases of earlier steps use up the rate."""
+    latest = seen.now + 2 * AHEAD_SECONDS + 1 / rate
+    fed_at = max(seen.fed_at or 0.0, seen.now)
+    return seen.now if fed_at > latest else fed_at  # the clock was set back
+
+
+def _first_turn(seen: Seen, fed_at: float, rate: float) -> float:
+    """Return when the first of the next releases is due.
+
+    Unclaimed jobs use up the rate from now on, and so do jobs that may just start.
+    """
     first = max(fed_at, seen.now + seen.unclaimed / rate)
-    if seen.is_late:
-        first = max(first, seen.now + AHEAD_SECONDS)
-    return feed, first + feed / rate
+    return max(first, seen.now + AHEAD_SECONDS) if seen.is_late else first
 
 
 def _room(seen: Seen) -> int:
