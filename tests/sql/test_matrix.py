@@ -18,12 +18,12 @@ pytestmark = pytest.mark.every_version
 ROLES = ("agent", "encryptor", "operator", "producer", "viewer", "worker")
 
 DECISIONS: dict[str, str] = {
-    "reads": "added_per_minute busy claimed delivery_mark depths due due_schedules"
+    "reads": "added_per_minute claimed delivery_mark depths due due_schedules"
     " groups_named handles healing health holds in_campaign is_alive lanes limit_line limited"
-    " limits live_campaigns live_jobs look_at_campaign lost_workers names_of_limits names_used"
+    " limits live_campaigns live_jobs lost_workers names_of_limits names_used"
     " oldest_dead oldest_retrying oldest_transactions others outcome owned owner_of pending"
     " queue_of read_marks read_queue_series read_series redrive_obstacle redrive_rates schedules"
-    " sessions standing stats unhandled unjudged verify_audit walk_jobs",
+    " sessions standing unhandled unjudged verify_audit walk_jobs",
     "adds jobs": "enqueue enqueue_many open_batch close_batch first_time",
     "writes a line of the audit log": "acknowledge assign begin_run call_tool cancel"
     " cancel_campaign decide dismiss done_chore edit end_run force_breaker import limit_names mute"
@@ -34,7 +34,7 @@ DECISIONS: dict[str, str] = {
     "changes what the caller has claimed": "beat cancelled claim complete"
     " complete_in_transaction complete_with_results end_cancellations end_left_open forgive"
     " keep_checkpoints keep_progress register retire run_alone settle side_effects",
-    "does what is due anyway": "advance_floors fire_schedule fold fold_batches fold_groups"
+    "does what is due anyway": "advance_floors busy look_at_campaign stats fire_schedule fold fold_batches fold_groups"
     " fold_series forget heal hide_messages mark_lost rescue sample step_campaign take_chore"
     " tend_history tend_limits unpark wake_slot",
     "says what the code of a worker says": "breakers count_times declare_limits"
