@@ -161,7 +161,9 @@ def test_a_body_that_drips_is_refused(database: Database):
     """S22."""
     with started("--demo", REDRIVE_DATABASE_URL=database.url) as (_, address):
         port = int(address.rpartition(":")[2])
-        head = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\na"
+        head = (
+            b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\na"
+        )
         with socket.create_connection(("127.0.0.1", port), timeout=120) as client:
             client.sendall(head)
             assert client.recv(4096).startswith(b"HTTP/1.1 408 ")

@@ -10,7 +10,9 @@ ROW = re.compile(r"^\| (V\d+\.[^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 def _defined() -> set[str]:
     files = (ROOT / "tests").rglob("test_*.py")
-    found = (re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE) for file in files)
+    found = (
+        re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE) for file in files
+    )
     return {name for names in found for name in names}
 
 
@@ -33,7 +35,9 @@ def test_each_requirement_has_a_test_or_says_that_it_is_not_met_here():
 def test_each_finding_has_a_test():
     found = set(re.findall(r"\bS\d+(?=:)", PAGE))
     files = (ROOT / "tests").rglob("test_*.py")
-    tested = {name for file in files for name in re.findall(r"\bS\d+\b", file.read_text())}
+    tested = {
+        name for file in files for name in re.findall(r"\bS\d+\b", file.read_text())
+    }
 
     assert len(found) > 7
     assert found - tested == set()

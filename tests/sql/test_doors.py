@@ -407,7 +407,7 @@ def test_the_exporter_needs_a_viewer_and_no_more(database: Database) -> None:
 
 
 @pytest.fixture
-def producers(database: Database) -> Iterator[tuple[Session, Session]]:
+def producers(database: Database) -> tuple[Session, Session]:
     """Two producers, each with a login of its own."""
     sessions = [database.session() for _ in "12"]
     for n, session in enumerate(sessions):
@@ -417,7 +417,7 @@ def producers(database: Database) -> Iterator[tuple[Session, Session]]:
             " exception when duplicate_object or unique_violation then null; end $$"
         )
         session.rows(f"set session authorization {name}")  # type: ignore[arg-type]
-    yield sessions[0], sessions[1]
+    return sessions[0], sessions[1]
 
 
 OPEN = """select redrive.open_batch_v1('{"kind": "mail.done"}', null)"""

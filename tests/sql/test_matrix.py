@@ -99,7 +99,7 @@ OURS = ("XX", "42", "53", "54")
 """Errors that a caller must not be able to cause: in our statements, of the server, of its limits."""
 
 
-class Callable_(NamedTuple):
+class Grant(NamedTuple):
     """A function that a role may call."""
 
     role: str
@@ -108,9 +108,9 @@ class Callable_(NamedTuple):
     types: list[str]
 
 
-def callables(database: Database) -> list[Callable_]:
+def callables(database: Database) -> list[Grant]:
     roles = [f"redrive_{role}" for role in ROLES]
-    return [Callable_(*row) for row in database.rows(CALLABLE, roles)]
+    return [Grant(*row) for row in database.rows(CALLABLE, roles)]
 
 
 def test_each_function_that_somebody_may_call_has_one_decision(database: Database) -> None:
@@ -136,7 +136,7 @@ def test_what_is_said_to_read_only_reads(database: Database) -> None:
 
 
 def test_what_jobs_and_people_say_is_read_by_those_who_were_chosen(database: Database) -> None:
-    found = {role: "" for role in ROLES}
+    found = dict.fromkeys(ROLES, "")
     columns, roles = sorted(SECRET_COLUMNS), [f"redrive_{role}" for role in ROLES]
     for role, table in database.rows(READABLE, columns, roles):
         found[role] = f"{found[role]} {table}".strip()
@@ -164,7 +164,7 @@ def test_no_argument_breaks_a_function(database: Database, role: str) -> None:
     assert list(_schema(database)) == before
 
 
-def _called(session: Session, each: Callable_, n: int) -> str | None:
+def _called(session: Session, each: Grant, n: int) -> str | None:
     """Call a function with its hostile arguments, undo it, and return the error's SQLSTATE."""
     values = [HOSTILE[of][n] for of in each.types]
     places = ", ".join(f"%s::{of}" for of in each.types)
