@@ -26,7 +26,9 @@ TAIL = 8
 
 def _uuid(chance: random.Random) -> str:
     digits = "".join(chance.choices(CLASSES["h"], k=30))
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"
+    return (
+        f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"
+    )
 
 
 def _sample(chance: random.Random, form: str) -> str:
@@ -106,13 +108,24 @@ def test_a_credential_beside_a_name_is_hidden_whatever_its_form(shape: str):
 
 
 ORDINARY = (
-    *("pi_3MtwBwLkdIwHu7ix28a3tqPa", "cus_NffrFeUfNV2Hib", "evt_1NG8Du2eZvKYlo2CUI79vXWy"),
+    *(
+        "pi_3MtwBwLkdIwHu7ix28a3tqPa",
+        "cus_NffrFeUfNV2Hib",
+        "evt_1NG8Du2eZvKYlo2CUI79vXWy",
+    ),
     *("arn:aws:sqs:eu-central-1:123456789012:orders", "redrive-worker-7d9f8b6c5-x2x4z"),
     *("4bf92f3577b34da6a3ce929d0e0e4736", "9c5b94b1-35ad-49bb-b118-8e8fc24abf80"),
-    *("test_that_a_worker_which_lost_its_claim_cannot_settle_the_job", "sk_learn_pipeline"),
+    *(
+        "test_that_a_worker_which_lost_its_claim_cannot_settle_the_job",
+        "sk_learn_pipeline",
+    ),
     *("sha256:67a1e1f215ccda113cfc024e8639049257e88f273898f595b61476d128d387e8",),
     *("live_migration_of_the_orders_table", "/srv/app/releases/20260101120000/pay.py"),
-    *("re_compile_all_patterns_of_module", "api-gateway-7f6d5c4b3a-abcde", "fw_rule_42"),
+    *(
+        "re_compile_all_patterns_of_module",
+        "api-gateway-7f6d5c4b3a-abcde",
+        "fw_rule_42",
+    ),
 )
 
 

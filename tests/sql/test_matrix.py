@@ -56,7 +56,16 @@ SECRET = {
 }
 """Role -> the tables in which it may read what a payload, a failure or a person says."""
 
-SECRET_COLUMNS = {"payload", "message", "detail", "result", "facts", "patch", "data", "text"}
+SECRET_COLUMNS = {
+    "payload",
+    "message",
+    "detail",
+    "result",
+    "facts",
+    "patch",
+    "data",
+    "text",
+}
 
 CALLABLE = """
     select r.rolname, p.oid::regprocedure::text, regexp_replace(p.proname, '_v[0-9]+$', ''),
@@ -77,7 +86,12 @@ EVIL = "x'; drop schema redrive cascade; --\"$$%s\\"
 HOSTILE: dict[str, tuple[object, ...]] = {
     "text": (EVIL, "", "a" * 70_000, "\u202e"),
     "text[]": ([EVIL], [], [None, ""] * 100, ["default", EVIL]),
-    "jsonb": ('"x"', "[]", '{"ids": [1], "limit": -1, "kind": "x"}', '[{"kind": 1}, null]'),
+    "jsonb": (
+        '"x"',
+        "[]",
+        '{"ids": [1], "limit": -1, "kind": "x"}',
+        '[{"kind": 1}, null]',
+    ),
     "jsonb[]": (["null"], [], ["1", '"x"'], ['{"a": 1}']),
     "integer": (-1, 0, 2**31 - 1, 1),
     "integer[]": ([-1], [], [2**31 - 1, None], [1]),
@@ -113,11 +127,15 @@ def callables(database: Database) -> list[Grant]:
     return [Grant(*row) for row in database.rows(CALLABLE, roles)]
 
 
-def test_each_function_that_somebody_may_call_has_one_decision(database: Database) -> None:
+def test_each_function_that_somebody_may_call_has_one_decision(
+    database: Database,
+) -> None:
     decided = [name for names in DECISIONS.values() for name in names.split()]
     there = {each.name for each in callables(database)}
 
-    assert there - set(decided) == set(), "decide why its roles may call it, and write it above"
+    assert there - set(decided) == set(), (
+        "decide why its roles may call it, and write it above"
+    )
     assert set(decided) - there == set()
     assert len(decided) == len(set(decided))
 
@@ -135,7 +153,9 @@ def test_what_is_said_to_read_only_reads(database: Database) -> None:
     assert writes == []
 
 
-def test_what_jobs_and_people_say_is_read_by_those_who_were_chosen(database: Database) -> None:
+def test_what_jobs_and_people_say_is_read_by_those_who_were_chosen(
+    database: Database,
+) -> None:
     found = dict.fromkeys(ROLES, "")
     columns, roles = sorted(SECRET_COLUMNS), [f"redrive_{role}" for role in ROLES]
     for role, table in database.rows(READABLE, columns, roles):
