@@ -79,6 +79,7 @@ create table redrive.batches (
     outcome text,
     on_success bigint,
     on_end bigint,
+    login text default session_user,
     constraint batches_pkey primary key (id),
     constraint batches_outcome_check check (outcome = any (array['succeeded', 'ended',
         'abandoned']))
@@ -348,6 +349,7 @@ create index effects_at_idx on redrive.effects (at);
 create table redrive.ended_sessions (
     session text not null,
     ended_at timestamptz not null default clock_timestamp(),
+    login text default session_user,
     constraint ended_sessions_pkey primary key (session),
     constraint ended_sessions_session_check check (length(session) >= 1 and length(session) <= 64)
 );
@@ -2136,6 +2138,12 @@ create function redrive.mark_lost_v1(ttl interval)
     set jit = off;
 grant execute on function redrive.mark_lost_v1 to redrive_worker;
 
+create function redrive.may_change_batch_v1(opened_by text)
+    returns boolean
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
 create function redrive.mute_v1(fingerprint text, until timestamptz, actor text, why text)
     returns boolean
     language sql security definer
@@ -2342,7 +2350,7 @@ grant execute on function redrive.propose_campaign_v1 to redrive_agent;
 
 create function redrive.propose_v1(action text, agent text, person text, why text, detail jsonb)
     returns bigint
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.propose_v1 to redrive_agent;

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -122,6 +122,51 @@ def started(
             yield process, said[1]
         finally:
             process.kill()
+
+
+def test_slow_clients_keep_nobody_out(database: Database):
+    """S22: 200 connections that said nothing, and all others got 503, also the probes."""
+    with (
+        started("--demo", REDRIVE_DATABASE_URL=database.url) as (_, address),
+        ExitStack() as crowd,
+    ):
+        port = int(address.rpartition(":")[2])
+        heads = (
+            b"",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n",
+            b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\na",
+        )
+        for n in range(240):
+            client = socket.create_connection(("127.0.0.1", port), timeout=60)
+            crowd.enter_context(client).sendall(heads[n % 3])
+
+        assert httpx2.get(f"{address}/livez", timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"GET / HT", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HT"],
+)
+def test_a_client_that_sends_no_request_is_let_go(database: Database, text: bytes):
+    """S22: at once, after half a request, and after a whole one."""
+    with started("--demo", REDRIVE_DATABASE_URL=database.url) as (_, address):
+        port = int(address.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=120) as client:
+            client.sendall(text)
+            while client.recv(4096):
+                pass
+
+
+def test_a_body_that_drips_is_refused(database: Database):
+    """S22."""
+    with started("--demo", REDRIVE_DATABASE_URL=database.url) as (_, address):
+        port = int(address.rpartition(":")[2])
+        head = (
+            b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\na"
+        )
+        with socket.create_connection(("127.0.0.1", port), timeout=120) as client:
+            client.sendall(head)
+            assert client.recv(4096).startswith(b"HTTP/1.1 408 ")
 
 
 def test_the_demo_is_open_on_this_machine_alone(database: Database):

@@ -795,6 +795,21 @@ def test_a_kind_that_needs_two_is_not_started_by_who_planned_it(
     assert found["redriven"] == 1
 
 
+def test_one_person_behind_two_logins_is_one_person(database: Database) -> None:
+    """S23: with a token of each role, somebody started what they had planned."""
+    make_dead_letters(database.conn, 1)
+    database.rows(
+        "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
+    )
+    operator = database.session()
+    operator.rows("set session authorization redrive_operator")
+    made = plan(operator.conn, Filter(), actor="ada")
+
+    with pytest.raises(psycopg.Error, match="ada planned this, so another person"):
+        start(database.conn, made.plan, AT_ONCE, actor="ada", why="x")
+    assert state_of(database.conn, made.plan)["state"] == "planned"
+
+
 def test_a_kind_needs_two_until_a_worker_says_otherwise(database: Database) -> None:
     for twice, left in (("{a,b,elsewhere}", ["a", "b"]), ("{b}", ["b"]), ("{}", [])):
         database.rows("select redrive.say_approvals_v1('{a,b}', %s::text[])", twice)

@@ -13,7 +13,7 @@ from redrive.database.migrate import LOCK_KEY, installed, latest, migrate
 from redrive.errors import SchemaError
 from redrive.worker import store
 from tests.factories import make_dead_letter, make_job
-from tests.postgres import Database, Server
+from tests.postgres import Database, Server, Session
 
 pytestmark = pytest.mark.every_version
 
@@ -401,3 +401,90 @@ def test_the_exporter_needs_a_viewer_and_no_more(database: Database) -> None:
     store.sample(viewer.conn)
     store.fold(viewer.conn)
     assert viewer.value("select count(*) from redrive.workers") == 0
+
+
+# Batches and proposals: their ids can be guessed, and their functions called without our programs
+
+
+@pytest.fixture
+def producers(database: Database) -> tuple[Session, Session]:
+    """Two producers, each with a login of its own."""
+    sessions = [database.session() for _ in "12"]
+    for n, session in enumerate(sessions):
+        name = f"redrive_test_producer_{n}"
+        session.rows(
+            f"do $$ begin create role {name} login in role redrive_producer;"  # type: ignore[arg-type]
+            " exception when duplicate_object or unique_violation then null; end $$"
+        )
+        session.rows(f"set session authorization {name}")  # type: ignore[arg-type]
+    return sessions[0], sessions[1]
+
+
+OPEN = """select redrive.open_batch_v1('{"kind": "mail.done"}', null)"""
+CLOSE: LiteralString = "select redrive.close_batch_v1(%s)"
+JOIN: LiteralString = "select redrive.enqueue('mail.send', batch => %s)"
+
+
+def test_a_producer_neither_closes_nor_joins_the_batch_of_another(
+    database: Database, producers: tuple[Session, Session]
+) -> None:
+    """S24: its callback ran before its jobs, which were then refused; or it never ran."""
+    owner, other = producers
+    batch = owner.value(OPEN)
+
+    for statement in (CLOSE, JOIN):
+        with pytest.raises(psycopg.Error) as caught:
+            other.rows(statement, batch)
+        assert caught.value.sqlstate == "RD001"
+    assert owner.value(JOIN, batch)
+    worker = database.session()
+    worker.rows("set session authorization redrive_worker")
+    assert worker.value(JOIN, batch)
+    assert owner.value(CLOSE, batch)
+    assert not owner.value(CLOSE, batch)
+
+
+PROPOSE: LiteralString = (
+    "select redrive.propose_v1('edit', 'claude', 'ada', 'why',"
+    " jsonb_build_object('ids', '[1]'::jsonb, 'digests', '{}'::jsonb, 'patch', %s::jsonb))"
+)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        '[{"op": "test", "path": "/password", "value": "guess"}]',
+        '[{"op": "copy", "from": "/password", "path": "/note"}]',
+        '[{"op": "remove", "path": "/a"}, {"op": "move", "from": "/b", "path": "/c"}]',
+        *('[{"path": "/a"}]', '["remove"]', '"remove"', "{}", "null"),
+    ],
+)
+def test_no_agent_proposes_to_compare_or_copy_what_it_may_not_see(
+    database: Database, patch: str
+) -> None:
+    """S26: the server refused these, but its login could call the function without it."""
+    agent = database.session("redrive_agent")
+
+    with pytest.raises(psycopg.Error, match="patch: must be a list of add, remove"):
+        agent.rows(PROPOSE, patch)
+    assert agent.value(PROPOSE, '[{"op": "remove", "path": "/a"}]')
+
+
+def test_an_agent_over_its_budget_does_not_fill_the_log(database: Database) -> None:
+    """S27: each refused call left a line, for as long as the agent went on."""
+    agent = database.session("redrive_agent")
+    call: LiteralString = "select redrive.call_tool_v1('claude', %s, %s, '{}', 3, 1)"
+    answers = [agent.value(call, "ada", "why_job") for _ in range(9)]
+    for _ in range(5):
+        agent.rows(call, "bo", "propose_mute")
+
+    assert answers == [None] * 3 + ["calls"] * 6
+    assert database.rows(
+        "select actor like '%%ada', detail ->> 'refused', count(*) from redrive.audit"
+        " group by 1, 2 order by 1 desc, 2 nulls first"
+    ) == [
+        (True, None, 3),
+        (True, "calls", 1),
+        (False, None, 1),
+        (False, "proposals", 1),
+    ]

@@ -26,3 +26,19 @@ def test_a_viewer_cannot_fill_the_table(database: Database) -> None:
     database.rows(END, "one more")
 
     assert database.value("select count(*) from redrive.ended_sessions") == 10_000
+
+
+def test_one_login_does_not_use_up_what_another_may_end(database: Database) -> None:
+    """S25: a viewer ended 10,000 sessions, and for a day nobody could sign out."""
+    viewer = database.session()
+    viewer.rows("set session authorization redrive_viewer")
+    database.rows(
+        "insert into redrive.ended_sessions (session, login)"
+        " select generate_series(1, 10000), 'redrive_viewer'"
+    )
+    viewer.rows(END, "one more")
+    database.rows(END, "mine")
+
+    assert database.column(
+        "select session from redrive.ended_sessions where session !~ '^[0-9]+$'"
+    ) == ["mine"]

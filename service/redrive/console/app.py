@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from redrive.console import metrics
+from redrive.console.connections import PageConnection
 from redrive.console.links import Links
 from redrive.console.pages import (
     act,
@@ -57,7 +58,6 @@ logger = logging.getLogger("redrive.console")
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "[::1]"})
-MAX_CONNECTIONS = 200
 STOP_SECONDS = 10
 READY_SECONDS = 2.0
 TITLES = {
@@ -393,7 +393,7 @@ def run(app: Guard, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # the peer address must be the real one
-        limit_concurrency=MAX_CONNECTIONS,
+        http=PageConnection,
         timeout_graceful_shutdown=STOP_SECONDS,
         timeout_keep_alive=10,
     )

@@ -40,8 +40,14 @@ Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
 """Status, headers and body."""
 
 
-class _Connection(H11Protocol):
-    """Connection that ends in time, and is closed if there are too many."""
+class Connection(H11Protocol):
+    """Connection that ends in time, and is closed if there are too many.
+
+    Attributes:
+        most: largest number of connections of the server.
+    """
+
+    most = MAX_CONNECTIONS
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Begin, and close another connection if there are too many.
@@ -50,22 +56,31 @@ class _Connection(H11Protocol):
         """
         super().connection_made(transport)
         self.since = self.loop.time()
-        self._deadline = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
-        if len(self.connections) > MAX_CONNECTIONS:
-            crowd = cast("set[_Connection]", self.connections)
-            slowest = min(crowd, key=_Connection.turn)
+        self.deadline = self.until_deadline()
+        if len(self.connections) > self.most:
+            crowd = cast("set[Connection]", self.connections)
+            slowest = min(crowd, key=Connection.turn)
             crowd.discard(slowest)
             slowest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        self._deadline.cancel()
+        self.deadline.cancel()
         super().connection_lost(exc)
+
+    def until_deadline(self) -> asyncio.TimerHandle:
+        """Return the timer that ends the connection."""
+        return self.loop.call_later(CONNECTION_SECONDS, self.transport.abort)
 
     def turn(self) -> tuple[bool, float]:
         """Return the sort key for closing: without a request first, then the oldest."""
-        has_asked = cast("Any", self.cycle) is not None
-        return has_asked, self.since
+        return self.is_asking, self.since
+
+    @property
+    def is_asking(self) -> bool:
+        """Return True while a request is answered."""
+        cycle = cast("Any", self.cycle)
+        return cycle is not None and not cycle.response_complete
 
 
 class _Server(uvicorn.Server):
@@ -92,7 +107,7 @@ def serve(
 
     config = uvicorn.Config(
         _Application(registry, {"/livez": live, "/readyz": ready}),
-        http=_Connection,
+        http=Connection,
         loop="asyncio",
         ws="none",
         lifespan="off",

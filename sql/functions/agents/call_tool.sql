@@ -1,5 +1,6 @@
 -- call_tool: record that an agent calls a tool, and charge the budget of its token. Audited.
--- A refused call is audited, too.
+-- The first call that a budget refuses is audited, too. Later ones are not: an agent that goes on
+-- would fill the log.
 -- in:    agent, person: the agent's name, and the person or token it works for; the person's
 --        name is the key of the budget, because the agent chooses its own name
 --        arguments: what the log keeps of the arguments
@@ -17,6 +18,7 @@ as $$
 declare
     b redrive.agent_budgets;
     refused text;
+    is_first boolean;
 begin
     insert into redrive.agent_budgets (token) values (person) on conflict do nothing;
     select * into b from redrive.agent_budgets o where o.token = person for update;
@@ -28,10 +30,15 @@ begin
     refused := case when b.calls >= most_calls then 'calls'
                     when tool like 'propose%' and b.proposals >= most_proposals then 'proposals'
                end;
-    if refused is null then
-        b.calls := b.calls + 1;
-        b.proposals := b.proposals + (tool like 'propose%')::int;
+    is_first := case refused when 'calls' then b.calls = most_calls
+                             when 'proposals' then b.proposals = most_proposals
+                             else true end;
+    if not is_first then
+        return refused;
     end if;
+    -- The refused call counts, too, so that it is the only one.
+    b.calls := b.calls + (refused is distinct from 'proposals')::int;
+    b.proposals := b.proposals + (tool like 'propose%' and refused is distinct from 'calls')::int;
     update redrive.agent_budgets o
     set since = b.since, calls = b.calls, proposals = b.proposals where o.token = person;
     insert into redrive.audit (actor, action, why, n, detail)

@@ -1,24 +1,40 @@
 -- propose: keep an edit or a mute that a person may start within a day. Audited.
 -- Nothing else changes. Proposals older than 30 days are deleted here, so they need no chore.
--- in:    detail: see redrive.proposals
+-- in:    detail: see redrive.proposals. A patch may only add, remove and replace: the other
+--        operations compare or copy values of a payload, and so could reveal them
 -- out:   the id of the proposal
+-- errors: RD001 'patch: rule', 'proposal: rule'
 create or replace function redrive.propose_v1(
     action text, agent text, person text, why text, detail jsonb)
 returns bigint
-language sql security definer
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
+#variable_conflict use_variable
+declare
+    most constant int := 5000;       -- of one login in a day
+    proposer text := redrive.agent_name_v1(agent, person);
+    made bigint;
+begin
+    if action = 'edit' and (
+        jsonb_typeof(detail -> 'patch') is distinct from 'array'
+        or exists (select from jsonb_array_elements(detail -> 'patch') o
+                   where (o ->> 'op' in ('add', 'remove', 'replace')) is not true)) then
+        raise exception using errcode = 'RD001',
+            message = 'patch: must be a list of add, remove and replace';
+    end if;
+    if (select count(*) from redrive.proposals p
+        where p.login = session_user and p.created_at > clock_timestamp() - interval '1 day')
+       >= most then
+        raise exception using errcode = 'RD001', message = format(
+            'proposal: this login has made %s in a day', most);
+    end if;
     delete from redrive.proposals p where p.created_at < clock_timestamp() - interval '30 days';
-    with made as (
-        insert into redrive.proposals (action, proposed_by, why, detail)
-        values (propose_v1.action, redrive.agent_name_v1(propose_v1.agent, propose_v1.person),
-                propose_v1.why, propose_v1.detail)
-        returning *),
-    audited as (
-        insert into redrive.audit (actor, action, why, n, detail)
-        select m.proposed_by, 'propose ' || m.action, m.why, 1,
-               jsonb_build_object('proposal', m.id)
-        from made m)
-    select m.id from made m
+    insert into redrive.proposals (action, proposed_by, why, detail)
+    values (action, proposer, why, detail) returning id into made;
+    insert into redrive.audit (actor, action, why, n, detail)
+    values (proposer, 'propose ' || action, why, 1, jsonb_build_object('proposal', made));
+    return made;
+end
 $$;

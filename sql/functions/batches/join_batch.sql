@@ -1,6 +1,7 @@
 -- join_batch: count new jobs of batches, and redriven jobs of batches.
 -- in:    parallel arrays: the batch of each job, and whether the job was redriven
--- errors: RD001 'batch: rule' for a new job of a batch that is over or never existed; 40001 if the
+-- errors: RD001 'batch: rule' for a new job of a batch that is over or never existed, or that
+--        another producer opened; 40001 if the
 --        batch ended after the transaction's snapshot
 -- locks: batches for key share, so that no batch ends before this transaction does. Closing a batch
 --        does not wait for this lock
@@ -18,6 +19,7 @@ declare
 begin
     if cardinality(wanted) > 0 then
         perform from redrive.batches b where b.id = any (wanted) and b.over_at is null
+          and redrive.may_change_batch_v1(b.login)
         for key share;
         get diagnostics taken = row_count;
         if taken < cardinality(wanted) then

@@ -31,11 +31,17 @@ begin
     end if;
     select string_agg(a.kind, ', ' order by a.kind) into twice
     from redrive.approvals a
-    where (c.planned_login = session_user or c.proposed_by is not null)
+    where (c.planned_login = session_user or c.planned_by = start_campaign_v1.actor
+           or c.proposed_by is not null)
       and a.kind in (select jsonb_array_elements_text(c.plan -> 'kinds'));
     if twice is not null and c.proposed_by is not null then
         raise exception using errcode = 'RD001', message = format(
             'approval: %s needs two people, and an agent is none; plan it again', twice);
+    elsif twice is not null and c.planned_login <> session_user then
+        -- One person may have a token of each role, and so act by two logins.
+        raise exception using errcode = 'RD001', message = format(
+            'approval: %s needs two people; %s planned this, so another person must start it',
+            twice, c.planned_by);
     elsif twice is not null then
         raise exception using errcode = 'RD001', message = format(
             'approval: %s needs two people; a database login other than %s must start this',

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 from redrive.console.agents.arguments import Arguments
 from redrive.console.agents.desk import UNKNOWN, Desk
 from redrive.console.agents.tools import TOOLS
+from redrive.console.connections import PageConnection
 from redrive.console.security.access import Access, Refused
 from redrive.dead_letters.proposals import Agent
 
@@ -137,6 +138,7 @@ def serve_http(desk: Desk, access: Access, port: int) -> None:
         application(desk, access),
         host="",
         port=port,
+        http=PageConnection,
         log_config=None,
         log_level="critical",
         access_log=False,

@@ -3,6 +3,7 @@
 It wraps the application as plain ASGI, so it also guards the framework's own answers.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -20,6 +21,7 @@ Headers = dict[bytes, bytes]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES = 65_536
+BODY_SECONDS = 10.0
 REQUESTS_A_MINUTE = 600
 """Limit per session, or per address without a session.
 
@@ -50,6 +52,7 @@ HEADERS = (
 HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 
 TOO_LARGE = 413, f"the body is larger than {MAX_BODY_BYTES} bytes"
+TOO_SLOW = 408, f"the body took longer than {BODY_SECONDS:g} seconds"
 TOO_OFTEN = 429, f"more than {REQUESTS_A_MINUTE} requests a minute; wait and try again"
 
 
@@ -118,7 +121,12 @@ class Guard:
         if refusal is not None:
             await _say(answer, *refusal)
             return
-        body = await _body(receive)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _body(receive)
+        except TimeoutError:
+            await _say(answer, *TOO_SLOW)
+            return
         if body is None:
             await _say(answer, *TOO_LARGE)
             return

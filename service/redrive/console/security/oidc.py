@@ -163,7 +163,8 @@ class Provider:
         if not isinstance(name, str):
             setting = f"REDRIVE_CONSOLE_OIDC_USER_CLAIM is {self.client.user_claim}"
             raise Refused(403, f"your provider did not send your name; {setting}")
-        if self.client.user_claim == "email" and claims.get("email_verified") is False:
+        is_verified = claims.get("email_verified", True) in (True, "true")
+        if self.client.user_claim == "email" and not is_verified:
             raise Refused(403, "your provider did not verify your email")
         return name
 

@@ -123,7 +123,7 @@ _WORD_TO_ENTER = r"pass(?:word|wd|phrase|code)|pwd"
 
 _KNOWN_FORMS = r"""
       gh[pousr]_\w{20,}+ | github_pat_\w{20,}+
-    | gl(?:pat|dt|ft|soat|rt|cbt|ptt|agent|oas|imt|ffct)-[\w-]{16,}+
+    | gl(?:pat|dt|ft|soat|rt|cbt|ptt|agent|oas|imt|ffct)-[\w-]{16,}+(?:\.\w\w\.\w{9})?+
     | (?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{12,}+ | LTAI[A-Za-z0-9]{12,}+
     | AIza[\w-]{30,}+ | ya29\.[\w-]{16,}+ | GOCSPX-[\w-]{16,}+ | 1//0[\w-]{20,}+
     | sk-(?=[\w-]*\d)[\w-]{16,}+ | (?:sk|pk|rk)_(?:live|test|prod)_\w{8,}+
@@ -157,6 +157,36 @@ _KNOWN_FORMS = r"""
     | sc_\w{4,}\.\w{3,}\.acc[_-][\w.-]{20,}+
     | cmVmd[A-Za-z0-9]{40,}+ | ey[\w-]{16,}+\.ey[\w-]{10,}+(?:\.[\w-]*+)? | ZXlK[\w+/=]{30,}+
     | eyJ[\w-]{8,}+(?:\.[\w-]*+){1,4} | eyJrIjoi[\w+/=-]{20,}+ | v1\.0-[0-9a-f]{24}-[0-9a-f]{60,}+
+    | (?:tgp_v1|fw|jina|opk|wandb_v1|e2b|vc[pkiar]|vercel_blob_rw|nfp|cf(?:ut|at|k)|xau|rnd|napi
+        |prtapi|sq[uap]|CCIPRJ|bk[cg]t|depot_\w{3,7}|nxc|jsr[pdt]|hc[a-z]ik|phx|sgp|dd(?:pat|app)
+        |pylf_v1|dbt[cu]|retool_01|tr_(?:dev|prod|stg|pat)|cal_(?:live|test)|apify_api|bb_live
+        |tmprl|polar_(?:oat|pat)|pdl_(?:live|sdbx|ntfset)|secret_admin|y[0-4]_AgAAAA|unkey|spcl)
+      _?[\w-]{20,}+
+    | (?:nvapi|tvly|pk-lf|xsmtpsib|FLWSECK|glwt|secret-(?:live|test)|signkey-(?:prod|test)|signoz
+        |scp-live|FlyV1)[- ][\w/+-]{20,}+
+    | sk_(?:V2_hgu|org_live|org_test)_\w{20,}+ | sk_(?=[A-Za-z+/]*\d)[A-Za-z0-9+/]{28,}+
+    | (?:key|inc)_[0-9a-f]{64} | gta_[0-9a-f]{40} | pk-(?=[A-Za-z]*\d)[A-Za-z0-9]{28,}+
+    | lsv2_[ps][tk]_[0-9a-f]{32}_[0-9a-f]{10} | pcsk_\w{5,6}_\w{40,}+
+    | sb_secret_[\w-]{20,}+ | npg_[A-Za-z0-9]{12} | rzp_(?:live|test)_[A-Za-z0-9]{14}
+    | live_[A-Za-z0-9]{30,}+ | re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24} | secret_[A-Za-z0-9]{43}
+    | pk_\d{5,9}_[A-Z0-9]{32} | fc-[0-9a-f]{32} | csk-[a-z0-9]{48} | pa-[\w-]{43}(?![\w-])
+    | (?:ak|as|md)-(?=[A-Za-z]*\d)[\w-]{22}(?![\w-]) | pat-(?:na|eu)\d-[0-9a-f-]{36}
+    | (?:sdk|mob|api|xa[ap]t)-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}
+    | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:(?:fx(?!\w)|[0-9a-f]{32})
+    | AQ\.Ab8[\w-]{30,}+ | mlsn\.[0-9a-f]{40,}+ | dt0s\d\d\.[A-Z0-9]{8,}+\.\w{30,}+
+    | [0-9a-f]{32}\.[A-Za-z0-9]{16}(?!\w) | st\.[0-9a-f-]{36}\.[0-9a-f]{20,}+\.[0-9a-f]{20,}+
+    | ser\.[A-Za-z0-9]{22} | sl\.u\.[\w-]{60,}+ | 00D\w{12}![\w.]{40,}+ | vk1\.a\.[\w-]{60,}+
+    | v[1-4]\.(?:local|public)\.[\w-]{40,}+ | snyk_uat\.[\w.]{20,}+ | secret-[A-Za-z0-9]{43}
+    | MDAx[A-Za-z0-9+/=_-]{60,}+ | IQoJb3JpZ2lu[\w+/=-]{60,}+ | FwoGZXIvYXdz[\w+/=-]{60,}+
+    | [\w+/-]{40,90}?(?:\+ASt|ACDb|AzFu|AzSe|\+ACR)[\w+/]{5,10}(?:==?|(?!\w))
+    | [A-Za-z0-9]{50,56}JQQJ99[A-Za-z0-9]{18,}+ | [\w+/]{4}-l\d-s0:[\w+/]{20,}+
+    | AKID[A-Za-z0-9]{32} | DO00[A-Z0-9]{16}(?!\w) | SCW[A-Z0-9]{17}(?!\w) | S[AOU]A[A-Z2-7]{55}
+    | oy2[a-z0-9]{43} | cio[A-Za-z0-9]{32}(?!\w) | A{20,}[\w%]{50,}+ | IG[QA]\w{100,}+
+    | AQ[VWX][\w-]{60,}+ | BQ[\w-]{100,}+ | AQE[\w+/=-]{60,}+ | sk[A-Za-z0-9]{80,}+
+    | dose[0-9a-f]{32} | [0-9a-f]{36}NRAL | [0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8}(?![\w-])
+    | [12]/\d{16}(?:/\d{16})?:[0-9a-f]{32} | \w{6}\.\w{6}:[\w-]{40,}+ | dG9rO[\w=+/-]{50,}+
+    | (?:prod|dev|preview):[a-z]+-[a-z]+-\d+\|[\w-]{40,}+ | oauth:[a-z0-9]{30}(?!\w)
+    | access_token\$(?:production|sandbox)\$[a-z0-9]{16}\$[0-9a-f]{32}
 """
 
 LONG = re.compile(r"(?<![\w-])[\w-]{16}", re.ASCII)
@@ -247,9 +277,11 @@ LEAKS = (
     ),
     # Addresses that are secret themselves.
     Leak(
-        hints=("hook",),
+        hints=("hook", "ifttt"),
         pattern=re.compile(
-            r"(?:hooks\.slack\.com/\w{1,20}/|/api/webhooks/\d{1,30}/|webhook\.office\.com/)"
+            r"(?:hooks\.slack\.com/\w{1,20}/|/api/webhooks/\d{1,30}/|webhook\.office\.com/"
+            r"|hooks\.zapier\.com/hooks/|hook\.[\w.]{1,20}make\.com/|maker\.ifttt\.com/trigger/"
+            r"|/hooks/(?=[a-z0-9]{26}(?!\w)))"
             r"(?P<secret>[^\s\"'<>?#]++)",
             re.IGNORECASE,
         ),
