@@ -248,11 +248,13 @@ Unpark(o) ==
 
 ------------------------------------------------------------------------------
 
+\* What one claim may list.
+Batches == {S \in SUBSET Live : Cardinality(S) \in 1..(IF May("batches") THEN 2 ELSE 1)}
 Outs == {"complete", "retry", "dead", "release"}
 Progress ==
     \/ \E w \in Workers :
         \/ Appear(w) \/ Retire(w) \/ Goodbye(w) \/ Sweep(w) \/ Lose(w) \/ Forgotten(w) \/ Return2(w)
-        \/ \E S \in {T \in SUBSET Live : Cardinality(T) <= 2} : Take(w, S, TRUE)
+        \/ \E S \in Batches : Take(w, S, TRUE)
         \/ \E m \in memory[w] : Start(w, m) \/ Suicide(w, m) \/ \E out \in Outs : Finish(w, m, out)
         \/ \E j \in Live : TakeBack(w, j)
     \/ \E s \in wire : Deliver(s)
@@ -260,7 +262,7 @@ Progress ==
 Disturbance ==
     \/ Crash
     \/ \E w \in Workers : \/ Silence(w) \/ Kill(w)
-                          \/ \E S \in {T \in SUBSET Live : Cardinality(T) <= 2} : Take(w, S, FALSE)
+                          \/ \E S \in Batches : Take(w, S, FALSE)
 Decision ==
     \/ \E j \in Jobs : Produce(j) \/ Again(j) \/ GiveUp(j) \/ CancelIt(j)
     \/ \E d \in DOMAIN dead : ThinkAgain(d)

@@ -47,7 +47,7 @@ Does(e) ==
       [] e.op = "Purge"     -> Purge(<<e.j, e.redrives>>)
       [] e.op = "Forget"    -> Forget(e.key)
       [] e.op = "Register"  -> Register(e.w, e.state)
-      [] e.op = "MarkLost"  -> MarkLost(e.w)
+      [] e.op = "MarkLost"  -> e.silent /\ MarkLost(e.w)
       [] e.op = "Close"     -> Close(e.w) /\ UNCHANGED <<job, dead, ended, claims, keys, running,
                                                          used, broken>>
       [] e.op = "Leave"     -> Leave(e.w)

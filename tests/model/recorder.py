@@ -97,7 +97,8 @@ RECORD: LiteralString = """
             insert into public.record (what, detail)
             select case when n.lost_at is not null and o.lost_at is null
                         then 'worker lost' else 'worker closed' end,
-                   jsonb_build_object('id', n.id)
+                   jsonb_build_object(
+                       'id', n.id, 'silent', o.heard < redrive.contact_now_v1() - o.ttl)
             from new_rows n join old_rows o using (id)
             where (n.lost_at is null) <> (o.lost_at is null) or n.is_closed <> o.is_closed;
         end if;

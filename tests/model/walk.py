@@ -39,10 +39,30 @@ class Walk:
 
     def run(self, steps: int) -> None:
         """Take so many steps; a call that the database refuses is one, too."""
-        acts = [self.enqueue] * 5 + [self.claim] * 5 + [self.complete] * 4 + [self.settle] * 5
-        acts += [self.register, self.retire, self.silence, self.silence, self.rescue, self.rescue]
-        acts += [self.redrive] * 3 + [self.dismiss, self.reopen, self.cancel, self.purge]
-        acts += [self.forget, self.forget, self.forgive, self.wake, self.twice, self.come_back]
+        acts = (
+            [self.enqueue] * 5
+            + [self.claim] * 5
+            + [self.complete] * 4
+            + [self.settle] * 5
+        )
+        acts += [
+            self.register,
+            self.retire,
+            self.silence,
+            self.silence,
+            self.rescue,
+            self.rescue,
+        ]
+        acts += [self.complete_in_transaction, self.redrive, self.redrive, self.redrive]
+        acts += [self.dismiss, self.reopen, self.cancel, self.purge]
+        acts += [
+            self.forget,
+            self.forget,
+            self.forgive,
+            self.wake,
+            self.twice,
+            self.come_back,
+        ]
         self.register()
         for _ in range(steps):
             with contextlib.suppress(psycopg.Error):
@@ -94,7 +114,8 @@ class Walk:
         chosen = self.dice.sample(self.held[-12:], min(len(self.held[-12:]), 2))
         if self.dice.random() < 0.25:
             chosen = [
-                one._replace(worker=self.dice.choice([*self.workers[-3:], NOBODY])) for one in chosen
+                one._replace(worker=self.dice.choice([*self.workers[-3:], NOBODY]))
+                for one in chosen
             ]
         return sorted(set(chosen), key=lambda one: (one.id, one.deliveries))
 
@@ -114,12 +135,21 @@ class Walk:
         chosen = self._some_held()
         if not chosen:
             return
-        workers, claims, ids, deliveries = (list(of) for of in zip(*chosen, strict=True))
+        workers, claims, ids, deliveries = (
+            list(of) for of in zip(*chosen, strict=True)
+        )
         honest = all(one in self.held for one in chosen)
         self._rows(
             "select redrive.complete_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])",
             workers, claims, ids, deliveries, self._ended(chosen) if honest and self._are_ours(chosen) else [],
         )  # fmt: skip
+
+    def complete_in_transaction(self) -> None:
+        for one in self._some_held()[:1]:
+            self._rows(
+                "select redrive.complete_in_transaction_v1(%s, %s, %s)",
+                one.worker, one.id, one.deliveries,
+            )  # fmt: skip
 
     def _are_ours(self, chosen: list[Held]) -> bool:
         """Return whether the database would say so: only then does a worker end a claim."""
@@ -137,8 +167,13 @@ class Walk:
         if not chosen:
             return
         n = len(chosen)
-        workers, claims, ids, deliveries = (list(of) for of in zip(*chosen, strict=True))
-        outcomes = [self.dice.choice(["retry", "retry", "release", "dead", "dead", "cancel"]) for _ in ids]
+        workers, claims, ids, deliveries = (
+            list(of) for of in zip(*chosen, strict=True)
+        )
+        outcomes = [
+            self.dice.choice(["retry", "retry", "release", "dead", "dead", "cancel"])
+            for _ in ids
+        ]
         failure = json.dumps({"error_class": "E", "message": "m", "category": "bug",
                               "fingerprint": f"f{self.dice.randint(1, 3)}"})  # fmt: skip
         self._rows(
@@ -158,7 +193,11 @@ class Walk:
 
     def retire(self) -> None:
         worker = self.dice.choice(self.workers[-5:])
-        known = [one.id for one in self.held if one.worker == worker and self.dice.random() < 0.5]
+        known = [
+            one.id
+            for one in self.held
+            if one.worker == worker and self.dice.random() < 0.5
+        ]
         self._rows("select redrive.retire_v1(%s, %s::bigint[])", worker, known)
 
     def silence(self) -> None:
@@ -169,7 +208,10 @@ class Walk:
         self.register()
 
     def come_back(self) -> None:
-        self._rows("select redrive.beat_v1(%s::int[], '{0}', array[null::jsonb])", self.workers[-1:])
+        self._rows(
+            "select redrive.beat_v1(%s::int[], '{0}', array[null::jsonb])",
+            self.workers[-1:],
+        )
 
     def rescue(self) -> None:
         self._rows("select redrive.rescue_v1('30 s')")
@@ -180,8 +222,12 @@ class Walk:
                    [one.id for one in chosen], [one.deliveries for one in chosen])  # fmt: skip
 
     def redrive(self) -> None:
-        ids = self._ids("select id from redrive.dead_letters where state in ('open', 'redriven')")
-        self._rows("select redrive.redrive_v1(%s::bigint[], null, null, null, 1000, true)", ids)
+        ids = self._ids(
+            "select id from redrive.dead_letters where state in ('open', 'redriven')"
+        )
+        self._rows(
+            "select redrive.redrive_v1(%s::bigint[], null, null, null, 1000, true)", ids
+        )
 
     def dismiss(self) -> None:
         ids = self._ids("select id from redrive.dead_letters where state = 'open'")
@@ -201,7 +247,9 @@ class Walk:
             " where state <> 'open' or random() < 0.2 order by random() limit 2"
         )
         ids, redrives = zip(*chosen, strict=True) if chosen else ((), ())
-        ((run,),) = self._rows("select redrive.begin_run_v1('purge', 'walk', 'a test', 2, '{}')")
+        ((run,),) = self._rows(
+            "select redrive.begin_run_v1('purge', 'walk', 'a test', 2, '{}')"
+        )
         self._rows(
             "select redrive.purge_v1(%s, %s::bigint[], %s::int[], '{open,resolved,dismissed}')",
             run, list(ids), list(redrives),

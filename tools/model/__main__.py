@@ -51,7 +51,11 @@ def check(setting: Setting, seconds: float | None, workers: int) -> bool:
     """Check a setting, and print what was found. Returns whether every promise held."""
     began = time.monotonic()
     found = tlc.run(
-        "Check", setting.config, {"Check.tla": setting.module}, seconds=seconds, workers=workers
+        "Check",
+        setting.config,
+        {"Check.tla": setting.module},
+        seconds=seconds,
+        workers=workers,
     )
     print(
         f"{setting.name:18} {found.broken or 'holds':40} {found.states:>12,} states,"

@@ -36,7 +36,9 @@ class Verdict:
 
 
 def judge(
-    *records: Sequence[trace.Note], is_serial: bool = False, seconds: float | None = None
+    *records: Sequence[trace.Note],
+    is_serial: bool = False,
+    seconds: float | None = None,
 ) -> Verdict:
     """Compare records with the model. `is_serial`: their transactions came one after the other."""
     found: dict[str, list[int]] = {}
@@ -47,7 +49,11 @@ def judge(
     if not found:
         return Verdict("nothing was recorded", 0, 0)
     said = tlc.run(
-        "Trace", config, {"Record.tla": trace.module(found)}, stops=True, seconds=seconds
+        "Trace",
+        config,
+        {"Record.tla": trace.module(found)},
+        stops=True,
+        seconds=seconds,
     )
     steps = sum(run.count("[op") for run in found)
     if said.broken is None:
@@ -55,21 +61,26 @@ def judge(
     which, at = said.value("run"), said.value("at")
     text, jobs = list(found.items())[which - 1]
     lines = text.split("\n")
-    about = "\n".join(f"{'>' if n == at else ' '} {line}" for n, line in enumerate(lines, 1))
+    about = "\n".join(
+        f"{'>' if n == at else ' '} {line}" for n, line in enumerate(lines, 1)
+    )
     return Verdict(f"{said.broken}: jobs {jobs}\n{about}", len(found), steps)
 
 
-def main() -> int:
-    """Return the exit status."""
+def judge_files(*paths: Path) -> int:
+    """Judge kept records, and print what was found. Returns how many the model does not allow."""
     refused = 0
-    for name in sys.argv[1:]:
-        notes = [json.loads(line) for line in Path(name).read_text().splitlines()]
+    for path in paths:
+        notes = [json.loads(line) for line in path.read_text().splitlines()]
         verdict = judge(notes)
-        print(f"{name}: {len(notes):,} notes, {verdict.runs:,} different runs of jobs,"
-              f" {verdict.steps:,} steps: {verdict.refused or 'allowed'}")  # fmt: skip
+        print(
+            f"{path}: {len(notes):,} notes, {verdict.runs:,} different runs of jobs,"
+            f" {verdict.steps:,} steps: {verdict.refused or 'allowed'}",
+            flush=True,
+        )
         refused += verdict.refused is not None
-    return int(refused > 0)
+    return refused
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judge_files(*map(Path, sys.argv[1:])) > 0)

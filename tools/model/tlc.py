@@ -28,7 +28,9 @@ class Result:
 
     def value(self, variable: str) -> int:
         """Return the last value of a variable that holds a number, in the states TLC shows."""
-        return int(re.findall(rf"^/?\\?\s*{variable} = (\d+)", self.text, re.MULTILINE)[-1])
+        return int(
+            re.findall(rf"^/?\\?\s*{variable} = (\d+)", self.text, re.MULTILINE)[-1]
+        )
 
 
 def is_there() -> bool:
@@ -55,7 +57,14 @@ def run(
             shutil.copy(path, home)
         for name, text in {**(files or {}), f"{module}.cfg": config}.items():
             Path(home, name).write_text(text)
-        command = ["java", "-XX:+UseSerialGC", f"-Xmx{MEMORY}", "-Xss16m", "-cp", str(JAR), "tlc2.TLC"]
+        command = [
+            "java",
+            "-XX:+UseSerialGC",
+            f"-Xmx{MEMORY}",
+            "-Xss16m",
+            f"-Djava.io.tmpdir={home}",
+        ]
+        command += ["-cp", str(JAR), "tlc2.TLC"]
         command += ["-workers", str(workers)]
         command += [] if stops else ["-deadlock"]
         try:
@@ -70,8 +79,12 @@ def run(
 
 
 def _read(text: str) -> Result:
-    counts = re.findall(r"^([\d,]+) states generated, ([\d,]+) distinct", text, re.MULTILINE)
-    states, distinct = (int(n.replace(",", "")) for n in counts[-1]) if counts else (0, 0)
+    counts = re.findall(
+        r"^([\d,]+) states generated, ([\d,]+) distinct", text, re.MULTILINE
+    )
+    states, distinct = (
+        (int(n.replace(",", "")) for n in counts[-1]) if counts else (0, 0)
+    )
     if "Model checking completed. No error has been found." in text:
         return Result(None, states, distinct, text)
     for pattern, name in FOUND:

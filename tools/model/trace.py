@@ -67,7 +67,9 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         by[note["what"]][_place(note)] = note
     yield from _of_workers(by, "worker new", "worker lost")
     moved = _moved(part)
-    again = {place[0] for place, change in moved.items() if change == ("open", "redriven")}
+    again = {
+        place[0] for place, change in moved.items() if change == ("open", "redriven")
+    }
     for j, note in by["job new"].items():
         parked = {"parked": note["parked"]}
         if j in again:
@@ -87,9 +89,14 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         yield from _changed(note, is_settled=j in settled)
     for c in by["claim gone"]:
         yield Step("EndClaims", claim=c)
+    over = by["job gone"].keys()
     for (j, redrives), change in moved.items():
         if change in DECISIONS:
             yield Step(DECISIONS[change], (j,), values={"redrives": redrives})
+        elif change[0] != change[1] and not (
+            j in again or (change == ("redriven", "resolved") and j in over)
+        ):
+            yield Step("moved without a reason", (j,), values={"redrives": redrives})
     for j, redrives in by["dead gone"]:
         yield Step("Purge", (j,), values={"redrives": redrives})
     for key in by["key gone"]:
@@ -101,8 +108,12 @@ def _of_workers(by: Mapping[str, dict[Any, Note]], *whats: str) -> Iterator[Step
     for what in whats:
         for w, note in by.get(what, {}).items():
             op = WORKER_STEPS[what]
-            state = {"state": "lost" if note["lost"] else "live"} if op == "Register" else {}
-            yield Step(op, worker=w, values=state)
+            values: dict[str, Any] = {}
+            if op == "Register":
+                values["state"] = "lost" if note["lost"] else "live"
+            elif op == "MarkLost":
+                values["silent"] = note["silent"]
+            yield Step(op, worker=w, values=values)
 
 
 DECISIONS = {("open", "dismissed"): "Dismiss", ("dismissed", "open"): "Reopen"}
@@ -112,7 +123,12 @@ WORKER_STEPS = {
     "worker lost": "MarkLost",
     "worker gone": "Leave",
 }
-OUTCOMES = {"complete": "Complete", "dead": "Bury", "cancel": "Heed", "rescue": "Rescue"}
+OUTCOMES = {
+    "complete": "Complete",
+    "dead": "Bury",
+    "cancel": "Heed",
+    "rescue": "Rescue",
+}
 
 
 def _place(note: Note) -> Any:
@@ -152,7 +168,9 @@ def _settled(asked: Note, by: Mapping[str, dict[Any, Note]]) -> Iterator[Step]:
         values: dict[str, Any] = {"d": d}
         op = OUTCOMES.get(outcome, "Return")
         if op == "Bury":
-            dead = next((n for place, n in by["dead new"].items() if place[0] == j), None)
+            dead = next(
+                (n for place, n in by["dead new"].items() if place[0] == j), None
+            )
             if dead is None:
                 op = "in neither table"  # no action of the model has this name
             else:
@@ -180,7 +198,9 @@ def _changed(note: Note, *, is_settled: bool) -> Iterator[Step]:
             yield Step("Forgive", job)
         elif note["parked"] != was["parked"]:
             yield Step("Park" if note["parked"] else "Wake", job)
-    yield Step("See", job, values={name: note[name] for name in ("deliveries", "losses")})
+    yield Step(
+        "See", job, values={name: note[name] for name in ("deliveries", "losses")}
+    )
 
 
 class Kinship:
@@ -230,8 +250,11 @@ def runs(notes: Sequence[Note]) -> dict[str, list[int]]:
                 if j in kin.keys:
                     family[kin.root(j)].append(j)
             for root, jobs in family.items():
-                found[root].append(Step(step.op, tuple(jobs), step.worker, step.claim, None,
-                                        step.values))
+                found[root].append(
+                    Step(
+                        step.op, tuple(jobs), step.worker, step.claim, None, step.values
+                    )
+                )
         elif step.claim is not None:
             for root in of_claim[step.claim]:
                 found[root].append(step)
@@ -242,13 +265,17 @@ def runs(notes: Sequence[Note]) -> dict[str, list[int]]:
             found[kin.root(("key", step.key))].append(step)
     named: dict[str, list[int]] = {}
     for of in found.values():
-        named.setdefault(_in_tla(of, kin), sorted({j for step in of for j in step.jobs}))
+        named.setdefault(
+            _in_tla(of, kin), sorted({j for step in of for j in step.jobs})
+        )
     return named
 
 
 def _in_tla(steps: Sequence[Step], kin: Kinship) -> str:
     """Return a run with small ids: jobs keep their order, other things are numbered as they come."""
-    jobs = {j: n for n, j in enumerate(sorted({j for step in steps for j in step.jobs}), 1)}
+    jobs = {
+        j: n for n, j in enumerate(sorted({j for step in steps for j in step.jobs}), 1)
+    }
     names: dict[Any, int] = {}
 
     def small(kind: str, one: Any) -> int:
@@ -265,7 +292,10 @@ def _in_tla(steps: Sequence[Step], kin: Kinship) -> str:
             (j,) = step.jobs
             values["j"] = jobs[j]
             if step.op == "Enqueue":
-                values["key"], values["okey"] = named("k", kin.keys[j]), named("o", kin.orders[j])
+                values["key"], values["okey"] = (
+                    named("k", kin.keys[j]),
+                    named("o", kin.orders[j]),
+                )
             if step.op == "Complete":
                 key = kin.keys[j]
                 values["kept"] = key is not None and key[1] in values["kept"]
@@ -277,14 +307,16 @@ def _in_tla(steps: Sequence[Step], kin: Kinship) -> str:
             values["c"] = small("c", step.claim)
         if step.key is not None:
             values["key"] = named("k", step.key)
-        fields = ", ".join(f"{name} |-> {_value(value)}" for name, value in values.items())
+        fields = ", ".join(
+            f"{name} |-> {_value(value)}" for name, value in values.items()
+        )
         lines.append(f'[op |-> "{step.op}"' + (f", {fields}]" if fields else "]"))
     return "<<" + ",\n    ".join(lines) + ">>"
 
 
 ONE_JOB = {
     "Enqueue", "Redrive", "Complete", "Return", "Rescue", "Bury", "Heed", "Refused", "Cancel", "See",
-    "GiveBack", "Forgive", "Park", "Wake", "Dismiss", "Reopen", "Purge", "in neither table",
+    "GiveBack", "Forgive", "Park", "Wake", "Dismiss", "Reopen", "Purge", "in neither table", "moved without a reason",
 }  # fmt: skip
 
 
@@ -303,6 +335,8 @@ def _value(value: object) -> str:
 def module(found: Mapping[str, list[int]]) -> str:
     """Return the module Record of TLA+, which Trace.tla reads."""
     names = [f"R{n}" for n in range(1, len(found) + 1)]
-    texts = "\n".join(f"{name} == {run}" for name, run in zip(names, found, strict=True))
+    texts = "\n".join(
+        f"{name} == {run}" for name, run in zip(names, found, strict=True)
+    )
     listed = ", ".join(names)
     return f"---- MODULE Record ----\n{texts}\nRuns == <<{listed}>>\n====\n"
