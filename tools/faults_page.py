@@ -144,8 +144,10 @@ def ledger(runs: list[dict[str, Any]]) -> str:
     judged = [run["allowed"] for run in runs if run["allowed"] is not None]
     lines += [
         "",
-        f"Runs: {len(runs)}. Runs in which something failed: {len(broken)}."
-        f" Runs that the model allowed: {sum(judged)} of {len(judged)} that it was asked about.",
+        (
+            f"Runs: {len(runs)}. Runs in which something failed: {len(broken)}."
+            f" Runs that the model allowed: {sum(judged)} of {len(judged)} that it was asked about."
+        ),
         "",
         "| date | commit | tier | seed | jobs | faults | failed | the model |",
         "|---|---|---|---:|---:|---:|---|---|",

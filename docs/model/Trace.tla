@@ -1,11 +1,13 @@
 --------------------------------- MODULE Trace ---------------------------------
 (* Does the model allow what a real database did?                              *)
 (*                                                                             *)
-(* Record.tla is made from a record of a real run: see tools/model/trace.py.   *)
-(* It has many runs, each a sequence of steps. TLC begins with each of them,   *)
-(* and takes its steps one after the other. A step that no action of           *)
-(* Database.tla allows leaves nothing to do, which TLC reports as a deadlock.  *)
+(* Record.tla is made from records of real runs: see tools/model/trace.py. It  *)
+(* has many runs, each a sequence of steps. TLC begins with each of them, and  *)
+(* takes its steps one after the other. A run comes to its end if each step is *)
+(* one that Database.tla allows, and leads to a state that keeps the promises. *)
 EXTENDS Database, Record, Sequences
+
+CONSTANT Explains  \* go on when a promise is broken, so that TLC names it
 
 VARIABLES run, at
 
@@ -53,8 +55,13 @@ Does(e) ==
       [] e.op = "Leave"     -> Leave(e.w)
       [] OTHER              -> FALSE
 
-Follow == \/ at <= Len(Runs[run]) /\ Does(Runs[run][at]) /\ at' = at + 1 /\ run' = run
-          \/ at > Len(Runs[run]) /\ UNCHANGED <<database, run, at>>
+Promises == Promise1 /\ Promise3 /\ Promise8 /\ InOrder
+Length == Len(Runs[run])
+
+Follow ==
+    \/ at <= Length /\ Does(Runs[run][at]) /\ at' = at + 1 /\ run' = run /\ (Explains \/ Promises')
+    \/ at = Length + 1 /\ PrintT(<<"allowed", run>>) /\ at' = at + 1 /\ UNCHANGED <<database, run>>
+    \/ at > Length + 1 /\ UNCHANGED <<database, run, at>>
 
 Spec == Begin /\ [][Follow]_<<database, run, at>>
 ==============================================================================

@@ -6,19 +6,21 @@ Exit status 1 means that the model does not allow one of them.
 """
 
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.model import tlc, trace
 
-PROMISES = ("Promise1", "Promise3", "Promise8", "InOrder")
 CONFIG = """SPECIFICATION Spec
-CONSTANT Removed = {{{removed}}}
-INVARIANTS {promises}
+CONSTANTS
+  Removed = {{{removed}}}
+  Explains = {explains}
 """
-UNSEEN = ("claim: oldest", "claim: held")
+PROMISES = "INVARIANTS Promise1 Promise3 Promise8 InOrder\n"
+UNSEEN = '"claim: oldest", "claim: held"'
 """Guards of the model that hold for what a transaction could see, and not for what committed meanwhile.
 
 A claim does not see an older job of the key whose transaction is still open. The order of a record is
@@ -28,58 +30,72 @@ that of its transactions, so it shows such a job before the claim.
 
 @dataclass(frozen=True)
 class Verdict:
-    """What TLC said. `refused` is what is wrong, with the jobs it is about; None: nothing is."""
+    """What TLC said of a record: the runs of jobs in it that differ, their steps, and those refused."""
 
-    refused: str | None
     runs: int
     steps: int
+    refused: tuple[str, ...]
 
 
 def judge(
-    *records: Sequence[trace.Note],
-    is_serial: bool = False,
-    seconds: float | None = None,
-) -> Verdict:
-    """Compare records with the model. `is_serial`: their transactions came one after the other."""
-    found: dict[str, list[int]] = {}
-    for notes in records:
-        found = trace.runs(notes) | found
-    removed = "" if is_serial else ", ".join(f'"{name}"' for name in UNSEEN)
-    config = CONFIG.format(removed=removed, promises=" ".join(PROMISES))
-    if not found:
-        return Verdict("nothing was recorded", 0, 0)
+    records: Mapping[str, Sequence[trace.Note]], *, is_serial: bool = False
+) -> dict[str, Verdict]:
+    """Compare records with the model, by their names.
+
+    `is_serial`: the transactions of each came one after the other.
+    """
+    of_record = {name: list(trace.runs(notes)) for name, notes in records.items()}
+    different = list(dict.fromkeys(run for runs in of_record.values() for run in runs))
+    config = CONFIG.format(removed="" if is_serial else UNSEEN, explains="FALSE")
     said = tlc.run(
-        "Trace",
-        config,
-        {"Record.tla": trace.module(found)},
-        stops=True,
-        seconds=seconds,
+        "Trace", config, {"Record.tla": trace.module(different)}, is_short=True
     )
-    steps = sum(run.count("[op") for run in found)
-    if said.broken is None:
-        return Verdict(None, len(found), steps)
-    which, at = said.value("run"), said.value("at")
-    text, jobs = list(found.items())[which - 1]
-    lines = text.split("\n")
-    about = "\n".join(
-        f"{'>' if n == at else ' '} {line}" for n, line in enumerate(lines, 1)
+    if said.broken is not None:
+        raise ValueError(said.text)
+    allowed = {
+        different[int(n) - 1] for n in re.findall(r'<<"allowed", (\d+)>>', said.text)
+    }
+    return {
+        name: Verdict(
+            len(runs),
+            sum(run.count("[op") for run in runs),
+            tuple(run for run in runs if run not in allowed),
+        )
+        for name, runs in of_record.items()
+    }
+
+
+def explain(run: str, *, is_serial: bool = False) -> str:
+    """Return which step of a refused run the model does not allow, or which promise it breaks."""
+    config = (
+        CONFIG.format(removed="" if is_serial else UNSEEN, explains="TRUE") + PROMISES
     )
-    return Verdict(f"{said.broken}: jobs {jobs}\n{about}", len(found), steps)
+    said = tlc.run(
+        "Trace", config, {"Record.tla": trace.module([run])}, stops=True, is_short=True
+    )
+    at = said.value("at")
+    lines = enumerate(run.split("\n"), 1)
+    return f"{said.broken}:\n" + "\n".join(
+        f"{'>' if n == at else ' '} {line}" for n, line in lines
+    )
 
 
 def judge_files(*paths: Path) -> int:
     """Judge kept records, and print what was found. Returns how many the model does not allow."""
-    refused = 0
-    for path in paths:
-        notes = [json.loads(line) for line in path.read_text().splitlines()]
-        verdict = judge(notes)
+    records = {
+        str(path): [json.loads(line) for line in path.read_text().splitlines()]
+        for path in paths
+    }
+    verdicts = judge(records)
+    for name, found in verdicts.items():
+        said = f"refused {len(found.refused)}" if found.refused else "allowed"
         print(
-            f"{path}: {len(notes):,} notes, {verdict.runs:,} different runs of jobs,"
-            f" {verdict.steps:,} steps: {verdict.refused or 'allowed'}",
+            f"{name}: {len(records[name]):,} notes, {found.runs:,} different runs of jobs,"
+            f" {found.steps:,} steps: {said}",
             flush=True,
         )
-        refused += verdict.refused is not None
-    return refused
+        print(*map(explain, found.refused[:1]), sep="\n")
+    return sum(bool(found.refused) for found in verdicts.values())
 
 
 if __name__ == "__main__":

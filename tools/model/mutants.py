@@ -4,19 +4,16 @@ python -m tools.model.mutants                 20 of tools/model/promises.txt, dr
 python -m tools.model.mutants --seed 7        another draw
 python -m tools.model.mutants --named         the classic mistakes of queues
 
-Each mutant is a database of its own, in which random walks (tests/model/walk.py) are recorded. The
-result is kept in build/model/mutants.jsonl. Exit status 1 means that a mutant was not noticed.
+Each mutant is a database of its own, in which random walks (tests/model/walk.py) are recorded. Exit status 1 means that a mutant was not noticed.
 """
 
 import argparse
-import json
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-
-import psycopg
+from typing import Any, LiteralString, cast
 
 from redrive.database.embedded import NEWEST
 from tests.model import recorder
@@ -27,56 +24,47 @@ from tools.model.judge import judge
 from tools.mutants.__main__ import found
 
 PROMISES = Path(__file__).with_name("promises.txt")
-RESULTS = ROOT / "build" / "model" / "mutants.jsonl"
-WALKS = 4
-STEPS = 700
+STEPS = 400
 
-FENCE = re.compile(r"and \(select k\.is_claimed from checked k\)\[[^\n]*\]")
-DELIVERY = re.compile(r"and j\.deliveries = \w+\.deliveries\[[^\n]*\] - 1")
-NAMED: dict[str, tuple[str, Callable[[str], str]]] = {
-    "finish by id without a fence": (
-        "sql/functions/settle/complete.sql",
-        lambda text: FENCE.sub("", DELIVERY.sub("", text)),
-    ),
+FENCE = r"and \(select k\.is_claimed from checked k\)\[[^\n]*\]"
+DELIVERY = r"and j\.deliveries = \w+\.deliveries\[[^\n]*\] - 1"
+NAMED: dict[str, tuple[str, Mapping[str, str]]] = {
+    "finish by id without a fence": ("settle/complete.sql", {FENCE: "", DELIVERY: ""}),
+    # the dead letter is left to a second statement, which a crash may prevent
     "delete before insert": (
-        "sql/functions/settle/settle.sql",
-        # the dead letter is left to a second statement, which a crash may prevent
-        lambda text: text.replace("from gone g where g.outcome = 'dead')", "from gone g where false)"),
+        "settle/settle.sql",
+        {r"from gone g where g\.outcome = 'dead'": "from gone g where false"},
     ),
     "forget a key early": (
-        "sql/functions/maintenance/forget_completions.sql",
-        lambda text: text.replace("where not j.is_needed and", "where"),
+        "maintenance/forget_completions.sql",
+        {r"where not j\.is_needed and": "where"},
     ),
     "leave a returned job in its claim": (
-        "sql/functions/settle/settle.sql",
-        lambda text: text.replace("    unlisted as (\n        update redrive.claims k\n        set ids",
-                                  "    unlisted as (\n        update redrive.claims k\n        set ids", 1)
-        .replace("where c.id not in (select g.id from gone g union all", "where c.id not in (select g.id from gone g where false union all")
-        .replace("select b.id from back b)\n                        order by c.n)", "select b.id from back b where false)\n                        order by c.n)"),
+        "settle/settle.sql",
+        {r"where k\.id = any \(array\(select g\.claim": r"where false and k.id = any (array(select g.claim"},
     ),
     "return a job with the same delivery": (
-        "sql/functions/settle/settle.sql",
-        lambda text: text.replace("            select settle_v1.deliveries[v.place],", "            select j.deliveries,"),
+        "settle/settle.sql",
+        {r"select settle_v1\.deliveries\[v\.place\],": "select j.deliveries,"},
     ),
     "redrive what has succeeded": (
-        "sql/functions/dead_letters/redrive.sql",
-        lambda text: text.replace("where p.obstacle is null or p.obstacle = 'conflict'", "")
-        .replace("where c.kind = j.kind and c.key = j.idempotency_key", "where false"),
+        "dead_letters/redrive.sql",
+        {
+            r"where p\.obstacle is null or p\.obstacle = 'conflict'": "",
+            r"where c\.kind = j\.kind and c\.key = j\.idempotency_key": "where false",
+        },
     ),
 }  # fmt: skip
-"""Mistakes that other queues have made: the file, and what is wrong with its text."""
+"""Mistakes that other queues have made: the file, and what is replaced in it."""
 
 
-def notice(server: Server, text: str, seed: int) -> str | None:
-    """Return why the model refuses what a database with this function does; None: it does not."""
-    records = []
-    for walk in range(WALKS):
-        with server.database() as database:
-            database.conn.execute(text)  # type: ignore[arg-type] # a file of ours without a guard
-            recorder.install(database.conn)
-            Walk(database.conn, random.Random(f"{seed} {walk}")).run(STEPS)
-            records.append(list(recorder.read(database.conn)))
-    return judge(*records, is_serial=True).refused
+def walked(server: Server, text: str, seed: int) -> list[dict[str, Any]]:
+    """Return what a database with this function does in a random walk."""
+    with server.database() as database:
+        database.conn.execute(cast("LiteralString", text))
+        recorder.install(database.conn)
+        Walk(database.conn, random.Random(seed)).run(STEPS)
+        return list(recorder.read(database.conn))
 
 
 def drawn(seed: int, count: int) -> dict[str, str]:
@@ -91,13 +79,19 @@ def drawn(seed: int, count: int) -> dict[str, str]:
 
 
 def named() -> dict[str, str]:
-    """Return the texts with a classic mistake, by its name."""
-    texts = {name: (ROOT / file).read_text() for name, (file, _) in NAMED.items()}
-    wrong = {name: make(texts[name]) for name, (_, make) in NAMED.items()}
-    assert all(wrong[name] != texts[name] for name in NAMED), (
-        "a mistake no longer fits its file"
-    )
-    return wrong
+    """Return the texts with a classic mistake, by its name.
+
+    Raises ValueError if a mistake no longer fits its file.
+    """
+    texts: dict[str, str] = {}
+    for name, (file, changes) in NAMED.items():
+        text = (ROOT / "sql" / "functions" / file).read_text()
+        for right, wrong in changes.items():
+            text, count = re.subn(right, wrong, text)
+            if count == 0:
+                raise ValueError(name, right)
+        texts[name] = text
+    return texts
 
 
 def main() -> int:
@@ -105,22 +99,28 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--count", type=int, default=20)
+    options.add_argument("--walks", type=int, default=2, help="for each")
     options.add_argument("--named", action="store_true")
     asked = options.parse_args()
-    missed = 0
-    with embedded(NEWEST) as server, RESULTS.open("a") as file:
-        mutants = named() if asked.named else drawn(asked.seed, asked.count)
+    mutants = named() if asked.named else drawn(asked.seed, asked.count)
+    records = dict[str, list[dict[str, Any]]]()
+    with embedded(NEWEST) as server:
         for name, text in mutants.items():
-            try:
-                why = notice(server, text, asked.seed)
-            except psycopg.Error as error:
-                why = f"the function cannot be made: {error}"
-            first = (why or "not noticed").split("\n")[0]
-            print(f"{name}\n    {first}", flush=True)
-            file.write(
-                json.dumps({"mutant": name, "seed": asked.seed, "end": why}) + "\n"
-            )
-            missed += why is None
+            for walk in range(asked.walks):
+                records[f"{walk} {name}"] = walked(server, text, asked.seed + walk)
+            print(f"walked without {name}", flush=True)
+    verdicts = judge(records, is_serial=True)
+    missed = 0
+    for name in mutants:
+        refused = [
+            run
+            for walk in range(asked.walks)
+            for run in verdicts[f"{walk} {name}"].refused
+        ]
+        print(
+            f"{name}\n    {f'noticed in {len(refused)} runs' if refused else 'not noticed'}"
+        )
+        missed += not refused
     print(f"{len(mutants) - missed} of {len(mutants)} were noticed")
     return int(missed > 0)
 

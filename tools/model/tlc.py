@@ -38,7 +38,7 @@ def is_there() -> bool:
     return JAR.exists() and shutil.which("java") is not None
 
 
-def run(
+def run(  # noqa: PLR0913 # each is an option of TLC
     module: str,
     config: str,
     files: Mapping[str, str] | None = None,
@@ -46,10 +46,11 @@ def run(
     stops: bool = False,
     seconds: float | None = None,
     workers: int = 1,
+    is_short: bool = False,
 ) -> Result:
     """Check a module with a configuration. `stops`: whether a state with nothing to do is an error.
 
-    `files`: other modules, by name. Raises ValueError if TLC cannot read the modules or the
+    `is_short`: the start of Java costs more than the work. `files`: other modules, by name. Raises ValueError if TLC cannot read the modules or the
     configuration.
     """
     with tempfile.TemporaryDirectory(prefix="redrive-model-") as home:
@@ -65,6 +66,7 @@ def run(
             f"-Djava.io.tmpdir={home}",
         ]
         command += ["-cp", str(JAR), "tlc2.TLC"]
+        command[1:1] = ["-XX:TieredStopAtLevel=1"] if is_short else []
         command += ["-workers", str(workers)]
         command += [] if stops else ["-deadlock"]
         try:
@@ -96,6 +98,6 @@ def _read(text: str) -> Result:
 FOUND = (
     (r"Error: Invariant (\w+) is violated", "{}"),
     (r"Error: Temporal properties were violated", "a liveness property"),
-    (r"Error: Deadlock reached", "a step that the model does not allow"),
+    (r"Error: Deadlock reached", "the model does not allow this step"),
     (r"Error: it took too long", "nothing, in the time it had"),
 )

@@ -8,7 +8,7 @@ many short runs. Runs that differ only in their ids are one run.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Note = Mapping[str, Any]
@@ -67,15 +67,10 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         by[note["what"]][_place(note)] = note
     yield from _of_workers(by, "worker new", "worker lost")
     moved = _moved(part)
-    again = {
-        place[0] for place, change in moved.items() if change == ("open", "redriven")
-    }
+    again = {j for (j, _), change in moved.items() if change == ("open", "redriven")}
     for j, note in by["job new"].items():
-        parked = {"parked": note["parked"]}
-        if j in again:
-            yield Step("Redrive", (j,), values=parked)
-        else:
-            yield Step("Enqueue", (j,), values=parked)
+        op = "Redrive" if j in again else "Enqueue"
+        yield Step(op, (j,), values={"parked": note["parked"]})
     settled = set[int]()
     for asked in by["asked"].values():
         for step in _settled(asked, by):
@@ -87,20 +82,16 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         yield Step("Claim", tuple(note["ids"]), note["worker"], c)
     for j, note in by["job changed"].items():
         yield from _changed(note, is_settled=j in settled)
-    for c in by["claim gone"]:
-        yield Step("EndClaims", claim=c)
+    yield from (Step("EndClaims", claim=c) for c in by["claim gone"])
     over = by["job gone"].keys()
     for (j, redrives), change in moved.items():
-        if change in DECISIONS:
-            yield Step(DECISIONS[change], (j,), values={"redrives": redrives})
-        elif change[0] != change[1] and not (
-            j in again or (change == ("redriven", "resolved") and j in over)
-        ):
-            yield Step("moved without a reason", (j,), values={"redrives": redrives})
+        is_told = j in again or (change == ("redriven", "resolved") and j in over)
+        if change[0] != change[1] and not is_told:
+            op = DECISIONS.get(change, "moved without a reason")
+            yield Step(op, (j,), values={"redrives": redrives})
     for j, redrives in by["dead gone"]:
         yield Step("Purge", (j,), values={"redrives": redrives})
-    for key in by["key gone"]:
-        yield Step("Forget", key=key)
+    yield from (Step("Forget", key=key) for key in by["key gone"])
     yield from _of_workers(by, "worker closed", "worker gone")
 
 
@@ -219,6 +210,10 @@ class Kinship:
                     if shared[1]:
                         self._of[self.root(j)] = self.root(shared)
 
+    def knows(self, j: int) -> bool:
+        """Return whether the record shows how a job began."""
+        return j in self.keys
+
     def root(self, one: Any) -> Any:
         """Return what stands for all relatives of a job or a key."""
         path = []
@@ -234,41 +229,39 @@ def runs(notes: Sequence[Note]) -> dict[str, list[int]]:
     kin = Kinship(notes)
     steps = [step for of in transactions(notes) for step in steps_of(of)]
     found: defaultdict[Any, list[Step]] = defaultdict(list)
-    of_claim: defaultdict[int, dict[Any, None]] = defaultdict(dict)
-    of_worker: defaultdict[int, dict[Any, None]] = defaultdict(dict)
+    told = _told(steps, kin)
     for step in steps:
-        for j in step.jobs:
-            if j in kin.keys:
-                if step.claim is not None:
-                    of_claim[step.claim][kin.root(j)] = None
-                if step.worker is not None:
-                    of_worker[step.worker][kin.root(j)] = None
-    for step in steps:
-        if step.jobs:
-            family: defaultdict[Any, list[int]] = defaultdict(list)
-            for j in step.jobs:
-                if j in kin.keys:
-                    family[kin.root(j)].append(j)
-            for root, jobs in family.items():
-                found[root].append(
-                    Step(
-                        step.op, tuple(jobs), step.worker, step.claim, None, step.values
-                    )
-                )
-        elif step.claim is not None:
-            for root in of_claim[step.claim]:
-                found[root].append(step)
-        elif step.worker is not None:
-            for root in of_worker[step.worker]:
-                found[root].append(step)
-        elif step.key is not None:
-            found[kin.root(("key", step.key))].append(step)
+        for root in _relatives(step, kin, told):
+            jobs = tuple(j for j in step.jobs if kin.knows(j) and kin.root(j) == root)
+            found[root].append(replace(step, jobs=jobs))
     named: dict[str, list[int]] = {}
     for of in found.values():
-        named.setdefault(
-            _in_tla(of, kin), sorted({j for step in of for j in step.jobs})
-        )
+        text = _in_tla(of, kin)
+        named.setdefault(text, sorted({j for step in of for j in step.jobs}))
     return named
+
+
+Told = Mapping[tuple[str, int | None], Mapping[Any, None]]
+
+
+def _told(steps: Iterable[Step], kin: Kinship) -> Told:
+    """Return for each claim and worker the families whose jobs it ever had."""
+    found: defaultdict[tuple[str, int | None], dict[Any, None]] = defaultdict(dict)
+    for step in steps:
+        for j in filter(kin.knows, step.jobs):
+            found["claim", step.claim][kin.root(j)] = None
+            found["worker", step.worker][kin.root(j)] = None
+    return found
+
+
+def _relatives(step: Step, kin: Kinship, told: Told) -> Iterable[Any]:
+    """Return the families that a step is part of."""
+    if step.jobs:
+        return dict.fromkeys(map(kin.root, filter(kin.knows, step.jobs)))
+    if step.key is not None:
+        return [kin.root(("key", step.key))]
+    place = ("claim", step.claim) if step.claim is not None else ("worker", step.worker)
+    return told.get(place, {})
 
 
 def _in_tla(steps: Sequence[Step], kin: Kinship) -> str:
@@ -332,11 +325,10 @@ def _value(value: object) -> str:
             return str(value)
 
 
-def module(found: Mapping[str, list[int]]) -> str:
+def module(found: Sequence[str]) -> str:
     """Return the module Record of TLA+, which Trace.tla reads."""
     names = [f"R{n}" for n in range(1, len(found) + 1)]
     texts = "\n".join(
         f"{name} == {run}" for name, run in zip(names, found, strict=True)
     )
-    listed = ", ".join(names)
-    return f"---- MODULE Record ----\n{texts}\nRuns == <<{listed}>>\n====\n"
+    return f"---- MODULE Record ----\n{texts}\nRuns == <<{', '.join(names)}>>\n====\n"
