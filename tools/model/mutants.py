@@ -4,7 +4,8 @@ python -m tools.model.mutants                 20 of tools/model/promises.txt, dr
 python -m tools.model.mutants --seed 7        another draw
 python -m tools.model.mutants --named         the classic mistakes of queues
 
-Each mutant is a database of its own, in which random walks (tests/model/walk.py) are recorded. Exit status 1 means that a mutant was not noticed.
+Each mutant is a database of its own, in which random walks (tests/model/walk.py) are recorded. Exit
+status 1 means that a mutant was not noticed.
 """
 
 import argparse

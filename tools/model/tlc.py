@@ -48,10 +48,11 @@ def run(  # noqa: PLR0913 # each is an option of TLC
     workers: int = 1,
     is_short: bool = False,
 ) -> Result:
-    """Check a module with a configuration. `stops`: whether a state with nothing to do is an error.
+    """Check a module with a configuration.
 
-    `is_short`: the start of Java costs more than the work. `files`: other modules, by name. Raises ValueError if TLC cannot read the modules or the
-    configuration.
+    `stops`: whether a state with nothing to do is an error. `is_short`: the start of Java
+    costs more than the work. `files`: other modules, by name. Raises ValueError if TLC
+    cannot read the modules or the configuration.
     """
     with tempfile.TemporaryDirectory(prefix="redrive-model-") as home:
         for path in MODELS.glob("*.tla"):
