@@ -1,6 +1,6 @@
 """Check the model of docs/model, and which of its guards matter.
 
-python -m tools.model small       the configurations that CI checks
+python -m tools.model small       the configurations of make model-test
 python -m tools.model large       larger ones, too
 python -m tools.model guards      remove each guard of the model in turn: some promise must break
 

@@ -97,7 +97,7 @@ SMALL = (
     Setting("poison", ("", ""), ("", ""), ("forgive",), workers=3, poison=(1,), max_losses=2),
     Setting("life", ("",), ("",), CLAIMS, faults=1, failures=1, is_lively=True),
 )  # fmt: skip
-"""What CI checks, in two minutes."""
+"""What `make model-test` checks."""
 LARGE = (
     *SMALL,
     Setting("two faults", ("",), ("",), (*CLAIMS, "release", "crash"), workers=3, faults=2, failures=2),
