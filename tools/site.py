@@ -25,6 +25,7 @@ PAGES = (
     "README.md",
     "docs/*.md",
     "docs/decisions/*.md",
+    "docs/model/*.md",
     "docs/moving/*.md",
     "alerts/runbook.md",
     "helm/redrive/README.md",

@@ -2,16 +2,22 @@
 
 It prints the schedule with --plan, progress while it runs, and its verdict as JSON, which --output
 keeps. It ends with 1 when something was lost, stuck, doubled without a reason, or accepted stale.
+--record keeps what the database did, and asks the model of docs/model whether it allows that.
+--ledger adds the run to tests/chaos/results/ledger.jsonl, which docs/faults.md adds up.
 """
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
 
-from tests.chaos.monkey import run
+from tests.chaos.monkey import Outcome, run
 from tests.chaos.schedule import TIERS, as_text, plan
+from tools.model.judge import judge_files
+
+LEDGER = Path(__file__).parent / "results" / "ledger.jsonl"
 
 
 def main() -> int:
@@ -25,6 +31,10 @@ def main() -> int:
     options.add_argument(
         "--keep", action="store_true", help="keep the ledger and the logs"
     )
+    options.add_argument("--record", type=Path, help="a file for what the database did")
+    options.add_argument(
+        "--ledger", action="store_true", help="add the run to the ledger"
+    )
     options.add_argument("--output", type=Path)
     chosen = options.parse_args()
     tier = TIERS[chosen.tier]
@@ -37,14 +47,43 @@ def main() -> int:
         flush=True,
     )
     outcome = run(
-        tier, chosen.seed, lambda line: print(line, flush=True), keep=chosen.keep
+        tier,
+        chosen.seed,
+        lambda line: print(line, flush=True),
+        keep=chosen.keep,
+        record=chosen.record,
     )
     text = json.dumps(outcome.as_json(), indent=2)
     print(text)
     if chosen.output:
         chosen.output.write_text(text + "\n")
     print(outcome.told(), file=sys.stderr)
-    return int(any(outcome.failures.values()))
+    refused = judge_files(chosen.record) if chosen.record else None
+    if chosen.ledger:
+        add(outcome, None if chosen.record is None else refused == 0)
+    return int(any(outcome.failures.values()) or bool(refused))
+
+
+def add(outcome: Outcome, is_allowed: bool | None) -> None:
+    """Add a line to the ledger. `is_allowed`: what the model said, if it was asked."""
+    found = outcome.as_json()
+    line = {"commit": _commit(), "at": time.strftime("%Y-%m-%d", time.gmtime())}
+    line |= {name: found[name] for name in ("tier", "seed", "jobs", "faults")}
+    line |= {"failures": {name: len(of) for name, of in outcome.failures.items() if of}}
+    line |= {"allowed": is_allowed}
+    with LEDGER.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _commit() -> str:
+    """Return the commit that was run; `+` if the files differ from it."""
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return said.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from tests.chaos.servers import POOLER, Pooler, Servers, is_small, servers
 from tests.chaos.verdict import EVERYBODY, Facts, Fault, Verdict, judge
 from tests.flow.harness import Worker
 from tests.flow.proxy import CLAIMING, SETTLING, Proxy
+from tests.model import recorder
 
 SETTLE_SECONDS = 120.0
 CLOCKS = (86_400, -86_400, 3_600, -3_600, 0)
@@ -208,6 +209,10 @@ class Monkey:
     def fail_over(self, chance: float) -> None:
         self._outage("fail_over", self.stage.fail_over)
 
+    def split(self, chance: float) -> None:
+        seconds = self.system.ttl * (0.5 + chance)
+        self._outage("split", lambda: self.stage.split(seconds))
+
     def fill_disk(self, chance: float) -> None:
         if is_small():
             self._outage("fill_disk", lambda: self.stage.fill_disk(3.0))
@@ -351,6 +356,7 @@ FREE = {
     "kill_postmaster",
     "kill_backend",
     "fail_over",
+    "split",
     "fill_disk",
     "read_only",
     "cut_producer",
@@ -482,11 +488,15 @@ def run(
     *,
     make: Callable[[Path, Tier], Any] = Redrive,
     keep: bool = False,
+    record: Path | None = None,
 ) -> Outcome:
-    """One run of a tier."""
+    """One run of a tier. `record`: a file for what the database did, which the model can judge."""
     with _ledger_home(keep) as home, servers(tier.disk_mb) as stage:
         system = make(home, tier)
         system.set_up(stage.url)
+        if record is not None:
+            with stage.connect() as conn:
+                recorder.install(conn)
         offset = time.time() - time.monotonic()
         monkey = Monkey(system, stage, tier, plan(tier, seed))
         try:
@@ -518,6 +528,8 @@ def run(
                     monkey.holds, producer.added, facts.ledger, monkey.faults
                 )
                 more = system.failures(conn)
+                if record is not None:
+                    recorder.keep(conn, record)
                 verdict = judge(facts)
                 evidence = {
                     n: [*_of_job(n, facts), *system.recorded(conn, n)]

@@ -15,6 +15,7 @@ OUTAGES = (
     "kill_postmaster",
     "kill_backend",
     "fail_over",
+    "split",
     "fill_disk",
 )
 """Nobody can write meanwhile; they are kept apart, so that work is done between them."""
@@ -32,6 +33,8 @@ FAULTS = {
     "kill_postmaster": "SIGKILL of the postmaster, and start",
     "kill_backend": "SIGKILL of a backend, after which Postgres restarts itself",
     "fail_over": "crash of the primary, promotion of its synchronous standby, a new standby",
+    "split": "a network cut in two for 0.5 to 1.5 times the TTL: the standby takes over with half of the"
+    " clients, and the old primary goes on with the others",
     "fill_disk": "the primary's file system full for 3 seconds, then room again",
     "read_only": "`default_transaction_read_only` for 1 second",
     "cut": "a connection cut at one of its next 20 messages, before or after its delivery",
@@ -97,6 +100,7 @@ SHORT = Tier(
         "kill_postmaster": 1,
         "kill_backend": 1,
         "fail_over": 1,
+        "split": 1,
         "fill_disk": 1,
         "read_only": 1,
         "cut": 6,
@@ -132,6 +136,7 @@ HEADLINE = Tier(
         "kill_postmaster": 15,
         "kill_backend": 15,
         "fail_over": 5,
+        "split": 5,
         "fill_disk": 2,
         "read_only": 5,
         "cut": 30,
@@ -146,6 +151,29 @@ HEADLINE = Tier(
         "upgrade": 1,
     },
 )
+TRACED = Tier(
+    "traced",
+    seconds=20,
+    jobs=400,
+    workers=3,
+    slots=4,
+    faults={
+        "kill_runner": 3,
+        "kill_supervisor": 1,
+        "kill_group": 1,
+        "pause_group": 1,
+        "term": 2,
+        "terminate": 1,
+        "immediate_stop": 1,
+        "split": 1,
+        "cut": 2,
+        "cut_claim": 2,
+        "cut_settle": 2,
+        "cut_producer": 1,
+        "kill_redrive": 1,
+    },
+)
+"""Short, for the model: many runs say more to it than long ones."""
 HOLDS = Tier(
     "holds",
     seconds=40,
@@ -175,6 +203,7 @@ TIERS = {
     tier.name: tier
     for tier in (
         SHORT,
+        TRACED,
         HEADLINE,
         HEADLINE.times("hour", 3300, 2),
         HEADLINE.times("night", 10 * 3600, 20),

@@ -98,6 +98,20 @@ class Servers:
             proxy.aim(self.url)
         self.replicas.rejoin()
 
+    def split(self, seconds: float) -> None:
+        """Cut the network in two halves that both go on, and then end the old primary.
+
+        The standby takes over, and half of the clients are on its side. The others stay with the
+        old primary, which runs and believes that it is the primary.
+        """
+        self.replicas.promote()
+        for proxy in self._aimed[::2]:
+            proxy.aim(self.url)
+        time.sleep(seconds)
+        for proxy in self._aimed[1::2]:
+            proxy.aim(self.url)
+        self.replicas.rejoin()
+
     def fill_disk(self, seconds: float) -> None:
         """Leave the primary not a block for some seconds."""
         disk = (

@@ -32,6 +32,7 @@ CAUSES = {
     "kill_postmaster",
     "kill_backend",
     "fail_over",
+    "split",
     "fill_disk",
     "neighbour",
 }

@@ -1,0 +1,83 @@
+"""How the notes of a record become steps of the model."""
+
+from typing import Any
+
+from tools.model.trace import Step, runs, steps_of, transactions
+
+NEW = {
+    "what": "job new",
+    "kind": "a.b",
+    "key": None,
+    "queue": "default",
+    "okey": None,
+    "deliveries": 0,
+    "redrives": 0,
+    "losses": 0,
+    "parked": False,
+}
+
+
+def note(what: str, seq: int = 0, xid: int = 0, **detail: Any) -> dict[str, Any]:
+    """Return a note as the recorder writes it."""
+    return {"seq": seq, "xid": xid, "what": what, **detail}
+
+
+def asked(took: list[int], *settlements: tuple[int, int, int, int]) -> dict[str, Any]:
+    """Return the note of a call of complete: worker, claim, job and delivery of each settlement."""
+    names = ("workers", "claims", "ids", "deliveries")
+    columns = dict(zip(names, map(list, zip(*settlements, strict=True)), strict=True))
+    return note("asked", **columns, took=took)
+
+
+def test_the_last_note_of_a_transaction_gives_its_place():
+    notes = [note("a", 1, xid=7), note("b", 2, xid=8), note("c", 3, xid=7)]
+
+    assert [[one["what"] for one in of] for of in transactions(notes)] == [
+        ["b"],
+        ["a", "c"],
+    ]
+
+
+def test_a_job_that_was_added_and_withdrawn_is_no_step():
+    notes = [NEW | {"id": 1}, note("job gone", id=1, deliveries=0)]
+
+    assert list(steps_of(notes)) == []
+
+
+def test_of_two_settlements_of_one_job_the_row_shows_which_counted():
+    notes = [
+        note("job gone", id=5, deliveries=2),
+        asked([5], (7, 1, 5, 2), (8, 2, 5, 3)),
+    ]
+
+    assert list(steps_of(notes)) == [
+        Step("Refused", (5,), 7, 1, values={"d": 2}),
+        Step("Complete", (5,), 8, 2, values={"d": 3, "kept": []}),
+    ]
+
+
+def test_a_dead_letter_that_is_missing_is_a_step_that_no_model_has():
+    notes = [
+        note("job gone", id=5, deliveries=0),
+        asked([5], (7, 1, 5, 1)) | {"outcomes": ["dead"]},
+    ]
+
+    assert [step.op for step in steps_of(notes)] == ["in neither table"]
+
+
+def test_a_row_that_goes_without_a_settlement_was_cancelled():
+    assert list(steps_of([note("job gone", id=5, deliveries=0)])) == [
+        Step("Cancel", (5,))
+    ]
+
+
+def test_jobs_that_share_no_key_are_runs_of_their_own_and_like_ones_are_one_run():
+    notes = [
+        NEW | {"id": 1, "seq": 1, "xid": 1},
+        NEW | {"id": 2, "seq": 2, "xid": 1},
+        NEW | {"id": 3, "seq": 3, "xid": 2, "key": "k"},
+        note("job gone", 4, xid=3, id=3, deliveries=0),
+        NEW | {"id": 4, "seq": 5, "xid": 4, "key": "k"},
+    ]
+
+    assert sorted(runs(notes).values()) == [[1], [3, 4]]
