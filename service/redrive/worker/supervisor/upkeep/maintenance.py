@@ -147,9 +147,7 @@ class Maintenance:
             return "stood still"
         for name, failing in list(self._failing.items()):
             # a chore that failed here once may have been others' to do ever since
-            is_failing = (
-                now - failing.first_at > UNWELL_SECONDS > now - failing.last_at
-            )
+            is_failing = now - failing.first_at > UNWELL_SECONDS > now - failing.last_at
             if is_failing and name in JOBS_WAIT_FOR:
                 return f"{name} has failed for {now - failing.first_at:.0f} s"
         return None
