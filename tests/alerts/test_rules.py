@@ -19,6 +19,7 @@ GROUPING = re.compile(
 SECTION_PARTS = ("**Means:**", "**Look at:**", "**Type:**", "**Wake somebody:**")
 # What DESIGN promises of the command line; a runbook may use nothing else of it.
 COMMANDS = (
+    "redrive breaker ls",
     "redrive queue ls",
     "redrive queue limits",
     "redrive queue pause",
@@ -170,17 +171,37 @@ def test_the_runbook_has_one_section_per_alert(
         assert places == sorted(places), name
 
 
-def typed() -> list[str]:
-    """The commands of ours that the runbook types."""
+def lines() -> list[str]:
+    """The lines of the runbook's blocks."""
     blocks = re.findall(r"```sh\n(.*?)```", RUNBOOK.read_text(), flags=re.DOTALL)
-    lines = [
+    return [
         line for block in blocks for line in block.replace("\\\n", " ").splitlines()
     ]
+
+
+def typed() -> list[str]:
+    """The commands of ours that the runbook types."""
     return [
         found[0]
-        for line in lines
+        for line in lines()
         for found in re.finditer(r"(?<=^r )redrive [^#]*[^# ]", line)
     ]
+
+
+def test_an_operator_needs_only_kubectl_for_the_runbook() -> None:
+    """It typed curl and psql, and commands of ours on the operator's machine."""
+    definition = re.compile(r"(?:alias )?(\w+)(?:=|\(\) )")
+    ours = {found[1] for line in lines() if (found := definition.match(line))}
+    programs = {
+        part.split()[0]
+        for line in lines()
+        if not definition.match(line)
+        for part in f" {line}".split(" | ")
+    }
+
+    assert programs <= ours | {"kubectl", "grep", "tail"}
+    # commands in sentences, and not mere names of commands
+    assert not re.findall(r"`redrive [^`]*(?:<|--why)[^`]*`", RUNBOOK.read_text())
 
 
 def test_the_runbook_types_only_what_is_promised() -> None:

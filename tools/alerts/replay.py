@@ -133,6 +133,7 @@ def main() -> None:
     """Replay days, two at a time."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--first", type=int, default=0, help="number of the first day")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rules", type=Path, default=RULES)
     parser.add_argument("--holds-up", action=BooleanOptionalAction, default=False)
@@ -146,9 +147,10 @@ def main() -> None:
     )
     total = Score()
     with ThreadPoolExecutor(2) as pool:
-        for number, of_day in enumerate(pool.map(one, range(options.days)), 1):
+        days = range(options.first, options.first + options.days)
+        for number, of_day in zip(days, pool.map(one, days), strict=True):
             total.add(of_day)
-            print(f"day {number}: {total}", flush=True)
+            print(f"day {number + 1}: {total}", flush=True)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ CHORE_SECONDS = 10.0
 
 STANDSTILL_SECONDS = 60.0
 UNWELL_SECONDS = 300.0
-"""How long a chore may fail before this worker is unhealthy."""
+"""How long a chore that jobs wait for may fail before this worker is not ready."""
 
 PUT_OFF_SECONDS = 10.0
 """Delay before this worker retries a failed chore: others get their turn."""
@@ -72,6 +72,21 @@ CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
     "history": (HISTORY_SECONDS, store.tend_history),
 }
 """Chores, besides the rescue, with the seconds between two runs by any worker."""
+
+JOBS_WAIT_FOR = {
+    RESCUE,
+    CAMPAIGN,
+    SCHEDULES,
+    "unpark",
+    "cancel",
+    "batches",
+    "limits",
+}
+"""Chores without which jobs wait.
+
+The others keep figures and delete old rows. A worker that cannot do them runs jobs all
+the same, so it stays ready: nobody should lose a rollout or a drain of a node to them.
+"""
 
 
 class Failing(NamedTuple):
@@ -132,7 +147,8 @@ class Maintenance:
             return "stood still"
         for name, failing in list(self._failing.items()):
             # a chore that failed here once may have been others' to do ever since
-            if now - failing.first_at > UNWELL_SECONDS > now - failing.last_at:
+            is_failing = now - failing.first_at > UNWELL_SECONDS > now - failing.last_at
+            if is_failing and name in JOBS_WAIT_FOR:
                 return f"{name} has failed for {now - failing.first_at:.0f} s"
         return None
 
