@@ -11,6 +11,4 @@ def pytest_collection_modifyitems(
         return
     for item in items:
         if item.get_closest_marker("availability"):
-            item.add_marker(
-                pytest.mark.skip(reason="faults for minutes: make ha-test")
-            )
+            item.add_marker(pytest.mark.skip(reason="faults for minutes: make ha-test"))

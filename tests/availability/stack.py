@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,9 +110,24 @@ class Etcd:
             place.mkdir()
             client = f"http://127.0.0.1:{port}"
             arguments = ["--name", f"etcd{n}", "--data-dir", str(place / "data")]
-            arguments += ["--listen-client-urls", client, "--advertise-client-urls", client]
-            arguments += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-            arguments += ["--initial-cluster", cluster, "--initial-cluster-state", "new"]
+            arguments += [
+                "--listen-client-urls",
+                client,
+                "--advertise-client-urls",
+                client,
+            ]
+            arguments += [
+                "--listen-peer-urls",
+                peer,
+                "--initial-advertise-peer-urls",
+                peer,
+            ]
+            arguments += [
+                "--initial-cluster",
+                cluster,
+                "--initial-cluster-state",
+                "new",
+            ]
             arguments += ["--logger", "zap", "--log-level", "warn"]
             self.members.append(Process(place, "etcd", *arguments))
 
@@ -140,7 +154,10 @@ class Node:
         self.home = home
         self.data = home / "data"
         way = free_port()
-        servers = [f"    server etcd{i} 127.0.0.1:{port} check" for i, port in enumerate(etcd.ports)]
+        servers = [
+            f"    server etcd{i} 127.0.0.1:{port} check"
+            for i, port in enumerate(etcd.ports)
+        ]
         file = home / "etcd.cfg"
         file.write_text("\n".join([BALANCER, TO_ETCD.format(port=way), *servers, ""]))
         self.way = Process(home, "haproxy", "-db", "-f", str(file))
@@ -166,8 +183,13 @@ class Node:
             # no member but through the way, so that it can be cut
             "etcd3": {"hosts": [f"127.0.0.1:{way}"], "use_proxies": True},
             "bootstrap": {
-                "dcs": timing | {"synchronous_mode": is_synchronous, "postgresql": postgres},
-                "initdb": [{"encoding": "UTF8"}, {"locale": "C.UTF-8"}, "data-checksums"],
+                "dcs": timing
+                | {"synchronous_mode": is_synchronous, "postgresql": postgres},
+                "initdb": [
+                    {"encoding": "UTF8"},
+                    {"locale": "C.UTF-8"},
+                    "data-checksums",
+                ],
             },
             "postgresql": {
                 **_at(self.port),
@@ -199,7 +221,9 @@ class Node:
     def freeze(self) -> None:
         """SIGSTOP of everything, all connections open: a host that hangs."""
         self.patroni.signal(signal.SIGSTOP)
-        os.kill(self.postmaster, signal.SIGSTOP)  # first, so that it makes no more of them
+        os.kill(
+            self.postmaster, signal.SIGSTOP
+        )  # first, so that it makes no more of them
         for pid in children(self.postmaster):
             _kill(pid, signal.SIGSTOP)
 
@@ -242,13 +266,17 @@ class Stack:
         file.write_text("\n".join([BALANCER, PRIMARY.format(port=port), *servers, ""]))
         self.wait_healthy()
         self.haproxy = Process(home, "haproxy", "-db", "-f", str(file))
-        with psycopg.connect(self._url(f"127.0.0.1:{self.primary().port}", "postgres"), autocommit=True) as conn:
+        with psycopg.connect(
+            self._url(f"127.0.0.1:{self.primary().port}", "postgres"), autocommit=True
+        ) as conn:
             conn.execute(f"create database {DATABASE}")
         self.balanced = self._url(f"127.0.0.1:{port}")
         self.pooler = Pooler(self.balanced, home)
         self.pooled = self.pooler.url
         hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
-        self.direct = f"{self._url(hosts)}?target_session_attrs=read-write&connect_timeout=3"
+        self.direct = (
+            f"{self._url(hosts)}?target_session_attrs=read-write&connect_timeout=3"
+        )
 
     @staticmethod
     def _url(hosts: str, database: str = DATABASE) -> str:
@@ -270,7 +298,9 @@ class Stack:
         wish: dict[str, str] = {"leader": primary.name}
         if not self._is_synchronous:
             wish["candidate"] = next(n.name for n in self.nodes if n is not primary)
-        answer = _ask(f"http://127.0.0.1:{primary.api}/switchover", json.dumps(wish).encode())
+        answer = _ask(
+            f"http://127.0.0.1:{primary.api}/switchover", json.dumps(wish).encode()
+        )
         assert answer is not None, "Patroni refused the switchover"
 
     def configure(self, **settings: object) -> None:
@@ -281,9 +311,14 @@ class Stack:
     def is_healthy(self) -> bool:
         """Whether there is a primary, and both others follow it on its timeline."""
         for node in self.nodes:
-            members = (_ask(f"http://127.0.0.1:{node.api}/cluster") or {}).get("members", [])
+            members = (_ask(f"http://127.0.0.1:{node.api}/cluster") or {}).get(
+                "members", []
+            )
             roles = sorted(member["role"] for member in members)
-            standbys = ["replica", "sync_standby" if self._is_synchronous else "replica"]
+            standbys = [
+                "replica",
+                "sync_standby" if self._is_synchronous else "replica",
+            ]
             if roles != sorted(["leader", *standbys]):
                 return False
             if len({member.get("timeline") for member in members}) != 1:
@@ -291,14 +326,18 @@ class Stack:
             # bytes; "unknown" of a standby that is not up
             if any(member.get("lag", 0) not in range(1 << 20) for member in members):
                 return False
-            if any(member["state"] not in {"running", "streaming"} for member in members):
+            if any(
+                member["state"] not in {"running", "streaming"} for member in members
+            ):
                 return False
         return True
 
     def wait_healthy(self) -> None:
         """Wait until all three are there, and again in step."""
         try:
-            wait_for(self.is_healthy, HEALTHY_SECONDS, every=0.5, what="not healthy again")
+            wait_for(
+                self.is_healthy, HEALTHY_SECONDS, every=0.5, what="not healthy again"
+            )
         except AssertionError as error:
             for node in self.nodes:
                 error.add_note(f"{node.name}: {node.patroni.tail()}")
@@ -319,7 +358,9 @@ def _at(port: int) -> dict[str, str]:
     return {"listen": f"127.0.0.1:{port}", "connect_address": f"127.0.0.1:{port}"}
 
 
-def _ask(url: str, body: bytes | None = None, method: str | None = None) -> dict[str, Any] | None:
+def _ask(
+    url: str, body: bytes | None = None, method: str | None = None
+) -> dict[str, Any] | None:
     """Return the JSON that a program of the stack answers with status 200; None otherwise."""
     request = urllib.request.Request(url, body, method=method)
     try:

@@ -30,7 +30,7 @@ from tests.chaos.redrive_system import WITNESS, Redrive
 from tests.chaos.verdict import EVERYBODY, Facts, Fault, judge
 from tests.flow.harness import Worker, wait_for
 
-TICK, PER_TICK = 0.1, 10
+TICK, PER_TICK = 0.1, 9
 CALM = 6.0
 """Seconds of work between two faults."""
 ETCD_GONE = 40.0
@@ -42,12 +42,13 @@ PRODUCED: LiteralString = "create table produced (n bigint not null)"
 
 
 class Producer(threading.Thread):
-    """Enqueues a hundred jobs a second, each with a row of its own, and repeats what it does not
+    """Enqueues ninety jobs a second, each with a row of its own, and repeats what it does not
     know the end of.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, queues: list[str]) -> None:
         super().__init__(name="producer", daemon=True)
+        self._queues = queues
         self._link = Link(url, "producer")
         Watchdog(self._link).start()
         self._stopping = threading.Event()
@@ -68,11 +69,18 @@ class Producer(threading.Thread):
                 return
 
     def _add(self, numbers: range, jobs: list[dict[str, Any]]) -> bool:
-        with suppress(psycopg.Error), self._link.use(bound=8) as conn, conn.transaction():
+        with (
+            suppress(psycopg.Error),
+            self._link.use(bound=8) as conn,
+            conn.transaction(),
+        ):
             # Whether the last try was committed is known by the first row.
             known = "select 1 from public.produced where n = %s"
             if conn.execute(known, (numbers[0],)).fetchone() is None:
-                conn.execute("insert into public.produced select unnest(%s::bigint[])", (list(numbers),))
+                conn.execute(
+                    "insert into public.produced select unnest(%s::bigint[])",
+                    (list(numbers),),
+                )
                 enqueue_many(conn, jobs)
             return True
         return False
@@ -80,7 +88,12 @@ class Producer(threading.Thread):
     def _job(self, n: int) -> dict[str, Any]:
         kinds = ["chaos.sync", "chaos.async", "chaos.effect"]
         (kind,) = self._dice.choices(kinds, [30, 50, 5])
-        return {"kind": kind, "payload": {"n": n, "seconds": self._dice.choice([0.05, 0.1, 0.2])}}
+        payload = {"n": n, "seconds": self._dice.choice([0.05, 0.1, 0.2])}
+        return {
+            "kind": kind,
+            "payload": payload,
+            "queue": self._queues[n % len(self._queues)],
+        }
 
     def stop(self) -> None:
         """Enqueue no more."""
@@ -142,15 +155,16 @@ class Trial:
         with psycopg.connect(stage.direct, autocommit=True) as conn:
             conn.execute(PRODUCED)
             conn.execute(WITNESS)
-        self.workers = {way: self._worker(url) for way, url in ways.items()}
-        self.producer = Producer(stage.direct)
+        self.workers = {way: self._worker(way, url) for way, url in ways.items()}
+        self.producer = Producer(stage.direct, [way.lower() for way in ways])
         self.faults: list[Fault] = []
 
-    def _worker(self, url: str) -> Worker:
+    def _worker(self, way: str, url: str) -> Worker:
         return Worker(
             url,
             self.home,
-            *("--slots", "8", "--runners", "2"),
+            # Its own queue, so that no other worker hides that it stands still.
+            *("--slots", "8", "--runners", "2", "--queue", way.lower()),
             handlers="tests.chaos.handlers:jobs",
             redrive_heartbeat_ttl=60,  # as the page has it for Patroni
             redrive_log_level="warning",
@@ -273,7 +287,11 @@ class Trial:
         acknowledged = self.producer.acknowledged
         with closing(connect(self.stage.direct)) as conn:
             left: LiteralString = f"select exists({Redrive.live})"
-            wait_for(lambda: conn.execute(left).fetchone() == (False,), STUCK, what="a job is stuck")
+            wait_for(
+                lambda: conn.execute(left).fetchone() == (False,),
+                STUCK,
+                what="a job is stuck",
+            )
         offset = time.time() - time.monotonic()
         with psycopg.connect(self.stage.direct) as conn:
             kept = {n for (n,) in conn.execute("select n from produced")}
@@ -291,7 +309,11 @@ class Trial:
             effects_twice = [n for (n,) in conn.execute(twice)]
         lost = acknowledged.keys() - kept
         verdict = judge(facts)
-        crashed = [w.log.read_text()[-2000:] for w in self.workers.values() if w.process.poll() is not None]
+        crashed = [
+            w.log.read_text()[-2000:]
+            for w in self.workers.values()
+            if w.process.poll() is not None
+        ]
         exits = [worker.stop()[0] for worker in self.workers.values()]
         failures: dict[str, list[Any]] = {
             **verdict.failures(),
@@ -310,7 +332,9 @@ class Trial:
         ends = _ends(self.home)
         by_way = {way: ends.get(worker.pid, []) for way, worker in self.workers.items()}
         by_way["producer"] = sorted(self.producer.acknowledged.copy().values())
-        return Row(fault.kind, {way: longest_rest(at, fault) for way, at in by_way.items()})
+        return Row(
+            fault.kind, {way: longest_rest(at, fault) for way, at in by_way.items()}
+        )
 
     def _before(self, n: int) -> Fault | None:
         """The first fault that ended after a job was acknowledged."""
@@ -326,7 +350,6 @@ class Trial:
 CAUSELESS = {
     "nothing",
     "switch_over",
-    "kill_postgres",
     "kill_etcd_leader",
     "lose_etcd_failsafe",
     "restart_haproxy",
@@ -385,7 +408,9 @@ def main() -> int:
     options.add_argument("--output", type=Path)
     chosen = options.parse_args()
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # of connections that we lose
-    seen = run(lambda line: print(line, flush=True), is_synchronous=not chosen.asynchronous)
+    seen = run(
+        lambda line: print(line, flush=True), is_synchronous=not chosen.asynchronous
+    )
     print(seen.told())
     if chosen.output:
         chosen.output.write_text(json.dumps(asdict(seen), indent=2) + "\n")

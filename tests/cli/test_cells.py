@@ -137,7 +137,11 @@ def test_a_group_is_explained_by_the_jobs_of_all_cells(
     assert (ran.code, ran.json["open"], ran.json["looked_at"]) == (0, 8, 8)
     assert ran.json["compared_with"]["succeeded"] == 60
     (found,) = ran.json["findings"]
-    assert (found["field"], found["met"], found["base_met"]) == ("payload.currency", 8, 0)
+    assert (found["field"], found["met"], found["base_met"]) == (
+        "payload.currency",
+        8,
+        0,
+    )
     assert (away.code, away.json) == (69, ran.json)
     assert nothing.code == 2
 
@@ -151,7 +155,9 @@ def test_explain_names_the_cell_that_sets_a_group_apart(
 
     found = at("dlq", "explain", "f1f1", "--json").json["findings"]
 
-    assert [(one["field"], one["value"], one["met"]) for one in found] == [("cell", "us", 20)]
+    assert [(one["field"], one["value"], one["met"]) for one in found] == [
+        ("cell", "us", 20)
+    ]
 
 
 def test_a_cell_that_is_named_is_as_if_it_were_the_only_one(

@@ -127,9 +127,7 @@ def find(conn: psycopg.Connection[Any], fingerprint: str) -> Group | None:
     return found and Group(found["group"], found["kind"], found["open"])
 
 
-def sample(
-    conn: psycopg.Connection[Any], group: Group, most: int = OF_GROUP
-) -> Sample:
+def sample(conn: psycopg.Connection[Any], group: Group, most: int = OF_GROUP) -> Sample:
     """Read at most `most` dead letters of a group, and others in proportion.
 
     The database need not know the group. Then its other jobs are still of use.

@@ -135,8 +135,12 @@ def _one(cause: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "open": sum(group["open"] for group in cause),
         "total": sum(group["total"] for group in cause),
-        "first_seen": min(filter(None, map(itemgetter("first_seen"), cause)), default=None),
-        "last_seen": max(filter(None, map(itemgetter("last_seen"), cause)), default=None),
+        "first_seen": min(
+            filter(None, map(itemgetter("first_seen"), cause)), default=None
+        ),
+        "last_seen": max(
+            filter(None, map(itemgetter("last_seen"), cause)), default=None
+        ),
         **{name: by_size[0][name] for name in shared},
         "cells": {
             group["cell"]: {name: group[name] for name in IN_CELL} for group in by_size
