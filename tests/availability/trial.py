@@ -31,7 +31,7 @@ from tests.chaos.verdict import EVERYBODY, Facts, Fault, judge
 from tests.flow.harness import Worker, wait_for
 
 TICK, PER_TICK = 0.1, 9
-CALM = 6.0
+CALM = 4.0
 """Seconds of work between two faults."""
 ETCD_GONE = 40.0
 """Seconds without a majority of etcd: longer than the leader's lease."""
@@ -407,6 +407,7 @@ def main() -> int:
     options.add_argument("--asynchronous", action="store_true", help="standbys may lag")
     options.add_argument("--output", type=Path)
     chosen = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the workers, too
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # of connections that we lose
     seen = run(
         lambda line: print(line, flush=True), is_synchronous=not chosen.asynchronous
