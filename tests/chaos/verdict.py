@@ -35,9 +35,15 @@ CAUSES = {
     "split",
     "fill_disk",
     "neighbour",
+    "switch_over",
+    "kill_postgres",
+    "kill_node",
+    "freeze_node",
+    "cut_from_etcd",
+    "lose_etcd",
 }
-"""What may make a handler start twice. A cut connection, a terminated backend, a pooler that starts
-again, a wrong clock and an upgrade may not.
+"""What may make a handler start twice. A cut connection, a terminated backend, a pooler or balancer
+that starts again, one etcd of three, a wrong clock and an upgrade may not.
 """
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from redrive import cell_of, enqueue
 from tests.cli.conftest import Ran, Redrive
+from tests.cli.test_explain import die, succeed
 from tests.factories import make_dead_letter, make_worker
 from tests.postgres import Database, Server
 
@@ -87,6 +88,76 @@ def test_lists_are_of_all_cells_and_one_that_is_gone_hides_no_other(
     assert "p4ss" not in shown.err
     assert at("dlq", "groups", COLUMNS="160").out.split()[:2] == ["cell", "open"]
     assert at("worker", "ls", COLUMNS="160").out.split()[:2] == ["cell", "name"]
+
+
+def test_causes_of_all_cells_are_listed_together(
+    at: Callable[..., Ran], cells: dict[str, Database]
+) -> None:
+    for n, database in enumerate(cells.values(), 1):
+        die(database, n, "f1" * 8, "EUR", "node-1")
+        die(database, 4 - n, "e2" * 8, "EUR", "node-1")
+    die(cells["us"], 1, "d3" * 8, "EUR", "node-1")
+
+    found = at("dlq", "groups", "--together", "--json").lines
+    shown = at("dlq", "groups", "--together", "--limit", "1", COLUMNS="200")
+    away = at("dlq", "groups", "--together", "--json", beside={"sa": GONE})
+    one = at("dlq", "groups", "--together", "--json", "--cell", "us").lines
+
+    opens = {
+        row["group"][:2]: {cell: here["open"] for cell, here in row["cells"].items()}
+        for row in found
+    }
+    assert opens == {
+        "f1": {"ap": 3, "us": 2, "eu": 1},
+        "e2": {"eu": 3, "us": 2, "ap": 1},
+        "d3": {"us": 1},
+    }
+    assert [row["open"] for row in found] == [6, 6, 1]
+    assert shown.out.split()[:3] == ["open", "total", "cells"]
+    assert "3, us 2, " in shown.out
+    assert (away.code, away.lines) == (69, found)
+    assert [row["cell"] for row in one] == ["us"] * 3
+
+
+def test_a_group_is_explained_by_the_jobs_of_all_cells(
+    at: Callable[..., Ran], cells: dict[str, Database]
+) -> None:
+    """No cell has enough dead letters to compare; together they have, and all are in two cells."""
+    for cell in ("us", "ap"):
+        die(cells[cell], 4, "f1" * 8, "XAU", "node-1")
+    for database in cells.values():
+        succeed(database, 20)
+
+    alone = at("dlq", "explain", "f1f1", "--cell", "us")
+    ran = at("dlq", "explain", "f1f1", "--json")
+    away = at("dlq", "explain", "f1f1", "--json", beside={"sa": GONE})
+    nothing = at("dlq", "explain", "d3d3")
+
+    assert alone.out.startswith("too few to compare")
+    assert (ran.code, ran.json["open"], ran.json["looked_at"]) == (0, 8, 8)
+    assert ran.json["compared_with"]["succeeded"] == 60
+    (found,) = ran.json["findings"]
+    assert (found["field"], found["met"], found["base_met"]) == (
+        "payload.currency",
+        8,
+        0,
+    )
+    assert (away.code, away.json) == (69, ran.json)
+    assert nothing.code == 2
+
+
+def test_explain_names_the_cell_that_sets_a_group_apart(
+    at: Callable[..., Ran], cells: dict[str, Database]
+) -> None:
+    die(cells["us"], 20, "f1" * 8, "EUR", "node-1")
+    for database in cells.values():
+        succeed(database, 40)
+
+    found = at("dlq", "explain", "f1f1", "--json").json["findings"]
+
+    assert [(one["field"], one["value"], one["met"]) for one in found] == [
+        ("cell", "us", 20)
+    ]
 
 
 def test_a_cell_that_is_named_is_as_if_it_were_the_only_one(

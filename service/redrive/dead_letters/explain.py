@@ -4,9 +4,10 @@ The work is bounded, however large the group is. The newest are examined, and so
 each part of the group's time.
 """
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from datetime import date
-from typing import Any, LiteralString
+from functools import partial
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg.rows import dict_row
@@ -15,7 +16,7 @@ from redrive.dead_letters import groups
 from redrive.encryption import is_sealed, shown_payload
 from redrive.rules.dead_letters import explain as rules
 from redrive.rules.dead_letters.explain import Base, Observed
-from redrive.rules.payloads.facts import MAX_PAYLOAD, facts_of
+from redrive.rules.payloads.facts import MAX_PAYLOAD, Mark, facts_of
 from redrive.rules.payloads.redact import secret_values
 
 OF_GROUP, SLICES = 2000, 20
@@ -84,6 +85,23 @@ _SUCCEEDED: LiteralString = """
     from redrive.reservoir_samples s where s.kind = %(kind)s"""
 
 
+class Group(NamedTuple):
+    """A group to explain: its fingerprint, its kind, and its open dead letters."""
+
+    fingerprint: str
+    kind: str
+    open: int
+
+
+class Sample(NamedTuple):
+    """What one database has of a group, and of other jobs to compare it with."""
+
+    letters: list[dict[str, Any]]
+    succeeded: list[dict[str, Any]]
+    of_kind: list[dict[str, Any]]
+    other_kinds: list[dict[str, Any]]
+
+
 def explain(
     conn: psycopg.Connection[Any], fingerprint: str, *, most: int = OF_GROUP
 ) -> dict[str, Any] | None:
@@ -97,37 +115,60 @@ def explain(
     Returns:
         None unless exactly one group's fingerprint matches.
     """
-    group = groups.show(conn, fingerprint)
+    group = find(conn, fingerprint)
     if group is None:
         return None
+    return compare(group, {None: sample(conn, group, most)})
+
+
+def find(conn: psycopg.Connection[Any], fingerprint: str) -> Group | None:
+    """Return the group with this name, or the only one whose name begins so."""
+    found = groups.show(conn, fingerprint)
+    return found and Group(found["group"], found["kind"], found["open"])
+
+
+def sample(conn: psycopg.Connection[Any], group: Group, most: int = OF_GROUP) -> Sample:
+    """Read at most `most` dead letters of a group, and others in proportion.
+
+    The database need not know the group. Then its other jobs are still of use.
+    """
+    asked = {**_limits(most), "group": group.fingerprint, "kind": group.kind}
+    with conn.cursor(row_factory=dict_row) as cursor:
+        succeeded = cursor.execute(_SUCCEEDED, {"kind": group.kind}).fetchall()
+    return Sample(
+        _letters(conn, _OF_GROUP, asked),
+        succeeded,
+        _letters(conn, _OF_OTHERS, {**asked, "of_kind": True}),
+        _letters(conn, _OF_OTHERS, {**asked, "of_kind": False}),
+    )
+
+
+def compare(group: Group, samples: Mapping[str | None, Sample]) -> dict[str, Any]:
+    """Explain a group by the samples of all its cells together.
+
+    Args:
+        samples: by the name of the cell, which is then a feature of its jobs. None = the
+            only database.
+    """
     texts: dict[str, str] = {}
-    asked = {**_limits(most), "group": group["group"], "kind": group["kind"]}
-    letters = _letters(conn, _OF_GROUP, asked)
-    by_hour = len(_days(letters)) >= MIN_DAYS
-    jobs = [_observed(letter, texts, by_hour=by_hour) for letter in letters]
-    bases = _bases(conn, asked, by_hour=by_hour)
-    findings = rules.explain(jobs, bases)
+    days = set[date]().union(*(_days(sample.letters) for sample in samples.values()))
+    by_hour = len(days) >= MIN_DAYS
+    jobs: list[Observed] = []
+    bases = {name: list[Observed]() for name in ("succeeded", "dead", "other_kinds")}
+    for cell, sample in samples.items():
+        observe = partial(_observed, cell=cell, by_hour=by_hour)
+        jobs += [observe(letter, texts) for letter in sample.letters]
+        bases["dead"] += [observe(letter, None) for letter in sample.of_kind]
+        bases["other_kinds"] += [observe(letter, None) for letter in sample.other_kinds]
+        bases["succeeded"] += _succeeded(sample.succeeded, cell, by_hour=by_hour)
+    findings = rules.explain(jobs, [Base(*base) for base in bases.items()])
     return {
-        "group": group["group"],
-        "open": group["open"],
+        "group": group.fingerprint,
+        "open": group.open,
         "findings": [rules.shown(finding, texts) for finding in findings],
         "looked_at": len(jobs),
-        "compared_with": {base.name: len(base.jobs) for base in bases},
+        "compared_with": {name: len(found) for name, found in bases.items()},
     }
-
-
-def _bases(
-    conn: psycopg.Connection[Any], asked: Mapping[str, Any], *, by_hour: bool
-) -> list[Base]:
-    """Return what the group is compared with."""
-    succeeded = _succeeded(conn, asked["kind"], by_hour=by_hour)
-    of_kind = _others(conn, asked, of_kind=True, by_hour=by_hour)
-    of_others = _others(conn, asked, of_kind=False, by_hour=by_hour)
-    return [
-        Base("succeeded", succeeded),
-        Base("dead", of_kind),
-        Base("other_kinds", of_others),
-    ]
 
 
 def _limits(most: int) -> dict[str, int]:
@@ -160,19 +201,12 @@ def _days(letters: Iterable[Mapping[str, Any]]) -> set[date]:
     return {letter["died_at"].date() for letter in letters}
 
 
-def _others(
-    conn: psycopg.Connection[Any],
-    asked: Mapping[str, Any],
-    *,
-    of_kind: bool,
-    by_hour: bool,
-) -> Sequence[Observed]:
-    found = _letters(conn, _OF_OTHERS, {**asked, "of_kind": of_kind})
-    return [_observed(letter, None, by_hour=by_hour) for letter in found]
-
-
 def _observed(
-    letter: Mapping[str, Any], texts: MutableMapping[str, str] | None, *, by_hour: bool
+    letter: Mapping[str, Any],
+    texts: MutableMapping[str, str] | None,
+    *,
+    cell: str | None,
+    by_hour: bool,
 ) -> Observed:
     """Return a dead letter for comparison.
 
@@ -191,17 +225,19 @@ def _observed(
         texts=texts,
     )
     facts |= {name: letter[name] for name in PLACE if letter[name]}
+    facts |= _of_cell(cell)
     if by_hour:
         facts["hour"] = letter["died_at"].hour
     return Observed(facts, letter["at"])
 
 
 def _succeeded(
-    conn: psycopg.Connection[Any], kind: str, *, by_hour: bool
-) -> Sequence[Observed]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(_SUCCEEDED, {"kind": kind}).fetchall()
-    if by_hour:
-        for row in rows:
-            row["facts"]["hour"] = row["hour"]
-    return [Observed(row["facts"], row["at"]) for row in rows]
+    rows: Iterable[Mapping[str, Any]], cell: str | None, *, by_hour: bool
+) -> Iterator[Observed]:
+    for row in rows:
+        hour = {"hour": row["hour"]} if by_hour else {}
+        yield Observed(row["facts"] | _of_cell(cell) | hour, row["at"])
+
+
+def _of_cell(cell: str | None) -> dict[str, Mark]:
+    return {} if cell is None else {"cell": cell}

@@ -1,17 +1,24 @@
 """redrive dlq explain: common features of a group's dead letters."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from redrive.cli.dead_letters.groups import missing
-from redrive.cli.support.connection import database
+from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import database_option, json_option, settings_for
+from redrive.cli.support.options import (
+    database_option,
+    json_option,
+    settings_of_cells,
+)
 from redrive.cli.support.output import counted, emit, printable
 from redrive.dead_letters import explain as explaining
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 
 @click.command()
@@ -27,17 +34,46 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
     The command compares the dead letters with jobs of the kind that succeeded, or else with other
     dead letters. It lists the values of payload and headers, the versions, nodes and hours that set
     the group apart, the clearest first. It leaves out differences that may be chance. Secrets are
-    redacted.
+    redacted. With several cells, it compares the jobs of all of them, and the cell is one of the
+    values.
     """
-    with database(settings_for(database_url)) as conn:
-        found = explaining.explain(conn, group)
-    if found is None:
-        return missing(group)
+    cells = settings_of_cells(database_url)
+    chosen, code = _choose(cells, group)
+    if chosen is None:
+        return code or missing(group)
+    most = explaining.OF_GROUP // len(cells)
+    samples, code = ask_each(cells, lambda settings: _sample(settings, chosen, most))
+    found = explaining.compare(
+        chosen, {cell.get("cell"): sample for cell, sample in samples}
+    )
     if as_json:
         emit(found)
     else:
         click.echo("\n".join(_lines(found)))
-    return Exit.DONE
+    return code
+
+
+def _choose(
+    cells: "Sequence[Settings]", name: str
+) -> tuple[explaining.Group | None, Exit]:
+    """Find the group in all cells; None if no group or more than one has the name."""
+    answers, code = ask_each(cells, lambda settings: _find(settings, name))
+    found = [group for _, group in answers if group is not None]
+    if len({group.fingerprint for group in found}) != 1:
+        return None, code
+    return found[0]._replace(open=sum(group.open for group in found)), code
+
+
+def _find(settings: "Settings", name: str) -> explaining.Group | None:
+    with database(settings) as conn:
+        return explaining.find(conn, name)
+
+
+def _sample(
+    settings: "Settings", group: explaining.Group, most: int
+) -> explaining.Sample:
+    with database(settings) as conn:
+        return explaining.sample(conn, group, most)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

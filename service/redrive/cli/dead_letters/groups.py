@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,22 @@ COLUMNS = (
 )
 
 
+COLUMNS_TOGETHER = (
+    "open",
+    "total",
+    "cells",
+    "kind",
+    "category",
+    "error_class",
+    "message",
+    "last_seen",
+    "group",
+)
+
+IN_CELL = ("open", "total", "state", "first_seen", "last_seen", "owner", "muted_until")
+"""Fields of a group that may differ from cell to cell."""
+
+
 @click.command("groups")
 @click.option("--kind", multiple=True, metavar="KIND", help="Kind of job.")
 @click.option(
@@ -64,10 +81,15 @@ COLUMNS = (
     "--closed", is_flag=True, help="Include groups with no open dead letter left."
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
+@click.option(
+    "--together", is_flag=True, help="One line for each cause, over all cells."
+)
 @database_option
 @json_option
 @pager_option
-def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
+def list_groups(
+    database_url: str | None, as_json: bool, together: bool, **options: Any
+) -> int:
     """List the causes of dead letters, the most frequent first.
 
     \b
@@ -75,14 +97,20 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
     redrive dlq groups --state regressed
     """
     cells = settings_of_cells(database_url)
-    answers, code = ask_each(cells, lambda settings: _find(settings, options))
+    together = together and len(cells) > 1
+    # The largest groups of all cells together need not be the largest of any cell.
+    asked = options | {"limit": None} if together else options
+    answers, code = ask_each(cells, lambda settings: _find(settings, asked))
     found = [cell | group for cell, groups in answers for group in groups]
+    if together:
+        found = _together(found)
     found.sort(key=itemgetter("open"), reverse=True)
     found = found[: options["limit"]]
-    columns = _columns(found)
-    if len(cells) > 1:
+    columns = list(COLUMNS_TOGETHER) if together else _columns(found)
+    if len(cells) > 1 and not together:
         columns.insert(0, "cell")
-    rows = found if as_json else map(_for_people, found)
+    shown = _cells_for_people if together else _for_people
+    rows = found if as_json else map(shown, found)
     with paged():
         listing(
             rows,
@@ -92,6 +120,37 @@ def list_groups(database_url: str | None, as_json: bool, **options: Any) -> int:
             empty=_empty(options),
         )
     return code
+
+
+def _together(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one line for each cause, with the counts and the state in each cell."""
+    name = itemgetter("group")
+    causes = [list(same) for _, same in groupby(sorted(found, key=name), name)]
+    return [_one(cause) for cause in causes]
+
+
+def _one(cause: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    by_size = sorted(cause, key=itemgetter("open"), reverse=True)
+    shared = ("group", "kind", "category", "error_class", "message")
+    return {
+        "open": sum(group["open"] for group in cause),
+        "total": sum(group["total"] for group in cause),
+        "first_seen": min(
+            filter(None, map(itemgetter("first_seen"), cause)), default=None
+        ),
+        "last_seen": max(
+            filter(None, map(itemgetter("last_seen"), cause)), default=None
+        ),
+        **{name: by_size[0][name] for name in shared},
+        "cells": {
+            group["cell"]: {name: group[name] for name in IN_CELL} for group in by_size
+        },
+    }
+
+
+def _cells_for_people(group: dict[str, Any]) -> dict[str, Any]:
+    cells = (f"{name} {here['open']}" for name, here in group["cells"].items())
+    return group | {"cells": ", ".join(cells)}
 
 
 def _columns(found: Sequence[Mapping[str, Any]]) -> list[str]:

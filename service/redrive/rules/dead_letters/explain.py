@@ -43,7 +43,9 @@ OF_A_TIME = frozenset({"pod", "version"})
 """Fields that change with each deploy, the fields of a time."""
 NEAR = 50
 """Compare fields of a time with at least this many jobs nearest in time."""
-SHARED_FIELDS = frozenset({"environment", "node", "pod", "tenant", "version", "hour"})
+SHARED_FIELDS = frozenset(
+    {"cell", "environment", "node", "pod", "tenant", "version", "hour"}
+)
 """Fields that jobs of different kinds share."""
 
 
