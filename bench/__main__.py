@@ -118,6 +118,12 @@ def _tables(*, full: bool) -> Iterator[Table]:
         few = n <= fleet.MOST_PROCESSES
         yield Table(f"fleet {n} ", f"fleet of {n}", run, only_ours=not few)
     yield Table(
+        "pooled",
+        f"fleet of {fleet.POOLED_WORKERS} behind PgBouncer",
+        fleet.pooled,
+        variants=tuple(fleet.POOLED),
+    )
+    yield Table(
         "processes", "many workers", scenarios.fleet, variants=tuple(scenarios.FLEETS)
     )
     yield Table("backlog", "a million waiting", scenarios.backlog, once=True)
@@ -184,7 +190,7 @@ def _arguments() -> argparse.Namespace:
         "--only",
         help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
         " load (or load50,load90), handlers (or 'handlers waits'), snapshot, steady, fleet (or 'fleet 100 '),"
-        " processes, backlog, claim, features, recovery, dlq, campaign, console",
+        " pooled, processes, backlog, claim, features, recovery, dlq, campaign, console",
     )
     parser.add_argument(
         "--systems", help="names or their beginnings, and pgbench; all by default"

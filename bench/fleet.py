@@ -6,15 +6,21 @@ and not the database. Peers run as they are, so only small fleets of them fit.
 """
 
 import contextlib
+import os
+import shutil
 import statistics
+import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bench.scenarios import Figures, Lab, latencies, until_settled
 from bench.session import Session, SystemFailed
 from bench.systems import REDRIVE, System
+from redrive.database.embedded import free_port
 
 SIZES = (1, 10, 100, 300, 1000)
 MOST_PROCESSES = 10
@@ -108,9 +114,9 @@ def watching(lab: Lab, at: Session) -> Iterator[Watch]:
     yield watch
 
 
-def start(at: Session, workers: int) -> None:
+def start(at: Session, workers: int, **more: str) -> None:
     """Start a fleet, and wait until all of it is there and rests."""
-    config = at.system.config("steady")
+    config = at.system.config("steady") | more
     if at.system is REDRIVE:
         at.start_workers(1, config | {"fleet": workers})
     else:
@@ -145,12 +151,12 @@ def idle(lab: Lab, at: Session) -> Figures:
 
 def steady(lab: Lab, at: Session) -> Figures:
     """1,000 jobs a second, and what they cost."""
-    seconds = lab.seconds(20)
+    seconds = lab.seconds(40)
     before = sum(at.handled.values())
     at.start_producer("load", seconds + 3, RATE)
     at.wait_for("enq", 60)
     with watching(lab, at) as watch:
-        found = latencies(at, seconds, None, skip=40)
+        found = latencies(at, seconds, None)
         handled = sum(at.handled.values()) - before
         figures = watch.figures(handled)
     shown = {name: found[name] for name in ("p50_ms", "p99_ms", "max_ms", "lost")}
@@ -170,3 +176,54 @@ def backlog(lab: Lab, at: Session) -> Figures:
         seconds = time.time() - began
         figures = watch.figures(jobs)
     return {"jobs_per_second": jobs / seconds} | figures
+
+
+POOL_SIZE = 60
+POOLED = {"a URL to listen": True, "none": False}
+"""Fleets behind PgBouncer in transaction mode: do their first workers listen directly?"""
+
+POOLED_WORKERS = 500
+
+
+def pooled(lab: Lab, system: System, variant: str) -> Figures:
+    """500 workers behind PgBouncer: with nothing to do, with one job at a time, at a steady rate."""
+    with lab.session(system) as at, pgbouncer(lab, at) as url:
+        direct = lab.server.url_of(at.database) if POOLED[variant] else ""
+        start(at, POOLED_WORKERS, url=url, listen=direct)
+        parts = {"idle": idle(lab, at), "steady": steady(lab, at)}
+        return {
+            f"{part}_{name}": value
+            for part, figures in parts.items()
+            for name, value in figures.items()
+        }
+
+
+@contextlib.contextmanager
+def pgbouncer(lab: Lab, at: Session) -> Iterator[str]:
+    """PgBouncer in transaction mode before the server of a run. Yields its URL."""
+    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        msg = "pgbouncer is not installed"
+        raise SystemFailed(msg)
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="redrive-bench-pool-") as scratch:
+        home = Path(scratch)
+        home.chmod(0o755)
+        (home / "pgbouncer.ini").write_text(
+            f"[databases]\n* = host=127.0.0.1 port={lab.server.port} user=postgres\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+            f"auth_type = any\npool_mode = transaction\ndefault_pool_size = {POOL_SIZE}\n"
+            "max_client_conn = 3000\nlog_connections = 0\nlog_disconnections = 0\n"
+        )
+        user = ["-u", "nobody"] if os.geteuid() == 0 else []
+        with (home / "log").open("wb") as log:
+            pooler = subprocess.Popen(
+                ["prlimit", "--nofile=8192", program, *user, home / "pgbouncer.ini"],
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            yield f"postgresql://postgres@127.0.0.1:{port}/{at.database}"
+        finally:
+            pooler.terminate()
+            pooler.wait()

@@ -186,10 +186,13 @@ def main() -> None:
     clock.start()
     Sent.count()
 
-    options = {"slots": config.get("slots", 16)} | config.get("options", {})
+    options = {"slots": config.get("slots", 16)}
+    if listen := config.get("listen"):
+        options["listen"] = Address(listen)
+    url = config.get("url", line.URL)
     workers = [
         Worker(
-            WorkerOptions(Address(line.URL), "", f"fleet/{n}", **options),
+            WorkerOptions(Address(url), "", f"fleet/{n}", **options),
             Telemetry(Metrics(), None),
         )
         for n in range(config["fleet"])
