@@ -73,8 +73,10 @@ class Heartbeat:
     listen_link: Link | None = None
     ticked_at: float = field(default_factory=time.monotonic, init=False)
     _others: int = field(default=0, init=False)
-    _place: int = field(default=0, init=False)
+    _place: int | None = field(default=None, init=False)
+    """Number of workers before this one; None = no heartbeat has said it yet."""
     _late: float = field(default=0.0, init=False)
+    _began_at: float = field(default_factory=time.monotonic, init=False)
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
     """Identity -> when its last good heartbeat was about to be sent; monotonic."""
     _silent: set[int] = field(default_factory=set[int], init=False)
@@ -102,12 +104,14 @@ class Heartbeat:
     @property
     def is_caretaker(self) -> bool:
         """True if this worker does chores. Any thread may ask."""
+        if self._place is None:
+            return time.monotonic() - self._began_at > LATE_SECONDS
         return self._place < CARETAKERS or self._late > LATE_SECONDS
 
     @property
     def is_listener(self) -> bool:
         """True if this worker listens for notifications. Any thread may ask."""
-        return self._place < LISTENERS
+        return self._place is not None and self._place < LISTENERS
 
     @property
     def others(self) -> int:
@@ -117,7 +121,7 @@ class Heartbeat:
     @property
     def delay(self) -> float:
         """Seconds for which it leaves a new job to those before it. Any thread may ask."""
-        return delay_seconds(self._place)
+        return delay_seconds(self._place or 0)
 
     @property
     def longest_poll(self) -> float:
