@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import campaigns, console, features, recovery, scenarios
+from bench import campaigns, console, features, fleet, recovery, scenarios
 from bench.collectors import COLLECTORS
 from bench.install import Peers
 from bench.report import Report
@@ -113,8 +113,18 @@ def _tables(*, full: bool) -> Iterator[Table]:
         yield Table("snapshot", title, partial(long, held=held), once=True)
         title = f"2,000 jobs/s of 1 ms for 3 minutes, {snapshot}"
         yield Table("steady", title, partial(scenarios.steady, held=held), once=True)
+    for n in fleet.SIZES:
+        run = partial(fleet.fleet, workers=n)
+        few = n <= fleet.MOST_PROCESSES
+        yield Table(f"fleet {n} ", f"fleet of {n}", run, only_ours=not few)
     yield Table(
-        "fleet", "many workers", scenarios.fleet, variants=tuple(scenarios.FLEETS)
+        "pooled",
+        f"fleet of {fleet.POOLED_WORKERS} behind PgBouncer",
+        fleet.pooled,
+        variants=tuple(fleet.POOLED),
+    )
+    yield Table(
+        "processes", "many workers", scenarios.fleet, variants=tuple(scenarios.FLEETS)
     )
     yield Table("backlog", "a million waiting", scenarios.backlog, once=True)
     depths = (10_000, 1_000_000, 10_000_000) if full else (10_000, 1_000_000)
@@ -179,8 +189,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
-        " load (or load50,load90), handlers (or 'handlers waits'), snapshot, steady, fleet,"
-        " backlog, claim, features, recovery, dlq, campaign, console",
+        " load (or load50,load90), handlers (or 'handlers waits'), snapshot, steady, fleet (or 'fleet 100 '),"
+        " pooled, processes, backlog, claim, features, recovery, dlq, campaign, console",
     )
     parser.add_argument(
         "--systems", help="names or their beginnings, and pgbench; all by default"

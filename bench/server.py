@@ -22,7 +22,7 @@ SETTINGS = {
     "shared_buffers": "1GB",
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
-    "max_connections": "400",
+    "max_connections": "2500",
 }
 
 Connection = psycopg.Connection[tuple[Any, ...]]

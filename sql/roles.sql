@@ -35,7 +35,8 @@ grant execute on function
     redrive.register_v1(text, text, interval, text[], text[], jsonb, text[]),
     redrive.cancelled_v1(int[]), redrive.end_cancellations_v1(int),
     redrive.retire_v1(int, bigint[]),
-    redrive.beat_v1(int[], int[], jsonb[]), redrive.others_v1(int[]),
+    redrive.beat_v1(int[], int[], jsonb[]), redrive.beat_v2(int[], int[], jsonb[]),
+    redrive.others_v1(int[]),
     redrive.run_alone_v1(int, bigint),
     redrive.forgive_v1(bigint[], int[]),
     redrive.wake_slot_v1(text),
@@ -58,6 +59,7 @@ grant execute on function
     redrive.advance_floors_v1(),
     redrive.rescue_v1(interval),
     redrive.unpark_v1(int), redrive.take_chore_v1(text, interval),
+    redrive.take_chores_v1(text[], interval[]),
     redrive.fold_batches_v1(int)
 to redrive_worker;
 grant execute on function redrive.keep_samples_v1(text[], jsonb[]) to redrive_worker;

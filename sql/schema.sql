@@ -1125,6 +1125,15 @@ create function redrive.beat_v1(ids int[], inflights int[], progress jsonb[])
     set jit = off;
 grant execute on function redrive.beat_v1 to redrive_worker;
 
+create function redrive.beat_v2(ids int[], inflights int[], progress jsonb[], out alive int[], out
+    others int, out place int, out late float8)
+    returns record
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.beat_v2 to redrive_worker;
+
 create function redrive.begin_epoch_v1()
     returns bigint
     language plpgsql security definer
@@ -1797,6 +1806,13 @@ create function redrive.handles_v1(kinds text[], kind text)
     returns boolean
     language sql stable;
 grant execute on function redrive.handles_v1 to redrive_agent, redrive_operator;
+
+create function redrive.has_deltas_v1()
+    returns boolean
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = on
+    set jit = off;
 
 create function redrive.heal_v1(max_redrives int, abort_share float8)
     returns boolean
@@ -2791,6 +2807,17 @@ create function redrive.take_chore_v1(chore text, every interval)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.take_chore_v1 to redrive_worker;
+
+create function redrive.take_chores_v1(names text[], everys interval[])
+    returns setof text
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+grant execute on function redrive.take_chores_v1 to redrive_worker;
 
 create function redrive.take_probe_v1(name text, worker int, lease interval)
     returns boolean

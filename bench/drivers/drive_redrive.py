@@ -21,7 +21,9 @@ async def setup() -> None:
 
 
 async def worker(config: dict[str, Any]) -> None:
-    """Become `redrive worker`, with everything on."""
+    """Become `redrive worker`, with everything on; or, with `fleet`, many workers in one process."""
+    fleet = str(Path(__file__).with_name("fleet_redrive.py"))
+    program = [fleet] if "fleet" in config else ["-m", "redrive", "worker"]
     environment = {
         "REDRIVE_DATABASE_URL": line.URL,
         "REDRIVE_HANDLERS": "redrive_handlers:jobs",
@@ -40,7 +42,7 @@ async def worker(config: dict[str, Any]) -> None:
     }
     os.execve(
         sys.executable,
-        [sys.executable, "-m", "redrive", "worker"],
+        [sys.executable, *program],
         os.environ | environment,
     )
 

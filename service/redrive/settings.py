@@ -95,6 +95,13 @@ class Settings(BaseSettings):
         le=3600,
         description="Seconds of silence until a worker counts as lost.",
     )
+    listen_url: str | None = Field(
+        None,
+        description="URL for notifications, if REDRIVE_DATABASE_URL is a pool in transaction mode.",
+    )
+    listen_url_file: Path | None = Field(
+        None, description="A file that holds this URL instead."
+    )
     drain_timeout: float = Field(
         30,
         ge=0,
@@ -311,6 +318,16 @@ class Settings(BaseSettings):
             return Address(self.database_url, variable=self.name_of("database_url"))
 
         return Address(file=self.database_url_file)
+
+    def listen_address(self) -> Address | None:
+        """Return where workers listen for notifications; None = on the database's URL."""
+        if self.listen_url is not None:
+            return Address(self.listen_url, variable=self.name_of("listen_url"))
+        if self.listen_url_file is not None:
+            return Address(
+                file=self.listen_url_file, variable=self.name_of("listen_url")
+            )
+        return None
 
     def cells(self) -> "tuple[Cell, ...]":
         """Return the selected cells of REDRIVE_DATABASES; empty if it is not set.

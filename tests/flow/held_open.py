@@ -92,6 +92,7 @@ RECIPES: dict[str, LiteralString] = {
     "retire_v1": "select redrive.retire_v1(%(other)s, '{}')",
     "run_alone_v1": "select redrive.run_alone_v1(%(me)s, %(mine9)s)",
     "cancelled_v1": "select redrive.cancelled_v1(array[%(me)s])",
+    "beat_v2": "select redrive.beat_v2(array[%(me)s], array[1], array['{}'::jsonb])",
     "others_v1": "select redrive.others_v1(array[%(me)s])",
     "claim_v1": "select redrive.claim_v1(%(me)s, '{held}', '{0}', '{0}', '{epoch}', '{0}', '{0}',"
     " true, 1)",
@@ -109,6 +110,7 @@ RECIPES: dict[str, LiteralString] = {
     "end_cancellations_v1": "select redrive.end_cancellations_v1(100)",
     # chores
     "take_chore_v1": "select redrive.take_chore_v1('fold', '0 s')",
+    "take_chores_v1": "select redrive.take_chores_v1('{fold,rescue}', '{0 s,0 s}')",
     "fold_v1": "select redrive.fold_v1()",
     "fold_groups_v1": "select redrive.fold_groups_v1()",
     "fold_batches_v1": "select redrive.fold_batches_v1(100)",

@@ -65,6 +65,16 @@ def test_a_link_at_work_keeps_its_connection(
     assert pair.guest.is_closed, "quiet again, and there are two"
 
 
+def test_a_guest_with_short_calls_shares_the_connection_of_a_host_at_work(pair: Pair):
+    """So a worker that does no chores has two connections, however much it works."""
+    pair.host.keep()
+    own = pid(pair.guest)
+    pair.guest.shares = True
+
+    assert pid(pair.guest) == pid(pair.host) != own
+    assert pair.guest.is_closed
+
+
 def test_what_is_in_use_is_not_lent(pair: Pair):
     with pair.host.use() as conn:
         assert pid(pair.guest) != conn.info.backend_pid

@@ -53,3 +53,19 @@ def test_a_rest_is_over_when_the_next_beat_is_due(database: Database) -> None:
 
     assert heard
     assert time.monotonic() - began < 600.0
+
+
+def test_a_worker_that_is_not_among_the_first_stops_listening(
+    database: Database,
+) -> None:
+    """Postgres would wake its session for each notification."""
+    listener, conn = Listener(None), database.connect()
+    channels = "select pg_listening_channels()"
+    listener.hear(conn, 0.001)
+    before = conn.execute(channels).fetchall()
+    heard = listener.hear(conn, 0.001, ears=False)
+    meanwhile = conn.execute(channels).fetchall()
+    listener.hear(conn, 0.001)
+
+    assert (before, heard, meanwhile) == ([("redrive",)], False, [])
+    assert conn.execute(channels).fetchall() == [("redrive",)]

@@ -123,6 +123,17 @@ def test_two_workers_share_three_connections_and_do_everything(
     assert database.value("select count(*) from redrive.workers") == 0
 
 
+def test_a_worker_in_the_pool_listens_on_a_connection_of_its_own(
+    database: Database, workers: Workers, pooled_url: str
+):
+    workers(url=pooled_url, redrive_listen_url=database.url).wait_ready()
+    listening = "select count(*) from pg_stat_activity where query = 'listen redrive'"
+    wait_for(lambda: database.value(listening) == 1)
+    job = enqueue(database.conn, "work.sync")
+
+    wait_for(lambda: workers.starts(job))
+
+
 FOREIGN = """
     select name || '=' || setting from pg_settings
     where source = 'session' and name not in ('application_name', 'client_encoding', 'TimeZone')

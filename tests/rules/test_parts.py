@@ -54,6 +54,7 @@ from redrive.worker.supervisor.polling import (
     SOONEST_SECONDS,
     TURN_SECONDS,
     Polling,
+    delay_seconds,
 )
 from redrive.worker.supervisor.runners.capacity import (
     AHEAD_SECONDS,
@@ -500,7 +501,7 @@ def test_a_notification_is_a_reason_until_somebody_looks():
 
 
 @pytest.mark.parametrize(
-    ("others", "rest"), [(0, 0.0), (1, 0.0025), (63, 0.1575), (500, 1.0)]
+    ("others", "rest"), [(0, 0.0), (1, 0.0025), (63, 0.1575), (500, 1.25)]
 )
 def test_one_of_many_that_found_too_little_rests_whatever_it_hears(
     others: int, rest: float
@@ -537,6 +538,20 @@ def test_workers_whose_looks_are_slow_look_one_at_a_time():
     polling.took(0.020)
     polling.found_nothing(150.0, chance=0.5)
     assert polling.due_at() == 150.0, "one alone never rests"
+
+
+def test_a_new_job_is_left_to_the_first_workers_of_a_fleet():
+    polling = Polling(100.0)
+    polling.found_nothing(200.0, chance=0.5)
+    at = list[float]()
+    for place in (0, 1, 2, 31):
+        polling.looked()
+        polling.delay = delay_seconds(place)
+        polling.notified(201.0)
+        polling.notified(201.9)  # which delays nothing
+        at.append(polling.due_at())
+
+    assert at == [pytest.approx(201.0 + s) for s in (0, 0, TURN_SECONDS, 0.075)]
 
 
 def test_a_notification_wakes_nobody_who_is_about_to_look_anyhow():
@@ -580,7 +595,7 @@ def test_a_job_that_is_known_to_be_due_is_not_waited_for_longer():
 
     assert by_lane == 100.5 + JUST_AFTER_SECONDS
     assert by_job == 100.2 + JUST_AFTER_SECONDS
-    assert polling.due_at() == 101.0
+    assert polling.due_at() == 105.0
     polling.retry_soon()
     assert polling.is_due(100.0)
 

@@ -35,7 +35,7 @@ def test_nobody_is_lost_for_an_outage_or_because_the_clock_was_set(
 
     for _ in range(10):
         assert store.mark_lost(database.conn, TTL) == 0
-    assert store.beat(database.conn, {first: 0, other: 3}) == {first, other}
+    assert store.beat(database.conn, {first: 0, other: 3}).alive == {first, other}
     assert complete(database.conn, other, *jobs) == {job.id for job in jobs}
 
 
@@ -52,7 +52,7 @@ def test_who_is_silent_while_others_beat_is_lost_whatever_the_clock_says(
     ):  # in each of which nobody's clock runs for more than a quarter of a ttl
         minutes_pass(database.conn, 1)
         assert store.mark_lost(database.conn, TTL) in {0, 1}
-        assert store.beat(database.conn, {beating: 0}) == {beating}
+        assert store.beat(database.conn, {beating: 0}).alive == {beating}
 
     assert database.column(
         "select id from redrive.workers where lost_at is not null"
@@ -85,7 +85,7 @@ def test_a_worker_is_marked_although_its_jobs_cannot_be_taken_back(
 
     assert store.mark_lost(rescuer.conn, TTL) == 1
     assert store.mark_lost(rescuer.conn, TTL) == 0, "and may be sent again"
-    assert store.beat(rescuer.conn, {worker: 1}) == set()
+    assert store.beat(rescuer.conn, {worker: 1}).alive == set()
     blocker.rows("rollback")
     assert store.rescue(database.conn, TTL) == (1, 1, 0)
 
@@ -97,7 +97,7 @@ def test_a_beat_waits_for_nobody_who_advances_the_clock(database: Database) -> N
     other.rows("select from redrive.contact for update")
     beating = database.session(lock_timeout="1ms")
 
-    assert store.beat(beating.conn, {worker: 0}) == {worker}
+    assert store.beat(beating.conn, {worker: 0}).alive == {worker}
     assert store.mark_lost(beating.conn, TTL) == 0
 
 

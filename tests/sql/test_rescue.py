@@ -40,7 +40,7 @@ def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
     worker = make_worker(database.conn)
     jobs = claim(database.conn, worker)
     silence(database.conn, worker)
-    assert store.beat(database.conn, {worker: 3}) == {worker}
+    assert store.beat(database.conn, {worker: 3}).alive == {worker}
 
     assert rescue(database.conn) == NOBODY
     assert complete(database.conn, worker, *jobs) == {job.id for job in jobs}
@@ -108,7 +108,7 @@ def test_a_lost_worker_is_told_at_its_next_beat(database: Database) -> None:
     silence(database.conn, worker)
     rescue(database.conn)
 
-    assert store.beat(database.conn, {worker: 1, other: 0}) == {other}
+    assert store.beat(database.conn, {worker: 1, other: 0}).alive == {other}
 
 
 def lose(
@@ -648,7 +648,7 @@ def test_a_beat_counts_the_jobs_in_flight_and_only_moves_its_own_row(
     silence(database.conn, one)
     silence(database.conn, two)
 
-    assert store.beat(database.conn, {one: 5, 999: 1}) == {one}
+    assert store.beat(database.conn, {one: 5, 999: 1}).alive == {one}
     assert database.rows(
         "select id, inflight, seen_at > clock_timestamp() - interval '1 minute'"
         " from redrive.workers order by name"
@@ -672,11 +672,26 @@ def test_a_worker_counts_those_that_look_for_the_same_jobs(database: Database) -
     payments = number(queues=["payments"])
 
     counted = {
-        who: store.others(database.conn, [who]) for who in (mine, for_all, payments)
+        who: store.beat(database.conn, {who: 0}).others
+        for who in (mine, for_all, payments)
     }
     assert counted == {mine: 2, for_all: 3, payments: 1}
-    assert store.others(database.conn, [mine, for_all]) == 2
-    assert store.others(database.conn, [999]) == 0
+    assert store.beat(database.conn, {999: 0}).others == 0
+
+
+def test_the_first_of_those_with_the_same_handlers_know_their_place(
+    database: Database,
+) -> None:
+    database.rows("""
+        insert into redrive.workers (id, name, kinds, version, lost_at, is_closed)
+        overriding system value
+        values (1, 'first', '{a}', '', null, false), (2, 'mail', '{mail}', '', null, false),
+               (3, 'lost', '{a}', '', now(), false), (4, 'closed', '{a}', '', null, true),
+               (5, 'second', '{a}', '', null, false), (6, 'newer', '{a}', '2', null, false)""")
+
+    places = {who: store.beat(database.conn, {who: 0}).place for who in (1, 2, 5, 6)}
+
+    assert places == {1: 0, 2: 0, 5: 1, 6: 0}
 
 
 # Unpark

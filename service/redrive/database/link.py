@@ -42,6 +42,9 @@ YOUNG_SECONDS = 60.0
 LENT_SECONDS = 0.02
 """How long a link waits for a lent connection before it opens another."""
 
+BORROW_SECONDS = 0.2
+"""How long a guest that shares its host's connection waits until it is not in use."""
+
 QUIET_SECONDS = 60.0
 """How long a link must have been without work before it lends its connection."""
 
@@ -198,13 +201,17 @@ class Link:
             # A loss during the call is one of the connection before, and still counts.
             if self._state is _State.IN_USE:
                 self._state = _State.FREE
+                self._turn.notify()
 
-    def lend(self, *, anyway: bool = False) -> OwnConnection | None:
+    def lend(self, *, anyway: bool = False, wait: float = 0.0) -> OwnConnection | None:
         """Lend our connection if it is quiet.
 
-        With `anyway`, lend it even if it is merely not in use.
+        With `anyway`, lend it even if it is merely not in use, or within `wait` seconds
+        no longer in use.
         """
         with self._turn:
+            if anyway and wait and self._conn is not None:
+                self._turn.wait_for(lambda: self._state is not _State.IN_USE, wait)
             conn = self._conn
             is_quiet = anyway or time.monotonic() >= self._lends_from
             if self._state is not _State.FREE or not is_quiet:
@@ -272,7 +279,13 @@ class GuestLink(Link):
     Neither link waits long for the other. The guest does not, because a connection in
     use is not lent. The host does not, because it opens another connection and leaves
     the old one to the guest.
+
+    Attributes:
+        shares: True: its calls are short, so it borrows the connection of a host with
+            work, too.
     """
+
+    shares = False
 
     def __init__(self, host: Link, name: str, **settings: str) -> None:
         super().__init__(host.where, name, **settings)
@@ -283,7 +296,11 @@ class GuestLink(Link):
         """Yield the connection for one call, like `Link.use`."""
         # If the server accepts no new login, borrow the host's connection even if it is
         # not quiet.
-        lent = self._host.lend(anyway=self.failures > 0)
+        lent = (
+            self._host.lend(anyway=True, wait=BORROW_SECONDS)
+            if self.shares
+            else self._host.lend(anyway=self.failures > 0)
+        )
         if lent is not None:
             self.close()
             self._conn = lent

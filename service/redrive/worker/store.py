@@ -306,27 +306,40 @@ def register(conn: Connection, worker: Registration) -> int:
     return _value(conn, sql, *said) or 0
 
 
+class Beaten(NamedTuple):
+    """What a heartbeat has found.
+
+    Attributes:
+        alive: the identities that are still alive.
+        others: how many other workers look for the same jobs.
+        place: how many workers of the same version, kinds and queues come before this one.
+        late: seconds since a worker last did the chore `rescue`.
+    """
+
+    alive: set[int]
+    others: int
+    place: int
+    late: float
+
+
 def beat(
     conn: Connection,
     inflight: Mapping[int, int],
     progress: Mapping[int, str] | None = None,
-) -> set[int]:
-    """Send a heartbeat for each identity. Returns the identities still alive."""
+) -> Beaten:
+    """Send a heartbeat for each identity."""
     said = progress or {}
     found = conn.execute(
-        "select redrive.beat_v1(%s::int[], %s::int[], %s::jsonb[])",
+        "select alive, others, place, late"
+        " from redrive.beat_v2(%s::int[], %s::int[], %s::jsonb[])",
         (
             list(inflight),
             list(inflight.values()),
             [said.get(worker) for worker in inflight],
         ),
-    )
-    return {worker for (worker,) in found}
-
-
-def others(conn: Connection, workers: Sequence[int]) -> int:
-    """Count the other workers that look for the same jobs."""
-    return _value(conn, "select redrive.others_v1(%s::int[])", list(workers)) or 0
+    ).fetchone()
+    alive, others, place, late = found or ((), 0, 0, 0.0)
+    return Beaten(set(alive), others, place, late)
 
 
 def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:
@@ -405,6 +418,20 @@ def take_chore(conn: Connection, name: str, every: float) -> bool:
             every,
         )
     )
+
+
+def take_chores(conn: Connection, everys: Mapping[str, float]) -> set[str]:
+    """Try to take chores (name -> seconds between two runs).
+
+    Returns the ones that this worker should do now.
+    """
+    found = conn.execute(
+        "select redrive.take_chores_v1(%s::text[], array("
+        " select e * interval '1 second' from unnest(%s::float8[]) with ordinality as a(e, n)"
+        " order by n))",
+        (list(everys), list(everys.values())),
+    )
+    return {name for (name,) in found}
 
 
 def mark_lost(conn: Connection, ttl: float) -> int:

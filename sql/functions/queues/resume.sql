@@ -5,6 +5,7 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
+    select redrive.tell_v1(redrive.wake_slot_v1(resume_v1.queue));
     with resumed as (
         update redrive.queues q set paused_at = null, paused_by = null, paused_why = null
         where q.queue = resume_v1.queue and q.paused_at is not null

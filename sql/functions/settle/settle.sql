@@ -250,6 +250,11 @@ begin
     if cardinality(vacated) > 0 then
         perform redrive.free_slots_v1(vacated);
     end if;
+
+    -- 12. Wake workers, because this one may be about to stop.
+    if outcomes && '{release,rescue}' and 0 = any (delays) then
+        perform redrive.tell_v1(65535);
+    end if;
     return query select o.id from unnest(ours) as o(id);
 end
 $$;

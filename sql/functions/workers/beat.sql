@@ -16,3 +16,35 @@ as $$
     where w.id = b.id and w.lost_at is null
     returning w.id
 $$;
+-- beat_v2: record a worker's heartbeat, and return what it should know of the fleet.
+-- in:    as beat_v1
+-- out:   alive: the ids that are alive; a missing id was declared lost
+--        others: the other workers that look for the same jobs
+--        place: of the workers with the same version, kinds and queues, how many have a lower id.
+--        The first few do the chores and listen for notifications
+--        late: seconds since a worker last did the chore `rescue`
+create or replace function redrive.beat_v2(
+    ids int[], inflights int[], progress jsonb[],
+    out alive int[], out others int, out place int, out late float8)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+    alive := array(select b.id from redrive.beat_v1(ids, inflights, beat_v2.progress) b(id));
+    select count(*) filter (where coalesce(o.queues && w.queues, true)),
+           count(*) filter (where o.id < w.id and not o.is_closed and o.version = w.version
+                            and (o.kinds, o.queues) is not distinct from (w.kinds, w.queues))
+    into others, place
+    from (select n.* from redrive.workers n where n.id = any (alive)
+          order by n.started_at desc limit 1) w
+    join redrive.workers o on o.id <> all (ids) and o.lost_at is null;
+    -- infinite: it never began
+    select case when isfinite(c.ran_at) then extract(epoch from clock_timestamp() - c.ran_at)
+                else 'infinity' end
+    into late
+    from redrive.chores c where c.name = 'rescue';
+end
+$$;

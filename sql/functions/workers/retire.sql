@@ -69,6 +69,9 @@ begin
     where w.id = me
       and not exists (select from redrive.claims k where k.worker = w.id and k.id >= start);
     released := cardinality(given_back);
+    if released > 0 then
+        perform redrive.tell_v1(65535);
+    end if;
     is_over := not exists (select from redrive.workers w where w.id = me);
 end
 $$;

@@ -48,6 +48,9 @@ begin
     end loop;
     update redrive.chores c set last_key = array[at_queue, at_key]
     where c.name = 'unpark' and c.last_key is distinct from array[at_queue, at_key];
+    if woken > 0 then
+        perform redrive.tell_v1(65535);
+    end if;
     return woken;
 end
 $$;

@@ -202,6 +202,7 @@ def _options(
         where=_where(settings),
         environment=settings.runner_env_names(),
         samples=settings.success_samples,
+        listen=settings.listen_address(),
     )
 
 

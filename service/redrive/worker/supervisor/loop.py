@@ -143,6 +143,9 @@ class Supervisor:
             self._progress,
             Listener(options.queues),
             self._standstill,
+            None
+            if options.listen is None
+            else Link(options.listen, "redrive listener"),
         )
 
     def _build_maintenance(self) -> None:
@@ -161,6 +164,8 @@ class Supervisor:
             self._progress_book,
             self._schedules,
             self._samples,
+            lambda: self._heartbeat.is_caretaker,
+            lambda: bool(self._pool.held() or self._dispatch),
         )
         checks = (
             self._heartbeat.check_silence,
@@ -168,7 +173,10 @@ class Supervisor:
             self._guards.enforce_deadlines,
             self._guards.exit_when_overdue,
         )
-        self._watchdog = Watchdog(self._link, self._heartbeat_link, link, checks=checks)
+        links = [self._link, self._heartbeat_link, link]
+        if self._heartbeat.listen_link is not None:
+            links.append(self._heartbeat.listen_link)
+        self._watchdog = Watchdog(*links, checks=checks)
 
     def _build_exchange(self) -> None:
         """Build what the loop asks the database with."""
@@ -379,6 +387,8 @@ class Supervisor:
             self._exchange.not_needed(now)
 
         self._polling.others = self._heartbeat.others
+        self._polling.longest = self._heartbeat.longest_poll
+        self._polling.delay = self._heartbeat.delay
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
         self._dispatch.hand_out_waiting(now)

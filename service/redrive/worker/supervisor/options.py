@@ -17,6 +17,7 @@ class WorkerOptions:
         where: details of this worker that are kept with every failure.
         environment: names of the variables that runners get.
         samples: True if runners sample jobs that succeed.
+        listen: where to listen for notifications; None = at `database`.
     """
 
     database: Address
@@ -35,6 +36,7 @@ class WorkerOptions:
     where: Mapping[str, str] = field(default_factory=dict[str, str])
     environment: Sequence[str] = EVERYTHING
     samples: bool = True
+    listen: Address | None = None
 
     @property
     def all_slots(self) -> int:

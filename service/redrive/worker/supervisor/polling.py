@@ -5,8 +5,20 @@ too little rests. It rests longer the more workers there are: all together poll 
 as two of them would.
 """
 
-MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
-"""Limits of the interval between two polls without a reason."""
+MIN_SECONDS, MAX_SECONDS, MAX_LARGE_SECONDS = 0.005, 5.0, 15.0
+"""Limits of the interval between two polls without a reason; the last in a large fleet.
+
+Notifications are the usual reason, so polls only find jobs of which none told.
+"""
+
+LARGE_FLEET = 100
+"""Other workers from which on each polls and beats less often."""
+
+DEAF_SECONDS, DEAF_TURN_SECONDS = 1.0, 0.05
+"""Longest interval of a worker that hears no notification: alone, and for each other one.
+
+Together, 20 or more of them poll 20 times a second.
+"""
 
 SOONEST_SECONDS, JOBS_OF_A_POLL = 0.002, 100
 """Shortest interval, if jobs arrive so fast that each poll finds JOBS_OF_A_POLL."""
@@ -30,6 +42,22 @@ JUST_AFTER_SECONDS = 0.001
 """Delay after the instant at which a job is due: an earlier claim does not find it."""
 
 
+def longest_seconds(others: int, *, is_deaf: bool = False) -> float:
+    """Return the longest interval between two polls of a worker with this many others."""
+    if is_deaf:
+        return min(MAX_LARGE_SECONDS, max(DEAF_SECONDS, DEAF_TURN_SECONDS * others))
+    return MAX_SECONDS if others < LARGE_FLEET else MAX_LARGE_SECONDS
+
+
+def delay_seconds(place: int) -> float:
+    """Return how long a worker leaves a new job to those before it in its fleet.
+
+    The first two claim at once. So one job does not cost as many claims at one instant
+    as there are workers.
+    """
+    return TURN_SECONDS * max(0, place - 1)
+
+
 def rest_seconds(others: int, look: float = 0.0) -> float:
     """Return how long a worker with this many others rests on average.
 
@@ -48,11 +76,16 @@ def least_seconds(found: int, seconds: float) -> float:
 class Polling:
     """Next poll of one worker. Instants are monotonic seconds.
 
-    `others`: how many workers poll for the same jobs. Any thread may set it.
+    `others`: how many workers poll for the same jobs. `longest`: seconds between two polls
+    without a reason. `delay`: seconds by which other workers hear a notification before it.
+    Any thread may set them.
     """
 
     def __init__(self, now: float) -> None:
         self.others = 0
+        self.longest = MAX_SECONDS
+        self.delay = 0.0
+        self._heeds_at = 0.0
         self._due_at = 0.0
         self._rests_until = 0.0
         self._lanes_due_at = float("inf")
@@ -78,7 +111,7 @@ class Polling:
         if self._expects_more:
             return 0.0
         if self._was_notified:
-            return min(self._due_at, self._rests_until)
+            return min(self._due_at, max(self._rests_until, self._heeds_at))
         return self._due_at
 
     def is_due(self, now: float) -> bool:
@@ -91,6 +124,8 @@ class Polling:
         Returns True if the next poll comes sooner for it.
         """
         due_at = self.due_at()
+        if not self._was_notified:
+            self._heeds_at = now + self.delay
         self._was_notified = True
         self._active_at = now
         return self.due_at() < due_at
@@ -118,6 +153,8 @@ class Polling:
     def lanes_due(self, at: float | None) -> None:
         """Note when the next job of any lane is due; None = no job is scheduled."""
         self._lanes_due_at = float("inf") if at is None else at
+        if at is not None:
+            self.no_later_than(max(self._rests_until, at + JUST_AFTER_SECONDS))
 
     def claimed(self, count: int, want: int, now: float, chance: float) -> None:
         """Choose the next poll after a claim of `want` jobs that got `count`.
@@ -142,15 +179,14 @@ class Polling:
         self._expects_more = False
         idle_seconds = now - self._active_at
         interval = max(self._least_seconds, idle_seconds * IDLE_SHARE)
-        interval = min(MAX_SECONDS, interval)
+        interval = min(self.longest, interval)
 
         rest = rest_seconds(self.others, self._look_seconds)
         self._rests_until = now + rest * (0.5 + chance)
         self._due_at = max(self._rests_until, now + interval * (0.8 + 0.4 * chance))
 
         if self._lanes_due_at > now:
-            lanes_at = self._lanes_due_at + JUST_AFTER_SECONDS
-            self.no_later_than(max(self._rests_until, lanes_at))
+            self.lanes_due(self._lanes_due_at)
 
     def was_busy(self, now: float, chance: float) -> None:
         """Poll again soon: another worker claimed there, and may have left jobs."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-SECRETS = frozenset({"PGPASSWORD", "REDRIVE_DATABASE_URL"})
+SECRETS = frozenset({"PGPASSWORD", "REDRIVE_DATABASE_URL", "REDRIVE_LISTEN_URL"})
 """Variables of the worker. Runners get them only if a setting names them in full."""
 
 NEEDED = (

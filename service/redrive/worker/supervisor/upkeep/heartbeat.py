@@ -4,7 +4,10 @@ It shares nothing with handlers, chores or claims, so they cannot silence it. If
 heartbeat arrives in time, other workers may take the jobs of this one. Then it suspends
 its runners until the database says if they did.
 
-Between two heartbeats, it waits for notifications.
+Between two heartbeats, it waits for notifications, if it is one of the first of its fleet.
+Postgres wakes every session that listens for every notification. So 1,000 sessions would
+cost it a tenth of a second each time. If there is a URL of its own for notifications, the
+thread `listener` waits for them there.
 """
 
 import random
@@ -18,11 +21,27 @@ import psycopg
 
 from redrive.database.link import LONGEST_BACKOFF, Link
 from redrive.worker import store
-from redrive.worker.supervisor.polling import rest_seconds
+from redrive.worker.supervisor.polling import (
+    LARGE_FLEET,
+    delay_seconds,
+    longest_seconds,
+    rest_seconds,
+)
 from redrive.worker.supervisor.upkeep.listener import Listener
 from redrive.worker.supervisor.upkeep.standstill import Standstill
 
-BEATS_PER_TTL = 6
+BEATS_PER_TTL, BEATS_OF_LARGE_FLEET = 6, 4
+"""Heartbeats within a TTL; the clock of contact allows no fewer than 4."""
+
+LISTENERS = 32
+"""Workers with the same handlers that listen. The others only poll."""
+
+CARETAKERS = 3
+"""Workers with the same handlers that do the chores."""
+
+LATE_SECONDS = 15.0
+"""If no rescue has begun for this long, the caretakers are gone, and others do chores."""
+
 LISTEN_SECONDS = 5.0
 """Longest wait for notifications: after it, the thread shows that it lives."""
 
@@ -38,6 +57,7 @@ class Heartbeat:
         on_failure: called when a heartbeat fails.
         inflight: returns how many jobs runners hold.
         progress: returns the progress of an identity's jobs.
+        listen_link: listens here, in a thread of its own; None = on `link`.
     """
 
     link: Link
@@ -50,9 +70,13 @@ class Heartbeat:
     progress: Callable[[int], str]
     listener: Listener
     standstill: Standstill
+    listen_link: Link | None = None
     ticked_at: float = field(default_factory=time.monotonic, init=False)
-    others: int = field(default=0, init=False)
-    """Number of other workers that look for the same jobs."""
+    _others: int = field(default=0, init=False)
+    _place: int | None = field(default=None, init=False)
+    """Number of workers before this one; None = no heartbeat has said it yet."""
+    _late: float = field(default=0.0, init=False)
+    _began_at: float = field(default_factory=time.monotonic, init=False)
     _heard: dict[int, float] = field(default_factory=dict[int, float], init=False)
     """Identity -> when its last good heartbeat was about to be sent; monotonic."""
     _silent: set[int] = field(default_factory=set[int], init=False)
@@ -72,11 +96,48 @@ class Heartbeat:
     @property
     def interval(self) -> float:
         """Seconds between two heartbeats."""
-        return self.ttl / BEATS_PER_TTL
+        is_large = self._others >= LARGE_FLEET
+        return self.ttl / (BEATS_OF_LARGE_FLEET if is_large else BEATS_PER_TTL)
+
+    # ------------------------------------------------------- its place in the fleet
+
+    @property
+    def is_caretaker(self) -> bool:
+        """True if this worker does chores. Any thread may ask."""
+        if self._place is None:
+            return time.monotonic() - self._began_at > LATE_SECONDS
+        return self._place < CARETAKERS or self._late > LATE_SECONDS
+
+    @property
+    def is_listener(self) -> bool:
+        """True if this worker listens for notifications. Any thread may ask."""
+        return self._place is not None and self._place < LISTENERS
+
+    @property
+    def others(self) -> int:
+        """Number of other workers that look for the same jobs as often as this one."""
+        return min(self._others, LISTENERS - 1) if self.is_listener else self._others
+
+    @property
+    def delay(self) -> float:
+        """Seconds for which it leaves a new job to those before it. Any thread may ask."""
+        return delay_seconds(self._place or 0)
+
+    @property
+    def longest_poll(self) -> float:
+        """Seconds between two polls without a reason. Any thread may ask."""
+        return longest_seconds(self._others, is_deaf=self.listener.is_deaf)
 
     def start(self) -> None:
         """Send heartbeats until stopped, in a thread of its own."""
         threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+        if self.listen_link is not None:
+            threading.Thread(
+                target=self._listen_apart,
+                args=(self.listen_link,),
+                name="listener",
+                daemon=True,
+            ).start()
 
     def stop(self) -> None:
         """Stop the thread."""
@@ -165,14 +226,11 @@ class Heartbeat:
                 self.inflight(),
                 {one: self.progress(one) for one in known},
             )
-            alive = store.beat(conn, dict.fromkeys(known, inflight), progress)
+            beaten = store.beat(conn, dict.fromkeys(known, inflight), progress)
         for worker in known:
-            self._confirmed(worker, sent, is_alive=worker in alive)
+            self._confirmed(worker, sent, is_alive=worker in beaten.alive)
+        _, self._others, self._place, self._late = beaten
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
-        with self.link.use(
-            self._bound
-        ) as conn:  # by now the beat counts, whatever becomes of this
-            self.others = store.others(conn, known)
 
     def _pause(self) -> float:
         """Return the seconds to listen: until the next heartbeat, if one is due."""
@@ -181,12 +239,31 @@ class Heartbeat:
         return max(0.0, min(LISTEN_SECONDS, self._beat_at - time.monotonic()))
 
     def _listen(self, seconds: float) -> None:
-        """Wait for notifications for up to `seconds`. Raises psycopg.Error."""
-        with self.link.use(bound=seconds + 5.0) as conn:
-            if self.listener.hear(conn, seconds, rest_seconds(self.others)):
-                self.on_notify()
-        if self.listener.is_deaf:
+        """Wait for up to `seconds`, for notifications too. Raises psycopg.Error."""
+        if self.listen_link is not None:
             self._stopping.wait(seconds)
+        else:
+            self._hear(self.link, seconds)
+
+    def _hear(self, link: Link, seconds: float) -> None:
+        """Wait for notifications, if this worker listens. Raises psycopg.Error."""
+        if link is self.link or self.is_listener:
+            with link.use(bound=seconds + 5.0) as conn:
+                rest = rest_seconds(self.others)
+                if self.listener.hear(conn, seconds, rest, ears=self.is_listener):
+                    self.on_notify()
+        else:
+            link.close()
+        if self.listener.is_deaf or not self.is_listener:
+            self._stopping.wait(seconds)
+
+    def _listen_apart(self, link: Link) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._hear(link, LISTEN_SECONDS)
+            except psycopg.Error as error:
+                self.on_failure(error)
+                self._stopping.wait(random.uniform(0.05, LONGEST_BACKOFF))
 
     def _confirmed(self, worker: int, sent: float, *, is_alive: bool) -> None:
         if worker not in self._heard:

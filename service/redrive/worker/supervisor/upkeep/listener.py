@@ -1,6 +1,6 @@
 """Listener for NOTIFY on a shared connection: a hint that jobs may be due.
 
-Polling never stops, so a lost notification costs latency only. A LISTEN connection can
+Polling never stops, so a lost notification costs latency only, of a few seconds. A LISTEN connection can
 be lost without a sign; the next statement on it finds that. Through a pooler the
 session is shared, so the worker does not listen.
 
@@ -47,12 +47,22 @@ class Listener:
         """True if a pooler owns the session, so that no notification arrives."""
         return self._is_shared
 
-    def hear(self, conn: store.Connection, seconds: float, rest: float = 0.0) -> bool:
+    def hear(
+        self,
+        conn: store.Connection,
+        seconds: float,
+        rest: float = 0.0,
+        *,
+        ears: bool = True,
+    ) -> bool:
         """Wait up to `seconds` for jobs. Returns True if some came.
 
         Raises psycopg.Error. `rest`: how long after one notification another has no
-        use.
+        use. Without `ears`, it stops listening and does not wait.
         """
+        if not ears:
+            self._stop(conn)
+            return False
         if conn is not self._conn:
             self._listen(conn)
         if self._is_shared:
@@ -84,6 +94,11 @@ class Listener:
         elif not was_shared:
             logger.info("not listening: the session is a pooler's; polling instead")
         self._conn = conn
+
+    def _stop(self, conn: store.Connection) -> None:
+        if conn is self._conn and not self._is_shared:
+            conn.execute("unlisten redrive")
+        self._conn = None
 
 
 def _heard(conn: store.Connection) -> list[int]:

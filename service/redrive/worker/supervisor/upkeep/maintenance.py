@@ -1,6 +1,7 @@
 """Maintenance: the thread that does the chores that all workers share.
 
-Each chore is done by the first worker that comes. No beat, claim or other worker waits
+A few workers do the chores, and each chore is done by the first of them that comes. One
+statement says what there is to do. No beat, claim or other worker waits
 for a chore that is slow or fails. The loop lends this thread its connection while there
 is no work. If the thread has to wait for it, it opens one of its own.
 """
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from redrive.database.link import Link
+from redrive.database.link import GuestLink, Link
 from redrive.dead_letters import campaign, groups
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
@@ -58,7 +59,8 @@ CAMPAIGN = "campaign"
 SCHEDULES = "schedules"
 SAMPLES = "samples"
 TIMES = "times"
-CHORES: Mapping[str, tuple[float, Callable[[store.Connection], object]]] = {
+Chores = Mapping[str, tuple[float, Callable[[store.Connection], object]]]
+CHORES: Chores = {
     "fold": (FOLD_SECONDS, store.fold),
     "regressions": (FOLD_SECONDS, groups.judge),
     "sample": (FOLD_SECONDS, store.sample),
@@ -107,6 +109,8 @@ class Maintenance:
         on_cancelled: called with their jobs that are no longer wanted.
         progress: progress that handlers report, to be written.
         samples: jobs that succeeded, to be offered to the reservoirs of their kinds.
+        is_caretaker: returns True if this worker does chores.
+        has_jobs: returns True if this worker holds jobs.
     """
 
     link: Link
@@ -117,6 +121,8 @@ class Maintenance:
     progress: ProgressBook = field(default_factory=ProgressBook)
     schedules: Schedules = field(default_factory=lambda: Schedules(""))
     samples: deque[Sampled] = field(default_factory=deque[Sampled])
+    is_caretaker: Callable[[], bool] = lambda: True
+    has_jobs: Callable[[], bool] = lambda: True
     _ticked_at: float = field(default_factory=time.monotonic, init=False)
     _failing: dict[str, Failing] = field(default_factory=dict[str, Failing], init=False)
     _times: TimeBook = field(init=False)
@@ -159,6 +165,7 @@ class Maintenance:
         self._stopping.wait(random.uniform(0.0, interval))
         while not self._rest(interval * random.uniform(0.8, 1.2)):
             now = self._ticked_at = time.monotonic()
+            self._share_connection()
             if now >= self.link.retry_at:
                 self._hear_of_cancelled()
                 self._write_progress()
@@ -167,6 +174,11 @@ class Maintenance:
                 self._do_all(now)
         self._send_times(is_last=True)
         self.link.close()
+
+    def _share_connection(self) -> None:
+        """Hold no connection of its own, unless there are chores, which may be long."""
+        if isinstance(self.link, GuestLink):
+            self.link.shares = not self.is_caretaker()
 
     def _rest(self, seconds: float) -> bool:
         """Rest until the next round, but drive a campaign that releases jobs.
@@ -184,21 +196,46 @@ class Maintenance:
         """Drive all campaigns, unless another worker just did."""
         self._is_releasing = False
         if self._is_tried(CAMPAIGN, time.monotonic()):
-            # a little less than the pause, so that no turn is missed by a hair
-            self._attempt(CAMPAIGN, 0.75 * CAMPAIGN_SECONDS, self._drive)
+            self._attempt(CAMPAIGN, *self._chores()[CAMPAIGN])
 
     def _drive(self, conn: store.Connection) -> None:
         self._is_releasing = campaign.drive_all(conn)
 
     def _do_all(self, now: float) -> None:
-        self._attempt(RESCUE, min(RESCUE_SECONDS, self.ttl / 3), self._rescue)
-        for name, (every, do) in CHORES.items():
-            if self._is_tried(name, now):
-                self._attempt(name, every, do)
-        self._drive_campaigns()
-        if self.schedules and self._is_tried(SCHEDULES, now):
+        if self.schedules:
             self._declare()
-            self._attempt(SCHEDULES, SCHEDULES_SECONDS, self.schedules.fire)
+        if not self.is_caretaker():
+            return
+        tried = {
+            name: chore
+            for name, chore in self._chores().items()
+            if name == RESCUE or self._is_tried(name, now)
+        }
+        taken = self._take({name: every for name, (every, _) in tried.items()})
+        for name, (every, do) in tried.items():
+            if taken is None:
+                self._attempt(name, every, do)
+            elif name in taken:
+                self._do(name, do)
+
+    def _chores(self) -> Chores:
+        """Return all chores that this worker can do, in their order."""
+        rescue = {RESCUE: (min(RESCUE_SECONDS, self.ttl / 3), self._rescue)}
+        # a little less than the pause, so that no turn is missed by a hair
+        campaign = {CAMPAIGN: (0.75 * CAMPAIGN_SECONDS, self._drive)}
+        fire = {SCHEDULES: (SCHEDULES_SECONDS, self.schedules.fire)}
+        return rescue | CHORES | campaign | (fire if self.schedules else {})
+
+    def _take(self, everys: Mapping[str, float]) -> set[str] | None:
+        """Take the chores that are due; None if the database cannot say which.
+
+        A locked table may be the reason. Then each chore is tried by itself.
+        """
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                return store.take_chores(conn, everys)
+        except psycopg.Error:
+            return None
 
     def _is_tried(self, name: str, now: float) -> bool:
         failing = self._failing.get(name)
@@ -206,6 +243,8 @@ class Maintenance:
 
     def _declare(self) -> None:
         """Declare the schedules for each identity that has not declared them."""
+        if self.schedules.has_told(self.identities()):
+            return
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
                 self.schedules.declare(conn, self.identities())
@@ -214,7 +253,7 @@ class Maintenance:
 
     def _hear_of_cancelled(self) -> None:
         """Find the jobs of this worker that are no longer wanted."""
-        if not (workers := self.identities()):
+        if not (workers := self.identities()) or not self.has_jobs():
             return
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
@@ -255,10 +294,15 @@ class Maintenance:
     def _attempt(
         self, name: str, every: float, do: Callable[[store.Connection], object]
     ) -> None:
+        def take_and_do(conn: store.Connection) -> None:
+            if store.take_chore(conn, name, every):
+                do(conn)
+
+        self._do(name, take_and_do)
+
+    def _do(self, name: str, do: Callable[[store.Connection], object]) -> None:
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
-                if not store.take_chore(conn, name, every):
-                    return
                 do(conn)
         except psycopg.Error as error:
             self._failed(name, error)

@@ -37,6 +37,10 @@ class Schedules:
         self._declared = declared
         return are_others
 
+    def has_told(self, identities: Sequence[int]) -> bool:
+        """Return True if each of these identities has declared them."""
+        return self._told.issuperset(identities)
+
     def declare(self, conn: store.Connection, identities: Sequence[int]) -> None:
         """Declare them for each identity that has not done it. Raises psycopg.Error."""
         self._told &= set(identities)
