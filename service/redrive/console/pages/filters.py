@@ -23,6 +23,7 @@ from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.groups import STATES
 
+Row = Mapping[str, Any]
 SECONDS, SECONDS_MORE = 0.1, 1.0
 """How long a list searches for rare matches: the first page, and each later one."""
 GROUP_FILTERS = (
@@ -193,6 +194,19 @@ def audit_place(text: str | None) -> int | None:
     """Parse the id of the last line shown. Raises Refused if it is not an id."""
     lines = parse(Filter, [("id", text or "")]).ids
     return lines[0] if lines else None
+
+
+def skipped(text: str | None) -> int:
+    """Parse how many rows come before a page. Raises Refused if it is not a number."""
+    return audit_place(text) or 0
+
+
+def part(
+    found: Sequence[Row], size: int, skip: int
+) -> tuple[Sequence[Row], str | None]:
+    """Return the rows of a page, and how many come before the next page if there is one."""
+    onward = str(skip + size) if len(found) > size else None
+    return found[:size], onward
 
 
 def first_page(
