@@ -52,7 +52,7 @@ def show_overview(visit: SignedIn) -> Response:
         by_queue = sums(conn, span)
         causes = readable(lambda: _causes(conn, span))
         names = [row["group"] for row in causes or ()]
-        deaths = figures.deaths(conn, names, span.sparks) if causes else {}
+        deaths = figures.deaths(conn, names, span.sparks)
 
     return visit.page(
         "overview.html",
