@@ -29,7 +29,7 @@ def signed(word: str = "pause", target: str = "default", cell: str = "") -> str:
 def offered(client: TestClient, query: str = "queue=default") -> dict[str, str]:
     """Return the links of the page of an alert, by their texts."""
     page = client.get(f"/act?{query}").text
-    found = re.findall(r'<li><a href="(/act/[^"]+)">([^<]+)</a>', page)
+    found = re.findall(r'<a class="button" href="(/act/[^"]+)">([^<]+)…</a>', page)
     return {text: path for path, text in found}
 
 
