@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from statistics import median
+from typing import LiteralString
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -22,6 +23,7 @@ from bench.session import SystemFailed
 from bench.systems import System
 from redrive.database.embedded import free_port
 from redrive.database.migrate import migrate
+from tests.factories import SERIES_SUMS
 
 LETTERS, JOBS = 1_000_000, 5_000_000
 REQUESTS, AT_ONCE = 40, 2
@@ -62,7 +64,23 @@ select 'q' || k %% 20, 'kind' || k,
        jsonb_build_object('order', i)
 from generate_series(%(first)s::int, %(last)s::int) i, lateral (select hashint4(i) & 63 as k) c
 """
-_REST = (
+_SERIES: LiteralString = """
+insert into redrive.series (span, at, queue, kind, enqueued, completed, failed, retried, died,
+                            duration, wait)
+select %(span)s, m.at, 'q' || (k * 7 + copy * 5) %% 20, 'kind' || k, %(span)s * 40, %(span)s * 38,
+       %(span)s * 3, %(span)s * 2, %(span)s,
+       array[0, 1, 4, 9, 20, 9, 4, 2, 1, 1, k %% 3, 0, 0, 0, 0, 0, 0],
+       array[0, 2, 9, 20, 20, 9, 4, 2, 1, 1, k %% 5, 0, 0, 0, 0, 0, 0, 0]
+from generate_series(date_trunc(%(unit)s, now()) - %(kept)s::interval,
+                     date_trunc(%(unit)s, now()) - interval '1 min', %(step)s::interval) m(at),
+     generate_series(0, 63) k, generate_series(0, 2) copy"""
+_QUEUE_SERIES: LiteralString = """
+insert into redrive.queue_series (span, at, queue, minutes, backlog, running, workers)
+select s.span, s.at, q.queue, s.span, count(*) * 100, count(*), 40
+from redrive.series s cross join lateral (values (s.queue), ('')) q(queue)
+where s.queue <> '' and s.kind <> ''
+group by s.span, s.at, q.queue"""
+_REST: tuple[LiteralString, ...] = (
     """insert into redrive.groups (fingerprint, kind, category, error_class, message, sample, total,
                                    open, first_seen, last_seen, versions)
        select fingerprint, min(kind), min(category), min(error_class), min(message), max(id),
@@ -101,8 +119,18 @@ def write(conn: Connection, letters: int, jobs: int) -> None:
     fill(conn, "redrive.jobs", _LIVE, jobs, math.inf)
     fill(conn, "redrive.dead_letters", _DEAD, letters, math.inf)
     fill(conn, "redrive.failures", _FAILED, letters, math.inf)
+    conn.execute("truncate redrive.series, redrive.queue_series")
+    for span, unit, kept in ((1, "minute", "26 h"), (60, "hour", "35 days")):
+        values = {"span": span, "unit": unit, "kept": kept, "step": f"{span} min"}
+        conn.execute(_SERIES, values)
+    conn.execute(SERIES_SUMS)
+    conn.execute(_QUEUE_SERIES)
     for statement in (*_REST, "truncate redrive.tallies, redrive.deltas", TALLIES):
         conn.execute(statement)
+    conn.execute(
+        "update redrive.chores set place = extract(epoch from date_trunc('minute', now())) / 60 - 1"
+        " where name = 'series'"
+    )
     conn.execute("vacuum analyze")
 
 
@@ -133,10 +161,22 @@ PATHS = {
     "live jobs, no match": "/jobs?tenant=nobody",
     "a live job": "/jobs/{live}",
     "campaigns": "/campaigns",
+    "proposals": "/proposals",
+    "act on an alert": "/act?queue=q7",
     "queues": "/queues",
+    "a queue": "/queues/q7",
+    "a queue, 26 hours": "/queues/q7?from=26h",
+    "a queue, a month": "/queues/q7?from=35d",
     "kinds": "/kinds",
+    "kinds, 26 hours": "/kinds?from=26h",
+    "kinds, a month": "/kinds?from=35d",
+    "a kind": "/kinds/kind7",
+    "a kind, 26 hours": "/kinds/kind7?from=26h",
     "a kind, a month": "/kinds/kind7?from=35d",
+    "overview, 26 hours": "/?from=26h",
     "overview, a week": "/?from=7d",
+    "overview, a month": "/?from=35d",
+    "groups, a month": "/groups?from=35d",
     "dead letters, sorted": "/dead-letters?sort=attempts",
     "workers": "/workers",
     "breakers": "/breakers",
@@ -163,19 +203,19 @@ def paths(conn: Connection, deep: int) -> dict[str, str]:
     return {name: path.format(**parts) for name, path in PATHS.items()}
 
 
-def _get(port: int, path: str) -> float:
-    """Seconds until a page was read."""
+def _get(port: int, path: str) -> tuple[float, int]:
+    """Seconds until a page was read, and its bytes."""
     signed = {"x-forwarded-user": "ada", "x-forwarded-groups": "oncall"}
     began = time.perf_counter()
     try:
         with urlopen(
             Request(f"http://127.0.0.1:{port}{path}", headers=signed), timeout=60
         ) as page:
-            page.read()
+            size = len(page.read())
     except HTTPError as error:
         msg = f"{path}: {error.code} {error.read()[-800:]!r}"
         raise SystemFailed(msg) from None
-    return time.perf_counter() - began
+    return time.perf_counter() - began, size
 
 
 @contextmanager
@@ -205,11 +245,14 @@ def served(url: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
             process.terminate()
 
 
-def timed(port: int, path: str, people: Executor) -> tuple[float, float]:
-    """Milliseconds of a page with two who ask at once: the median and the 95th percentile."""
+def timed(port: int, path: str, people: Executor) -> Figures:
+    """A page with two who ask at once: its times, median and 95th percentile, and its size."""
     _get(port, path)
-    times = sorted(people.map(lambda _: _get(port, path), range(REQUESTS)))
-    return median(times) * 1e3, times[math.ceil(len(times) * 0.95) - 1] * 1e3
+    answers = list(people.map(lambda _: _get(port, path), range(REQUESTS)))
+    times = sorted(seconds for seconds, _ in answers)
+    p95 = times[math.ceil(len(times) * 0.95) - 1]
+    size = max(size for _, size in answers)
+    return {"p50_ms": median(times) * 1e3, "p95_ms": p95 * 1e3, "page_kb": size / 1e3}
 
 
 class Pages:
@@ -223,11 +266,11 @@ class Pages:
         """One page, and the memory of the process by then."""
         if not self._paths:
             self._start(lab)
-        p50, p95 = timed(self._port, self._paths[name], self._people)
+        page = timed(self._port, self._paths[name], self._people)
         memory = usage.memory([self._pid]) / 2**20
         if name == next(reversed(PATHS)):
             self._open.close()
-        return {"p50_ms": p50, "p95_ms": p95, "memory_mib": memory}
+        return page | {"memory_mib": memory}
 
     def _start(self, lab: Lab) -> None:
         lab.server.fresh("bench_console")

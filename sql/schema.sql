@@ -2402,6 +2402,8 @@ create function redrive.read_marks_v1(since timestamptz, until timestamptz, of_q
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
     set jit = off;
 grant execute on function redrive.read_marks_v1 to redrive_agent, redrive_operator, redrive_viewer,
     redrive_worker;

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 from redrive.enqueue import enqueue
 from redrive.rules.scheduling.slots import Declaration
@@ -334,3 +334,28 @@ def outcome(conn: Connection, job: int, *, was_live: bool = True) -> str | None:
     query = "select outcome from redrive.outcome_v1(%s, %s)"
     row = conn.execute(query, (job, was_live)).fetchone()
     return row[0] if row else None
+
+
+SERIES_SUMS: LiteralString = """
+    insert into redrive.series (span, at, queue, kind, enqueued, completed, failed, retried, died,
+                                redriven, duration, wait)
+    select g.span, g.at, g.queue, g.kind, g.enqueued, g.completed, g.failed, g.retried, g.died,
+           g.redriven,
+           (select array_agg(c.n order by c.place) from (
+                select (i - 1) % 17 as place, sum(v) as n
+                from unnest(g.durations) with ordinality u(v, i)
+                group by 1) c),
+           (select array_agg(c.n order by c.place) from (
+                select (i - 1) % 18 as place, sum(v) as n
+                from unnest(g.waits) with ordinality u(v, i)
+                group by 1) c)
+    from (select s.span, s.at, coalesce(s.queue, '') as queue, coalesce(s.kind, '') as kind,
+                 sum(s.enqueued) as enqueued, sum(s.completed) as completed,
+                 sum(s.failed) as failed, sum(s.retried) as retried, sum(s.died) as died,
+                 sum(s.redriven) as redriven,
+                 array_agg(s.duration) filter (where s.duration is not null) as durations,
+                 array_agg(s.wait) filter (where s.wait is not null) as waits
+          from redrive.series s where s.queue <> '' and s.kind <> ''
+          group by s.span, s.at, grouping sets ((s.queue), (s.kind), ())) g
+    on conflict do nothing"""
+"""Adds the sums by queue, by kind and of everything to rows of the series."""

@@ -243,9 +243,9 @@ def test_ids_that_are_not_there_are_named(redrive: Redrive, database: Database) 
     )
 
     assert done.json == {"matched": 1, "redriven": 1, "blocked": {}, "campaign": 1}
-    assert (
-        done.err == "redrive: job 99999 has no open dead letter, or it does not match\n"
-    )
+    look = "redrive job show 99999 shows what became of it"
+    missed = "job 99999 has no open dead letter, or it does not match"
+    assert done.err == f"redrive: {missed}; {look}\n"
 
 
 def test_many_have_canaries_and_what_aborts_is_a_failure(

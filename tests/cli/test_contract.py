@@ -234,7 +234,10 @@ def test_a_dead_letter_is_assigned_with_a_why(
     assert assigned.json == {"assigned": [int(job)], "owner": "bo"}
     assert (partly.code, partly.err) == (
         0,
-        "redrive: job 999 has no open dead letter\n",
+        (
+            "redrive: job 999 has no open dead letter; "
+            "redrive job show 999 shows what became of it\n"
+        ),
     )
     assert redrive("dlq", "ls", "--json").json["owner"] == "bo"
     assert "owner bo" in redrive("dlq", "show", job).out

@@ -116,3 +116,19 @@ def test_marks_are_listed_with_the_line_of_the_audit_log(
     assert mark["text"] == "ada paused queue mail"
     assert (mark["what"], mark["line"], mark["queues"]) == ("pause", 1, ["mail"])
     assert redrive("series", "--marks", "--queue", "bills").out == "nothing changed\n"
+
+
+def test_an_unknown_queue_or_kind_is_told_with_the_one_that_was_meant(
+    redrive: Redrive, database: Database
+) -> None:
+    recorded(database)
+
+    for options in ((), ("--json",), ("--marks",)):
+        done = redrive("series", "--queue", "mial", *options)
+        assert done.code == 0
+        assert done.err == (
+            "redrive: no job has been in a queue 'mial' yet; did you mean mail?\n"
+        )
+    done = redrive("series", "--kind", "invoice.chrge")
+    assert "did you mean invoice.charge?" in done.err
+    assert redrive("series", "--queue", "mail").err == ""

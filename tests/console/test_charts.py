@@ -1,6 +1,7 @@
 """Charts: their spans, their SVG and tables, and the changes on their time axes."""
 
 import html
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +12,7 @@ from redrive.console.charts import axes
 from redrive.console.charts.chart import SECONDS, Chart, Line, Mark
 from redrive.console.charts.draw import draw
 from redrive.console.charts.span import Span, covering, read
+from redrive.console.pages.system import MOST_OF_WORKER, MOST_WORKERS
 from redrive.console.pages.timeline import headline, timeline
 from redrive.dead_letters.campaign import plan, start
 from redrive.dead_letters.filter import Filter
@@ -24,6 +26,7 @@ from tests.factories import (
     make_job,
     make_jobs,
     make_worker,
+    silence,
 )
 from tests.postgres import Connection
 
@@ -241,6 +244,50 @@ def test_a_group_names_the_change_before_its_first_death(site: Site, olaf: TestC
     assert "Deaths: 3 died" in page
 
 
+def test_the_overview_tells_what_changed_before_a_cause_and_whether_it_gets_worse(
+    site: Site, olaf: TestClient
+):
+    conn = site.database.conn
+    conn.execute("select redrive.sample_v1()")
+    make_dead_letters(conn, 3)
+    conn.execute("truncate redrive.marks")
+    conn.execute(
+        "insert into redrive.marks (at, what, name, queues)"
+        " select first_seen - interval '6 min', 'deploy', '1.4.1', null::text[]"
+        " from redrive.grouped union all"
+        " select first_seen - interval '2 min', 'breaker open', 'smtp', '{mail}'"
+        " from redrive.grouped"
+    )
+    page, group = olaf.get("/").text, olaf.get("/groups/f1").text
+
+    sentence = "The first job died 6 min after this change: version 1.4.1 started."
+    assert f'<p class="began">{sentence}</p>' in page
+    trend = "3 jobs died in the last five minutes, more than in the five minutes before (0)."
+    assert trend in page
+    assert "3 died in the last hour, more than in the hour before (0)." in group
+    assert sentence not in olaf.get("/groups").text
+
+
+def test_a_deploy_shows_its_version_where_there_is_room():
+    hour = span(from_="1h")
+    places = ((50, "1.4.0"), (49, "1.4.1"), (20, "1.4.2"), (1, "1.4.3"))
+    marks = [
+        Mark(
+            NOW - timedelta(minutes=ago),
+            "deploy",
+            f"Version {name} started",
+            None,
+            name,
+        )
+        for ago, name in places
+    ]
+    lines = (Line("died", [0.0] * len(hour.starts())),)
+    drawn = str(draw(Chart("deaths", "Deaths", lines, hour, marks)))
+
+    assert re.findall(r">([\d.]+)</text></g>", drawn) == ["1.4.1", "1.4.2"]
+    assert drawn.count("<title>Version") == len(marks)
+
+
 def test_a_group_tells_what_was_tried_and_how_it_went(site: Site, olaf: TestClient):
     conn = site.database.conn
     make_dead_letters(conn, 2)
@@ -296,8 +343,57 @@ def test_a_worker_whose_jobs_are_not_listed_is_not_idle(site: Site, olaf: TestCl
 
     page = olaf.get("/workers").text
 
-    assert "Its jobs are not listed here" in page
+    assert "it has not reported them yet" in page
     assert "It runs no job." not in page
+
+
+def test_many_workers_are_shown_in_parts_and_the_lost_ones_first(
+    site: Site, olaf: TestClient
+):
+    conn = site.database.conn
+    made = [make_worker(conn, f"w-{n:03}") for n in range(MOST_WORKERS + 3)]
+    silence(conn, made[-1])
+    conn.execute("update redrive.workers set version = '1.4.2' where id = %s", made[:1])
+    first = olaf.get("/workers").text
+    onward = re.search(r'href="(/workers\?after=\d+)" rel="next"', first)
+    assert onward
+    second = olaf.get(onward[1]).text
+
+    names = [
+        re.findall(r'<h2 id="worker-\d+">([^<]+)', page) for page in (first, second)
+    ]
+    assert [len(page) for page in names] == [MOST_WORKERS, 3]
+    assert names[0][0] == "w-050"
+    assert sorted([*names[0], *names[1]]) == [
+        f"w-{n:03}" for n in range(MOST_WORKERS + 3)
+    ]
+    assert 'rel="next"' not in second
+    sums = re.findall(r'<td>([^<]+)</td><td><span class="state (\w+)">', first)
+    assert ("1.4.2", "working") in sums
+    assert {state for _, state in sums} == {"working", "silent"}
+    rows = site.bearer("olaf").get("/api/v1/workers?after=50").json()["rows"]
+    assert [row["name"] for row in rows] == ["w-050"]
+    assert olaf.get("/workers?after=x").status_code == 400
+
+
+def test_each_worker_shows_its_longest_jobs(site: Site, olaf: TestClient):
+    """A busy one leaves room for another."""
+    conn = site.database.conn
+    for name, n in (("w-busy", 300), ("w-calm", 1)):
+        worker = make_worker(conn, name)
+        make_jobs(conn, n)
+        running = {str(job.id): job.id * 1.0 for job in claim(conn, worker, n)}
+        conn.execute(
+            "update redrive.workers set inflight = %s, progress = jsonb_build_object("
+            " 'running', %s::jsonb) where id = %s",
+            (n, json.dumps(running), worker),
+        )
+
+    page = olaf.get("/workers").text
+
+    shown = re.findall(r'<a href="/jobs/(\d+)">', page)
+    assert len(shown) == MOST_OF_WORKER + 1
+    assert f"and {300 - MOST_OF_WORKER} more that began later" in page
 
 
 def test_a_viewer_sees_curves_but_no_failures(site: Site):

@@ -1,6 +1,7 @@
 """Lists can be sorted, have the columns that one chooses, and become files."""
 
 import csv
+import html
 import json
 import re
 from io import StringIO
@@ -118,6 +119,21 @@ def test_live_jobs_become_a_file_too(site: Site, olaf: TestClient):
     assert [row["id"] for row in rows] == made
     assert "waiting_for" in rows[0]
     assert site.signed_in("vera").get("/export/jobs.csv").status_code == 403
+
+
+def test_a_repeated_filter_of_groups_keeps_all_its_values(site: Site, olaf: TestClient):
+    """In the files, in other spans, in the form, and in the command."""
+    for kind in ("a.one", "a.two", "a.three"):
+        make_dead_letters(site.database.conn, 1, kind=kind)
+    page = html.unescape(olaf.get("/groups?kind=a.one&kind=a.two").text)
+
+    for path in ("/export/groups.csv?", "/export/groups.json?", "/groups?"):
+        assert f"{path}kind=a.one&kind=a.two" in page
+    file = re.search(r'"(/export/groups\.json[^"]*)"', page)
+    assert file
+    assert [row["kind"] for row in olaf.get(file[1]).json()] == ["a.one"]
+    assert re.findall(r'name="kind" value="([^"]*)" size', page) == ["a.one", "a.two"]
+    assert "dlq groups --kind a.one --kind a.two" in page
 
 
 def test_groups_and_the_audit_log_become_files(site: Site, olaf: TestClient):

@@ -193,7 +193,7 @@ def test_deaths_are_in_the_picture_from_the_first(site: Site, olaf: TestClient):
 
     page = olaf.get("/").text
 
-    assert "9 jobs died in the last five minutes." in page
+    assert "9 jobs died in the last five minutes, more than in the five" in page
     assert "<dt>died in the last hour</dt><dd>9</dd>" in page
 
 

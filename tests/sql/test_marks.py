@@ -7,7 +7,7 @@ import pytest
 
 from redrive.dead_letters import campaign
 from redrive.dead_letters.filter import Filter
-from redrive.observability.marks import read_marks
+from redrive.observability.marks import MOST, read_marks
 from redrive.observability.series import now_of
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.marks import Mark, sentence
@@ -205,8 +205,48 @@ def test_only_the_latest_marks_are_read_oldest_first(database: Database) -> None
     assert [mark.name for mark in found] == [str(n) for n in range(200, 0, -1)]
 
 
+def test_a_quiet_queue_finds_its_marks_among_many_of_others(database: Database) -> None:
+    """Those of the audit log, and those of workers and breakers."""
+    database.rows("alter table redrive.audit disable trigger audit_chained")
+    for queue, n in (("mail", 1), ("bills", 250)):
+        database.rows(
+            "insert into redrive.audit (at, actor, action, why, n, detail)"
+            " select now() - interval '5 min', 'ada', 'pause', 'why', 1,"
+            "        jsonb_build_object('queue', %s::text) from generate_series(1, %s)",
+            *(queue, n),
+        )
+        database.rows(
+            "insert into redrive.marks (at, what, name, queues)"
+            " select now() - interval '4 min', 'breaker open', 'smtp', array[%s::text]"
+            " from generate_series(1, %s)",
+            *(queue, n),
+        )
+
+    assert actions(database, queue="mail") == ["pause", "breaker open"]
+    assert len(marks(database.conn, queue="bills")) == MOST
+    assert len(marks(database.conn)) == MOST
+
+
+@pytest.mark.every_version
+def test_the_latest_marks_of_a_long_time_are_read_without_the_older_ones(
+    database: Database,
+) -> None:
+    """The filters come first, and still a list ends the read."""
+    pause_often(database)
+
+    assert pages(database, "30 days") < 200
+
+
 @pytest.mark.every_version
 def test_a_day_of_a_long_audit_log_is_found_by_its_time(database: Database) -> None:
+    pause_often(database)
+
+    assert pages(database, "1 hour") < 40
+    assert len(marks(database.conn)) == 59
+
+
+def pause_often(database: Database) -> None:
+    """Fill the audit log with a pause of each minute of a month."""
     database.rows("alter table redrive.audit disable trigger audit_chained")
     database.rows(
         "insert into redrive.audit (at, actor, action, why, n)"
@@ -214,9 +254,6 @@ def test_a_day_of_a_long_audit_log_is_found_by_its_time(database: Database) -> N
         " from generate_series(1, 50000) n"
     )
     database.rows("analyze redrive.audit")
-
-    assert pages(database, "1 hour") < 40
-    assert len(marks(database.conn)) == 59
 
 
 def pages(database: Database, length: str) -> int:

@@ -29,10 +29,19 @@ from redrive.database.migrate import (
     require,
 )
 from redrive.errors import SchemaError
+from redrive.worker import store
 from tests.factories import claim_one, complete, make_job, make_worker
 from tests.flow.harness import wait_for, workers_on
 from tests.postgres import Server
-from tests.sql.upgrades import INDEX, NAMES, TABLES, TODAY, install_today, release_next
+from tests.sql.upgrades import (
+    INDEX,
+    NAMES,
+    TABLES,
+    TODAY,
+    install_before,
+    install_today,
+    release_next,
+)
 
 pytestmark = pytest.mark.every_version
 on_one_server = pytest.mark.xdist_group("fresh_server")
@@ -242,6 +251,34 @@ def test_an_old_worker_restarts_in_the_middle_of_an_upgrade(
         require(conn)
         dropped = "select to_regprocedure('redrive.dropped_v1()')"
         assert conn.execute(dropped).fetchone() == (None,)
+
+
+def test_a_new_worker_waits_for_the_series_and_then_records_only_what_is_new(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What was counted before the upgrade happened in no minute that is recorded."""
+    enqueued = "select sum(enqueued)::int, sum(completed)::int from redrive.series"
+    with connect(url) as conn, workers_on(url, tmp_path) as workers:
+        install_before(conn, monkeypatch, "0006_series")
+        assert not table_exists(conn, "series")
+        old = make_job(conn, "work.sync")
+        store.fold(conn)
+        worker = workers(redrive_startup_timeout=600)
+        wait_for(lambda: "run: redrive migrate" in worker.log.read_text())
+
+        migrate(conn)
+        new = make_job(conn, "work.sync")
+        worker.wait_ready()
+        wait_for(lambda: conn.execute(enqueued).fetchone() == (1, 2))
+        assert {entry.job for entry in workers.ledger()} == {old, new}
+        assert worker.get("/livez")[0] == 200
+        assert not [e for e in worker.events() if "failed" in str(e.get("event"))]
+
+
+def table_exists(conn: OwnConnection, name: str) -> bool:
+    """Return whether a table is in the schema."""
+    found = conn.execute("select to_regclass(%s)", (f"redrive.{name}",)).fetchone()
+    return found != (None,)
 
 
 def killed(*_: object) -> NoReturn:

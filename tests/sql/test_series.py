@@ -7,18 +7,22 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
+from redrive.observability import series
 from redrive.observability.series import (
     Point,
+    each_point,
     filled,
     gaps,
     now_of,
     read_queues,
     read_series,
+    shortest,
 )
 from redrive.rules.times import HOUR, MINUTE, Period, period
 from redrive.worker import store
 from redrive.worker.store import Measured
 from tests.factories import (
+    SERIES_SUMS,
     claim_one,
     complete,
     failure,
@@ -181,6 +185,20 @@ def test_times_without_all_buckets_are_refused(database: Database) -> None:
             store.count_times(database.conn, [Measured("q", "a.b", durations, waits)])
 
 
+def test_times_that_nobody_records_stay_bounded(database: Database) -> None:
+    conn = database.conn
+    measured = [Measured("q", f"a.k{n}", [1] * 17, [1] * 18) for n in range(2000)]
+    for _ in range(105):
+        store.count_times(conn, measured)
+
+    assert database.value("select count(*) from redrive.series_deltas") == 200_000
+    make_job(conn)
+    record(conn)
+    assert database.value("select count(*) from redrive.series_deltas") == 0
+    (point,) = read_series(conn, last(conn))
+    assert (point.enqueued, point.duration) == (1, [100 * 2000] * 17)
+
+
 def test_an_hour_is_the_sum_of_its_minutes_and_the_one_that_runs_is_read_too(
     database: Database,
 ) -> None:
@@ -194,7 +212,10 @@ def test_an_hour_is_the_sum_of_its_minutes_and_the_one_that_runs_is_read_too(
     day = last(conn, 12, HOUR)
     assert day.span == 60
     assert sum(point.enqueued for point in read_series(conn, day)) == 7
-    folded = "select enqueued from redrive.series where span = 60 order by at"
+    folded = (
+        "select enqueued from redrive.series where span = 60 and queue = '' and kind = ''"
+        " order by at"
+    )
     assert database.column(folded) == [1, 2, 4]
     make_jobs(conn, 8)
     let_pass(conn)
@@ -205,7 +226,7 @@ def test_an_hour_is_the_sum_of_its_minutes_and_the_one_that_runs_is_read_too(
 
 
 HOURS: LiteralString = """
-    select s.at, s.enqueued::int from redrive.series s where s.span = 60
+    select s.at, s.enqueued::int from redrive.series s where s.span = 60 and s.queue || s.kind = ''
     union all
     select q.at, -q.minutes from redrive.queue_series q where q.span = 60 and q.queue = ''
     order by 1, 2"""
@@ -276,6 +297,31 @@ def test_rows_are_added_up_by_queue_or_kind_or_step(database: Database) -> None:
     assert sum(n for *_, n in sums(kind="x")) == 13
     assert {row[:2] for row in sums(by_kind=True)} == {(None, "x"), (None, "y")}
     assert {row[:2] for row in sums(by_queue=True)} == {("a", None), ("b", None)}
+
+
+def test_each_point_is_read_slice_by_slice(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that 35 days of many kinds take the memory of one slice."""
+    fill(database, days=9, kinds=3)
+    conn = database.conn
+    month = shortest(conn, now_of(conn) - timedelta(days=30))
+    sizes: list[int] = []
+
+    def read(*asked: Any, **options: Any) -> list[Point]:
+        found = read_series(*asked, **options)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(series, "read_series", read)
+    points = each_point(conn, month)
+    first = next(points)
+    assert sum(sizes) <= 3 * series.SLICE_STEPS
+    found = [first, *points]
+
+    assert found == read_series(conn, month, by_queue=True, by_kind=True)
+    assert len(found) == 3 * 9 * 24
+    assert max(sizes) == 3 * series.SLICE_STEPS
 
 
 def test_a_step_without_anything_can_be_shown_as_zero(database: Database) -> None:
@@ -421,6 +467,30 @@ def test_reading_35_days_reads_each_row_once_in_the_order_of_its_index(
     assert len(read_series(conn, month)) <= 300
 
 
+@pytest.mark.every_version
+def test_the_curves_of_everything_read_sums_and_no_pairs(database: Database) -> None:
+    """So that a page does not become slower with each kind."""
+    fill(database, days=8, kinds=100)
+    conn, now = database.conn, now_of(database.conn)
+    week = period(now - timedelta(days=7), now, now, 300, HOUR)
+    pairs = read_series(conn, week, by_queue=True, by_kind=True)
+
+    assert pages(conn, week) < pages(conn, week, by_each=True) / 3
+    for chosen in ({}, {"queue": "q1"}, {"kind": "k7"}):
+        for by in ({}, {"by_queue": True}, {"by_kind": True}):
+            found = read_series(conn, week, **chosen, **by)
+            wanted = [
+                p
+                for p in pairs
+                if p.queue == chosen.get("queue", p.queue)
+                and p.kind == chosen.get("kind", p.kind)
+            ]
+            assert sum(p.enqueued for p in found) == sum(p.enqueued for p in wanted)
+            assert sum(sum(p.wait or ()) for p in found) == sum(
+                sum(p.wait or ()) for p in wanted
+            )
+
+
 FILL: LiteralString = """
     insert into redrive.series (span, at, queue, kind, enqueued, duration, wait)
     select 60, date_trunc('hour', now()) - h * interval '1 hour', 'q' || k %% 4, 'k' || k, 9,
@@ -431,16 +501,17 @@ FILL: LiteralString = """
 def fill(database: Database, days: int, kinds: int) -> None:
     """Fill the series as if it had run for days."""
     database.rows(FILL, days, kinds)
+    database.rows(SERIES_SUMS)
     database.rows("analyze redrive.series")
 
 
-def pages(conn: Connection, of: Period) -> int:
+def pages(conn: Connection, of: Period, *, by_each: bool = False) -> int:
     """Count the pages of the table and its index that a read needs."""
     query = (
         "explain (analyze, buffers, format json) select * from redrive.read_series_v1("
-        "%s, %s, %s, %s, null, null, false, false)"
+        "%s, %s, %s, %s, null, null, %s, %s)"
     )
-    asked = (of.span, of.since, of.until, of.step)
+    asked = (of.span, of.since, of.until, of.step, by_each, by_each)
     conn.execute(query, asked)  # reads the catalog
     ((explained,),) = conn.execute(query, asked)
     plan = explained[0]["Plan"]

@@ -1,8 +1,10 @@
 """A release that does not exist: today's program with two more migrations."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from redrive.database import migrate
 from redrive.database.connect import OwnConnection
@@ -50,6 +52,25 @@ def release_next(monkeypatch: pytest.MonkeyPatch, *, serves: int | None = None) 
         old, new = f"-- serves: {TODAY[-1].version}", f"-- serves: {serves}"
         added = [replace(one, text=one.text.replace(old, new)) for one in added]
     monkeypatch.setattr(migrate, "migrations", lambda: [*TODAY, *added])
+
+
+def install_before(
+    conn: OwnConnection, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Install the schema as it was before a migration, with the functions that fit it."""
+    names = [migration.name for migration in TODAY]
+    older = TODAY[: names.index(name)]
+
+    def apply_what_fits(conn: OwnConnection, **_: bool) -> None:
+        conn.execute("set local check_function_bodies = off")
+        for text in migrate.functions().values():
+            with suppress(UndefinedTable, UndefinedColumn), conn.transaction():
+                conn.execute(text.encode())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "migrations", lambda: older)
+        patch.setattr(migrate, "_apply_functions", apply_what_fits)
+        migrate.migrate(conn)
 
 
 def install_today(conn: OwnConnection) -> None:

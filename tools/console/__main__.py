@@ -44,6 +44,10 @@ PAGES = {
     "edit": "/edit?group=3f9a51d07be2",
     "edit-one": "/edit?id={dead}",
     "pause": "/change/pause?queue=mail",
+    "proposals": "/proposals",
+    "proposal": "/change/proposal-start?proposal=1",
+    "act": "/act?queue=billing",
+    "act-confirm": "/act?queue=billing",
     "queues": "/queues",
     "queue": "/queues/billing?from=3h",
     "kinds": "/kinds",
@@ -168,8 +172,13 @@ def open_page(browser: Browser, theme: Theme, size: tuple[int, int]) -> Page:
 
 
 def show(page: Page, name: str, address: str) -> None:
-    """Load a page. The one of a campaign listens for as long as it is open."""
+    """Load a page. The one of a campaign listens for as long as it is open.
+
+    The address of a link that acts is new each time, so it is followed.
+    """
     page.goto(address)
+    if name == "act-confirm":
+        page.locator("main ul a").first.click()
     page.wait_for_load_state("load" if name == "campaign" else "networkidle")
 
 

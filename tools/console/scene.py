@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from redrive.dead_letters import campaign
+from redrive.dead_letters import campaign, proposals
+from redrive.dead_letters import edit as edits
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.proposals import Agent
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
@@ -104,6 +106,7 @@ def build(conn: Connection) -> None:
     conn.execute("select redrive.fold_groups_v1()")
     _date_groups(conn)
     _campaigns(conn, worker)
+    _propose(conn)
     _hold_up(conn)
     _run_some(conn, worker)
     for n in ("b9c4r", "q7w2n"):
@@ -223,6 +226,21 @@ def _campaigns(conn: Connection, worker: int) -> None:
         campaign.start(conn, made.plan, terms, actor="ada", why=why)
         _carry_on(conn, made.plan, worker, kind, rounds=8 if limit else 24)
     campaign.plan(conn, Filter(group="7c1e", state=("open",)), actor="bo")
+
+
+def _propose(conn: Connection) -> None:
+    """Let an agent propose a redrive, an edit and a mute."""
+    agent = Agent("claude", "ada")
+    token = Filter(group="95b0", state=("open",))
+    proposals.propose_campaign(conn, agent, token, "the directory's token was renewed")
+    chosen = Filter(group="7c1e", state=("open",), limit=20)
+    found = edits.find(conn, chosen)
+    letters = [one for one in found if isinstance(one, edits.Letter)]
+    patch = [{"op": "replace", "path": "/currency", "value": "EUR"}]
+    why = "the bank charges in EUR only since noon"
+    proposals.propose_edit(conn, agent, letters, patch, why)
+    why = "the mail server's disk is being enlarged"
+    proposals.propose_mute(conn, agent, "b04477e1c9d8", 7200, why)
 
 
 def _carry_on(

@@ -4,6 +4,8 @@ from typing import Any, LiteralString
 
 import psycopg
 
+from tests.factories import SERIES_SUMS
+
 Connection = psycopg.Connection[Any]
 
 _MINUTES: LiteralString = """
@@ -38,6 +40,7 @@ _QUEUES: LiteralString = """
                     else 4 + 9 * random() end)::int,
            sum(2 + 3 * random())::int, 3
     from redrive.series s cross join lateral (values (s.queue), ('')) q(queue)
+    where s.queue <> '' and s.kind <> ''
     group by s.span, s.at, q.queue"""
 
 _MARKS: LiteralString = """
@@ -60,6 +63,7 @@ def record(conn: Connection) -> None:
     ):
         values = {"span": span, "unit": unit, "steps": steps, "step": step}
         conn.execute(_MINUTES, values)
+    conn.execute(SERIES_SUMS)
     conn.execute(_QUEUES)
     conn.execute(_MARKS)
     conn.execute(

@@ -29,6 +29,8 @@ MOST_TEXT = 1000
 
 Query = Sequence[tuple[str, str]]
 F = TypeVar("F", bound=Criteria)
+Chosen = Criteria | Query | None
+"""A filter, as its class or as the parameters of an address."""
 
 
 def name_of(field: str) -> str:
@@ -155,14 +157,14 @@ def texts(value: Any) -> list[str]:
     return [str(one) for one in many]
 
 
-def url(path: str, chosen: Criteria | None = None, /, **more: str | None) -> str:
+def url(path: str, chosen: Chosen = None, /, **more: str | None) -> str:
     """Return the address of a page with a filter in its query string."""
     parameters = _parameters(chosen, more)
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 def command(
-    words: Iterable[str], chosen: Criteria | None = None, /, **options: str | None
+    words: Iterable[str], chosen: Chosen = None, /, **options: str | None
 ) -> str:
     """Return the shell command with the same filter."""
     flags: list[str] = []
@@ -172,17 +174,11 @@ def command(
 
 
 def _parameters(
-    chosen: Criteria | None, more: Mapping[str, str | None]
+    chosen: Chosen, more: Mapping[str, str | None]
 ) -> list[tuple[str, str]]:
     """Return the set fields of a filter, then the other parameters that are set."""
-    found: list[tuple[str, str]] = []
-    if chosen:
-        found += pairs(chosen)
-    for name, value in more.items():
-        if value:
-            found.append((name, value))
-
-    return found
+    given = pairs(chosen) if isinstance(chosen, Criteria) else chosen or ()
+    return [(name, value) for name, value in (*given, *more.items()) if value]
 
 
 def _flag(name: str, value: str) -> Sequence[str]:

@@ -15,7 +15,7 @@ _FOUND: LiteralString = """
            (w.progress ->> 'slots')::int as slots, w.inflight,
            extract(epoch from c.at - w.started_at)::float8 as uptime_seconds,
            extract(epoch from c.at - w.seen_at)::float8 as heartbeat_age_seconds
-    from redrive.workers w cross join (select clock_timestamp() as at) c order by w.name, w.id"""
+    from redrive.workers w cross join (select clock_timestamp() as at) c"""
 """Query for workers.
 
 A worker that ended normally has no row. A lost one keeps its row until its jobs are
@@ -23,6 +23,31 @@ rescued and it is forgotten.
 """
 
 
-def find(conn: psycopg.Connection[Any]) -> list[dict[str, Any]]:
-    """Return the workers, with the fields of `worker ls --json`."""
-    return rows(conn, _FOUND)
+_BY_NAME: LiteralString = f"{_FOUND} order by w.name, w.id limit %s offset %s"
+_WORST_FIRST: LiteralString = f"""
+    select f.* from ({_FOUND}) f
+    order by array_position(array['lost', 'silent', 'draining'], f.state), f.name, f.id
+    limit %s offset %s"""
+_SUMS: LiteralString = f"""
+    select f.version, f.state, count(*)::int as workers, sum(f.inflight)::int as inflight,
+           sum(f.slots)::int as slots
+    from ({_FOUND}) f group by f.version, f.state order by max(f.started_at) desc, f.state"""
+
+Connection = psycopg.Connection[Any]
+
+
+def find(
+    conn: Connection, most: int | None = None, skip: int = 0
+) -> list[dict[str, Any]]:
+    """Return the workers by name, with the fields of `worker ls --json`."""
+    return rows(conn, _BY_NAME, most, skip)
+
+
+def worst_first(conn: Connection, most: int, skip: int) -> list[dict[str, Any]]:
+    """Return a part of the workers: lost ones first, then silent, draining, working."""
+    return rows(conn, _WORST_FIRST, most, skip)
+
+
+def sums(conn: Connection) -> list[dict[str, Any]]:
+    """Count workers, running jobs and slots by version and state, newest first."""
+    return rows(conn, _SUMS)

@@ -4,7 +4,7 @@
 hours, and hours for 35 days. The sums of each step are made in the database.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, LiteralString, NamedTuple
 
@@ -13,12 +13,19 @@ from psycopg.rows import class_row
 
 from redrive.database.rows import value
 from redrive.rules import times
-from redrive.rules.times import DURATION_BUCKETS, MINUTE, WAIT_BUCKETS, Period, quantile
+from redrive.rules.times import (
+    DURATION_BUCKETS,
+    HOURS_KEPT,
+    MINUTE,
+    WAIT_BUCKETS,
+    Period,
+    quantile,
+)
 
 Connection = psycopg.Connection[Any]
 
 _SERIES: LiteralString = (
-    "select * from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s) limit %s"
+    "select * from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s)"
 )
 _QUEUES: LiteralString = (
     "select * from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"
@@ -27,6 +34,8 @@ _QUEUES: LiteralString = (
 
 ALL = 1_000_000
 """More steps than are kept."""
+SLICE_STEPS = 60
+"""Steps that are read at once; each has at most 201 pairs of queue and kind."""
 
 
 class Point(NamedTuple):
@@ -93,16 +102,29 @@ def read_series(  # noqa: PLR0913 # each one selects rows or sums
     *,
     by_queue: bool = False,
     by_kind: bool = False,
-    most: int | None = None,
 ) -> list[Point]:
     """Return the steps in which something happened, oldest first.
 
-    Without `by_queue` and `by_kind` there is one point for each step. At most `most`
-    points are read.
+    Without `by_queue` and `by_kind` there is one point for each step.
     """
-    asked = (period.span, *period, queue, kind, by_queue, by_kind, most)
+    asked = (period.span, *period, queue, kind, by_queue, by_kind)
     with conn.cursor(row_factory=class_row(Point)) as cursor:
         return cursor.execute(_SERIES, asked).fetchall()
+
+
+def each_point(
+    conn: Connection, period: Period, queue: str | None = None, kind: str | None = None
+) -> Iterator[Point]:
+    """Yield a point for each step, queue and kind in which something happened.
+
+    The oldest comes first. A slice of the period is read at a time, so memory does not
+    grow with the period.
+    """
+    slices = period._replace(step=SLICE_STEPS * period.step)
+    for since in slices.starts():
+        until = min(since + slices.step, period.until)
+        part = period._replace(since=since, until=until)
+        yield from read_series(conn, part, queue, kind, by_queue=True, by_kind=True)
 
 
 def read_queues(
@@ -138,10 +160,13 @@ def listed(point: Point) -> dict[str, Any]:
 def shortest(
     conn: Connection, since: datetime, until: datetime | None = None
 ) -> Period:
-    """Return a period in minutes, or in hours if minutes are not kept for so long."""
+    """Return a period in minutes, or in hours if minutes are not kept for so long.
+
+    It begins no earlier than what is kept, and ends no later than now.
+    """
     now = now_of(conn)
-    end = until or now
-    return times.period(since, end, now, ALL)
+    since = max(since, now - HOURS_KEPT)
+    return times.period(since, min(until or now, now), now, ALL)
 
 
 def filled(points: Sequence[Point], period: Period) -> list[Point]:

@@ -11,10 +11,12 @@ as $$
     where s.span = 60 and s.at >= fold_hours_v1.since and s.at < fold_hours_v1.until;
     insert into redrive.series (span, at, queue, kind, enqueued, completed, failed, retried, died,
                                 redriven, duration, wait)
-    select 60, r.at, r.queue, r.kind, r.enqueued, r.completed, r.failed, r.retried, r.died,
+    select 60, r.at, coalesce(r.queue, ''), coalesce(r.kind, ''), r.enqueued, r.completed, r.failed, r.retried, r.died,
            r.redriven, r.duration, r.wait
-    from redrive.read_series_v1(1, fold_hours_v1.since, fold_hours_v1.until, interval '1 hour',
-                                null, null, true, true) r;
+    from (values (true, true), (true, false), (false, true), (false, false)) b(by_queue, by_kind)
+    cross join lateral redrive.read_series_v1(
+        1, fold_hours_v1.since, fold_hours_v1.until, interval '1 hour', null, null, b.by_queue,
+        b.by_kind) r;
     delete from redrive.queue_series s
     where s.span = 60 and s.at >= fold_hours_v1.since and s.at < fold_hours_v1.until;
     insert into redrive.queue_series (span, at, queue, minutes, backlog, running, workers)

@@ -12,7 +12,7 @@
 --        n: how many jobs or dead letters it was about, or null
 --        line: in the audit log, or null
 --        queues, kinds: what it is about; null: all, or unknown
--- plan:  audit_at_idx, marks_at_idx
+-- plan:  audit_at_idx, marks_at_idx, in their order, so that a read ends with its last mark
 create or replace function redrive.read_marks_v1(
     since timestamptz, until timestamptz, of_queue text, of_kind text, most int)
 returns table (at timestamptz, what text, action text, name text, actor text, n int, line bigint,
@@ -20,6 +20,8 @@ returns table (at timestamptz, what text, action text, name text, actor text, n 
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
 set jit = off
 as $$
     with known (action, what) as (
@@ -36,39 +38,42 @@ as $$
         select has_table_privilege(
             coalesce(nullif(current_setting('role'), 'none'), session_user::text),
             'redrive.audit', 'select') as reads_audit),
-    done as materialized (
-        select a.id, a.at, a.action, a.actor, a.n, a.detail,
-               (a.detail ->> 'campaign')::bigint as campaign
-        from redrive.audit a
-        where a.at >= read_marks_v1.since and a.at < read_marks_v1.until
-          and a.action = any (array(select k.action from known k))
-        order by a.at desc limit read_marks_v1.most),
+    -- the filters come before the limits, so that a quiet queue finds its marks among others
     found as (
-        select d.at, k.what, d.action,
-               coalesce(d.campaign::text, d.detail ->> 'queue', d.detail ->> 'breaker',
-                        d.detail ->> 'name', d.detail ->> 'schedule') as name,
-               case when r.reads_audit then d.actor end as actor, d.n, d.id as line,
-               coalesce(redrive.names_in_v1(d.detail -> 'queue'),
-                        redrive.names_in_v1(c.plan -> 'queues'),
-                        redrive.names_in_v1(d.detail -> 'filter' -> 'queue'),
-                        case when l.queue is not null then array[l.queue] end) as queues,
-               coalesce(redrive.names_in_v1(c.plan -> 'kinds'),
-                        redrive.names_in_v1(d.detail -> 'filter' -> 'kind'),
-                        case when l.kind is not null then array[l.kind] end) as kinds
-        from done d join known k on k.action = d.action cross join reader r
-        left join redrive.campaigns c on c.id = d.campaign
-        left join lateral (  -- the edited dead letters are of one kind
-            select o.queue, o.kind from redrive.dead_letters o
-            where d.action = 'edit' and o.id = (d.detail -> 'ids' ->> 0)::bigint limit 1) l on true
+        (select a.at, (select k.what from known k where k.action = a.action) as what, a.action,
+                coalesce(a.detail ->> 'campaign', a.detail ->> 'queue', a.detail ->> 'breaker',
+                         a.detail ->> 'name', a.detail ->> 'schedule') as name,
+                case when (select r.reads_audit from reader r) then a.actor end as actor, a.n,
+                a.id as line, b.queues, b.kinds
+         from redrive.audit a
+         left join lateral (
+             select o.plan from redrive.campaigns o
+             where o.id = (a.detail ->> 'campaign')::bigint limit 1) c on true
+         left join lateral (  -- the edited dead letters are of one kind
+             select o.queue, o.kind from redrive.dead_letters o
+             where a.action = 'edit' and o.id = (a.detail -> 'ids' ->> 0)::bigint limit 1) l on true
+         cross join lateral (
+             select coalesce(redrive.names_in_v1(a.detail -> 'queue'),
+                             redrive.names_in_v1(c.plan -> 'queues'),
+                             redrive.names_in_v1(a.detail -> 'filter' -> 'queue'),
+                             case when l.queue is not null then array[l.queue] end) as queues,
+                    coalesce(redrive.names_in_v1(c.plan -> 'kinds'),
+                             redrive.names_in_v1(a.detail -> 'filter' -> 'kind'),
+                             case when l.kind is not null then array[l.kind] end) as kinds) b
+         where a.at >= read_marks_v1.since and a.at < read_marks_v1.until
+           and a.action = any (array(select k.action from known k))
+           and (of_queue is null or b.queues is null or of_queue = any (b.queues))
+           and (of_kind is null or b.kinds is null or redrive.handles_v1(b.kinds, of_kind))
+         order by a.at desc limit read_marks_v1.most)
         union all
-        (select m.at, split_part(m.what, ' ', 1), m.what, m.name, null, null, null, m.queues, m.kinds
+        (select m.at, split_part(m.what, ' ', 1), m.what, m.name, null, null, null, m.queues,
+                m.kinds
          from redrive.marks m
          where m.at >= read_marks_v1.since and m.at < read_marks_v1.until
+           and (of_queue is null or m.queues is null or of_queue = any (m.queues))
+           and (of_kind is null or m.kinds is null or redrive.handles_v1(m.kinds, of_kind))
          order by m.at desc limit read_marks_v1.most))
     select f.at, f.what, f.action, f.name, f.actor, f.n, f.line, f.queues, f.kinds
-    from (select * from found f
-          where (of_queue is null or f.queues is null or of_queue = any (f.queues))
-            and (of_kind is null or f.kinds is null or redrive.handles_v1(f.kinds, of_kind))
-          order by f.at desc limit read_marks_v1.most) f
+    from (select * from found f order by f.at desc limit read_marks_v1.most) f
     order by f.at, f.line
 $$;

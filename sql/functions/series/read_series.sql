@@ -3,9 +3,11 @@
 --        since, until: rows that begin in this time
 --        step: of the rows that are returned, counted from midnight UTC
 --        of_queue, of_kind: only these; null: all
---        by_queue, by_kind: a row for each; false: the names are null, and all are added up
+--        by_queue, by_kind: a row for each; false: the names are null, and rows are read that
+--        hold the sums of all
 -- out:   duration, wait: attempts in each bucket; null: none
--- plan:  series_pkey, as a bitmap, so that it reads each page once
+-- plan:  series_pkey, as a bitmap, so that it reads each page once. The names are compared in the
+--        index, as ranges, because the same plan is for one name, for each name and for the sums
 create or replace function redrive.read_series_v1(
     span int, since timestamptz, until timestamptz, step interval, of_queue text, of_kind text,
     by_queue boolean, by_kind boolean)
@@ -45,7 +47,10 @@ as $$
                sum(r.wait[11]), sum(r.wait[12]), sum(r.wait[13]), sum(r.wait[14]),
                sum(r.wait[15]), sum(r.wait[16]), sum(r.wait[17]), sum(r.wait[18])] end
     from read r
-    where (of_queue is null or r.queue = of_queue) and (of_kind is null or r.kind = of_kind)
+    where r.queue >= coalesce(of_queue, case when by_queue then 'a' else '' end)
+      and r.queue <= coalesce(of_queue, case when by_queue then repeat('z', 64) else '' end)
+      and r.kind >= coalesce(of_kind, case when by_kind then 'a' else '' end)
+      and r.kind <= coalesce(of_kind, case when by_kind then repeat('z', 64) else '' end)
     group by 1, 2, 3
     order by 1, 2, 3
 $$;

@@ -3,7 +3,8 @@
 -- in which nobody called this, they cover all minutes of the pause, and the row of the queue ''
 -- says how many.
 -- A pair of queue and kind has a row of its own if it already has one in this hour, or if it is
--- among the busiest that still have room. All others are added up as 'other'.
+-- among the busiest that still have room. All others are added up as 'other'. The queue or kind ''
+-- stands for all: these rows are the sums by kind, by queue, and of everything.
 -- in:    this: the minute that has just ended, in minutes since 1970
 -- out:   whether this call has recorded it
 -- locks: the rows of two chores, skip locked. With the row of `fold`, no tally changes meanwhile
@@ -73,7 +74,7 @@ begin
         select s.queue, s.kind, 'sent', 0, s.duration, s.wait from sent s),
     before as materialized (
         select distinct s.queue, s.kind from redrive.series s
-        where s.span = 1 and s.at >= hour and s.at < minute),
+        where s.span = 1 and s.at >= hour and s.at < minute and s.queue <> '' and s.kind <> ''),
     placed as materialized (
         select r.queue, r.kind, b.kind is not null or row_number() over (
                    partition by b.kind is not null order by sum(r.n) desc, r.queue, r.kind)
@@ -82,8 +83,7 @@ begin
         group by r.queue, r.kind, b.kind)
     insert into redrive.series (span, at, queue, kind, enqueued, completed, failed, retried, died,
                                 redriven, duration, wait)
-    select 1, minute, case when p.is_own then p.queue else 'other' end,
-           case when p.is_own then p.kind else 'other' end,
+    select 1, minute, coalesce(n.queue, ''), coalesce(n.kind, ''),
            coalesce(sum(r.n) filter (where r.event = 'enqueued'), 0),
            coalesce(sum(r.n) filter (where r.event = 'completed'), 0),
            coalesce(sum(r.n) filter (where r.event in ('retried', 'rescued', 'dead')), 0),
@@ -102,7 +102,11 @@ begin
                sum(r.wait[11]), sum(r.wait[12]), sum(r.wait[13]), sum(r.wait[14]),
                sum(r.wait[15]), sum(r.wait[16]), sum(r.wait[17]), sum(r.wait[18])] end
     from raw r join placed p on p.queue = r.queue and p.kind = r.kind
-    group by 3, 4;
+    cross join lateral (
+        select case when p.is_own then p.queue else 'other' end as queue,
+               case when p.is_own then p.kind else 'other' end as kind) n
+    group by grouping sets ((n.queue, n.kind), (n.queue), (n.kind), ())
+    having count(*) > 0;
 
     -- 4. Add up the hours that are over.
     if last not between 1 and this then

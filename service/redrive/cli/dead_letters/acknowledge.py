@@ -13,7 +13,13 @@ from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Change, Id, acting_options, json_option
-from redrive.cli.support.output import counted, emit, not_found, printable, shown_id
+from redrive.cli.support.output import (
+    counted,
+    emit,
+    no_letter,
+    not_found,
+    printable,
+)
 from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids, open_by_group
@@ -136,7 +142,7 @@ def _found(
     code = Exit.DONE
     found = open_by_group(conn, letters) if letters.narrows() else {}
     for job in _missed(conn, letters):
-        code = not_found(f"job {shown_id(job)} has no open dead letter")
+        code = no_letter(job, "no open dead letter")
     for name in names:
         group = groups.show(conn, name)
         if group is None:

@@ -41,10 +41,9 @@ from redrive.cli.support.output import (
     counted,
     emit,
     listing,
-    not_found,
+    no_letter,
     paged,
     printable,
-    shown_id,
 )
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
@@ -237,8 +236,7 @@ def _name_missed(
 ) -> Exit:
     """Name the jobs that had no such dead letter; return the exit code."""
     for job in sorted(set(asked) - set(done)):
-        shown = shown_id(job)
-        not_found(f"job {shown} has {what}")
+        no_letter(job, what)
     if not done:
         return Exit.NOTHING_MATCHED
     return Exit.DONE
@@ -267,7 +265,7 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
             actor=settings.who(),
         )
     if not is_noted:
-        return not_found(f"job {shown_id(job)} has no dead letter")
+        return no_letter(job)
     click.echo("noted")
     return Exit.DONE
 

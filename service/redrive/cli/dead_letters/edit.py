@@ -13,7 +13,7 @@ from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Id, Run, json_option, run_options
-from redrive.cli.support.output import counted, emit, not_found
+from redrive.cli.support.output import counted, emit, no_letter
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters.edit import Letter, Preview, Sample
@@ -230,7 +230,7 @@ def _show_outcome(seen: Preview, causes: Causes | None, run: Run) -> None:
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:
     """Name the ids that were not found; failed = some edits could not be made."""
     for missed in sorted(set(chosen.ids).difference(seen.found)):
-        not_found(f"job {missed} has no open dead letter, or it does not match")
+        no_letter(missed, "no open dead letter, or it does not match")
     if not seen.matched:
         return Exit.NOTHING_MATCHED if chosen.ids else Exit.DONE
     is_refused = causes is not None and not causes.get(None, 0)

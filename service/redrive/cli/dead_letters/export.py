@@ -11,7 +11,7 @@ from redrive.cli.support.options import (
     reveal_options,
     settings_for,
 )
-from redrive.cli.support.output import emit, not_found, shown_id
+from redrive.cli.support.output import emit, no_letter, shown_id
 from redrive.live_jobs.export import export
 
 
@@ -39,6 +39,6 @@ def export_dead_letter(
         why = reveal and reveal.why
         bundle = export(conn, job, actor=settings.who(), why=why)
     if bundle is None:
-        return not_found(f"job {shown_id(job)} has no dead letter")
+        return no_letter(job)
     emit(bundle)
     return Exit.DONE

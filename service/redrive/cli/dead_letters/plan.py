@@ -28,7 +28,7 @@ from redrive.cli.support.output import (
     counted,
     emit,
     listing,
-    not_found,
+    no_letter,
     printable,
     shown_id,
 )
@@ -200,7 +200,7 @@ def require_ids(allow: Allow, chosen: Filter) -> None:
 def exit_of(plan: Plan, chosen: Filter) -> Exit:
     """Name the requested dead letters that are missing; return the exit code."""
     for missed in plan.missing:
-        not_found(f"job {missed} has no open dead letter, or it does not match")
+        no_letter(missed, "no open dead letter, or it does not match")
     if chosen.ids and not plan.matched:
         return Exit.NOTHING_MATCHED
     return Exit.DONE

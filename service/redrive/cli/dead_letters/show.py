@@ -21,7 +21,7 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import (
     counted,
     emit,
-    not_found,
+    no_letter,
     printable,
     printable_fields,
     shown_id,
@@ -112,7 +112,7 @@ def _show_letter(
     with database(settings) as conn:
         found = find.show(conn, job, original=original)
     if found is None:
-        return not_found(f"job {shown_id(job)} has no dead letter")
+        return no_letter(job)
     if as_json:
         emit(found)
     else:

@@ -19,7 +19,7 @@ from redrive.cli.support.options import (
     reveal_options,
     settings_for,
 )
-from redrive.cli.support.output import counted, emit, not_found, printable, shown_id
+from redrive.cli.support.output import counted, emit, no_letter, printable, shown_id
 from redrive.errors import RedriveError, SettingsError
 from redrive.live_jobs.export import export
 
@@ -130,7 +130,7 @@ def replay(
     if found is None:
         found = _from_database(_required(job), reveal, actor, database_url)
     if found is None:
-        return not_found(f"job {shown_id(_required(job))} has no dead letter")
+        return no_letter(_required(job))
     if payload is not None:
         found = with_payload(found, payload)
     way = _Way(target, debug, not no_sandbox, _test_file(test, found))

@@ -4,11 +4,12 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from redrive.cli.support.connection import database
+from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Instant,
     database_option,
@@ -16,12 +17,13 @@ from redrive.cli.support.options import (
     pager_option,
     settings_for,
 )
-from redrive.cli.support.output import listing, paged, screen_width
+from redrive.cli.support.output import emit, listing, paged, screen_width
 from redrive.observability.marks import read_marks
 from redrive.observability.series import (
     Connection,
     Point,
     QueuePoint,
+    each_point,
     gaps,
     listed,
     now_of,
@@ -54,6 +56,7 @@ AROUND = 6
 """Lines of the terminal that the table cannot use."""
 PIPE_STEPS = 36
 """Steps to show if the output goes to no terminal."""
+NOTHING = "nothing is recorded; a worker or the exporter records each minute at its end"
 SHORT_SECONDS = 60
 DAY = timedelta(days=1)
 Row = dict[str, Any]
@@ -99,46 +102,64 @@ def series(  # its options
     happened. Minutes are kept for 26 hours, and hours for 35 days. If --since is more than 26 hours
     ago, each object is about an hour. A minute is shown a few seconds after its end.
     """
-    show = _show_marks if are_marks else _show_series
+    asked = _Asked(since, queue, kind)
+    show = _print_json if as_json else _print_table
     with database(settings_for(database_url)) as conn:
-        rows, columns = show(conn, since, queue, kind, as_json)
+        if not show(conn, asked, are_marks=are_marks):
+            given = {"queue": queue, "kind": kind}
+            names = {what: [name] for what, name in given.items() if name}
+            say_unknown(conn, **names)
+
+
+class _Asked(NamedTuple):
+    """The part that was asked for; None = all queues or kinds."""
+
+    since: datetime
+    queue: str | None
+    kind: str | None
+
+
+def _print_json(conn: Connection, asked: _Asked, *, are_marks: bool) -> bool:
+    """Print each object as it is read; return whether there was one."""
+    since, queue, kind = asked
+    if are_marks:
+        rows = map(mark_row, read_marks(conn, since, now_of(conn), queue, kind))
+    else:
+        rows = map(listed, each_point(conn, shortest(conn, since), queue, kind))
+
+    found = 0
+    for row in rows:
+        emit(row)
+        found += 1
+    return found > 0
+
+
+def _print_table(conn: Connection, asked: _Asked, *, are_marks: bool) -> bool:
+    """Print the table; return whether something happened in it."""
+    if are_marks:
+        marks = read_marks(conn, asked.since, now_of(conn), asked.queue, asked.kind)
+        rows = [_mark_for_people(mark) for mark in marks]
+        columns, is_found, empty = MARK_COLUMNS, bool(marks), "nothing changed"
+    else:
+        rows, is_found = _steps(conn, asked)
+        columns = COLUMNS if asked.kind is None else COLUMNS[: -len(DEPTHS)]
+        columns, empty = list(_fitting(rows, columns)), NOTHING
 
     with paged():
-        listing(
-            rows, columns, as_json=as_json, right=COLUMNS[1:], empty=_empty(are_marks)
-        )
+        listing(rows, columns, as_json=False, right=COLUMNS[1:], empty=empty)
+    return is_found
 
 
-def _empty(are_marks: bool) -> str:
-    if are_marks:
-        return "nothing changed"
-    return (
-        "nothing is recorded; a worker or the exporter records each minute at its end"
-    )
-
-
-def _show_series(
-    conn: Connection,
-    since: datetime,
-    queue: str | None,
-    kind: str | None,
-    as_json: bool,
-) -> tuple[list[Row], Sequence[str]]:
-    """Return the rows of the series, and the columns of the table."""
-    if as_json:
-        points = read_series(
-            conn, shortest(conn, since), queue, kind, by_queue=True, by_kind=True
-        )
-        return [listed(point) for point in points], COLUMNS
-
+def _steps(conn: Connection, asked: _Asked) -> tuple[list[Row], bool]:
+    """Return a row for each step, and whether something happened in one."""
     now = now_of(conn)
-    shown = period(since, now, now, _most_steps())
-    points = read_series(conn, shown, queue, kind)
+    shown = period(asked.since, now, now, _most_steps())
+    points = read_series(conn, shown, asked.queue, asked.kind)
     recorded = read_queues(conn, shown)
-    depths = recorded if queue is None else read_queues(conn, shown, queue)
-    rows = list(_rows(shown, points, recorded, depths))
-    columns = COLUMNS if kind is None else COLUMNS[: -len(DEPTHS)]
-    return rows, list(_fitting(rows, columns))
+    depths = recorded
+    if asked.queue is not None:
+        depths = read_queues(conn, shown, asked.queue)
+    return list(_rows(shown, points, recorded, depths)), bool(points)
 
 
 def _fitting(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
@@ -222,20 +243,6 @@ def seconds(value: float | None) -> str:
     if value < SHORT_SECONDS:
         return f"{value:.1f} s"
     return duration(value)
-
-
-def _show_marks(
-    conn: Connection,
-    since: datetime,
-    queue: str | None,
-    kind: str | None,
-    as_json: bool,
-) -> tuple[list[Row], Sequence[str]]:
-    """Return the marks as rows, and the columns of their table."""
-    marks = read_marks(conn, since, now_of(conn), queue, kind)
-    if as_json:
-        return [mark_row(mark) for mark in marks], MARK_COLUMNS
-    return [_mark_for_people(mark) for mark in marks], MARK_COLUMNS
 
 
 def _mark_for_people(mark: Mark) -> Row:

@@ -268,3 +268,10 @@ def not_found(what: str) -> Exit:
     """Report on stderr that something does not exist; return the exit code."""
     click.echo(f"redrive: {escaped(what)}", err=True)
     return Exit.NOTHING_MATCHED
+
+
+def no_letter(job: int, what: str = "no dead letter") -> Exit:
+    """Report on stderr that a job has no such dead letter; return the exit code."""
+    shown = shown_id(job)
+    look = f"redrive job show {shown} shows what became of it"
+    return not_found(f"job {shown} has {what}; {look}")

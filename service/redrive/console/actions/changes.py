@@ -46,6 +46,7 @@ from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show as story
 
 LETTER_COLUMNS = ("id", "kind", "queue", "reason", "error_class", "message", "died_at")
+NO_LETTER = "has no dead letter; its page shows what became of it"
 JOB_COLUMNS = ("id", "kind", "queue", "state", "attempt", "run_at", "waiting_for")
 
 
@@ -117,7 +118,7 @@ def _preview_note(conn: Connection, query: Query) -> Preview:
         command(("dlq", "note", str(job), "...")),
         query,
         remarks=("The text below becomes a note on the dead letter.",),
-        obstacle=None if found else f"Job {job} has no dead letter.",
+        obstacle=None if found else f"Job {job} {NO_LETTER}.",
     )
 
 
@@ -125,7 +126,7 @@ def _note(opening: Opening, order: Order) -> Done:
     job = id_of(order.query)
     with opening() as conn:
         if not triage.note(conn, job, order.why, actor=order.actor):
-            raise Refused(404, f"job {job} has no dead letter")
+            raise Refused(404, f"job {job} {NO_LETTER}")
     return Done(
         "Noted.",
         {"id": job},

@@ -11,6 +11,7 @@ from redrive.dead_letters.find import open_by_group
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.payloads.limits import NAME
 
+Group = Mapping[str, Any]
 EXAMINED = 1_000
 """Count the groups among this many dead letters of a queue, the latest."""
 MOST_GROUPS, MOST_PLANS = 5, 20
@@ -34,11 +35,11 @@ def offers(conn: Connection, given: Mapping[str, str]) -> list[Offer]:
     group = given.get("group", "")
     if not queue and not group:
         raise Refused(400, "give the queue or the group of the alert")
-    counts = _groups(conn, queue, group)
-    found = [_mute(name, n) for name, n in counts]
+    about = _groups(conn, queue, group)
+    found = [_mute(each) for each in about]
     if queue:
         found.append(Offer("pause", queue, f"Pause queue {queue}"))
-    names = [name for name, _ in counts]
+    names = [each["group"] for each in about]
     return [*found, *_plans(conn, queue, names)]
 
 
@@ -50,18 +51,20 @@ def _queue_of(given: Mapping[str, str]) -> str:
     return queue
 
 
-def _mute(name: str, count: int) -> Offer:
-    return Offer("mute", name, f"Mute group {name}: {count:,} open")
+def _mute(group: Group) -> Offer:
+    cause = f"{group['kind']}: {group['error_class']}"
+    return Offer("mute", group["group"], f"Mute {cause} ({group['open']:,} open)")
 
 
-def _groups(conn: Connection, queue: str, group: str) -> list[tuple[str, int]]:
-    """Return the largest open groups of the alert, with their open dead letters."""
-    if group:
-        found = groups.show(conn, group) if "\0" not in group else None
-        return [(found["group"], found["open"])] if found else []
-    chosen = Filter(queue=(queue,), state=("open",), limit=EXAMINED)
-    counted = open_by_group(conn, chosen)
-    return sorted(counted.items(), key=lambda one: -one[1])[:MOST_GROUPS]
+def _groups(conn: Connection, queue: str, group: str) -> list[Group]:
+    """Return the largest open groups of the alert."""
+    names = [group] if group and "\0" not in group else []
+    if not group:
+        chosen = Filter(queue=(queue,), state=("open",), limit=EXAMINED)
+        counted = open_by_group(conn, chosen)
+        names = sorted(counted, key=lambda name: -counted[name])[:MOST_GROUPS]
+    found = (groups.show(conn, name) for name in names)
+    return [each for each in found if each]
 
 
 def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
@@ -69,7 +72,8 @@ def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
     for plan in campaign.find(conn, (State.PLANNED,), limit=MOST_PLANS):
         if plan["matched"] and _is_about(plan["filter"], queue, names):
             number, n = plan["campaign"], plan["matched"]
-            text = f"Start plan {number}: {n:,} dead letters"
+            noun = "dead letter" if n == 1 else "dead letters"
+            text = f"Start plan {number}: redrive {n:,} {noun}"
             yield Offer("campaign-start", str(number), text)
 
 

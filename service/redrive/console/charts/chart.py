@@ -43,12 +43,14 @@ class Mark:
     Attributes:
         kind: what changed, as a class of the style sheet: deploy, campaign, ...
         href: page to open, from the root of the cell, if it has one.
+        label: a short text that the chart shows beside the line, such as a version.
     """
 
     at: datetime
     kind: str
     text: str
     href: str | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from redrive.console.charts import axes
-from redrive.console.charts.chart import Chart, Line, Mark
+from redrive.console.charts.chart import Chart, Line
 from redrive.rules.payloads.escape import escaped
 
 WIDE, HIGH = 1000, 100
@@ -32,8 +32,11 @@ TIME = Markup(
 )
 MARK = Markup(
     '<g class="mark {kind}"><title>{text}</title>'
-    '<line x1="{x}%" x2="{x}%" y1="8" y2="{y}"/><circle cx="{x}%" cy="8" r="4.5"/></g>'
+    '<line x1="{x}%" x2="{x}%" y1="8" y2="{y}"/><circle cx="{x}%" cy="8" r="4.5"/>{label}</g>'
 )
+LABEL = Markup('<text x="{x}%" dx="8" y="12">{text}</text>')
+LABEL_LONG, LABEL_WIDE = 10, 0.16
+"""Most characters of a label, and the share of the axis that it takes on a phone."""
 CURSOR = Markup(
     '<rect class="chosen" y="{above}" height="{tall}" x="0" width="0"/>'
     '<line class="cursor" y1="{above}" y2="{y}" x1="0" x2="0"/>'
@@ -51,7 +54,7 @@ def draw(chart: Chart) -> Markup:
         grid=_grid(chart),
         curves=_bars(chart) if chart.is_stacked else _curves(chart),
         times=_times(chart),
-        marks=_joined(_mark(chart, mark) for mark in chart.shown_marks),
+        marks=_joined(_marks(chart)),
         cursor=CURSOR,
     )
 
@@ -90,14 +93,17 @@ def _percent(share: float) -> str:
     return f"{share * 100:.2f}"
 
 
-def _mark(chart: Chart, mark: Mark) -> Markup:
-    share = axes.share(mark.at, chart.since, chart.until)
-    return MARK.format(
-        kind=mark.kind,
-        text=escape(escaped(mark.text)),
-        x=_percent(share),
-        y=ABOVE + TALL,
-    )
+def _marks(chart: Chart) -> Iterator[Markup]:
+    """Draw the marks, and the labels that have room up to the next mark."""
+    marks = chart.shown_marks
+    shares = [axes.share(mark.at, chart.since, chart.until) for mark in marks]
+    for mark, (share, after) in zip(marks, pairwise([*shares, 1.0]), strict=True):
+        x = _percent(share)
+        label = Markup()
+        if 0 < len(mark.label) <= LABEL_LONG and after - share > LABEL_WIDE:
+            label = LABEL.format(x=x, text=escaped(mark.label))
+        text = escaped(mark.text)
+        yield MARK.format(kind=mark.kind, text=text, x=x, y=ABOVE + TALL, label=label)
 
 
 def _bars(chart: Chart) -> Markup:

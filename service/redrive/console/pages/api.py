@@ -12,7 +12,7 @@ from fastapi.security import HTTPBearer
 from redrive.console.actions import edits
 from redrive.console.actions.change import Change, Done, Preview, why_of
 from redrive.console.actions.changes import CHANGES
-from redrive.console.pages import act, cells, figures, series
+from redrive.console.pages import act, cells, figures
 from redrive.console.pages.changes import order
 from redrive.console.pages.filters import (
     AUDIT_FILTERS,
@@ -22,7 +22,9 @@ from redrive.console.pages.filters import (
     audit_place,
     first_page,
     group_choice,
+    part,
     review_since,
+    skipped,
 )
 from redrive.console.pages.series import (
     SERIES_FILTERS,
@@ -54,8 +56,8 @@ from redrive.live_jobs.find import listed
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as show_any_job
 from redrive.observability.marks import read_marks
+from redrive.observability.series import each_point, now_of, shortest
 from redrive.observability.series import listed as listed_point
-from redrive.observability.series import now_of, read_series, shortest
 from redrive.rules.marks import mark_row
 from redrive.rules.payloads.escape import escaped
 
@@ -241,17 +243,11 @@ def list_series(visit: SignedIn) -> Response:
     chosen = series_choice(visit.query)
     with visit.reading() as conn:
         period = shortest(conn, chosen.since, chosen.until)
-        points = read_series(
-            conn,
-            page_since(period, visit.after),
-            chosen.queue,
-            chosen.kind,
-            by_queue=True,
-            by_kind=True,
-            most=series.MOST_POINTS + 1,
+        found = each_point(
+            conn, page_since(period, visit.after), chosen.queue, chosen.kind
         )
+        shown, after = first_steps(found)
 
-    shown, after = first_steps(points)
     return _rows([listed_point(point) for point in shown], after)
 
 
@@ -313,11 +309,13 @@ def list_schedules(visit: SignedIn) -> Response:
         return _rows(schedules.find(conn))
 
 
-@router.get("/workers")
+@router.get("/workers", openapi_extra=described(None, "after"))
 def list_workers(visit: SignedIn) -> Response:
     """List the workers, their queues and kinds, and their last heartbeats."""
+    skip = skipped(visit.after)
     with visit.reading() as conn:
-        return _rows(workers.find(conn))
+        found = workers.find(conn, MOST + 1, skip)
+    return _rows(*part(found, MOST, skip))
 
 
 @router.get("/audit", openapi_extra=described(None, *AUDIT_FILTERS, "after"))

@@ -28,6 +28,8 @@ from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.page import page
 from redrive.rules.dead_letters import review as rules
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
+from redrive.rules.times import HOUR, Period
+from redrive.rules.trend import compared
 
 MOST_GROUPS = 25
 LATEST = 10
@@ -69,7 +71,7 @@ def list_groups(visit: SignedIn) -> Response:
 
     switches = ("unacknowledged", "closed")
     words = ["dlq", "groups", *(f"--{name}" for name in switches if chosen[name])]
-    flags = {name: value for name, value in query if name not in switches}
+    flags = [(name, value) for name, value in query if name not in switches]
     return visit.page(
         "groups.html",
         groups=found,
@@ -78,16 +80,8 @@ def list_groups(visit: SignedIn) -> Response:
         categories=CATEGORIES,
         states=groups.STATES,
         most=MOST_GROUPS,
-        shell=command(
-            words,
-            None,
-            **flags,
-        ),
-        **of_page(
-            span,
-            "24h",
-            dict(query),
-        ),
+        shell=command(words, flags),
+        **of_page(span, "24h", query),
     )
 
 
@@ -148,11 +142,7 @@ def _history(
         kind,
         queues,
     )
-    chart = deaths_chart(
-        span,
-        deaths[name],
-        marks,
-    )
+    chart = deaths_chart(span, deaths[name], marks)
     return {
         "chart": chart,
         "is_capped": MOST_OF_A_STEP in deaths[name],
@@ -160,7 +150,18 @@ def _history(
         "before": sentence,
         "change": change,
         "tried": tried(conn, name),
+        "trend": _trend(conn, name),
     }
+
+
+def _trend(conn: Connection, group: str) -> str:
+    """Return a sentence about whether more or fewer jobs die than before."""
+    now = datetime.now(UTC)
+    hours = Period(now - 2 * HOUR, now, HOUR)
+    before, recent = figures.deaths(conn, [group], hours, MOST_OF_A_STEP)[group]
+    if not before + recent:
+        return "None died in the last two hours."
+    return f"{recent:,} died in the last hour, {compared(recent, before, 'hour')}."
 
 
 def _letters(conn: Connection, group: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.attempts.waiting import Code, why_queue
 from redrive.rules.times import Period
+from redrive.rules.trend import compared
 
 Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
@@ -143,9 +144,10 @@ def troubles(
         added: dead letters added in each of the last minutes.
         alive: number of workers that are alive.
     """
-    recent = sum(added[-5:])
+    recent, before = sum(added[-5:]), sum(added[-10:-5])
     if recent:
-        yield f"{_jobs(recent)} died in the last five minutes.", "/groups"
+        trend = compared(int(recent), int(before), "five minutes")
+        yield f"{_jobs(recent)} died in the last five minutes, {trend}.", "/groups"
     for breaker in breakers:
         if breaker["state"] != "closed":
             yield _open_breaker(breaker), "/breakers"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from redrive.console.pages.listing import Layout
 from redrive.console.query import (
@@ -23,6 +23,7 @@ from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.groups import STATES
 
+T = TypeVar("T")
 SECONDS, SECONDS_MORE = 0.1, 1.0
 """How long a list searches for rare matches: the first page, and each later one."""
 GROUP_FILTERS = (
@@ -193,6 +194,17 @@ def audit_place(text: str | None) -> int | None:
     """Parse the id of the last line shown. Raises Refused if it is not an id."""
     lines = parse(Filter, [("id", text or "")]).ids
     return lines[0] if lines else None
+
+
+def skipped(text: str | None) -> int:
+    """Parse how many rows come before a page. Raises Refused if it is not a number."""
+    return audit_place(text) or 0
+
+
+def part(found: Sequence[T], size: int, skip: int) -> tuple[Sequence[T], str | None]:
+    """Return the rows of a page, and how many come before the next page if there is one."""
+    onward = str(skip + size) if len(found) > size else None
+    return found[:size], onward
 
 
 def first_page(

@@ -55,7 +55,8 @@ def _shown(mark: rules.Mark) -> Mark:
     text = rules.sentence(mark)
     if not mark.actor:  # a name keeps its spelling
         text = text[:1].upper() + text[1:]
-    return Mark(mark.at, mark.what, text, _page(mark))
+    label = (mark.name or "") if mark.what == "deploy" else ""
+    return Mark(mark.at, mark.what, text, _page(mark), label)
 
 
 def _page(mark: rules.Mark) -> str | None:

@@ -13,6 +13,7 @@ from redrive.console.charts.axes import exact, short
 from redrive.console.charts.draw import draw
 from redrive.console.charts.span import written
 from redrive.console.pages.figures import MOST_OF_A_STEP
+from redrive.console.query import Query
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.dead_letters.fixes import worded
 from redrive.rules.dead_letters.obstacles import stays
@@ -27,10 +28,9 @@ WHOLE = 1000
 TIME = Markup('<time datetime="{}" title="{}">{}</time>')
 SPARK = Markup(
     '<svg class="spark {look}" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
-    ' aria-label="{what}"><title>{what}</title>'
-    '<rect class="floor" x="0" y="{y}" width="{w}" height="1"/>{bars}</svg>'
+    ' preserveAspectRatio="none" aria-label="{what}"><title>{what}</title>'
+    '<rect class="floor" x="0" y="{y}" width="{w}" height="1"/><path d="{bars}"/></svg>'
 )
-SPARK_BAR = Markup('<rect x="{}" y="{}" width="{}" height="{}"/>')
 WHOLE_BAR = Markup(
     '<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" role="img"'
     ' aria-label="{what}"><title>{what}</title>{drawn}</svg>'
@@ -77,9 +77,9 @@ def segment(text: object) -> str:
     return quote(str(text), safe="")
 
 
-def with_span(given: Mapping[str, str], parameters: Mapping[str, str]) -> str:
+def with_span(given: Query, parameters: Mapping[str, str]) -> str:
     """Return a query string with parameters added, as for another span."""
-    both = {**given, **parameters}
+    both = [*given, *parameters.items()]
     return f"?{urlencode(both)}" if both else ""
 
 
@@ -142,32 +142,20 @@ def relative(at: datetime | str | None) -> Markup:
 def spark(values: Sequence[float], what: str, look: str = "warn") -> Markup:
     """Draw numbers over time as an SVG, latest on the right, with a text label."""
     top = max(values, default=0) or 1
-    bars = Markup("")
-    for place, value in enumerate(values):
-        if value:
-            bars += _bar(place * (BAR + GAP), value / top)
-
-    width = len(values) * (BAR + GAP) - GAP
-    return SPARK.format(
-        w=max(1, width),
-        h=HEIGHT,
-        y=FLOOR,
-        what=escaped(what),
-        look=look,
-        bars=bars,
+    bars = "".join(
+        _bar(place * (BAR + GAP), value / top)
+        for place, value in enumerate(values)
+        if value
     )
+    width = max(1, len(values) * (BAR + GAP) - GAP)
+    what = escaped(what)
+    return SPARK.format(w=width, h=HEIGHT, y=FLOOR, what=what, look=look, bars=bars)
 
 
-def _bar(x: int, share: float) -> Markup:
-    height = round(share * (HEIGHT - 2), 1)
-    height = max(1.0, height)
-    y = round(FLOOR - height, 1)
-    return SPARK_BAR.format(
-        x,
-        y,
-        BAR,
-        height,
-    )
+def _bar(x: int, share: float) -> str:
+    """Return the part of a path that draws a bar; a small one stays visible."""
+    height = max(1.0, round(share * (HEIGHT - 2), 1))
+    return f"M{x} {FLOOR}v-{height:g}h{BAR}V{FLOOR}z"
 
 
 def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:

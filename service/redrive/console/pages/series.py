@@ -1,7 +1,8 @@
 """Filters and pages of the series and the marks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
 from redrive.console.query import Query, no_filter, parse
@@ -57,8 +58,9 @@ def page_since(period: Period, after: str | None) -> Period:
     return period._replace(since=since)
 
 
-def first_steps(points: Sequence[Point]) -> tuple[Sequence[Point], str | None]:
+def first_steps(found: Iterable[Point]) -> tuple[Sequence[Point], str | None]:
     """Return the points of the first steps, and where the next page begins."""
+    points = list(islice(found, MOST_POINTS + 1))
     if len(points) <= MOST_POINTS:
         return points, None
 

@@ -1,6 +1,5 @@
 """The span of a page: from its address, and into its links."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,14 +36,12 @@ def shell_of(span: Span, default: str = DEFAULT, **of: str) -> str:
     return command(("series", "--marks"), None, since=since, **of)
 
 
-def of_page(
-    span: Span, default: str = DEFAULT, given: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def of_page(span: Span, default: str = DEFAULT, given: Query = ()) -> dict[str, Any]:
     """Return the values of the bar that chooses a span; `given` stays in its links."""
     return {
         "span": span,
         "lengths": list(LENGTHS),
         "default_span": default,
-        "given": given or {},
+        "given": given,
         "in_span": span.given,
     }

@@ -9,22 +9,33 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
+from redrive.console.charts.span import Span
 from redrive.console.pages import figures
-from redrive.console.pages.curves import curves, sums
-from redrive.console.pages.filters import audit_choice, audit_place, first_page
+from redrive.console.pages.curves import Connection, curves, sums
+from redrive.console.pages.filters import (
+    audit_choice,
+    audit_place,
+    first_page,
+    part,
+    skipped,
+)
 from redrive.console.pages.listing import PAGE
-from redrive.console.pages.marks import marks_of
+from redrive.console.pages.marks import marks_of, sentence_before
 from redrive.console.pages.privileges import readable
 from redrive.console.pages.spans import of_page, span_of
 from redrive.console.query import command, url
 from redrive.console.state import SignedIn
 from redrive.database import audit
+from redrive.database.rows import value
 from redrive.dead_letters import groups
 from redrive.live_jobs import breakers, limits, schedules, workers
-from redrive.live_jobs.running import MOST, running
+from redrive.live_jobs.running import of_workers
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 MOST_CAUSES = 6
+MOST_WORKERS = 48
+MOST_OF_WORKER = 8
+"""Most jobs that the page lists for a worker, the longest."""
 
 
 @router.get("/")
@@ -39,17 +50,9 @@ def show_overview(visit: SignedIn) -> Response:
             marks_of(conn, span),
         )
         by_queue = sums(conn, span)
-        causes = readable(lambda: groups.find(conn, limit=MOST_CAUSES))
+        causes = readable(lambda: _causes(conn, span))
         names = [row["group"] for row in causes or ()]
-        deaths = (
-            figures.deaths(
-                conn,
-                names,
-                span.sparks,
-            )
-            if causes
-            else None
-        )
+        deaths = figures.deaths(conn, names, span.sparks)
 
     return visit.page(
         "overview.html",
@@ -61,10 +64,22 @@ def show_overview(visit: SignedIn) -> Response:
         sums=by_queue,
         is_blind=causes is None,
         causes=causes,
-        deaths=deaths or {},
+        deaths=deaths,
         shell=command(("queue", "ls")),
         **of_page(span),
     )
+
+
+def _causes(conn: Connection, span: Span) -> list[dict[str, Any]]:
+    """Return the largest groups; one that began in the span tells what changed before."""
+    found = groups.find(conn, limit=MOST_CAUSES)
+    for row in found:
+        began, row["began"] = row["first_seen"], None
+        if span.since <= began < span.until:
+            queue = value(conn, "select redrive.queue_of_v1(%s)", row["sample"])
+            sentence, change = sentence_before(conn, began, row["kind"], {queue})
+            row["began"] = sentence if change else None
+    return found
 
 
 @router.get("/queues")
@@ -83,18 +98,23 @@ def list_queues(visit: SignedIn) -> Response:
 
 @router.get("/workers")
 def list_workers(visit: SignedIn) -> Response:
-    """List the workers, and what each runs now and since when."""
+    """List the workers, lost ones first, and what each runs now and since when."""
+    skip = skipped(visit.after)
     with visit.reading() as conn:
-        found = workers.find(conn)
-        jobs = readable(lambda: running(conn))
-    rows = [_with_lists_as_text(worker) for worker in found]
-    by_worker = groupby(sorted(jobs or (), key=_worker_of), _worker_of)
+        sums = workers.sums(conn)
+        found = workers.worst_first(conn, MOST_WORKERS + 1, skip)
+        shown, onward = part(found, MOST_WORKERS, skip)
+        ids = [worker["id"] for worker in shown]
+        jobs = readable(lambda: of_workers(conn, ids, MOST_OF_WORKER))
+
+    by_worker = groupby(jobs or (), _worker_of)
     return visit.page(
         "workers.html",
-        rows=rows,
+        sums=sums,
+        rows=[_with_lists_as_text(worker) for worker in shown],
         running={worker: list(held) for worker, held in by_worker},
-        most=MOST,
         is_blind=jobs is None,
+        onward=onward and url("/workers", after=onward),
         shell=command(("worker", "ls")),
     )
 

@@ -196,6 +196,23 @@ class Chart {
 
 for (const figure of document.querySelectorAll("[data-chart]")) new Chart(figure);
 
+// ---- on a phone, a row of a table is a card, and each value has the name of its column
+
+for (const table of document.querySelectorAll("main .scroll table:not(.as-cards)")) {
+  if (table.closest(".chart")) continue;
+  const heads = [...table.querySelectorAll("thead th")];
+  const roles = [["thead, tbody", "rowgroup"], ["tr", "row"], ["th", "columnheader"], ["td", "cell"]];
+  for (const [parts, role] of roles) for (const part of table.querySelectorAll(parts)) part.setAttribute("role", role);
+  table.setAttribute("role", "table");
+  table.classList.add("as-cards");
+  for (const row of table.querySelectorAll("tbody tr")) {
+    [...row.children].forEach((cell, n) => {
+      cell.dataset.label = heads[n]?.textContent.trim() ?? "";
+      cell.classList.toggle("none", !cell.childNodes.length);
+    });
+  }
+}
+
 // ---- select rows: all of the page, and how many
 
 for (const form of document.querySelectorAll("[data-rows]")) {
