@@ -64,7 +64,9 @@ def check(setting: Setting, seconds: float | None, workers: int) -> bool:
     )
     if found.broken and not setting.removed:
         print(found.text)
-    return found.broken is None
+    # A run that did not come to its end has shown neither that promises hold nor that one breaks.
+    is_open = found.broken == tlc.UNFINISHED
+    return found.broken is None or (is_open and bool(setting.removed))
 
 
 def main() -> int:
