@@ -2818,6 +2818,7 @@ create function redrive.take_chores_v1(names text[], everys interval[])
     set enable_hashjoin = off
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
+    set lock_timeout = 100ms
     set jit = off;
 grant execute on function redrive.take_chores_v1 to redrive_worker;
 
