@@ -182,7 +182,7 @@ def main() -> None:
 
     name, _, ms = config.get("work", "").partition(":")
     clock = Clock(float(ms) / 1000 if name == "wait" else 0.0)
-    pool.start_runner = clock.start_runner
+    pool.__dict__["start_runner"] = clock.start_runner
     clock.start()
     Sent.count()
 

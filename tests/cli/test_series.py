@@ -124,10 +124,10 @@ def test_an_unknown_queue_or_kind_is_told_with_the_one_that_was_meant(
     recorded(database)
 
     for options in ((), ("--json",), ("--marks",)):
-        done = redrive("series", "--queue", "mial", *options)
+        done = redrive("series", "--queue", "mails", *options)
         assert done.code == 0
         assert done.err == (
-            "redrive: no job has been in a queue 'mial' yet; did you mean mail?\n"
+            "redrive: no job has been in a queue 'mails' yet; did you mean mail?\n"
         )
     done = redrive("series", "--kind", "invoice.chrge")
     assert "did you mean invoice.charge?" in done.err

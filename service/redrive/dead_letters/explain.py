@@ -5,7 +5,6 @@ each part of the group's time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from datetime import date
 from functools import partial
 from typing import Any, LiteralString, NamedTuple
 
@@ -124,7 +123,9 @@ def explain(
 def find(conn: psycopg.Connection[Any], fingerprint: str) -> Group | None:
     """Return the group with this name, or the only one whose name begins so."""
     found = groups.show(conn, fingerprint)
-    return found and Group(found["group"], found["kind"], found["open"])
+    if found is None:
+        return None
+    return Group(found["group"], found["kind"], found["open"])
 
 
 def sample(conn: psycopg.Connection[Any], group: Group, most: int = OF_GROUP) -> Sample:
@@ -151,8 +152,7 @@ def compare(group: Group, samples: Mapping[str | None, Sample]) -> dict[str, Any
             only database.
     """
     texts: dict[str, str] = {}
-    days = set[date]().union(*(_days(sample.letters) for sample in samples.values()))
-    by_hour = len(days) >= MIN_DAYS
+    by_hour = _spans_days(samples.values())
     jobs: list[Observed] = []
     bases = {name: list[Observed]() for name in ("succeeded", "dead", "other_kinds")}
     for cell, sample in samples.items():
@@ -197,8 +197,10 @@ def _letters(
         return cursor.execute(statement, asked).fetchall()
 
 
-def _days(letters: Iterable[Mapping[str, Any]]) -> set[date]:
-    return {letter["died_at"].date() for letter in letters}
+def _spans_days(samples: Iterable[Sample]) -> bool:
+    """Return True if the letters of all samples died on enough days to compare hours."""
+    letters = (letter for sample in samples for letter in sample.letters)
+    return len({letter["died_at"].date() for letter in letters}) >= MIN_DAYS
 
 
 def _observed(

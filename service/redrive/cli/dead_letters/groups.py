@@ -106,7 +106,7 @@ def list_groups(
         found = _together(found)
     found.sort(key=itemgetter("open"), reverse=True)
     found = found[: options["limit"]]
-    columns = list(COLUMNS_TOGETHER) if together else _columns(found)
+    columns: list[str] = list(COLUMNS_TOGETHER) if together else _columns(found)
     if len(cells) > 1 and not together:
         columns.insert(0, "cell")
     shown = _cells_for_people if together else _for_people
@@ -135,17 +135,17 @@ def _one(cause: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "open": sum(group["open"] for group in cause),
         "total": sum(group["total"] for group in cause),
-        "first_seen": min(
-            filter(None, map(itemgetter("first_seen"), cause)), default=None
-        ),
-        "last_seen": max(
-            filter(None, map(itemgetter("last_seen"), cause)), default=None
-        ),
+        "first_seen": min(_seen(cause, "first_seen"), default=None),
+        "last_seen": max(_seen(cause, "last_seen"), default=None),
         **{name: by_size[0][name] for name in shared},
         "cells": {
             group["cell"]: {name: group[name] for name in IN_CELL} for group in by_size
         },
     }
+
+
+def _seen(cause: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    return [group[name] for group in cause if group[name]]
 
 
 def _cells_for_people(group: dict[str, Any]) -> dict[str, Any]:

@@ -220,11 +220,12 @@ class Maintenance:
 
     def _chores(self) -> Chores:
         """Return all chores that this worker can do, in their order."""
-        rescue = {RESCUE: (min(RESCUE_SECONDS, self.ttl / 3), self._rescue)}
+        chores = {RESCUE: (min(RESCUE_SECONDS, self.ttl / 3), self._rescue), **CHORES}
         # a little less than the pause, so that no turn is missed by a hair
-        campaign = {CAMPAIGN: (0.75 * CAMPAIGN_SECONDS, self._drive)}
-        fire = {SCHEDULES: (SCHEDULES_SECONDS, self.schedules.fire)}
-        return rescue | CHORES | campaign | (fire if self.schedules else {})
+        chores[CAMPAIGN] = (0.75 * CAMPAIGN_SECONDS, self._drive)
+        if self.schedules:
+            chores[SCHEDULES] = (SCHEDULES_SECONDS, self.schedules.fire)
+        return chores
 
     def _take(self, everys: Mapping[str, float]) -> set[str] | None:
         """Take the chores that are due; None if the database cannot say which.
