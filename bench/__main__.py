@@ -116,10 +116,10 @@ def _tables(*, full: bool) -> Iterator[Table]:
     for n in fleet.SIZES:
         run = partial(fleet.fleet, workers=n)
         few = n <= fleet.MOST_PROCESSES
-        yield Table(f"fleet {n} ", f"fleet of {n}", run, only_ours=not few)
+        yield Table(f"workers {n} ", f"{n} workers", run, only_ours=not few)
     yield Table(
         "pooled",
-        f"fleet of {fleet.POOLED_WORKERS} behind PgBouncer",
+        f"{fleet.POOLED_WORKERS} workers behind PgBouncer",
         fleet.pooled,
         variants=tuple(fleet.POOLED),
     )
@@ -189,7 +189,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         help="drain (or drain1,drain2,drain4), tracing, idle, latency, enqueue, mixed,"
-        " load (or load50,load90), handlers (or 'handlers waits'), snapshot, steady, fleet (or 'fleet 100 '),"
+        " load (or load50,load90), handlers (or 'handlers waits'), snapshot, steady, workers (or 'workers 100 '),"
         " pooled, processes, backlog, claim, features, recovery, dlq, campaign, console",
     )
     parser.add_argument(

@@ -30,7 +30,7 @@ QUICKSTART = ROOT / "service" / "redrive" / "quickstart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 OTHERS = """
 [ . alias aws break cd comm cosign curl docker done echo for gh grep jq kind kubectl openssl
-pg_dump pg_dumpall pg_restore promtool psql r read redis-cli redrive sed seq sha256sum sort tac
+pg_dump pg_dumpall pg_restore promtool psql r read ready redis-cli redrive sed seq sha256sum sort sql tac
 tail umask xargs
 """
 """Whose arguments are theirs, or are looked at by `parse`."""

@@ -9,11 +9,11 @@ import pytest
 from redrive.database.link import Link
 from redrive.observability.metrics import Metrics
 from redrive.worker import store
-from redrive.worker.supervisor.polling import LARGE_FLEET, Polling, longest_seconds
+from redrive.worker.supervisor.polling import MANY_WORKERS, Polling, longest_seconds
 from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.upkeep import maintenance
 from redrive.worker.supervisor.upkeep.heartbeat import (
-    BEATS_OF_LARGE_FLEET,
+    BEATS_OF_MANY,
     BEATS_PER_TTL,
 )
 from redrive.worker.supervisor.upkeep.maintenance import FOLD_SECONDS, Maintenance
@@ -127,13 +127,13 @@ def polls_in_a_minute(others: int) -> int:
 
 @pytest.mark.parametrize(
     ("others", "is_caretaker", "per_second"),
-    [(0, True, 1.0), (20, False, 1.0), (LARGE_FLEET, False, 0.2)],
+    [(0, True, 1.0), (20, False, 1.0), (MANY_WORKERS, False, 0.2)],
 )
 def test_an_idle_worker_sends_one_statement_a_second_and_a_fifth_in_a_large_fleet(
     others: int, is_caretaker: bool, per_second: float
 ) -> None:
     """Each poll, heartbeat, and round of chores with nothing to do is one statement."""
-    beats = BEATS_OF_LARGE_FLEET if others >= LARGE_FLEET else BEATS_PER_TTL
+    beats = BEATS_OF_MANY if others >= MANY_WORKERS else BEATS_PER_TTL
     in_a_minute = polls_in_a_minute(others) + 60 / TTL * beats
     if is_caretaker:
         in_a_minute += 60 / FOLD_SECONDS

@@ -423,7 +423,7 @@ def take_chore(conn: Connection, name: str, every: float) -> bool:
 def take_chores(conn: Connection, everys: Mapping[str, float]) -> set[str]:
     """Try to take chores (name -> seconds between two runs).
 
-    Returns the ones that this worker should do now.
+    Returns the names of the chores that this worker should do now.
     """
     found = conn.execute(
         "select redrive.take_chores_v1(%s::text[], array("

@@ -16,7 +16,7 @@ as $$
     where w.id = b.id and w.lost_at is null
     returning w.id
 $$;
--- beat_v2: record a worker's heartbeat, and return what it should know of the fleet.
+-- beat_v2: record a worker's heartbeat, and return what it should know of the others.
 -- in:    as beat_v1
 -- out:   alive: the ids that are alive; a missing id was declared lost
 --        others: the other workers that look for the same jobs

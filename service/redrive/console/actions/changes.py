@@ -46,7 +46,7 @@ from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show as story
 
 LETTER_COLUMNS = ("id", "kind", "queue", "reason", "error_class", "message", "died_at")
-NO_LETTER = "has no dead letter; its page shows what became of it"
+NO_LETTER = "has no dead letter; its page shows its state"
 JOB_COLUMNS = ("id", "kind", "queue", "state", "attempt", "run_at", "waiting_for")
 
 

@@ -6,12 +6,12 @@ as two of them would.
 """
 
 MIN_SECONDS, MAX_SECONDS, MAX_LARGE_SECONDS = 0.005, 5.0, 15.0
-"""Limits of the interval between two polls without a reason; the last in a large fleet.
+"""Limits of the interval between two polls without a reason; the last with many workers.
 
-Notifications are the usual reason, so polls only find jobs of which none told.
+Notifications are the usual reason. Polls only find what no notification announced.
 """
 
-LARGE_FLEET = 100
+MANY_WORKERS = 100
 """Other workers from which on each polls and beats less often."""
 
 DEAF_SECONDS, DEAF_TURN_SECONDS = 1.0, 0.05
@@ -46,11 +46,11 @@ def longest_seconds(others: int, *, is_deaf: bool = False) -> float:
     """Return the longest interval between two polls of a worker with this many others."""
     if is_deaf:
         return min(MAX_LARGE_SECONDS, max(DEAF_SECONDS, DEAF_TURN_SECONDS * others))
-    return MAX_SECONDS if others < LARGE_FLEET else MAX_LARGE_SECONDS
+    return MAX_SECONDS if others < MANY_WORKERS else MAX_LARGE_SECONDS
 
 
 def delay_seconds(place: int) -> float:
-    """Return how long a worker leaves a new job to those before it in its fleet.
+    """Return how long a worker leaves a new job to the workers before it.
 
     The first two claim at once. So one job does not cost as many claims at one instant
     as there are workers.
@@ -77,7 +77,7 @@ class Polling:
     """Next poll of one worker. Instants are monotonic seconds.
 
     `others`: how many workers poll for the same jobs. `longest`: seconds between two polls
-    without a reason. `delay`: seconds by which other workers hear a notification before it.
+    without a reason. `delay`: seconds that it waits after a notification, for other workers.
     Any thread may set them.
     """
 

@@ -4,7 +4,7 @@ It shares nothing with handlers, chores or claims, so they cannot silence it. If
 heartbeat arrives in time, other workers may take the jobs of this one. Then it suspends
 its runners until the database says if they did.
 
-Between two heartbeats, it waits for notifications, if it is one of the first of its fleet.
+Between two heartbeats, it waits for notifications, if few workers come before it.
 Postgres wakes every session that listens for every notification. So 1,000 sessions would
 cost it a tenth of a second each time. If there is a URL of its own for notifications, the
 thread `listener` waits for them there.
@@ -22,7 +22,7 @@ import psycopg
 from redrive.database.link import LONGEST_BACKOFF, Link
 from redrive.worker import store
 from redrive.worker.supervisor.polling import (
-    LARGE_FLEET,
+    MANY_WORKERS,
     delay_seconds,
     longest_seconds,
     rest_seconds,
@@ -30,7 +30,7 @@ from redrive.worker.supervisor.polling import (
 from redrive.worker.supervisor.upkeep.listener import Listener
 from redrive.worker.supervisor.upkeep.standstill import Standstill
 
-BEATS_PER_TTL, BEATS_OF_LARGE_FLEET = 6, 4
+BEATS_PER_TTL, BEATS_OF_MANY = 6, 4
 """Heartbeats within a TTL; the clock of contact allows no fewer than 4."""
 
 LISTENERS = 32
@@ -96,10 +96,10 @@ class Heartbeat:
     @property
     def interval(self) -> float:
         """Seconds between two heartbeats."""
-        is_large = self._others >= LARGE_FLEET
-        return self.ttl / (BEATS_OF_LARGE_FLEET if is_large else BEATS_PER_TTL)
+        are_many = self._others >= MANY_WORKERS
+        return self.ttl / (BEATS_OF_MANY if are_many else BEATS_PER_TTL)
 
-    # ------------------------------------------------------- its place in the fleet
+    # -------------------------------------------------- its place among the workers
 
     @property
     def is_caretaker(self) -> bool:
