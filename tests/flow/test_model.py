@@ -328,7 +328,7 @@ class Histories(RuleBasedStateMachine):
                 self.tally.add("outcome")
         self.tally.add("dead", buried)
         self.tally.add("rescued", rescued)
-        assert store.beat(self.conn, {worker: 0}) == set(), (
+        assert store.beat(self.conn, {worker: 0}).alive == set(), (
             "it must learn that it was declared lost"
         )
         self.workers[n] = self._worker(n)

@@ -36,7 +36,7 @@ DECISIONS: dict[str, str] = {
     " keep_checkpoints keep_progress register retire run_alone settle side_effects",
     "does what is due anyway": "advance_floors busy look_at_campaign stats fire_schedule fold fold_batches fold_groups"
     " fold_series forget heal hide_messages mark_lost rescue sample step_campaign take_chore"
-    " tend_history tend_limits unpark wake_slot",
+    " take_chores tend_history tend_limits unpark wake_slot",
     "says what the code of a worker says": "breakers count_times declare_limits"
     " declare_redrives declare_schedules judge keep_samples say_approvals say_heals take_probe",
     "ends what belongs to one browser": "end_session use_link",
@@ -104,6 +104,7 @@ HOSTILE: dict[str, tuple[object, ...]] = {
     "boolean[]": ([True], [], [None, False], [True]),
     "bytea[]": ([b"\0"], [], [None, b""], [b"x"]),
     "interval": ("-1 year", "0", "1000000 years", "1 s"),
+    "interval[]": (["-1 year"], [], ["1000000 years", None], ["1 s"]),
     "timestamp with time zone": ("infinity", "-infinity", "0001-01-01", "now"),
     "timestamp with time zone[]": ("{infinity}", "{}", "{-infinity,null}", "{now}"),
 }

@@ -120,7 +120,7 @@ class Heartbeat:
 
     @property
     def delay(self) -> float:
-        """Seconds for which it leaves a new job to those before it. Any thread may ask."""
+        """Seconds for which the workers before it get a new job. Any thread may ask."""
         return delay_seconds(self._place or 0)
 
     @property

@@ -1,9 +1,9 @@
 """Maintenance: the thread that does the chores that all workers share.
 
 A few workers do the chores, and each chore is done by the first of them that comes. One
-statement says what there is to do. No beat, claim or other worker waits
-for a chore that is slow or fails. The loop lends this thread its connection while there
-is no work. If the thread has to wait for it, it opens one of its own.
+statement returns the chores that are due and have work. No beat, claim or other worker
+waits for a chore that is slow or fails. The loop lends this thread its connection while
+there is no work. If the thread has to wait for it, it opens one of its own.
 """
 
 import logging
@@ -211,9 +211,12 @@ class Maintenance:
             for name, chore in self._chores().items()
             if name == RESCUE or self._is_tried(name, now)
         }
-        taken = self._take({name: every for name, (every, _) in tried.items()})
+        # A chore that has failed is done even if it has no work: only success ends its fault.
+        taken = self._take(
+            {n: every for n, (every, _) in tried.items() if n not in self._failing}
+        )
         for name, (every, do) in tried.items():
-            if taken is None:
+            if taken is None or name in self._failing:
                 self._attempt(name, every, do)
             elif name in taken:
                 self._do(name, do)
@@ -295,11 +298,14 @@ class Maintenance:
     def _attempt(
         self, name: str, every: float, do: Callable[[store.Connection], object]
     ) -> None:
-        def take_and_do(conn: store.Connection) -> None:
-            if store.take_chore(conn, name, every):
-                do(conn)
-
-        self._do(name, take_and_do)
+        try:
+            with self.link.use(bound=CHORE_SECONDS) as conn:
+                is_taken = store.take_chore(conn, name, every)
+        except psycopg.Error as error:
+            self._failed(name, error)
+        else:
+            if is_taken:
+                self._do(name, do)
 
     def _do(self, name: str, do: Callable[[store.Connection], object]) -> None:
         try:
