@@ -82,7 +82,7 @@ def test_a_detail_that_nobody_can_read_hides_no_other_proposal(
         ("mute", "{}"),
         ("mute", '{"group": "f1", "seconds": "2 h"}'),
         ("edit", '{"ids": 1, "patch": []}'),
-        ("edit", '{"ids": [1], "patch": ["x"]}'),
+        ("edit", '{"ids": [1], "patch": [{"op": "add"}]}'),
     ):
         database.value(propose, action, detail)
     _edit(database, currency="EURO")

@@ -431,6 +431,7 @@ def test_reading_works_without_javascript(database: Database, address: str):
         tab.goto("/dead-letters")
         assert tab.locator("tbody tr").count() == 50
         tab.get_by_role("link", name="Next page").click()
+        tab.wait_for_url("**after=*")  # until the whole page has come
         assert tab.locator("tbody tr").count() == 10
         assert tab.get_by_role("button", name="Copy").count() == 0
         browser.close()

@@ -126,6 +126,14 @@ ORDINARY = (
         "api-gateway-7f6d5c4b3a-abcde",
         "fw_rule_42",
     ),
+    *(
+        "075a7664-e2b1-4a73-aab3-80cce06ef1b2",
+        "e2b4c6e5b3430f940e770febcdce0245",
+        "ACCA117BE4D8C08C7D0050D0764566D0",
+        "fw_9c5b94b1-35ad-49bb-b118-8e8fc24abf80",
+        "rnd-forecast-of-next-quarter-2026",
+        "cache_key_67a1e1f215ccda113cfc024e8639049257e88f273898f595b61476d128d387e8",
+    ),
 )
 
 

@@ -276,6 +276,7 @@ _HOSTILE = (
     "token=a;,", "('a', '", "value=name=a", "\nDETAIL: \n[", " ", "\n", "token:  ", "ab ",
     "curl -u ", "key: ", ":token", ":token:{", "token:1", "token: a", 'token: ["A b c', "1.2.3",
     "invalid input syntax for type x: ", "4111-", "\u200b", "password is ", "hook.slack.com/",
+    "ACR_", "fw_a_",
 )  # fmt: skip
 
 

@@ -282,12 +282,12 @@ def test_rows_are_added_up_by_queue_or_kind_or_step(database: Database) -> None:
     for queue, kind, n in (("a", "x", 1), ("a", "y", 2), ("b", "x", 4)):
         make_jobs(conn, n, queue=queue, kind=kind)
     record(conn)
-    let_pass(conn)
+    let_pass(conn, 60)
     make_jobs(conn, 8, queue="a", kind="x")
     record(conn)
 
     def sums(**options: Any) -> list[tuple[str | None, str | None, int]]:
-        points = read_series(conn, last(conn, 1, timedelta(hours=1)), **options)
+        points = read_series(conn, last(conn, 2, HOUR), **options)
         return sorted(
             ((p.queue, p.kind, p.enqueued) for p in points), key=lambda row: row[2]
         )

@@ -124,7 +124,7 @@ _WORD_TO_ENTER = r"pass(?:word|wd|phrase|code)|pwd"
 _KNOWN_FORMS = r"""
       gh[pousr]_\w{20,}+ | github_pat_\w{20,}+
     | gl(?:pat|dt|ft|soat|rt|cbt|ptt|agent|oas|imt|ffct)-[\w-]{16,}+(?:\.\w\w\.\w{9})?+
-    | (?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{12,}+ | LTAI[A-Za-z0-9]{12,}+
+    | (?!ACCA[0-9A-F]{17})(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{12,}+ | LTAI[A-Za-z0-9]{12,}+
     | AIza[\w-]{30,}+ | ya29\.[\w-]{16,}+ | GOCSPX-[\w-]{16,}+ | 1//0[\w-]{20,}+
     | sk-(?=[\w-]*\d)[\w-]{16,}+ | (?:sk|pk|rk)_(?:live|test|prod)_\w{8,}+
     | (?:shippo|flw|pat|key|api)_(?:live|test|prod)_\w{10,}+
@@ -132,7 +132,7 @@ _KNOWN_FORMS = r"""
     | whsec_[\w+/=-]{16,}+ | (?i:xox[a-z])-[\w-]{8,}+ | xapp-[\w-]{16,}+ | xoxe\.[\w.-]{16,}+
     | [MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}+ | \d{8,10}:[\w-]{35}(?![\w-])
     | SG\.[\w-]{16,}+\.[\w.=-]{16,}+ | key-[0-9a-f]{32}(?!\w) | [0-9a-z]{32}-us\d{1,2}(?!\w)
-    | (?:AC|SK)(?=\w*\d)[0-9a-zA-Z]{32}(?!\w) | sq0[a-z]{3}-[\w-]{20,}+ | EAA[A-Za-z0-9]{30,}+
+    | (?:AC|SK)(?=\w{0,31}\d)[0-9a-zA-Z]{32}(?!\w) | sq0[a-z]{3}-[\w-]{20,}+ | EAA[A-Za-z0-9]{30,}+
     | shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32} | do[opr]_v1_[0-9a-f]{32,}+
     | dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{20,}+ | hf_[A-Za-z0-9]{30,}+ | hv[sbr]\.[\w-]{20,}+
     | s\.(?=[A-Za-z0-9]*\d)[A-Za-z0-9]{24}(?!\w) | [a-z0-9]{14}\.atlasv1\.[\w-]{30,}+
@@ -157,15 +157,16 @@ _KNOWN_FORMS = r"""
     | sc_\w{4,}\.\w{3,}\.acc[_-][\w.-]{20,}+
     | cmVmd[A-Za-z0-9]{40,}+ | ey[\w-]{16,}+\.ey[\w-]{10,}+(?:\.[\w-]*+)? | ZXlK[\w+/=]{30,}+
     | eyJ[\w-]{8,}+(?:\.[\w-]*+){1,4} | eyJrIjoi[\w+/=-]{20,}+ | v1\.0-[0-9a-f]{24}-[0-9a-f]{60,}+
-    | (?:tgp_v1|fw|jina|opk|wandb_v1|e2b|vc[pkiar]|vercel_blob_rw|nfp|cf(?:ut|at|k)|xau|rnd|napi
-        |prtapi|sq[uap]|CCIPRJ|bk[cg]t|depot_\w{3,7}|nxc|jsr[pdt]|hc[a-z]ik|phx|sgp|dd(?:pat|app)
-        |pylf_v1|dbt[cu]|retool_01|tr_(?:dev|prod|stg|pat)|cal_(?:live|test)|apify_api|bb_live
-        |tmprl|polar_(?:oat|pat)|pdl_(?:live|sdbx|ntfset)|secret_admin|y[0-4]_AgAAAA|unkey|spcl)
-      _?[\w-]{20,}+
-    | (?:nvapi|tvly|pk-lf|xsmtpsib|FLWSECK|glwt|secret-(?:live|test)|signkey-(?:prod|test)|signoz
-        |scp-live|FlyV1)[- ][\w/+-]{20,}+
+    | (?<![\w-])(?:tgp_v1|fw|jina|opk|wandb_v1|e2b|vc[pkiar]|vercel_blob_rw|nfp|cf(?:ut|at|k)|xau
+        |rnd|napi|prtapi|sq[uap]|CCIPRJ|bk[cg]t|depot_\w{3,7}|nxc|jsr[pdt]|hc[a-z]ik|phx|sgp|dd(?:pat|app)
+        |pylf_v1|dbt[cu]|tr_(?:dev|prod|stg|pat)|cal_(?:live|test)|apify_api|bb_live
+        |tmprl|polar_(?:oat|pat)|pdl_(?:live|sdbx|ntfset)|secret_admin|unkey|spcl)
+      _(?=[\w-]{0,40}?\d)(?![0-9a-f]{8}-[0-9a-f]{4}-)[\w-]{20,}+
+    | (?:retool_01|y[0-4]_AgAAAA)[\w-]{20,}+
+    | (?:(?:nvapi|tvly|pk-lf|xsmtpsib|FLWSECK|glwt|secret-(?:live|test)|signkey-(?:prod|test)
+        |signoz|scp-live)-|FlyV1[ ])[\w/+-]{20,}+
     | sk_(?:V2_hgu|org_live|org_test)_\w{20,}+ | sk_(?=[A-Za-z+/]*\d)[A-Za-z0-9+/]{28,}+
-    | (?:key|inc)_[0-9a-f]{64} | gta_[0-9a-f]{40} | pk-(?=[A-Za-z]*\d)[A-Za-z0-9]{28,}+
+    | (?:(?<!_)key|inc)_[0-9a-f]{64} | gta_[0-9a-f]{40} | pk-(?=[A-Za-z]*\d)[A-Za-z0-9]{28,}+
     | lsv2_[ps][tk]_[0-9a-f]{32}_[0-9a-f]{10} | pcsk_\w{5,6}_\w{40,}+
     | sb_secret_[\w-]{20,}+ | npg_[A-Za-z0-9]{12} | rzp_(?:live|test)_[A-Za-z0-9]{14}
     | live_[A-Za-z0-9]{30,}+ | re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24} | secret_[A-Za-z0-9]{43}
