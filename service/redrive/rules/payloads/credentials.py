@@ -158,8 +158,8 @@ _KNOWN_FORMS = r"""
     | cmVmd[A-Za-z0-9]{40,}+ | ey[\w-]{16,}+\.ey[\w-]{10,}+(?:\.[\w-]*+)? | ZXlK[\w+/=]{30,}+
     | eyJ[\w-]{8,}+(?:\.[\w-]*+){1,4} | eyJrIjoi[\w+/=-]{20,}+ | v1\.0-[0-9a-f]{24}-[0-9a-f]{60,}+
     | (?<![\w-])(?:tgp_v1|fw|jina|opk|wandb_v1|e2b|vc[pkiar]|vercel_blob_rw|nfp|cf(?:ut|at|k)|xau
-        |rnd|napi|prtapi|sq[uap]|CCIPRJ|bk[cg]t|depot_\w{3,7}|nxc|jsr[pdt]|hc[a-z]ik|phx|sgp|dd(?:pat|app)
-        |pylf_v1|dbt[cu]|tr_(?:dev|prod|stg|pat)|cal_(?:live|test)|apify_api|bb_live
+        |rnd|napi|prtapi|sq[uap]|CCIPRJ|bk[cg]t|depot_\w{3,7}|nxc|jsr[pdt]|hc[a-z]ik|phx|sgp
+        |dd(?:pat|app)|pylf_v1|dbt[cu]|tr_(?:dev|prod|stg|pat)|cal_(?:live|test)|apify_api|bb_live
         |tmprl|polar_(?:oat|pat)|pdl_(?:live|sdbx|ntfset)|secret_admin|unkey|spcl)
       _(?=[\w-]{0,40}?\d)(?![0-9a-f]{8}-[0-9a-f]{4}-)[\w-]{20,}+
     | (?:retool_01|y[0-4]_AgAAAA)[\w-]{20,}+
