@@ -105,6 +105,13 @@ def test_a_chore_that_fails_is_counted_and_named_if_jobs_wait_for_it(
     assert caplog.records[0].__dict__["sqlstate"] == "55P03"
 
 
+def test_failures_an_hour_apart_are_no_hour_of_failures():
+    failing = maintenance.Failing(first_at=0.0, last_at=1.0, times=2)
+
+    assert failing.again(now=60.0) == (0.0, 60.0, 3)
+    assert failing.again(now=3600.0) == (3600.0, 3600.0, 1)
+
+
 def failures(telemetry: Telemetry) -> dict[str, float]:
     """How often each chore came to nothing."""
     (family,) = telemetry.metrics.maintenance_failures.collect()

@@ -98,6 +98,16 @@ class Failing(NamedTuple):
     last_at: float
     times: int
 
+    def again(self, now: float) -> "Failing":
+        """Return this after one more failure.
+
+        If the last one was long ago, other workers have done the chore since, and a new
+        row of failures begins.
+        """
+        if now - self.last_at > UNWELL_SECONDS:
+            return Failing(now, now, 1)
+        return Failing(self.first_at, now, self.times + 1)
+
 
 @dataclass
 class Maintenance:
@@ -318,9 +328,9 @@ class Maintenance:
 
     def _failed(self, name: str, error: psycopg.Error) -> None:
         now = time.monotonic()
-        before = self._failing.get(name, Failing(now, now, 0))
-        self._failing[name] = Failing(before.first_at, now, before.times + 1)
-        self.telemetry.chore_failed(name, error, before.times + 1)
+        failing = self._failing.get(name, Failing(now, now, 0)).again(now)
+        self._failing[name] = failing
+        self.telemetry.chore_failed(name, error, failing.times)
 
     def _rescue(self, conn: store.Connection) -> None:
         store.mark_lost(conn, self.ttl)
