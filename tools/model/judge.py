@@ -37,16 +37,11 @@ class Verdict:
     refused: tuple[str, ...]
 
 
-def judge(
-    records: Mapping[str, Sequence[trace.Note]], *, is_serial: bool = False
-) -> dict[str, Verdict]:
-    """Compare records with the model, by their names.
-
-    `is_serial`: the transactions of each came one after the other.
-    """
+def judge(records: Mapping[str, Sequence[trace.Note]]) -> dict[str, Verdict]:
+    """Compare records with the model, by their names."""
     of_record = {name: list(trace.runs(notes)) for name, notes in records.items()}
     different = list(dict.fromkeys(run for runs in of_record.values() for run in runs))
-    config = CONFIG.format(removed="" if is_serial else UNSEEN, explains="FALSE")
+    config = CONFIG.format(removed=UNSEEN, explains="FALSE")
     said = tlc.run(
         "Trace", config, {"Record.tla": trace.module(different)}, is_short=True
     )
@@ -65,11 +60,9 @@ def judge(
     }
 
 
-def explain(run: str, *, is_serial: bool = False) -> str:
+def explain(run: str) -> str:
     """Return which step of a refused run the model does not allow, or which promise it breaks."""
-    config = (
-        CONFIG.format(removed="" if is_serial else UNSEEN, explains="TRUE") + PROMISES
-    )
+    config = CONFIG.format(removed=UNSEEN, explains="TRUE") + PROMISES
     said = tlc.run(
         "Trace", config, {"Record.tla": trace.module([run])}, stops=True, is_short=True
     )

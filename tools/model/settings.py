@@ -115,7 +115,7 @@ LARGE = (
             workers=4, poison=(1,), max_losses=2, faults=1),
     Setting("long life", ("", ""), ("o", "o"), CLAIMS, faults=1, is_lively=True),
 )  # fmt: skip
-"""What `make model` checks."""
+"""What `python -m tools.model large` checks."""
 
 
 def without(guard: str, setting: Setting) -> Setting:
