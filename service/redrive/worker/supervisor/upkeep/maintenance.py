@@ -222,11 +222,11 @@ class Maintenance:
             if name == RESCUE or self._is_tried(name, now)
         }
         # A chore that has failed is done even if it has no work: only success ends its fault.
-        taken = self._take(
-            {n: every for n, (every, _) in tried.items() if n not in self._failing}
-        )
+        alone = set(self._failing)
+        everys = {name: every for name, (every, _) in tried.items() if name not in alone}
+        taken = self._take(everys)
         for name, (every, do) in tried.items():
-            if taken is None or name in self._failing:
+            if taken is None or name in alone:
                 self._attempt(name, every, do)
             elif name in taken:
                 self._do(name, do)
