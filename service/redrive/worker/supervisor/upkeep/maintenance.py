@@ -223,7 +223,9 @@ class Maintenance:
         }
         # A chore that has failed is done even if it has no work: only success ends its fault.
         alone = set(self._failing)
-        everys = {name: every for name, (every, _) in tried.items() if name not in alone}
+        everys = {
+            name: every for name, (every, _) in tried.items() if name not in alone
+        }
         taken = self._take(everys)
         for name, (every, do) in tried.items():
             if taken is None or name in alone:
