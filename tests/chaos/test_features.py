@@ -116,6 +116,7 @@ def test_features_keep_their_promises_whoever_dies(
     told: set[str] = set()
     with workers_on(postgres.url(), tmp_path) as workers:
         up = [workers(**OWN) for _ in range(WORKERS)]
+        wait_for(lambda: said(tmp_path)["slot"])
         for round_ in range(rounds):
             with connect(postgres.url()) as conn:
                 more, callbacks_of_it = work(conn, round_)

@@ -223,9 +223,15 @@ class Histories(RuleBasedStateMachine):
             if known.key is not None:
                 self.succeeded.setdefault(known.key, row.id)
             self.tally.add("completed")
-            if known.redrives:
-                self.tally.add("outcome")
-                self.tally.add("resolved", sum(1 for _ in range(known.redrives)))
+            self._ended(known)
+
+    def _ended(self, known: Known) -> None:
+        """Count the outcome of a redriven job. Each redrive left one dead letter behind, which is
+        resolved now.
+        """
+        if known.redrives:
+            self.tally.add("outcome")
+            self.tally.add("resolved", known.redrives)
 
     def _gone(self, job: int) -> None:
         known = self.jobs[job]
@@ -278,8 +284,7 @@ class Histories(RuleBasedStateMachine):
         else:
             self._gone(row.id)
             self.tally.add("cancelled")
-            if known.redrives:
-                self.tally.add("outcome")
+            self._ended(known)
 
     @rule(n=st.integers(0, 1))
     def retire(self, n: int) -> None:
