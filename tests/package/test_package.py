@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from redrive.testing import postgres
+from tools.package import PARTS
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "package" / "bin"
@@ -48,21 +49,18 @@ def run(*command: str | Path, **environment: str) -> str:
     return done.stdout
 
 
+def build(checkout: Path, output: Path) -> Path:
+    """Build wheel and sdist of a checkout. Returns the directory that they are in."""
+    command = [BUILD / "python", "-m", "tools.package", "--home", HOME]
+    command += ["--output", output]
+    subprocess.run(command, cwd=checkout, check=True, stdout=subprocess.DEVNULL)
+    return output
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with wheel and sdist, as a release has them."""
-    output = tmp_path_factory.mktemp("dist")
-    command = [
-        BUILD / "python",
-        "-m",
-        "tools.package",
-        "--home",
-        HOME,
-        "--output",
-        output,
-    ]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    return output
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +123,27 @@ def test_the_sdist_is_enough_to_build_from_and_has_no_tests(built: Path) -> None
     assert [
         n for n in names if n.startswith(("tests", "tools", "bench", ".ci", ".github"))
     ] == []
+
+
+def test_a_second_build_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    """Anyone can build the released commit and compare: in another directory, with other times and
+    permissions of the files.
+    """
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    for part in (*PARTS, "tools"):
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, checkout / part, symlinks=True)
+        else:
+            shutil.copy(ROOT / part, checkout / part)
+    for path in (found for found in checkout.rglob("*") if not found.is_symlink()):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+        path.chmod(path.stat().st_mode & 0o700)
+    again = build(checkout, tmp_path / "dist")
+
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {
+        path.name: path.read_bytes() for path in built.iterdir()
+    }
 
 
 def test_the_registry_would_take_it(built: Path) -> None:
