@@ -40,7 +40,7 @@ def _held(
         now,
         "default",
         batch,
-        Claim(1, 1, 1),
+        Claim(1, 1, 1, 1),
         0.0,
     )
 

@@ -641,6 +641,17 @@ def test_what_may_be_settled_already_is_not_stale_whatever_is_asked_meanwhile():
     ] == []
 
 
+def test_an_identity_left_behind_ends_no_claim():
+    """After a restore, the current identity had a claim with the number of an earlier one's claim.
+    The end of the earlier claim ended it too, and its jobs ran twice.
+    """
+    batch = SettlementBatch([job(22, worker=1)], [])
+
+    assert batch.columns(batch.claims(), 3).ended == []
+    assert batch.columns(batch.claims(), None).ended == []
+    assert batch.columns(batch.claims(), 1).ended == [7]
+
+
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 

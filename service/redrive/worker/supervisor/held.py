@@ -21,9 +21,13 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """Claim of some jobs of one lane. `left` counts its jobs not settled yet."""
+    """Claim of some jobs of one lane by an identity, `worker`.
+
+    `left` counts its jobs not settled yet.
+    """
 
     id: int
+    worker: int
     lane_no: int
     left: int
 
@@ -113,7 +117,7 @@ def held_from(
     """Return the jobs of claimed rows."""
     queues = batch.queues
     claims = {
-        lane.claim: Claim(lane.claim, lane.lane_no, lane.jobs)
+        lane.claim: Claim(lane.claim, batch.worker, lane.lane_no, lane.jobs)
         for lane in lanes
         if lane.claim is not None and lane.lane_no is not None
     }

@@ -133,7 +133,7 @@ class Apart:
             busy = store.busy(conn, sorted(held.id for held in part.held()))
             locked, free = part.parted(busy)
             claims = free.claims()
-            answer = exchange(conn, free.columns(claims), None)
+            answer = exchange(conn, free.columns(claims, self._identity.me), None)
             self._end_left_open(conn, locked)
 
         self._abandoned -= _keys(free)

@@ -208,7 +208,7 @@ class Exchange:
                     self.answered_at = time.monotonic()
                     return []
                 self._side_effects.send(conn, now)
-                columns = settlements.columns(claims)
+                columns = settlements.columns(claims, self._identity.me)
                 began = time.monotonic()
                 with doing(meanwhile, conn):
                     answer = exchange(conn, columns, request)

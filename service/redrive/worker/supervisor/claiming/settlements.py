@@ -41,8 +41,13 @@ class SettlementBatch:
     def __len__(self) -> int:
         return len(self.completions) + len(self.reports)
 
-    def columns(self, claims: Counter[Claim]) -> Settlements:
-        """Return the settlements as the database takes them; `claims` as below."""
+    def columns(self, claims: Counter[Claim], identity: int | None) -> Settlements:
+        """Return the settlements as the database takes them.
+
+        `claims`: as below. `identity`: the current one, whose empty claims end. The
+        claims of others end when these retire: if the database was restored, their
+        numbers may by now belong to claims of the current identity.
+        """
         completions = [
             (held.id, held.deliveries, held.claim.id, held.batch.worker)
             for held in self.completions
@@ -50,7 +55,11 @@ class SettlementBatch:
         reports = [
             (report, held.claim.id, held.worker) for report, held in self.reports
         ]
-        ended = [claim.id for claim, jobs in claims.items() if jobs == claim.left]
+        ended = [
+            claim.id
+            for claim, jobs in claims.items()
+            if jobs == claim.left and claim.worker == identity
+        ]
         return Settlements(completions, reports, ended, self._results())
 
     def _results(self) -> Sequence[Returned]:
