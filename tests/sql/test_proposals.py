@@ -145,6 +145,28 @@ def test_a_plan_that_matches_nothing_is_no_proposal(
     assert database.value("select count(*) from redrive.audit") == 0
 
 
+def test_a_login_makes_5000_proposals_a_day_whatever_others_make(
+    database: Database, agent: Connection
+) -> None:
+    def made(n: int, login: str, days: int) -> None:
+        database.conn.execute(
+            "insert into redrive.proposals (action, proposed_by, login, why, detail, created_at)"
+            " select 'mute', 'x', coalesce(nullif(%s, ''), session_user), 'why', '{}',"
+            " clock_timestamp() - %s * interval '1 day' from generate_series(1, %s)",
+            (login, days, n),
+        )
+
+    def propose() -> None:
+        agent.execute("select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{}')")
+
+    made(5000, "another", days=0)
+    made(1, "", days=2)
+    made(4999, "", days=0)
+    propose()
+    with pytest.raises(psycopg.Error, match="this login has made 5000 in a day"):
+        propose()
+
+
 def test_a_proposed_edit_changes_nothing_before_a_person_starts_it_once(
     database: Database, agent: Connection
 ) -> None:
