@@ -126,9 +126,7 @@ def test_the_sdist_is_enough_to_build_from_and_has_no_tests(built: Path) -> None
 
 
 def test_a_second_build_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
-    """Anyone can build the released commit and compare: in another directory, with other times and
-    permissions of the files.
-    """
+    """In another directory, with other times and permissions of the files, and the same Python."""
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     for part in (*PARTS, "tools"):

@@ -642,8 +642,8 @@ def test_what_may_be_settled_already_is_not_stale_whatever_is_asked_meanwhile():
 
 
 def test_an_identity_left_behind_ends_no_claim():
-    """After a restore, the current identity had a claim with the number of an earlier one's claim.
-    The end of the earlier claim ended it too, and its jobs ran twice.
+    """After a restore, the current identity may have a claim with the number of an earlier one's
+    claim. The end of the earlier claim would end it too, and its jobs would run twice.
     """
     batch = SettlementBatch([job(22, worker=1)], [])
 
