@@ -126,7 +126,7 @@ _KNOWN_FORMS = r"""
     | gl(?:pat|dt|ft|soat|rt|cbt|ptt|agent|oas|imt|ffct)-[\w-]{16,}+(?:\.\w\w\.\w{9})?+
     | (?!ACCA[0-9A-F]{17})(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{12,}+ | LTAI[A-Za-z0-9]{12,}+
     | AIza[\w-]{30,}+ | ya29\.[\w-]{16,}+ | GOCSPX-[\w-]{16,}+ | 1//0[\w-]{20,}+
-    | sk-(?=[\w-]*\d)[\w-]{16,}+ | (?:sk|pk|rk)_(?:live|test|prod)_\w{8,}+
+    | sk-(?=[\w-]{0,100}?\d)[\w-]{16,}+ | (?:sk|pk|rk)_(?:live|test|prod)_\w{8,}+
     | (?:shippo|flw|pat|key|api)_(?:live|test|prod)_\w{10,}+
     | npm_[A-Za-z0-9]{20,}+ | pypi-[\w-]{16,}+ | rubygems_[0-9a-f]{30,}+ | dckr_[pos]at_[\w-]{16,}+
     | whsec_[\w+/=-]{16,}+ | (?i:xox[a-z])-[\w-]{8,}+ | xapp-[\w-]{16,}+ | xoxe\.[\w.-]{16,}+
@@ -154,9 +154,9 @@ _KNOWN_FORMS = r"""
     | access-(?:sandbox|development|production)-[0-9a-f-]{30,}+
     | tk-us-[\w-]{40,}+ | xkeysib-[0-9a-f]{40,}+-\w+ | sm_[aps]at_\w{16}
     | t1\.[\w-]+=*\.[\w-]{60,}+ | duffel_\w{4,8}_[\w=-]{40,}+
-    | sc_\w{4,}\.\w{3,}\.acc[_-][\w.-]{20,}+
-    | cmVmd[A-Za-z0-9]{40,}+ | ey[\w-]{16,}+\.ey[\w-]{10,}+(?:\.[\w-]*+)? | ZXlK[\w+/=]{30,}+
-    | eyJ[\w-]{8,}+(?:\.[\w-]*+){1,4} | eyJrIjoi[\w+/=-]{20,}+ | v1\.0-[0-9a-f]{24}-[0-9a-f]{60,}+
+    | sc_\w{4,80}+\.\w{3,80}+\.acc[_-][\w.-]{20,}+
+    | cmVmd[A-Za-z0-9]{40,}+ | ZXlK[\w+/=]{30,}+
+    | eyJrIjoi[\w+/=-]{20,}+ | v1\.0-[0-9a-f]{24}-[0-9a-f]{60,}+
     | (?<![\w-])(?:tgp_v1|fw|jina|opk|wandb_v1|e2b|vc[pkiar]|vercel_blob_rw|nfp|cf(?:ut|at|k)|xau
         |rnd|napi|prtapi|sq[uap]|CCIPRJ|bk[cg]t|depot_\w{3,7}|nxc|jsr[pdt]|hc[a-z]ik|phx|sgp
         |dd(?:pat|app)|pylf_v1|dbt[cu]|tr_(?:dev|prod|stg|pat)|cal_(?:live|test)|apify_api|bb_live
@@ -195,6 +195,17 @@ LONG = re.compile(r"(?<![\w-])[\w-]{16}", re.ASCII)
 
 FORMS = re.compile(rf"(?<![A-Za-z0-9])(?:{_KNOWN_FORMS})", re.ASCII | re.VERBOSE)
 """Credentials with a known form, recognised in any context."""
+
+SIGNED = re.compile(r"ey(?<![A-Za-z0-9]ey)[\w-]{9,}+(?:\.[\w-]*+){0,4}", re.ASCII)
+"""A signed token (JWT), or another text in base64.
+
+This pattern also matches a text without a dot. A pattern that requires the dot would read the rest of
+`-ey-ey-ey` again at each `ey`.
+"""
+
+SIGNED_HEAD = re.compile(r"(?<![A-Za-z0-9])eyJ[\w-]{8}", re.ASCII)
+SIGNED_BODY = re.compile(r"[\w-]{18,}+\.ey[\w-]{10}", re.ASCII)
+"""A `SIGNED` text is a token if its first part begins like JSON, or if its second part does."""
 
 LEAKS = (
     # Keys in blocks.

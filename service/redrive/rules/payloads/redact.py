@@ -275,7 +275,7 @@ def _unnamed(text: str) -> Iterator[Span]:
     if like.LONG.search(text):
         for found in like.FORMS.finditer(text):
             yield found.span()
-    for form, is_right in ((like.CARD, _is_card), (like.IBAN, _is_iban)):
+    for form, is_right in _CHECKED:
         for found in form.finditer(text):
             if is_right(found[0]):
                 yield found.span()
@@ -469,12 +469,28 @@ def _luhn_sum(digits: str) -> int:
     return plain + doubled
 
 
+def _is_signed(text: str) -> bool:
+    """Return True for a signed token, and False for other text in base64."""
+    head, dot, _ = text.partition(".")
+    return bool(dot) and bool(
+        like.SIGNED_HEAD.search(head) or like.SIGNED_BODY.match(text)
+    )
+
+
 def _is_iban(text: str) -> bool:
     """Return True if the check digits are right (ISO 7064, mod 97-10)."""
     code = "".join(filter(str.isalnum, text))
     turned = code[4:] + code[:4]
     digits = "".join(str(int(c, 36)) for c in turned)
     return int(digits) % 97 == 1
+
+
+_CHECKED = (
+    (like.CARD, _is_card),
+    (like.IBAN, _is_iban),
+    (like.SIGNED, _is_signed),
+)
+"""Forms that many other texts have, too, and what tells them apart."""
 
 
 def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
