@@ -141,3 +141,21 @@ def test_a_wait_that_is_over_and_a_pipeline_that_fails_leave_the_connection_open
         with pytest.raises(psycopg.errors.DivisionByZero), conn.pipeline():
             [conn.execute("select 1 / 0"), conn.execute("select")]
         assert conn.execute("select 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/St_Johns"])
+def test_an_instant_is_read_in_utc_whatever_the_zone_of_the_session(
+    database: Database, zone: str
+) -> None:
+    """The zones had offsets with seconds in 1850, and two of them have half hours today."""
+    expected = [
+        datetime(2026, 3, 4, 5, 6, 7, part, UTC)
+        for part in (0, 500_000, 120_000, 1, 999_999)
+    ]
+    expected += [datetime(1850, 6, 1, 12, tzinfo=UTC), datetime(1, 1, 2, tzinfo=UTC)]
+    with closing(connect(database.url)) as conn, conn.transaction():
+        conn.execute("select set_config('timezone', %s, true)", (zone,))
+        found = conn.execute("select unnest(%s::timestamptz[])", (expected,)).fetchall()
+
+    assert [at for (at,) in found] == expected
+    assert {at.tzinfo for (at,) in found} == {UTC}

@@ -189,7 +189,13 @@ class _UtcLoader(TimestamptzLoader):
     """Loads instants in UTC, whatever the session's time zone."""
 
     def load(self, data: Buffer) -> datetime:
-        return super().load(data).astimezone(UTC)
+        # Several times as fast as psycopg's parser, which is left to read the rest:
+        # other date styles, infinity, and years that Python does not know.
+        try:
+            found = datetime.fromisoformat(str(data, "ascii"))
+        except ValueError:
+            found = super().load(data)
+        return found.astimezone(UTC)
 
 
 class _OwnCursor(psycopg.Cursor[Any]):
