@@ -17,7 +17,7 @@ from redrive.database.link import Link
 from redrive.database.trouble import refusal
 from redrive.observability.metrics import Metrics
 from redrive.rules.attempts.settlement import Outcome
-from redrive.worker.exchange import START, ClaimRequest, Settlements
+from redrive.worker.exchange import START, ClaimRequest, LaneClaim, Settlements
 from redrive.worker.exchange import exchange as exchange_of_worker
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Report
 from redrive.worker.store import Registration
@@ -25,10 +25,20 @@ from redrive.worker.supervisor.claiming import apart
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.claiming.lanes import LaneBook
-from redrive.worker.supervisor.held import ClaimedJob
+from redrive.worker.supervisor.claiming.settlements import SettlementBatch
+from redrive.worker.supervisor.held import Batch, ClaimedJob, held_from
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
-from tests.factories import claim, failure, holders, lanes_of, make_jobs, make_worker
+from tests.factories import (
+    Claimed,
+    claim,
+    claim_one,
+    failure,
+    holders,
+    lanes_of,
+    make_jobs,
+    make_worker,
+)
 from tests.postgres import Database, Session
 
 JOBS = "select id from redrive.jobs order by id"
@@ -376,3 +386,38 @@ def test_jobs_that_are_made_late_outlive_their_connection_and_are_kept_once(
     assert held_by
     assert [held.id for held in jobs] == ids
     assert not held_by, "they are in memory twice while they are handed out"
+
+
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_a_job_is_settled_beside_one_that_had_its_id_before_a_restore(
+    database: Database, is_reported: bool
+) -> None:
+    """The settlement was refused, because that of the earlier job counted. Its claim ended, and
+    the job ran again.
+    """
+    conn = database.conn
+    make_jobs(conn, 1)
+    identity = make_worker(conn)
+    job = claim_one(conn, identity)
+    later = held(job, identity, job.claim)
+    # the numbers of claims were higher before the restore
+    earlier = held(job, identity - 1, job.claim + 100)
+    jobs = [later, earlier]
+    report = Report(job.id, job.deliveries, Outcome.RELEASE)
+    batch = SettlementBatch(
+        [] if is_reported else jobs,
+        [(report, one) for one in jobs] if is_reported else [],
+    )
+
+    answer = exchange_of_worker(conn, batch.columns(batch.claims(), identity), None)
+
+    assert set(answer.settled if is_reported else answer.completed or ()) == {job.id}
+    assert database.column("select id from redrive.claims") == []
+    assert database.column("select deliveries from redrive.jobs") == [1] * is_reported
+
+
+def held(job: Claimed, identity: int, number: int) -> ClaimedJob:
+    """The job as the supervisor knows it, in a claim of this number."""
+    lane = LaneClaim(1, 1, job.run_at, job.id, number, number)
+    row = (number, job.id, job.deliveries, 1, job.kind, "{}", None, job.run_at, 0.0)
+    return held_from(Batch(identity, ["default"]), [lane], [row])[0]

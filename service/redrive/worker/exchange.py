@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
@@ -301,7 +302,8 @@ def _send_completions(
     ended: Sequence[int],
     results: Sequence[Returned],
 ) -> None:
-    ids, deliveries, claims, workers = zip(*sorted(completions), strict=True)
+    ordered = sorted(completions, key=itemgetter(0, 1))
+    ids, deliveries, claims, workers = zip(*ordered, strict=True)
     batch = (
         Ints(workers),
         Bigints(claims),

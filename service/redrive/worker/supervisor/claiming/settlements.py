@@ -55,6 +55,10 @@ class SettlementBatch:
         reports = [
             (report, held.claim.id, held.worker) for report, held in self.reports
         ]
+        if any(claim.worker != identity for claim in claims):
+            # After a restore, ids of jobs come again, too. The last settlement of an id counts.
+            completions.sort(key=lambda completion: completion[3] == identity)
+            reports.sort(key=lambda report: report[2] == identity)
         ended = [
             claim.id
             for claim, jobs in claims.items()
