@@ -159,6 +159,9 @@ _OF_A_LANE = len(LaneClaim._fields)
 class Settlements(NamedTuple):
     """Settlements to send.
 
+    If two completions, or two reports, have the same id and deliveries, the last one
+    counts.
+
     Attributes:
         ended: the claims that become empty with this batch.
         results: results of some of the completions, to be kept.
@@ -302,6 +305,7 @@ def _send_completions(
     ended: Sequence[int],
     results: Sequence[Returned],
 ) -> None:
+    # by id and deliveries alone, so that equal ones keep their order
     ordered = sorted(completions, key=itemgetter(0, 1))
     ids, deliveries, claims, workers = zip(*ordered, strict=True)
     batch = (

@@ -44,9 +44,10 @@ class SettlementBatch:
     def columns(self, claims: Counter[Claim], identity: int | None) -> Settlements:
         """Return the settlements as the database takes them.
 
-        `claims`: as below. `identity`: the current one, whose empty claims end. The
-        claims of others end when these retire: if the database was restored, their
-        numbers may by now belong to claims of the current identity.
+        `claims`: as below. `identity`: the current one. Its settlements come last, and
+        only its empty claims end. The claims of others end when these retire. If the
+        database was restored, the ids of their jobs and the numbers of their claims may
+        by now belong to the current identity.
         """
         completions = [
             (held.id, held.deliveries, held.claim.id, held.batch.worker)
@@ -56,7 +57,6 @@ class SettlementBatch:
             (report, held.claim.id, held.worker) for report, held in self.reports
         ]
         if any(claim.worker != identity for claim in claims):
-            # After a restore, ids of jobs come again, too. The last settlement of an id counts.
             completions.sort(key=lambda completion: completion[3] == identity)
             reports.sort(key=lambda report: report[2] == identity)
         ended = [
