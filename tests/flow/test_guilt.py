@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import subprocess
+import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -34,6 +36,34 @@ _BEAT_IS_TRUE = """
              jsonb_array_elements_text(runner.ids) as n(id)) held
 """
 """Whether the last beat of the only worker names four running jobs, and only jobs that live."""
+
+
+_IS_AT_REST = """
+    select not exists (select from pg_stat_activity
+                       where datname = current_database() and application_name like 'redrive%'
+                         and xact_start is not null)
+"""
+"""Whether no session of a worker is in a transaction."""
+
+
+def _stop_at_rest(database: Database, pids: Sequence[int]) -> bool:
+    """Stop processes, and return True. If a transaction stays open, continue them instead.
+
+    A worker that is stopped in a transaction may lock its row, and then nobody rescues it.
+    """
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for _ in range(10):  # what it had sent may begin a transaction now
+        time.sleep(0.05)
+        if not database.value(_IS_AT_REST):
+            _go_on(pids)
+            return False
+    return True
+
+
+def _go_on(pids: Sequence[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
 
 
 def _run_and_restart(
@@ -155,13 +185,11 @@ def test_a_worker_that_was_only_stopped_takes_back_what_that_cost_its_jobs(
     worker = workers().wait_ready()
     wait_for(lambda: workers.starts(job))
     stopped = [worker.pid, *worker.runners]
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: _stop_at_rest(database, stopped))
     silence(database.conn, holders(database.conn)[job])
     store.rescue(database.conn, 0.1)
     charged = database.value("select losses from redrive.jobs")
-    for pid in stopped:
-        os.kill(pid, signal.SIGCONT)
+    _go_on(stopped)
     wait_for(lambda: database.value("select losses from redrive.jobs") == 0)
     (workers.home / "go").touch()
     wait_for(lambda: look.live(database) == 0)
