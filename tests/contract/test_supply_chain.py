@@ -2,6 +2,8 @@
 
 import hashlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -14,6 +16,8 @@ HTMX = {
 }
 """The digests of what tools/vendor wrote."""
 BY_DIGEST = re.compile(r".+:.+@sha256:[0-9a-f]{64}")
+UNCHECKED_HASH = 0b01
+"""The flags of byte code that holds the hash of its source, which no import compares."""
 BY_COMMIT = re.compile(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 
 
@@ -27,6 +31,24 @@ def test_bases_are_named_by_digest():
 
     assert bases
     assert [base for base in bases if not BY_DIGEST.fullmatch(base)] == []
+
+
+def test_byte_code_in_the_image_has_no_time_in_it(tmp_path):
+    """S31: two builds of one commit have the same digest. See PEP 552 for the header."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    commands = re.findall(
+        r"python3? (.*-m compileall [^'/\\]*?) (?=-x|/|\\)", dockerfile
+    )
+    assert len(commands) == dockerfile.count("compileall") == 2
+
+    for place, command in enumerate(commands):
+        source = tmp_path / str(place) / "module.py"
+        source.parent.mkdir()
+        source.write_text("a = 1\n")
+        subprocess.run([sys.executable, *command.split(), source.parent], check=True)
+        (compiled,) = source.parent.rglob("*.pyc")
+        flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
+        assert flags == UNCHECKED_HASH, command
 
 
 def test_actions_are_named_by_commit_and_get_no_more_than_they_need():
