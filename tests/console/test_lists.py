@@ -111,6 +111,21 @@ def test_a_list_becomes_a_file(site: Site, olaf: TestClient):
     )
 
 
+@pytest.mark.parametrize(
+    "text", ["=1+1", " =1+1", "\u3000@SUM(1)", "\uff1d1+1", "\t-1"]
+)
+def test_no_text_in_a_file_is_a_formula(text: str, site: Site, olaf: TestClient):
+    """S32: spreadsheets skip blanks, and some take signs of full width."""
+    made = make_dead_letters(site.database.conn, 1)
+    site.database.rows("update redrive.dead_letters set message = %s", text)
+
+    sheet = olaf.get("/export/dead-letters.csv?columns=id,message").text
+
+    _, (job, message) = csv.reader(StringIO(sheet))
+    assert job == str(made[0])
+    assert message.startswith(("'", "\\t"))
+
+
 def test_live_jobs_become_a_file_too(site: Site, olaf: TestClient):
     made = make_jobs(site.database.conn, 5)
 

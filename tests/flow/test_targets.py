@@ -214,6 +214,15 @@ REFUSED = {
     "host or port cannot be read": {"url": "http://127.0.0.1:65536/"},
     "must be ASCII": {"url": "http://127.0.0.1/\u202e"},
     "headers": {"url": "http://127.0.0.1/", "headers": {"X-Shop": "1\r\nHost: inner"}},
+    # S35: a second opinion where a request ends
+    "is set by the worker itself": {
+        "url": "http://127.0.0.1/",
+        "headers": {"Transfer-Encoding": "chunked"},
+    },
+    "headers.Content-Length": {
+        "url": "http://127.0.0.1/",
+        "headers": {"Content-Length": "5"},
+    },
     "redrive_rate: Input": {"url": "http://127.0.0.1/", "redrive_rate": 0},
     "redrive_rate: Value error, must be a number": {
         "url": "http://127.0.0.1/",
@@ -334,7 +343,7 @@ def test_a_schedule_that_is_wrong_is_refused_with_one_line(said: str, tmp_path: 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "", "targets: {}", "a: b: c"])
+@pytest.mark.parametrize("text", ["{", "[]", "", "targets: {}", "a: b: c", "[" * 9999])
 def test_a_file_that_is_none_is_refused_with_one_line(text: str, tmp_path: Path):
     file = tmp_path / "targets.yaml"
     file.write_text(text)

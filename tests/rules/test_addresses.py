@@ -13,6 +13,7 @@ INWARD = """
     ::1 :: fc00::1 fd00:ec2::254 fe80::1 fe80::1%eth0 ff02::1 2001:db8::1 2001::1
     ::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:169.254.169.254 64:ff9b::10.0.0.1
     64:ff9b::a9fe:a9fe 64:ff9b:1::1 2002:7f00:1:: 2002:a9fe:a9fe::
+    fec0::1 ::127.0.0.1 ::169.254.169.254 ::ffff:0:169.254.169.254 5f00::1 100:0:0:1::1 3fff::1
 """
 OUTWARD = """
     1.1.1.1 93.184.216.34 172.15.0.1 172.32.0.1 168.63.129.17 2606:4700:4700::1111
@@ -22,10 +23,10 @@ OUTWARD = """
 
 @pytest.mark.parametrize("address", INWARD.split())
 def test_an_inward_address_is_allowed_by_its_network_alone(address: str):
-    """S7: loopback, link-local, private, shared, metadata, however they are written."""
+    """S7 and S34: local, private, shared, reserved, metadata, however they are written."""
     assert not is_allowed(address, [])
     assert not is_allowed(
-        address, [ip_network("203.0.113.0/24"), ip_network("3fff::/20")]
+        address, [ip_network("203.0.113.0/24"), ip_network("2001:db8:1::/48")]
     )
     assert is_allowed(address, [ip_network(address.partition("%")[0])])
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from redrive.database.address import Address
 from redrive.errors import SettingsError
+from redrive.rules.yaml_text import NotReadable, read_yaml
 
 VARIABLE = "REDRIVE_DATABASES"
 
@@ -110,7 +111,7 @@ def _parsed(path: Path) -> Any:
 
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _refused(path, f"it is not valid JSON: {error}") from None
 
 
@@ -119,14 +120,10 @@ def _yaml(path: Path, text: str) -> Any:
         why = "YAML needs pip install 'redrive[http]'; write JSON, named .json"
         raise _refused(path, why)
 
-    import yaml  # noqa: PLC0415 # as above
-
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" at line {mark.line + 1}" if mark else ""
-        raise _refused(path, f"it is not valid YAML{line}") from None
+        return read_yaml(text)
+    except NotReadable as error:
+        raise _refused(path, str(error)) from None
 
 
 def _refused(path: Path, why: str) -> SettingsError:

@@ -13,8 +13,11 @@ Network = IPv4Network | IPv6Network
 INWARD_ALL_THE_SAME = (
     IPv4Network("168.63.129.16/32"),  # Azure: host services at a global address
     IPv4Network("192.0.0.0/24"),  # Oracle's metadata; older Pythons call it public
-    IPv6Network("64:ff9b:1::/48"),  # a local NAT64; as above
+    IPv6Network("3fff::/20"),  # documentation; as above
 )
+
+INTERNET = IPv6Network("2000::/3")
+"""The IPv6 addresses in use. Others are local, reserved, or lead to an IPv4 address."""
 
 NAT64 = IPv6Network("64:ff9b::/96")
 
@@ -31,8 +34,10 @@ def is_allowed(text: str, named: Iterable[Network]) -> bool:
         return True
 
     reached = _reached(address)
-    is_inward = not reached.is_global or any(
-        reached in network for network in INWARD_ALL_THE_SAME
+    is_inward = (
+        not reached.is_global
+        or any(reached in network for network in INWARD_ALL_THE_SAME)
+        or (isinstance(reached, IPv6Address) and reached not in INTERNET)
     )
     return not is_inward and not reached.is_multicast
 

@@ -34,8 +34,8 @@ Read = Callable[[Any, Query], Rows]
 MOST = 10_000
 """Most rows of a file."""
 SECONDS = 10.0
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings of a text that a spreadsheet would run."""
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # noqa: RUF001 # full width
+"""Beginnings of a text that a spreadsheet would run. Some skip blanks before them."""
 
 
 def _letters(conn: Any, query: Query) -> Rows:
@@ -113,4 +113,4 @@ def _safe(value: Any) -> str:
     if isinstance(value, dict | list):
         value = json.dumps(value, ensure_ascii=False, default=str)
     text = escaped(str(value))
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text

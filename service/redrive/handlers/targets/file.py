@@ -6,15 +6,38 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from redrive.errors import SettingsError
 from redrive.handlers.arguments import LEAST_RATE, MOST_RATE
 from redrive.rules.attempts.policy import MAX_BACKOFF, MAX_WINDOW, OnDeath
 from redrive.rules.dead_letters.heal import MOST_CANARIES, Heal
 from redrive.rules.scheduling.slots import CatchUp
+from redrive.rules.yaml_text import NotReadable, read_yaml
 
-HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+FRAMING = frozenset({"connection", "content-length", "transfer-encoding", "upgrade"})
+"""Headers that say where a request ends; a second opinion would let a payload begin one."""
+
+
+def _refuse_framing(name: str) -> str:
+    if name.lower() in FRAMING:
+        msg = "is set by the worker itself"
+        raise ValueError(msg)
+    return name
+
+
+HeaderName = Annotated[
+    str,
+    Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"),
+    AfterValidator(_refuse_framing),
+]
 HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
 """Text without line ends, because text after a line end would be a separate header."""
 
@@ -128,16 +151,15 @@ def _read_yaml(path: Path) -> Any:
         how = "pip install 'redrive[http]'"
         msg = f"REDRIVE_TARGETS needs the http extra; install it with: {how}"
         raise SettingsError(msg)
-    import yaml  # noqa: PLC0415 # as above
 
     try:
-        return yaml.safe_load(path.read_text())
+        return read_yaml(path.read_text())
     except OSError as error:
         raise _refused(path, f"it cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" at line {mark.line + 1}" if mark else ""
-        raise _refused(path, f"it is not valid YAML{line}") from None
+    except UnicodeDecodeError:
+        raise _refused(path, "it cannot be read: it is not text") from None
+    except NotReadable as error:
+        raise _refused(path, str(error)) from None
 
 
 def _refused(path: Path, why: str) -> SettingsError:

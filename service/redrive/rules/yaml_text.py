@@ -1,0 +1,80 @@
+"""YAML of users: read it, or say in a few words why not.
+
+A small file can stand for a very large value, because an alias repeats a part of it.
+PyYAML also takes a key that is there twice, and the last one counts.
+"""
+
+from typing import Any
+
+MOST_VALUES = 100_000
+"""Most values of a file, after its aliases are replaced."""
+
+
+class NotReadable(ValueError):
+    """A text that is not YAML, or not YAML that we take; its text says why."""
+
+
+def read_yaml(text: str) -> Any:
+    """Return the value of a text. PyYAML must be installed.
+
+    Raises:
+        NotReadable: the text is not valid YAML, or is too large or too deep, or has a
+            key twice.
+    """
+    import yaml  # noqa: PLC0415 # it comes with an extra
+
+    try:
+        loader: Any = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count(node, {})
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        why = f"it is not valid YAML{where}"
+    except RecursionError:
+        why = "it is nested too deeply"
+    except NotReadable:
+        raise
+    except ValueError:
+        why = "it has a number or a date that cannot be read"
+    raise NotReadable(why)
+
+
+def _count(node: Any, counted: dict[int, int]) -> int:
+    """Return the number of values in a node, each alias counted again."""
+    if id(node) in counted:
+        if not counted[id(node)]:
+            why = f"an alias at line {_line(node)} contains itself"
+            raise NotReadable(why)
+        return counted[id(node)]
+
+    counted[id(node)] = 0
+    if node.id == "mapping":
+        _refuse_repeated_keys(node)
+        parts: list[Any] = [part for pair in node.value for part in pair]
+    else:
+        parts = node.value if node.id == "sequence" else []
+    total = 1 + sum(_count(part, counted) for part in parts)
+    if total > MOST_VALUES:
+        why = f"it has more than {MOST_VALUES} values"
+        raise NotReadable(why)
+    counted[id(node)] = total
+    return total
+
+
+def _refuse_repeated_keys(mapping: Any) -> None:
+    seen: set[tuple[str, str]] = set()
+    for key, _ in mapping.value:
+        name = (key.tag, key.value) if key.id == "scalar" else None
+        if name in seen:
+            why = f"the key at line {_line(key)} is there twice"
+            raise NotReadable(why)
+        if name:
+            seen.add(name)
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
