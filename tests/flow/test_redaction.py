@@ -1,8 +1,10 @@
 """Credentials of today's providers through a real worker: how many are legible anywhere afterwards."""
 
 import base64
+from contextlib import ExitStack
 from itertools import cycle
-from typing import Any
+from pathlib import Path
+from typing import Any, LiteralString, cast
 
 import pytest
 
@@ -11,7 +13,7 @@ from redrive.cli.main import main
 from redrive.console.agents.desk import Budget, Desk
 from redrive.database.address import Address
 from redrive.dead_letters.proposals import Agent
-from tests.console.conftest import Site, site  # noqa: F401 # a fixture
+from tests.console.conftest import Site
 from tests.flow.harness import Workers
 from tests.flow.leaking import BARE, HOWS
 from tests.postgres import Database
@@ -59,7 +61,7 @@ ENDS = {name: _ends(secret) for name, secret in SAMPLES.items()}
 def test_no_credential_is_legible_after_a_worker_ran(
     database: Database,
     workers: Workers,
-    site: Site,  # noqa: F811 # as above
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """S36: the store, logs, pages, reports, series, bundles, and answers to agents."""
@@ -77,15 +79,17 @@ def test_no_credential_is_legible_after_a_worker_ran(
     assert len(ids) == len(chosen) > 400
     seen = {"log": worker.log.read_text()}
     for table in database.column(TABLES):
-        seen[table] = database.value(ALL_ROWS.format(table))
+        seen[table] = database.value(cast("LiteralString", ALL_ROWS.format(table)))
     assert "[redacted]" in seen["redrive.dead_letters"] + seen["redrive.failures"]
 
     looked_at = ids[:: len(ids) // LOOKED_AT]
-    browser, program = site.signed_in("olaf"), site.bearer("olaf")
-    for path in (*PAGES, *(f"/jobs/{job}" for job in looked_at)):
-        answer = (program if "/api/" in path else browser).get(path)
-        assert answer.status_code == 200, path
-        seen[path] = answer.text
+    with ExitStack() as stack:
+        site = Site(database, tmp_path, stack)
+        browser, program = site.signed_in("olaf"), site.bearer("olaf")
+        for path in (*PAGES, *(f"/jobs/{job}" for job in looked_at)):
+            answer = (program if "/api/" in path else browser).get(path)
+            assert answer.status_code == 200, path
+            seen[path] = answer.text
 
     groups = database.column("select fingerprint from redrive.dead_letters")
     desk = Desk(Address(database.url), Budget(10_000, 10))
