@@ -1,7 +1,12 @@
 """The server as programs reach it: over stdio, and over HTTP with tokens."""
 
 import hashlib
+import json
+import os
+import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +23,11 @@ from redrive.console.agents.server import application
 from redrive.console.security.access import Access, Tokens
 from redrive.database.address import Address
 from redrive.database.connect import OwnConnection
+from redrive.database.embedded import free_port
 from redrive.dead_letters.proposals import Agent
 from tests.agents.conftest import PLENTY, data_of
 from tests.factories import make_dead_letter
+from tests.flow.harness import wait_for
 from tests.postgres import Database
 
 ASK = {
@@ -62,12 +69,17 @@ def test_an_agent_starts_the_command_and_talks_to_it(database: Database) -> None
     assert actor.endswith("on behalf of ada")
 
 
+def _tokens(home: Path) -> Path:
+    file = home / "tokens"
+    digest = hashlib.sha256(b"vera-token").hexdigest()
+    file.write_text(f"{digest} viewer vera\n")
+    return file
+
+
 @pytest.fixture
 def client(database: Database, tmp_path: Path) -> Iterator[TestClient]:
     """A program that reaches the server over HTTP."""
-    file = tmp_path / "tokens"
-    digest = hashlib.sha256(b"vera-token").hexdigest()
-    file.write_text(f"{digest} viewer vera\n")
+    file = _tokens(tmp_path)
     desk = Desk(Address(database.url), PLENTY)
     app: Any = application(desk, Access(tokens=Tokens(file)))
     with TestClient(app, base_url="https://mcp.test") as made:
@@ -110,6 +122,44 @@ def test_nobody_comes_in_without_a_token(
             "Bearer",
         )
     assert database.value("select count(*) from redrive.audit") == 0
+
+
+@pytest.mark.waits
+def test_the_command_answers_over_http(database: Database, tmp_path: Path) -> None:
+    """S37: each request to the command got 500, and only the application was tested."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "redrive", "mcp", "--http", "--port", str(port)],
+        env=os.environ
+        | {
+            "REDRIVE_DATABASE_URL": database.url,
+            "REDRIVE_CONSOLE_TOKENS": str(_tokens(tmp_path)),
+        },
+        stderr=subprocess.DEVNULL,
+    )
+
+    def ask(token: str) -> int:
+        """Return the status of an answer; 0 before the server is up."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/mcp",
+            json.dumps(BEGIN).encode(),
+            ACCEPT
+            | {"content-type": "application/json", "authorization": f"Bearer {token}"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    try:
+        assert wait_for(lambda: ask("vera-token")) == 200
+        assert ask("guess") == 401
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 def test_another_thread_may_take_the_last_idle_connection(database: Database) -> None:

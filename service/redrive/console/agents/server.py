@@ -26,6 +26,8 @@ INSTRUCTIONS = (
 )
 PATH = "/mcp"
 MAX_BODY_BYTES = 262_144
+MOST_SESSIONS = 1_000
+"""Sessions at once; each takes some 40 kB until it was idle for half an hour."""
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
@@ -102,24 +104,26 @@ def application(desk: Desk, access: Access) -> App:
         json_response=True,
         host="",
         max_request_body_size=MAX_BODY_BYTES,
+        max_sessions=MOST_SESSIONS,
     )
-    return functools.partial(_signed_in, app, access)
+
+    # A function, because uvicorn takes a partial for an application of ASGI 2.
+    async def signed_in(scope: Scope, receive: Any, send: Any) -> None:
+        """Pass on a request of a known person; answer the others."""
+        if scope["type"] == "http":
+            try:
+                scope.setdefault("state", {})["person"] = _name_of(access, scope)
+            except Refused as error:
+                await _refusal(error)(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return signed_in
 
 
-async def _signed_in(
-    app: App, access: Access, scope: Scope, receive: Any, send: Any
-) -> None:
-    """Pass on a request of a known person; answer the others."""
-    if scope["type"] == "http":
-        try:
-            scope.setdefault("state", {})["person"] = _name_of(access, scope)
-        except Refused as error:
-            challenge = {"www-authenticate": "Bearer"} if error.status == 401 else {}  # noqa: PLR2004 # Unauthorized
-            body = {"error": error.text}
-            refusal = JSONResponse(body, error.status, headers=challenge)
-            await refusal(scope, receive, send)
-            return
-    await app(scope, receive, send)
+def _refusal(error: Refused) -> JSONResponse:
+    challenge = {"www-authenticate": "Bearer"} if error.status == 401 else {}  # noqa: PLR2004 # Unauthorized
+    return JSONResponse({"error": error.text}, error.status, headers=challenge)
 
 
 def _name_of(access: Access, scope: Scope) -> str:
