@@ -119,9 +119,12 @@ def test_an_image_is_for_both_processors_and_says_what_it_is_made_of():
         for step in RELEASE["image"]["steps"]
     }
     asked = steps["docker/build-push-action"]["with"]
+    times = steps["docker/build-push-action"]["env"]
 
     assert asked["platforms"] == "linux/amd64,linux/arm64"
     assert (asked["sbom"], asked["provenance"]) == (True, "mode=max")
+    assert asked["outputs"] == "type=registry,rewrite-timestamp=true"
+    assert times["SOURCE_DATE_EPOCH"] == "${{ steps.name.outputs.epoch }}"  # S31
     named = set(
         re.findall(r"^ARG (\w+)=", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     )
