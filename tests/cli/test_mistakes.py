@@ -357,3 +357,20 @@ def test_a_variable_is_named_by_itself_beside_options_of_others(
     )
     done = redrive(*worker, "--slots", "1", REDRIVE_QUEUES="A")
     assert done.err.startswith("redrive: REDRIVE_QUEUES holds 'A'")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("dlq", "assign", "{}"), ("queue", "{}"), ("enqueue", "a", "{}", "{}")],
+)
+def test_an_error_of_usage_says_an_argument_without_its_escapes(
+    redrive: Redrive, arguments: tuple[str, ...]
+) -> None:
+    """S38: a script may pass on a stored text, and a terminal obeyed it."""
+    hostile = "\x1b]0;title\x07\u202e"
+
+    done = redrive(*(part.format(hostile) for part in arguments))
+
+    assert done.code == 64
+    assert "]0;title" in done.err
+    assert not {"\x1b", "\x07", "\u202e"} & set(done.err)

@@ -106,7 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
         return Exit.USAGE
     except click.ClickException as error:
-        where_it_goes(error, typed).show()
+        shown = where_it_goes(error, typed)
+        shown.message = escaped_lines(shown.message)  # it repeats what was typed
+        shown.show()
         return Exit.USAGE
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         nowhere = os.open(os.devnull, os.O_WRONLY)
