@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from io import StringIO
 
 import click
 import psycopg
@@ -106,9 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
         return Exit.USAGE
     except click.ClickException as error:
-        shown = where_it_goes(error, typed)
-        shown.message = escaped_lines(shown.message)  # it repeats what was typed
-        shown.show()
+        text = StringIO()
+        where_it_goes(error, typed).show(text)
+        click.echo(escaped_lines(text.getvalue()), err=True, nl=False)
         return Exit.USAGE
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         nowhere = os.open(os.devnull, os.O_WRONLY)
