@@ -154,6 +154,22 @@ def test_progress_names_the_session_that_has_locked_a_table(
         assert text.endswith(f"to end it: select pg_terminate_backend({pid})")
 
 
+def test_a_table_that_a_session_keeps_locked_is_named_before_any_queue_stalls(
+    redrive: Redrive, database: Database
+) -> None:
+    """Workers that cannot claim register again and again, and so none seemed to wait."""
+    before = found(redrive, "locks")
+    with database.connect() as other, other.transaction():
+        other.execute("lock table redrive.schedules in exclusive mode")
+        ok, text = found(redrive, "locks")
+        pid = other.info.backend_pid
+
+    assert before == (True, "no session keeps a table locked")
+    assert not ok
+    assert text.startswith(f"session {pid} (test) has locked table schedules, for ")
+    assert text.endswith(f"to end it: select pg_terminate_backend({pid})")
+
+
 def test_progress_names_the_session_that_a_worker_waits_for(
     redrive: Redrive, database: Database
 ) -> None:

@@ -712,6 +712,14 @@ STRONG: LiteralString = """
 TABLES_THERE: LiteralString = (
     "select relname from pg_class where relnamespace = to_regnamespace('redrive')"
 )
+INDEXES: LiteralString = r"""
+    select i.indexrelid, c.relname,
+           regexp_replace(pg_get_indexdef(i.indexrelid), 'INDEX \S+ ', 'INDEX ')
+    from pg_index i join pg_class c on c.oid = i.indrelid
+    where c.relnamespace = to_regnamespace('redrive')
+"""
+SMALL_TABLES = {"groups"}
+"""Tables whose index is built within milliseconds. `groups` has one row for each cause."""
 
 
 @pytest.mark.parametrize(
@@ -731,6 +739,24 @@ def test_a_migration_locks_no_table_that_it_has_not_locked_at_first(
                 locked = {name for (name,) in conn.execute(STRONG)}
             if not migration.is_concurrent:
                 assert locked & before <= first, migration.name
+
+
+def test_no_migration_blocks_a_large_table_or_builds_its_index_twice(url: str) -> None:
+    """O28: an index of `audit` blocked operators for 5.5 s; one of jobs was built twice."""
+    built: set[str] = set()
+    with connect(url) as conn:
+        _ensure_schema(conn)
+        for migration in TODAY:
+            tables = {name for (name,) in conn.execute(TABLES_THERE)}
+            before = set(conn.execute(INDEXES))
+            conn.execute(migration.at_once)  # type: ignore[arg-type]
+            new = set(conn.execute(INDEXES)) - before
+
+            blocked = {table for _, table, _ in new} & tables - SMALL_TABLES
+            assert not blocked or migration.is_concurrent, migration.name
+            again = {definition for _, _, definition in new} & built
+            assert not again, migration.name
+            built |= {definition for _, _, definition in new}
 
 
 def test_functions_that_changed_touch_no_table_and_no_trigger(url: str) -> None:

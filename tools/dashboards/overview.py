@@ -487,8 +487,8 @@ def answers() -> list:
         ),
         chart(
             "Statistics: age and duration",
-            "How old the figures of the database are, and how long reading them took. Old: this"
-            " page is blind.",
+            "How old the figures are by Prometheus's clock, and how long reading them took. Figures"
+            " that are old by the database's clock are not shown.",
             "s",
             query(f"time() - max(redrive_stats_timestamp_seconds{{{WHERE}}})", "age"),
             query(f"max(redrive_stats_duration_seconds{{{WHERE}}})", "duration"),

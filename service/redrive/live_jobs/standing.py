@@ -110,6 +110,19 @@ def blockers(conn: psycopg.Connection[Any]) -> list[Blocker]:
     return found
 
 
+def lasting_locks(conn: psycopg.Connection[Any]) -> list[Blocker]:
+    """Return the sessions that keep a table of Redrive locked.
+
+    Two looks, a second apart: a lock that is held for a moment stops nothing.
+    """
+    with conn.cursor(row_factory=class_row(Blocker)) as cursor:
+        first = {held.pid for held in cursor.execute(_LOCKED_TABLES)}
+        if not first:
+            return []
+        time.sleep(SAMPLE_SECONDS)
+        return [held for held in cursor.execute(_LOCKED_TABLES) if held.pid in first]
+
+
 def _count(conn: psycopg.Connection[Any], statement: LiteralString) -> int:
     with conn.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute(statement).fetchone() or 0

@@ -308,6 +308,13 @@ def _progress(conn: psycopg.Connection[Any]) -> Finding:
     return Finding("progress", ok=False, text=text)
 
 
+def _locks(conn: psycopg.Connection[Any]) -> Finding:
+    found = standing.lasting_locks(conn)
+    if not found:
+        return Finding("locks", ok=True, text="no session keeps a table locked")
+    return Finding("locks", ok=False, text=_blocked_by(found))
+
+
 def _blocked_by(found: Sequence[standing.Blocker]) -> str:
     """Return a text about the session that stops everything, and its remedy."""
     if not found:
@@ -328,6 +335,7 @@ _LOOKS: Mapping[str, Callable[[psycopg.Connection[Any]], Finding]] = {
     "workers": _workers,
     "rescue": _rescue,
     "progress": _progress,
+    "locks": _locks,
     "kinds": _kinds,
     "owners": _owners,
     "replication": _replication,

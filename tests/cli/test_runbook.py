@@ -1,0 +1,35 @@
+"""Commands of the runbook, typed into a database with the incident."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Ran, Redrive
+from tests.factories import claim, make_job, make_worker
+from tests.postgres import Database
+
+RUNBOOK = Path(__file__).parents[2] / "alerts" / "runbook.md"
+
+
+def typed(redrive: Redrive, alert: str, command: str, queue: str) -> list[Ran]:
+    """Run a command as the section of an alert types it, each time it does."""
+    section = RUNBOOK.read_text().split(f"## {alert}\n")[1].split("\n## ")[0]
+    lines = re.findall(rf"^r redrive ({command}[^#\n]*)", section, re.MULTILINE)
+    return [redrive(*shlex.split(line.replace("$Q", queue))) for line in lines]
+
+
+@pytest.mark.parametrize("hangs", ["mail", "reports"])
+def test_jobs_of_another_queue_are_not_taken_for_a_hang(
+    redrive: Redrive, database: Database, hangs: str
+) -> None:
+    """All running jobs were called a hang, and the restart began long ones again."""
+    make_job(database.conn, queue=hangs)
+    claim(database.conn, make_worker(database.conn))
+    make_job(database.conn, queue="mail")
+
+    of_queue, of_all = typed(redrive, "RedriveQueueStalled", "job ls", "mail")
+
+    assert ("running" in of_queue.out) == (hangs == "mail")
+    assert hangs in of_all.out
