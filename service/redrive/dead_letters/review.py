@@ -34,18 +34,18 @@ _PERIOD: LiteralString = """
            %(since)s::timestamptz - (clock_timestamp() - %(since)s::timestamptz) as before"""
 
 _COUNTS: LiteralString = """
-    select coalesce(sum(n.now), 0)::int as new, coalesce(sum(n.before), 0)::int as before,
-           coalesce(bool_or(greatest(n.now, n.before) >= %(most)s), false) as is_more
+    select coalesce(sum(n.now), 0)::int as new, coalesce(sum(b.before), 0)::int as before,
+           coalesce(bool_or(greatest(n.now, b.before) >= %(most)s), false) as is_more
     from unnest(array['open', 'redriven', 'resolved', 'dismissed']) as s(state)
     cross join lateral (
-        select (select count(*) from (
-                    select from redrive.dead_letters d
-                    where d.state = s.state and d.died_at >= %(since)s
-                    limit %(most)s) c) as now,
-               (select count(*) from (
-                    select from redrive.dead_letters d
-                    where d.state = s.state and d.died_at >= %(before)s
-                      and d.died_at < %(since)s limit %(most)s) c) as before) n"""
+        select count(*) as now from (
+            select from redrive.dead_letters d
+            where d.state = s.state and d.died_at >= %(since)s limit %(most)s) c) n
+    cross join lateral (
+        select count(*) as before from (
+            select from redrive.dead_letters d
+            where d.state = s.state and d.died_at >= %(before)s and d.died_at < %(since)s
+            limit %(most)s) c) b"""
 
 _OPEN: LiteralString = """
     with counted as (
