@@ -60,12 +60,13 @@ _OPEN: LiteralString = """
         from counted c where c.open > 0)
     select c.queue, c.kind, redrive.owner_of_v1(c.queue, c.kind) as owner, c.open, o.oldest
     from placed c
-    cross join lateral (
-        select min(k.died_at) as oldest
+    left join lateral (
+        select k.died_at as oldest
         from (select d.queue, d.died_at from redrive.dead_letters d
               where d.state = 'open' and d.kind = c.kind and c.nth <= %(pairs)s
               order by d.died_at limit %(most)s) k
-        where k.queue = c.queue) o
+        where k.queue = c.queue
+        order by k.died_at limit 1) o on true
     order by c.nth"""
 
 _GROUPS: LiteralString = """
