@@ -427,6 +427,23 @@ def test_nothing_is_wider_than_a_phone(database: Database, page: Any, theme: str
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
+def test_a_card_of_a_phone_shows_each_part_of_a_cell(database: Database, page: Any):
+    """Links stand beside the name of their column, and rows can be selected."""
+    make_dead_letters(database.conn, 1)
+    database.rows("insert into redrive.breakers (name, state) values ('bank', 'open')")
+    page.set_viewport_size({"width": 360, "height": 740})
+
+    page.goto("/breakers")
+    card = page.locator("tbody tr").bounding_box()
+    links = [link.bounding_box() for link in page.locator("tbody td a").all()]
+    page.goto("/dead-letters")
+    pick = page.get_by_label("Select job").bounding_box()
+
+    assert len(links) == 3
+    assert all(link["x"] >= card["x"] + 96 for link in links)
+    assert pick["width"] >= 10
+
+
 def test_reading_works_without_javascript(database: Database, address: str):
     make_dead_letters(database.conn, 60)
     with playwright.sync_playwright() as run:

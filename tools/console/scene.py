@@ -231,7 +231,7 @@ def _campaigns(conn: Connection, worker: int) -> None:
 
 
 def _set_up(conn: Connection, worker: int) -> None:
-    """Set limits and declare schedules."""
+    """Set limits and declare schedules, three days before the incident."""
     for name, most in (("bank", 20), ("tenant:acme", 4)):
         why = "as many as the bank allows"
         conn.execute(
@@ -246,6 +246,10 @@ def _set_up(conn: Connection, worker: int) -> None:
     ]
     store.declare_schedules(conn, worker, "1", declared)
     conn.execute("select redrive.pause_schedule_v1('report.month', 'bo', 'it is late')")
+    conn.execute(
+        "update redrive.audit set at = at - interval '3 days'"
+        " where action in ('set limit', 'pause schedule')"
+    )
 
 
 def _propose(conn: Connection) -> None:
