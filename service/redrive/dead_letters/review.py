@@ -44,8 +44,8 @@ _COUNTS: LiteralString = """
     cross join lateral (
         select count(*) as before from (
             select from redrive.dead_letters d
-            where d.state = s.state and d.died_at >= %(before)s and d.died_at < %(since)s
-            limit %(most)s) c) b"""
+            where d.state = s.state and d.died_at >= %(before)s
+              and d.died_at < %(since)s limit %(most)s) c) b"""
 
 _OPEN: LiteralString = """
     with counted as (

@@ -25,7 +25,8 @@ from redrive.rules.times import (
 Connection = psycopg.Connection[Any]
 
 _SERIES: LiteralString = """
-    select at, queue, kind, enqueued, completed, failed, retried, died, redriven, duration, wait
+    select at, queue, kind, enqueued, completed, failed, retried, died, redriven,
+           duration, wait
     from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s)"""
 _QUEUES: LiteralString = """
     select at, queue, minutes, backlog, running, workers
