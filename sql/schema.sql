@@ -40,6 +40,10 @@ create table redrive.audit (
 );
 create index audit_at_idx on redrive.audit (at);
 create index audit_ids_idx on redrive.audit using gin ((detail -> 'ids') jsonb_path_ops);
+create index audit_marks_idx on redrive.audit (at) where action = any (array['redrive', 'end
+    redrive', 'abort redrive', 'cancel redrive', 'pause redrive', 'resume redrive', 'pause',
+    'resume', 'force breaker', 'reset breaker', 'set limit', 'remove limit', 'edit', 'purge', 'pause
+    schedule', 'resume schedule', 'run schedule']);
 create trigger audit_chained before insert on redrive.audit for each row execute function
     redrive.chain_audit();
 grant select on redrive.audit to redrive_agent, redrive_operator;

@@ -44,7 +44,7 @@ def test_an_edit_is_looked_at_and_started(site: Site, olaf: TestClient):
     path = f"/change/proposal-start?proposal={number}"
     page = olaf.get(path).text
 
-    assert "currency&#34;: &#34;EUR&#34;" in page
+    assert '<span class="add">+  &#34;currency&#34;: &#34;EUR&#34;' in page
     assert "hunter2" not in page
     answer = act(olaf, path, why="it is right")
     assert answer.headers["location"].startswith("/proposals?said=")

@@ -13,6 +13,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.proposals import Agent
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.payloads.facts import facts_of
+from redrive.rules.scheduling.slots import Declaration
 from redrive.worker import store
 from redrive.worker.protocol import Report as Said
 from redrive.worker.protocol import Sampled
@@ -107,6 +108,7 @@ def build(conn: Connection) -> None:
     _date_groups(conn)
     _campaigns(conn, worker)
     _propose(conn)
+    _set_up(conn, worker)
     _hold_up(conn)
     _run_some(conn, worker)
     for n in ("b9c4r", "q7w2n"):
@@ -226,6 +228,28 @@ def _campaigns(conn: Connection, worker: int) -> None:
         campaign.start(conn, made.plan, terms, actor="ada", why=why)
         _carry_on(conn, made.plan, worker, kind, rounds=8 if limit else 24)
     campaign.plan(conn, Filter(group="7c1e", state=("open",)), actor="bo")
+
+
+def _set_up(conn: Connection, worker: int) -> None:
+    """Set limits and declare schedules, three days before the incident."""
+    for name, most in (("bank", 20), ("tenant:acme", 4)):
+        why = "as many as the bank allows"
+        conn.execute(
+            "select redrive.set_limit_v1(%s, %s, null, 'ada', %s)", (name, most, why)
+        )
+    declared = [
+        Declaration(name, name, "reports", cron, "Europe/Berlin", "one", "{}")
+        for name, cron in (
+            ("report.daily", "0 7 * * 1-5"),
+            ("report.month", "0 6 1 * *"),
+        )
+    ]
+    store.declare_schedules(conn, worker, "1", declared)
+    conn.execute("select redrive.pause_schedule_v1('report.month', 'bo', 'it is late')")
+    conn.execute(
+        "update redrive.audit set at = at - interval '3 days'"
+        " where action in ('set limit', 'pause schedule')"
+    )
 
 
 def _propose(conn: Connection) -> None:

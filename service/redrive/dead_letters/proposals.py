@@ -175,7 +175,7 @@ def _what(row: Mapping[str, Any]) -> str:
 
 
 def effects(conn: Connection, row: Mapping[str, Any], handlers: Handlers) -> list[str]:
-    """Return lines about what a start would change; secrets are redacted.
+    """Return what a start would change: diffs and sentences; secrets are redacted.
 
     Raises:
         InvalidJob: the proposal has no meaning.
@@ -187,7 +187,7 @@ def effects(conn: Connection, row: Mapping[str, Any], handlers: Handlers) -> lis
         count = group["open"] if group else 0
         return [f"{count} open dead letters are left out of redrives"]
     wanted = preview(conn, row["proposal"], handlers)
-    lines = [line for sample in wanted.seen.samples for line in sample.diff]
+    lines = ["\n".join(sample.diff) for sample in wanted.seen.samples if sample.diff]
     lines.append(f"{len(wanted.seen.ids)} to edit")
     counts = dict(wanted.seen.counts)
     counts["changed since"] = wanted.changed

@@ -34,18 +34,18 @@ _PERIOD: LiteralString = """
            %(since)s::timestamptz - (clock_timestamp() - %(since)s::timestamptz) as before"""
 
 _COUNTS: LiteralString = """
-    select coalesce(sum(n.now), 0)::int as new, coalesce(sum(n.before), 0)::int as before,
-           coalesce(bool_or(greatest(n.now, n.before) >= %(most)s), false) as is_more
+    select coalesce(sum(n.now), 0)::int as new, coalesce(sum(b.before), 0)::int as before,
+           coalesce(bool_or(greatest(n.now, b.before) >= %(most)s), false) as is_more
     from unnest(array['open', 'redriven', 'resolved', 'dismissed']) as s(state)
     cross join lateral (
-        select (select count(*) from (
-                    select from redrive.dead_letters d
-                    where d.state = s.state and d.died_at >= %(since)s
-                    limit %(most)s) c) as now,
-               (select count(*) from (
-                    select from redrive.dead_letters d
-                    where d.state = s.state and d.died_at >= %(before)s
-                      and d.died_at < %(since)s limit %(most)s) c) as before) n"""
+        select count(*) as now from (
+            select from redrive.dead_letters d
+            where d.state = s.state and d.died_at >= %(since)s limit %(most)s) c) n
+    cross join lateral (
+        select count(*) as before from (
+            select from redrive.dead_letters d
+            where d.state = s.state and d.died_at >= %(before)s
+              and d.died_at < %(since)s limit %(most)s) c) b"""
 
 _OPEN: LiteralString = """
     with counted as (
@@ -60,12 +60,13 @@ _OPEN: LiteralString = """
         from counted c where c.open > 0)
     select c.queue, c.kind, redrive.owner_of_v1(c.queue, c.kind) as owner, c.open, o.oldest
     from placed c
-    cross join lateral (
-        select min(k.died_at) as oldest
+    left join lateral (
+        select k.died_at as oldest
         from (select d.queue, d.died_at from redrive.dead_letters d
               where d.state = 'open' and d.kind = c.kind and c.nth <= %(pairs)s
               order by d.died_at limit %(most)s) k
-        where k.queue = c.queue) o
+        where k.queue = c.queue
+        order by k.died_at limit 1) o on true
     order by c.nth"""
 
 _GROUPS: LiteralString = """

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.rows import class_row
+from psycopg.rows import args_row
 
 from redrive.database.rows import value
 from redrive.rules import times
@@ -24,13 +24,13 @@ from redrive.rules.times import (
 
 Connection = psycopg.Connection[Any]
 
-_SERIES: LiteralString = (
-    "select * from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s)"
-)
-_QUEUES: LiteralString = (
-    "select * from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"
-)
-
+_SERIES: LiteralString = """
+    select at, queue, kind, enqueued, completed, failed, retried, died, redriven,
+           duration, wait
+    from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s)"""
+_QUEUES: LiteralString = """
+    select at, queue, minutes, backlog, running, workers
+    from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"""
 
 ALL = 1_000_000
 """More steps than are kept."""
@@ -39,7 +39,7 @@ SLICE_STEPS = 60
 
 
 class Point(NamedTuple):
-    """Counts and times of one step.
+    """Counts and times of one step, in the order of the columns.
 
     Attributes:
         at: start of the step.
@@ -74,7 +74,7 @@ class Point(NamedTuple):
 
 
 class QueuePoint(NamedTuple):
-    """Depth and workers of a queue in one step.
+    """Depth and workers of a queue in one step, in the order of the columns.
 
     Attributes:
         at: start of the step.
@@ -108,7 +108,7 @@ def read_series(  # noqa: PLR0913 # each one selects rows or sums
     Without `by_queue` and `by_kind` there is one point for each step.
     """
     asked = (period.span, *period, queue, kind, by_queue, by_kind)
-    with conn.cursor(row_factory=class_row(Point)) as cursor:
+    with conn.cursor(row_factory=args_row(Point)) as cursor:
         return cursor.execute(_SERIES, asked).fetchall()
 
 
@@ -135,7 +135,7 @@ def read_queues(
     `queue`: "" = all together, None = a point for each queue.
     """
     asked = (period.span, *period, queue)
-    with conn.cursor(row_factory=class_row(QueuePoint)) as cursor:
+    with conn.cursor(row_factory=args_row(QueuePoint)) as cursor:
         return cursor.execute(_QUEUES, asked).fetchall()
 
 

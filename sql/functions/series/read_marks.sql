@@ -12,7 +12,7 @@
 --        n: how many jobs or dead letters it was about, or null
 --        line: in the audit log, or null
 --        queues, kinds: what it is about; null: all, or unknown
--- plan:  audit_at_idx, marks_at_idx, in their order, so that a read ends with its last mark
+-- plan:  audit_marks_idx, marks_at_idx, in their order, so that a read ends with its last mark
 create or replace function redrive.read_marks_v1(
     since timestamptz, until timestamptz, of_queue text, of_kind text, most int)
 returns table (at timestamptz, what text, action text, name text, actor text, n int, line bigint,
@@ -24,28 +24,22 @@ set enable_bitmapscan = off
 set enable_sort = off
 set jit = off
 as $$
-    with known (action, what) as (
-        values ('redrive', 'campaign'), ('end redrive', 'campaign'),
-               ('abort redrive', 'campaign'), ('cancel redrive', 'campaign'),
-               ('pause redrive', 'campaign'), ('resume redrive', 'campaign'),
-               ('pause', 'pause'), ('resume', 'pause'),
-               ('force breaker', 'breaker'), ('reset breaker', 'breaker'),
-               ('set limit', 'limit'), ('remove limit', 'limit'), ('edit', 'edit'),
-               ('purge', 'purge'), ('pause schedule', 'schedule'),
-               ('resume schedule', 'schedule'), ('run schedule', 'schedule')),
     -- current_user is the owner here, and SET ROLE does not change session_user
-    reader as materialized (
+    with reader as materialized (
         select has_table_privilege(
             coalesce(nullif(current_setting('role'), 'none'), session_user::text),
             'redrive.audit', 'select') as reads_audit),
     -- the filters come before the limits, so that a quiet queue finds its marks among others
     found as (
-        (select a.at, (select k.what from known k where k.action = a.action) as what, a.action,
+        (select a.at,
+                case w.word when 'redrive' then 'campaign' when 'resume' then 'pause'
+                            else w.word end as what, a.action,
                 coalesce(a.detail ->> 'campaign', a.detail ->> 'queue', a.detail ->> 'breaker',
                          a.detail ->> 'name', a.detail ->> 'schedule') as name,
                 case when (select r.reads_audit from reader r) then a.actor end as actor, a.n,
                 a.id as line, b.queues, b.kinds
          from redrive.audit a
+         cross join lateral (select substring(a.action from '[a-z]+$') as word) w
          left join lateral (
              select o.plan from redrive.campaigns o
              where o.id = (a.detail ->> 'campaign')::bigint limit 1) c on true
@@ -61,7 +55,11 @@ as $$
                              redrive.names_in_v1(a.detail -> 'filter' -> 'kind'),
                              case when l.kind is not null then array[l.kind] end) as kinds) b
          where a.at >= read_marks_v1.since and a.at < read_marks_v1.until
-           and a.action = any (array(select k.action from known k))
+           and a.action in (  -- the same list as in audit_marks_idx
+               'redrive', 'end redrive', 'abort redrive', 'cancel redrive', 'pause redrive',
+               'resume redrive', 'pause', 'resume', 'force breaker', 'reset breaker',
+               'set limit', 'remove limit', 'edit', 'purge', 'pause schedule',
+               'resume schedule', 'run schedule')
            and (of_queue is null or b.queues is null or of_queue = any (b.queues))
            and (of_kind is null or b.kinds is null or redrive.handles_v1(b.kinds, of_kind))
          order by a.at desc limit read_marks_v1.most)

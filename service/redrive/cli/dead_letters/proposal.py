@@ -19,7 +19,7 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import emit, listing, not_found, printable
 from redrive.dead_letters import proposals
 from redrive.handlers import Handlers
-from redrive.rules.payloads.escape import escaped
+from redrive.rules.payloads.escape import escaped, escaped_lines
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -114,11 +114,11 @@ def _shown(
 ) -> str:
     """Return what the person should read before the start."""
     lines = [
-        proposals.what(found),
-        f"why: {found['why']}",
-        *proposals.effects(conn, found, handlers),
+        escaped(proposals.what(found)),
+        escaped(f"why: {found['why']}"),
+        *map(escaped_lines, proposals.effects(conn, found, handlers)),
     ]
-    return "\n".join(map(escaped, lines))
+    return "\n".join(lines)
 
 
 @proposal.command()

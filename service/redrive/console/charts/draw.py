@@ -21,12 +21,10 @@ WHOLE = Markup(
     '<svg class="plot" width="100%" height="{high}" role="img" aria-label="{what}">'
     "{grid}"
     '<svg y="{above}" width="100%" height="{tall}" viewBox="0 0 1000 100"'
-    ' preserveAspectRatio="none">{curves}</svg>{times}{marks}{cursor}</svg>'
+    ' preserveAspectRatio="none">{curves}</svg>{values}{times}{marks}{cursor}</svg>'
 )
-GRID = Markup(
-    '<line class="grid" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
-    '<text class="value" x="2" y="{under}">{text}</text>'
-)
+GRID = Markup('<line class="grid" x1="0" x2="100%" y1="{y}" y2="{y}"/>')
+VALUE = Markup('<text class="value" x="2" y="{under}">{text}</text>')
 TIME = Markup(
     '<text class="time" x="{x}%" y="{y}" data-at="{at}" data-as="{form}">{text}</text>'
 )
@@ -51,8 +49,9 @@ def draw(chart: Chart) -> Markup:
         above=ABOVE,
         tall=TALL,
         what=escaped(chart.summary),
-        grid=_grid(chart),
+        grid=_joined(GRID.format(y=round(_floor(share))) for share in (0, 0.5, 1)),
         curves=_bars(chart) if chart.is_stacked else _curves(chart),
+        values=_joined(_value(chart, share) for share in (0.5, 1)),
         times=_times(chart),
         marks=_joined(_marks(chart)),
         cursor=CURSOR,
@@ -63,15 +62,15 @@ def _joined(parts: Iterator[Markup]) -> Markup:
     return Markup("").join(parts)
 
 
-def _grid(chart: Chart) -> Markup:
-    """Draw the floor, the middle and the top of the value axis."""
-    return _joined(_grid_line(chart, share) for share in (0, 0.5, 1))
+def _floor(share: float) -> float:
+    """Return the height of a line of the grid."""
+    return ABOVE + TALL * (1 - share)
 
 
-def _grid_line(chart: Chart, share: float) -> Markup:
-    y = ABOVE + TALL * (1 - share)
-    text = axes.short(chart.top * share, chart.unit) if share else ""
-    return GRID.format(y=round(y), under=round(y) + 12, text=text)
+def _value(chart: Chart, share: float) -> Markup:
+    """Write a value of the axis under its line of the grid, over the curves."""
+    text = axes.short(chart.top * share, chart.unit)
+    return VALUE.format(under=round(_floor(share)) + 12, text=text)
 
 
 def _times(chart: Chart) -> Markup:

@@ -128,7 +128,7 @@ class Sums:
 
     name: str
     points: Sequence[Point]
-    span: Span
+    starts: Sequence[datetime]
 
     @property
     def completed(self) -> int:
@@ -165,7 +165,7 @@ class Sums:
     def steps(self, what: str) -> list[int]:
         """Return one of the counts by step, latest last."""
         known = {point.at: getattr(point, what) for point in self.points}
-        return [known.get(start, 0) for start in self.span.sparks.starts()]
+        return [known.get(start, 0) for start in self.starts]
 
 
 def sums(
@@ -184,7 +184,8 @@ def sums(
     for point in points:
         name = point.kind if by_kind else point.queue
         found.setdefault(name or "", []).append(point)
-    return {name: Sums(name, of_one, span) for name, of_one in found.items()}
+    starts = list(span.sparks.starts())
+    return {name: Sums(name, of_one, starts) for name, of_one in found.items()}
 
 
 def _together(histograms: Iterable[Sequence[int] | None]) -> Sequence[int] | None:
