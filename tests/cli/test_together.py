@@ -264,7 +264,8 @@ def test_the_plan_says_who_leads_and_the_shares(
     assert ran.code == 0, ran.err
     assert "eu: 40 open dead letters, 4 per second\n" in ran.out
     assert "eu leads: its 3 canaries go first\n" in ran.out
-    assert "--without" not in ran.err
+    asked = at("campaign", "together", "--kind", "a", "--why", "fixed")
+    assert "--yes" in asked.out
     few = at("campaign", "together", "--kind", "a", "--without", "eu", "--dry-run").out
     assert "us leads" in few
     nothing = at("campaign", "together", "--kind", "b", "--dry-run")

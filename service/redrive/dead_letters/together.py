@@ -2,7 +2,7 @@
 
 All state is in the databases of the cells. A change of a cell is one transaction there,
 and nobody holds a transaction in two cells. So a driver may be killed at any moment,
-and any other goes on.
+and the next one continues.
 """
 
 import time
@@ -86,7 +86,7 @@ def preview(cells: Cells, chosen: Filter, allow: Allow) -> Answers:
 
 
 def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
-    """Return the id of a leading campaign of the same filter that may still go on.
+    """Return the id of a leading campaign of this filter that is not over.
 
     A campaign that has aborted counts: a driver that was killed must not try again.
     """

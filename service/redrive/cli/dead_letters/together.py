@@ -1,6 +1,7 @@
 """redrive campaign together: one campaign over all cells of REDRIVE_DATABASES."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, require_why, run_options
 from redrive.cli.support.output import counted, emit, listing, printable
-from redrive.cli.support.terminal import is_watched, progress
+from redrive.cli.support.terminal import Advance, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters import together as driver
 from redrive.dead_letters.campaign import Plan
@@ -208,7 +209,7 @@ def _remarks(
     for cell, plan in plans.items():
         line = f"{cell}: {counted(plan.matched, 'open dead letter')}"
         share = shares.get(cell)
-        yield f"{line}, {share:.3g} per second" if share else line
+        yield f"{line}, {_rate(share)} per second" if share else line
         for cause, count in sorted(plan.blocked.items()):
             yield f"{cell}: {count} will stay: {stayed(cause)}"
         if plan.acted:
@@ -225,24 +226,37 @@ def say_away(away: Mapping[str, Exception]) -> None:
 
 def follow(led: Together, *, as_json: bool) -> int:
     """Drive all campaigns until they are over, and show their progress."""
-    ended, shown = 0, None
-    said: dict[str, str] = {}
-    view: View | None = None
     with progress(f"campaign {led.leader}", None) as advance:
+        shown = _Shown(advance, as_json)
         for view in led.watch():
-            texts = {cell: explain(error)[1] for cell, error in view.away.items()}
-            say_away({c: view.away[c] for c in texts if said.get(c) != texts[c]})
-            said = texts
-            now = whole(view)
-            if as_json and now != shown:
-                emit(now)
-            done = now["succeeded"] + now["dead_again"] + now["cancelled"]
-            advance(done - ended, _WATCHED.format_map(now))
-            ended, shown = done, now
-    assert view is not None  # noqa: S101 # it yields at least once
+            shown.show(view)
+    view = led.look()
     if not as_json:
         print_cells(view)
     return ENDS.get(rules.outcome(view.seen), Exit.FAILED)
+
+
+@dataclass(slots=True)
+class _Shown:
+    """Progress of all cells as it was shown last; only changes are shown again."""
+
+    advance: Advance
+    as_json: bool
+    latest: dict[str, Any] | None = None
+    away: Mapping[str, str] = field(default_factory=dict[str, str])
+    ended: int = 0
+
+    def show(self, view: View) -> None:
+        """Show a look at all cells."""
+        texts = {cell: explain(error)[1] for cell, error in view.away.items()}
+        changed = texts.items() - self.away.items()
+        say_away({cell: view.away[cell] for cell, _ in sorted(changed)})
+        now = whole(view)
+        if self.as_json and now != self.latest:
+            emit(now)
+        ended = now["succeeded"] + now["dead_again"] + now["cancelled"]
+        self.advance(ended - self.ended, _WATCHED.format_map(now))
+        self.latest, self.away, self.ended = now, texts, ended
 
 
 def whole(view: View) -> dict[str, Any]:
@@ -281,10 +295,14 @@ def print_cells(view: View) -> None:
         blank
         | row
         | {"campaign": id_in_cell(row["campaign"], cell) if row["campaign"] else cell}
-        | {"said": printable(row.get("said") or "")}
+        | {"said": printable(row.get("said") or ""), "rate": _rate(row.get("rate"))}
         for cell, row in by_cell(view).items()
     ]
     listing(rows, COLUMNS, as_json=False, right=(*COUNTS, "rate"))
+
+
+def _rate(rate: float | None) -> str:
+    return f"{rate:.3g}" if rate else ""
 
 
 def led_campaign(

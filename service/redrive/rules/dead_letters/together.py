@@ -2,7 +2,7 @@
 
 The campaign of one cell leads, and the campaigns of the others follow. The leader's
 state is the only state that people change. A driver makes the followers match it, so
-any driver can go on after another was killed.
+another driver can continue if it is killed.
 """
 
 from collections.abc import Mapping
@@ -129,7 +129,7 @@ def due(seen: Seen) -> list[Action]:
     stopped = _stopped(seen, leader)
     if stopped is not None:
         return _pauses(seen, stopped)
-    return _goes_on(seen) if _is_proven(leader) else []
+    return _continue(seen) if _is_proven(leader) else []
 
 
 def _cancels(seen: Seen, leader: Member) -> list[Action]:
@@ -165,8 +165,8 @@ def _is_proven(leader: Member) -> bool:
     return leader.state in RELEASING or leader.state is State.DONE
 
 
-def _goes_on(seen: Seen) -> list[Action]:
-    """Start the followers that are missing; resume the ones that a driver paused."""
+def _continue(seen: Seen) -> list[Action]:
+    """Start the missing followers, and resume each that a driver paused."""
     actions: list[Action] = []
     for cell in sorted(seen.cells & seen.members.keys() - {seen.cell}):
         member = seen.members[cell]
