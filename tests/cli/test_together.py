@@ -172,7 +172,9 @@ def test_a_cell_whose_workers_have_the_old_version_stops_all(cells: Cells) -> No
     cells.drive(led, lambda found: found["us"] in {"ramp", "running", "done"})
 
 
-def test_a_cell_that_is_away_joins_later_with_its_share(cells: Cells) -> None:
+def test_a_cell_that_is_away_joins_later_with_its_share(
+    at: Callable[..., Ran], cells: Cells
+) -> None:
     cells.fill("a")
     cells.away = {"us"}
     led = cells.start("a", rate=7500.0)
@@ -180,6 +182,7 @@ def test_a_cell_that_is_away_joins_later_with_its_share(cells: Cells) -> None:
     view = led.drive()
     assert not is_over(view.seen)
     assert set(view.away) == {"us"}
+    assert at("campaign", "watch", "eu:1", "--without", "us").code == 0
 
     cells.away = set()
     led = cells.another(led.leader)
@@ -323,10 +326,16 @@ def test_the_commands_of_the_leader_are_for_all_cells(
     cells.drive(led, lambda found: found["us"] not in {"paused", "waiting"})
     cells.away = {"ap"}
     shown = at("campaign", "show", "eu:1")
-    assert "ap" in shown.out
+    assert (shown.code, "ap" in shown.out) == (69, True)
     assert "redrive: cell ap: the database cannot be reached" in shown.err
     again = at("campaign", "together", "--kind", "a")
     assert "campaign eu:1 has this filter already" in again.err
+    leaves_out = at("campaign", "watch", "eu:1", "--without", "eu")
+    assert leaves_out.code == 64
+    assert "eu:1 leads the campaign" in leaves_out.err
+    cells.away = {"eu"}
+    chosen = Filter(kind=("a",))
+    assert driver.find(cells.openings, chosen, Allow()) == "eu:1"
     cells.away = set()
     cancelled = at("campaign", "cancel", "eu:1", *why, "--json").json
     assert {row["state"] for row in cancelled["cells"].values()} == {"cancelled"}

@@ -70,9 +70,9 @@ def ask(
 
 
 _SAME: LiteralString = """
-    select c.id from redrive.campaigns c
-    where c.conditions ? 'together' and c.filter = %s::jsonb
-      and c.state not in ('done', 'cancelled')
+    select coalesce(c.conditions ->> 'leader', c.id::text) from redrive.campaigns c
+    where (c.conditions ? 'together' or c.conditions ? 'leader')
+      and c.filter - 'until' = %s::jsonb - 'until' and c.state not in ('done', 'cancelled')
     order by c.id desc limit 1"""
 
 
@@ -86,18 +86,19 @@ def preview(cells: Cells, chosen: Filter, allow: Allow) -> Answers:
 
 
 def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
-    """Return the id of a leading campaign of this filter that is not over.
+    """Return the id of the leading campaign of this filter if one is not over.
 
-    A campaign that has aborted counts: a driver that was killed must not try again.
+    A campaign that has aborted counts: a driver that was killed must not try again. A
+    follower names its leader, whose cell may not answer.
     """
     selects = Jsonb(campaigns.selection(chosen, allow))
 
-    def read(_: str, conn: Connection) -> int | None:
-        return _scalar(conn, _SAME, selects)
+    def read(cell: str, conn: Connection) -> str | None:
+        found: str | None = _scalar(conn, _SAME, selects)
+        return id_in_cell(int(found), cell) if found and found.isdigit() else found
 
     found = ask(cells, read, LOOK_SECONDS).found
-    ids = (id_in_cell(number, cell) for cell, number in found.items() if number)
-    return next(ids, None)
+    return next(filter(None, found.values()), None)
 
 
 def start(  # noqa: PLR0913 # the columns of a campaign
@@ -155,6 +156,7 @@ class Together:
     """Campaigns of all cells that belong to one leading campaign.
 
     Attributes:
+        without: cells that this driver leaves alone.
         empty: cells in which a start found no matching dead letters.
     """
 
@@ -162,6 +164,7 @@ class Together:
     cell: str
     campaign: int
     actor: str
+    without: frozenset[str] = frozenset()
     empty: set[str] = field(default_factory=set[str])
 
     @property
@@ -200,16 +203,16 @@ class Together:
         answers = ask(self.cells, self._find, LOOK_SECONDS)
         found = {cell: row for cell, row in answers.found.items() if row}
         leader = found.get(self.cell)
-        names = leader["conditions"]["together"]["cells"] if leader else self.cells
+        known = leader["conditions"]["together"]["cells"] if leader else self.cells
+        names = frozenset(known) - self.without
         members = {
             cell: _member(row) if row else None for cell, row in answers.found.items()
         }
         members |= dict.fromkeys(self.empty & members.keys(), rules.NOTHING)
-        seen = Seen(self.leader, self.cell, members, frozenset(names))
-        missing = names - self.cells.keys()
-        unknown = RedriveError("it is not in REDRIVE_DATABASES, or was left out")
-        away = {cell: answers.away.get(cell, unknown) for cell in missing}
-        return View(seen, found, away | dict(answers.away))
+        seen = Seen(self.leader, self.cell, members, names)
+        unknown = RedriveError("it is not in REDRIVE_DATABASES")
+        missing = dict.fromkeys(names - self.cells.keys(), unknown)
+        return View(seen, found, missing | dict(answers.away))
 
     def _find(self, cell: str, conn: Connection) -> dict[str, Any] | None:
         number = self._number(cell, conn)

@@ -276,8 +276,7 @@ def _print_campaign(
     """Print a campaign, and the campaigns of all cells if it leads them."""
     if found is None:
         return not_found(f"there is no campaign {shown_id(which)}")
-    if view is not None:
-        say_away(view.away)
+    code = say_away(view.away) if view else Exit.DONE
     if as_json:
         emit(found | {"cells": by_cell(view)} if view else found)
     else:
@@ -289,7 +288,7 @@ def _print_campaign(
             click.echo(f"proposed by {printable(found['proposed_by'])}")
         if view is not None:
             print_cells(view)
-    return Exit.DONE
+    return code
 
 
 def _worded(found: dict[str, Any]) -> dict[str, str]:

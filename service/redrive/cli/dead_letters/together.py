@@ -91,7 +91,7 @@ def together(
     """
     _check(chosen, allow, run, is_vague=not (chosen.narrows() or everything))
     cells = cells_of(run.settings, without)
-    leader = driver.find(cells, chosen, allow)
+    leader = driver.find(cells_of(run.settings), chosen, allow)
     if leader is None:
         leader = _start(cells, chosen, terms, allow, run, as_json=as_json)
     else:
@@ -100,9 +100,7 @@ def together(
             return Exit.DONE
     if leader is None:
         return Exit.DONE
-    cell, number = parted(leader)
-    led = Together(cells, str(cell), int(number), run.settings.who())
-    return follow(led, as_json=as_json)
+    return follow(_led(leader, run.settings, without), as_json=as_json)
 
 
 _FOUND = (
@@ -160,10 +158,17 @@ def led_by(
         )
         click.echo(f"redrive: campaign {found['campaign']}: {text}", err=True)
         return None
-    cell = settings.cells()[0].name
-    return Together(
-        cells_of(settings, without), cell, found["campaign"], settings.who()
-    )
+    leader = id_in_cell(found["campaign"], settings.cells()[0].name)
+    return _led(leader, settings, without)
+
+
+def _led(leader: str, settings: "Settings", without: tuple[str, ...]) -> Together:
+    cell, number = parted(leader)
+    assert cell is not None  # noqa: S101 # a leader is of a cell
+    if cell in without:
+        raise click.UsageError(f"--without is {cell!r}; {leader} leads the campaign")
+    cells = cells_of(settings, without)
+    return Together(cells, cell, int(number), settings.who(), frozenset(without))
 
 
 def _start(
@@ -217,11 +222,14 @@ def _remarks(
     yield f"{leader} leads: its {counted(terms.canaries, 'canary', 'canaries')} go first"
 
 
-def say_away(away: Mapping[str, Exception]) -> None:
-    """Report the cells that do not answer, on stderr."""
+def say_away(away: Mapping[str, Exception]) -> Exit:
+    """Report the cells that do not answer, on stderr; return the exit code."""
+    worst = Exit.DONE
     for cell, error in away.items():
-        _, text = explain(error)
+        code, text = explain(error)
         click.echo(f"redrive: cell {cell}: {escaped(text)}", err=True)
+        worst = max(worst, code)
+    return worst
 
 
 def follow(led: Together, *, as_json: bool) -> int:
