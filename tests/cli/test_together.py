@@ -191,6 +191,26 @@ def test_a_cell_that_is_away_joins_later_with_its_share(
     assert rates == {"eu": [(4000,)], "us": [(2500,)], "ap": [(1000,)]}
 
 
+def test_a_cell_is_paused_and_cancelled_after_the_leader_is_done(cells: Cells) -> None:
+    cells.fill("a")
+    cells.away = {"us"}
+    led = cells.start("a")
+    cells.drive(led, lambda found: [*found.values()] == ["done", "done"])
+    cells.away = set()
+    led = cells.another(led.leader)
+    led.settle()
+    led.pause("the bank asks us")
+    led.drive()
+
+    assert states(led) == {"eu": "done", "ap": "done", "us": "paused"}
+    led.resume("the bank is ready")
+    assert states(led)["us"] == "waiting"
+    led.cancel("wrong filter")
+    assert states(led)["us"] == "cancelled"
+    whys = "select action, why from redrive.audit where action like '%% redrive' order by id"
+    assert ("pause redrive", "eu:1: the bank asks us") in rows(cells, whys)["us"]
+
+
 def test_a_cell_that_returns_without_any_ends_it(cells: Cells) -> None:
     for name in ("eu", "ap"):
         make_dead_letters(cells.of[name].conn, 10, kind="a")

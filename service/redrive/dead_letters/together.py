@@ -7,7 +7,7 @@ and the next one continues.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -97,7 +97,7 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
         found: str | None = _scalar(conn, _SAME, selects)
         return id_in_cell(int(found), cell) if found and found.isdigit() else found
 
-    found = ask(cells, read, LOOK_SECONDS).found
+    found: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
     return next(filter(None, found.values()), None)
 
 
@@ -136,6 +136,13 @@ def start(  # noqa: PLR0913 # the columns of a campaign
 
 
 # ---------------------------------------------------------------------- drive
+
+
+_CHANGES: Mapping[Act, Callable[..., object]] = {
+    Act.PAUSE: campaigns.pause,
+    Act.RESUME: campaigns.resume,
+    Act.CANCEL: campaigns.cancel,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,24 +190,24 @@ class Together:
 
     def drive(self) -> View:
         """Take a step of each campaign, and the changes that are due."""
-        ask(self.cells, self._step, LOOK_SECONDS)
-        return self.settle()
+        return self._match(self.look(drive=True))
 
     def settle(self) -> View:
         """Make the followers match the leader; return the look at them before it."""
-        view = self.look()
-        leader = view.campaigns.get(self.cell)
+        return self._match(self.look())
+
+    def _match(self, view: View) -> View:
         due = rules.due(view.seen)
         away = dict(view.away)
         # The leader's change comes first, so that other drivers find it.
         for first in (True, False):
             group = {a.cell: a for a in due if (a.cell == self.cell) is first}
-            away |= self._act(group, leader)
+            away |= self._act(group, view.campaigns)
         return replace(view, away=away)
 
-    def look(self) -> View:
-        """Look at the campaigns of all cells."""
-        answers = ask(self.cells, self._find, LOOK_SECONDS)
+    def look(self, *, drive: bool = False) -> View:
+        """Look at the campaigns of all cells, after a step of each if `drive`."""
+        answers = ask(self.cells, partial(self._find, drive=drive), LOOK_SECONDS)
         found = {cell: row for cell, row in answers.found.items() if row}
         leader = found.get(self.cell)
         known = leader["conditions"]["together"]["cells"] if leader else self.cells
@@ -214,30 +221,31 @@ class Together:
         missing = dict.fromkeys(names - self.cells.keys(), unknown)
         return View(seen, found, missing | dict(answers.away))
 
-    def _find(self, cell: str, conn: Connection) -> dict[str, Any] | None:
+    def _find(
+        self, cell: str, conn: Connection, *, drive: bool
+    ) -> dict[str, Any] | None:
         number = self._number(cell, conn)
-        return campaigns.show(conn, number) if number else None
+        if number is None:
+            return None
+        if drive:
+            # A login that may only read drives nothing.
+            with suppress(psycopg.errors.InsufficientPrivilege):
+                campaigns.drive(conn, number)
+        return campaigns.show(conn, number)
 
     def _number(self, cell: str, conn: Connection) -> int | None:
         return self.campaign if cell == self.cell else _follower(conn, self.leader)
 
-    def _step(self, cell: str, conn: Connection) -> None:
-        number = self._number(cell, conn)
-        if number is not None:
-            campaigns.drive(conn, number)
-
     def _act(
-        self, actions: Mapping[str, Action], leader: Mapping[str, Any] | None
+        self, actions: Mapping[str, Action], found: Mapping[str, dict[str, Any]]
     ) -> Mapping[str, Exception]:
         """Make the changes that are due, and return the cells that could not."""
-        if leader is None or not actions:
-            return {}
         cells = {cell: self.cells[cell] for cell in actions}
 
         def act(cell: str, conn: Connection) -> None:
             action = actions[cell]
             if action.act is Act.START:
-                self._follow(cell, conn, leader)
+                self._follow(cell, conn, found[self.cell])
             else:
                 self._change(cell, conn, action)
 
@@ -246,13 +254,8 @@ class Together:
     def _change(self, cell: str, conn: Connection, action: Action) -> None:
         number = self._number(cell, conn)
         assert number is not None  # noqa: S101 # it was seen
-        change = {
-            Act.PAUSE: campaigns.pause,
-            Act.RESUME: campaigns.resume,
-            Act.CANCEL: campaigns.cancel,
-        }[action.act]
         try:
-            change(conn, number, actor=self.actor, why=action.why)
+            _CHANGES[action.act](conn, number, actor=self.actor, why=action.why)
         except psycopg.Error as error:
             # It has ended, or another driver was first: the next look shows it.
             if error.sqlstate != campaigns.REFUSED:
@@ -286,15 +289,19 @@ class Together:
 
     def pause(self, why: str) -> View:
         """Pause the leader, then its followers."""
-        if not self._is(State.PAUSED):
-            self._lead(campaigns.pause, why)
-        return self._settled()
+        return self._stop(Act.PAUSE, State.PAUSED, why)
 
     def cancel(self, why: str) -> View:
         """Cancel the leader, then its followers."""
-        if not self._is(State.CANCELLED):
-            self._lead(campaigns.cancel, why)
-        return self._settled()
+        return self._stop(Act.CANCEL, State.CANCELLED, why)
+
+    def _stop(self, act: Act, end: State, why: str) -> View:
+        view = self.look()
+        left = {a.cell: a for a in rules.left(view.seen, act, why)}
+        away = self._act(left, view.campaigns)
+        if not left and not self._is(end):
+            self._lead(_CHANGES[act], why)
+        return self._settled(away)
 
     def resume(self, why: str) -> View:
         """Let all stopped followers wait, then resume the leader.
@@ -321,16 +328,16 @@ class Together:
         with self.cells[self.cell]() as conn:
             change(conn, self.campaign, actor=self.actor, why=why)
 
-    def _is(self, *states: State) -> bool:
+    def _is(self, state: State) -> bool:
         with self.cells[self.cell]() as conn:
             found = campaigns.show(conn, self.campaign)
-        return found is not None and found["state"] in states
+        return found is not None and found["state"] == state
 
-    def _settled(self) -> View:
+    def _settled(self, away: Mapping[str, Exception] | None = None) -> View:
         """Change the followers, and return the look at them after it."""
-        away = self.settle().away
+        failed = dict(away or {}) | dict(self.settle().away)
         view = self.look()
-        return replace(view, away=dict(away) | dict(view.away))
+        return replace(view, away=failed | dict(view.away))
 
 
 def leads(found: Mapping[str, Any] | None) -> bool:

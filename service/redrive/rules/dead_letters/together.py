@@ -54,6 +54,8 @@ class Member:
     has_failed: bool = False
 
 
+_OVER = frozenset({State.DONE, State.CANCELLED})
+
 NOTHING = Member(None, State.DONE)
 
 
@@ -132,13 +134,28 @@ def due(seen: Seen) -> list[Action]:
     return _continue(seen) if _is_proven(leader) else []
 
 
+def left(seen: Seen, act: Act, why: str) -> list[Action]:
+    """Return how to pause or cancel the followers of a leader that is done.
+
+    It can no longer lead. The reason does not say that the leader waits, so drivers
+    leave these campaigns alone.
+    """
+    leader = seen.leading
+    if leader is None or leader.state is not State.DONE:
+        return []
+    return [
+        Action(cell, act, f"{seen.leader}: {why}"[:REASON_LENGTH])
+        for cell, member in seen.started.items()
+        if member.state in GOING or (act is Act.CANCEL and member.state not in _OVER)
+    ]
+
+
 def _cancels(seen: Seen, leader: Member) -> list[Action]:
     why = _with(seen, leader.said)
-    over = {State.DONE, State.CANCELLED}
     return [
         Action(cell, Act.CANCEL, why)
         for cell, member in seen.started.items()
-        if member.state not in over
+        if member.state not in _OVER
     ]
 
 
