@@ -50,13 +50,13 @@ class Cells:
         return process.exitcode
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self, *, dies: bool = False) -> Iterator[None]:
         """Run what is due in all cells until the block ends."""
         done = threading.Event()
 
         def work() -> None:
             while not done.wait(0.05):
-                self.work(1000)
+                self.work(1000, dies=dies)
 
         runner = threading.Thread(target=work)
         runner.start()
@@ -103,8 +103,8 @@ def cause_that_is_not_fixed(
         killed, tries = killed + (code is None), tries + 1
         if killed % max(kills // 5, 1) == 0:
             cells.work(1, dies=True)
-    while cells.drive(*START, life=10) != 4:
-        cells.work(1, dies=True)
+    with cells.working(dies=True):
+        assert cells.drive(*START, life=600) == 4
     found = cells.campaigns()
     ran = sum(runs.total() for runs in cells.runs.values())
     assert ran == 3, found
