@@ -293,6 +293,9 @@ def test_the_plan_says_who_leads_and_the_shares(
     assert "us leads" in few
     nothing = at("campaign", "together", "--kind", "b", "--dry-run")
     assert (nothing.code, nothing.out) == (0, "nothing matched\n")
+    cells.away = set(SIZES)
+    assert at("campaign", "together", "--kind", "a", "--dry-run").code == 69
+    cells.away = set()
     assert rows(cells, "select count(*) from redrive.campaigns") == {
         name: [(0,)] for name in SIZES
     }

@@ -91,20 +91,23 @@ def together(
     """
     _check(chosen, allow, run, is_vague=not (chosen.narrows() or everything))
     cells = cells_of(run.settings, without)
+    code = Exit.DONE
     leader = driver.find(cells_of(run.settings), chosen, allow)
     if leader is None:
-        leader = _start(cells, chosen, terms, allow, run, as_json=as_json)
+        plans = driver.preview(cells, chosen, allow)
+        code = say_away(plans.away)
+        leader = _start(cells, plans.found, chosen, terms, allow, run, as_json=as_json)
     else:
         click.echo(_FOUND.format(leader), err=True)
         if run.dry_run or not (run.yes or is_watched()):
-            return Exit.DONE
+            return code
     if leader is None:
-        return Exit.DONE
+        return code
     return follow(_led(leader, run.settings, without), as_json=as_json)
 
 
 _FOUND = (
-    "campaign {0} has this filter already, and is driven now;"
+    "campaign {0} has this filter already, and keeps its rate and terms;"
     " to start another one: redrive campaign cancel {0}"
 )
 
@@ -173,6 +176,7 @@ def _led(leader: str, settings: "Settings", without: tuple[str, ...]) -> Togethe
 
 def _start(
     cells: Cells,
+    plans: Mapping[str, Plan],
     chosen: Filter,
     terms: Terms,
     allow: Allow,
@@ -181,14 +185,11 @@ def _start(
     as_json: bool,
 ) -> str | None:
     """Show the plan of all cells, ask, and start the leading campaign."""
-    plans = driver.preview(cells, chosen, allow)
-    say_away(plans.away)
     counts: dict[str, int | None] = {
-        cell: plans.found[cell].matched if cell in plans.found else None
-        for cell in cells
+        cell: plans[cell].matched if cell in plans else None for cell in cells
     }
     if not as_json:
-        for line in _remarks(plans.found, counts, terms):
+        for line in _remarks(plans, counts, terms):
             click.echo(line)
     matched = sum(count or 0 for count in counts.values())
     if not matched:
