@@ -15,7 +15,7 @@ from typing import Any
 from redrive.cli.main import main
 from tests.campaigns.trials import Figures
 from tests.factories import bury, claim, complete, make_dead_letters, make_worker
-from tests.postgres import Database
+from tests.postgres import Database, connect
 
 START = ("campaign", "together", "--all", "--why", "a trial", "--yes")
 LIFE_SECONDS = 3.0
@@ -31,7 +31,9 @@ class Cells:
         lines = [{"name": name, "url": database.url} for name, database in of.items()]
         self.file.write_text(json.dumps(lines))
         self.ids = {n: make_dead_letters(d.conn, letters) for n, d in of.items()}
-        self.workers = {name: make_worker(d.conn) for name, d in of.items()}
+        # Jobs run in a thread, beside whatever looks at the campaigns.
+        self.conns = {name: connect(d.url) for name, d in of.items()}
+        self.workers = {name: make_worker(c) for name, c in self.conns.items()}
         self.runs = {name: Counter[int]() for name in of}
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["tests.campaigns.together"])
@@ -68,15 +70,15 @@ class Cells:
 
     def work(self, most: int, *, dies: bool = False) -> None:
         """Run what is due, at most so many in each cell."""
-        for name, database in self.of.items():
+        for name, conn in self.conns.items():
             worker = self.workers[name]
-            jobs = claim(database.conn, worker, most)
+            jobs = claim(conn, worker, most)
             self.runs[name].update(job.id for job in jobs)
             if dies:
                 for job in jobs:
-                    bury(database.conn, worker, job)
+                    bury(conn, worker, job)
             elif jobs:
-                complete(database.conn, worker, *jobs)
+                complete(conn, worker, *jobs)
 
     def campaigns(self) -> dict[str, list[tuple[Any, ...]]]:
         query = "select state, redriven, dead_again, rate from redrive.campaigns"
