@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,11 @@ class Cells:
         self.runs = {name: Counter[int]() for name in of}
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["tests.campaigns.together"])
+
+    def close(self) -> None:
+        """Close the connections of the workers."""
+        for conn in self.conns.values():
+            conn.close()
 
     def drive(self, *arguments: str, life: float | None = None) -> int | None:
         """Run a command; kill it after so long. Returns its exit code, None = killed."""
@@ -99,7 +104,14 @@ def cause_that_is_not_fixed(
     of: Mapping[str, Database], home: Path, *, letters: int, kills: int, seed: int
 ) -> Figures:
     """Every job dies again: three run again in all cells together."""
-    cells, chance, killed, tries = Cells(of, home, letters), random.Random(seed), 0, 0
+    with closing(Cells(of, home, letters)) as cells:
+        return _not_fixed(cells, letters, kills, random.Random(seed))
+
+
+def _not_fixed(
+    cells: Cells, letters: int, kills: int, chance: random.Random
+) -> Figures:
+    killed = tries = 0
     while killed < kills and tries < 2 * kills:
         code = cells.drive(*START, life=chance.uniform(0, LIFE_SECONDS))
         killed, tries = killed + (code is None), tries + 1
@@ -112,10 +124,15 @@ def cause_that_is_not_fixed(
     assert ran == 3, found
     leader, *others = sorted(found.values(), key=len, reverse=True)
     assert [row[:3] for row in leader] == [("aborted", 3, 3)], found
-    assert others == [[]] * (len(of) - 1), found
+    assert others == [[]] * (len(cells.of) - 1), found
     left = "select count(*) from redrive.dead_letters where state = 'open'"
-    assert all(database.value(left) == letters for database in of.values())
-    return {"cells": len(of), "letters": letters, "kills": killed, "ran_again": ran}
+    assert all(database.value(left) == letters for database in cells.of.values())
+    return {
+        "cells": len(cells.of),
+        "letters": letters,
+        "kills": killed,
+        "ran_again": ran,
+    }
 
 
 def cause_that_is_fixed(
@@ -128,9 +145,15 @@ def cause_that_is_fixed(
     seed: int,
 ) -> Figures:
     """Each job runs once more, though drivers, pauses and resumes are killed."""
-    cells, chance = Cells(of, home, letters), random.Random(seed)
+    with closing(Cells(of, home, letters)) as cells:
+        return _fixed(cells, letters, kills, rate, random.Random(seed))
+
+
+def _fixed(
+    cells: Cells, letters: int, kills: int, rate: float, chance: random.Random
+) -> Figures:
     start = (*START, "--rate", f"{rate:g}")
-    change = ("--why", "a trial", "--yes", f"{min(of)}:1")
+    change = ("--why", "a trial", "--yes", f"{min(cells.of)}:1")
     killed = changes = 0
     with cells.working():
         while killed < kills and not _are_done(cells):
@@ -151,7 +174,7 @@ def cause_that_is_fixed(
         assert set(cells.runs[name]) == set(ids), "rows in are not rows out"
         assert set(cells.runs[name].values()) == {1}, "some had two lives"
     return {
-        "cells": len(of),
+        "cells": len(cells.of),
         "letters": letters,
         "kills": killed,
         "pauses_and_resumes": changes,
