@@ -1,9 +1,10 @@
-"""Campaigns at size: `python -m tests.campaigns`, some five minutes; figures as JSON.
+"""Campaigns at size: `python -m tests.campaigns`, some ten minutes; figures as JSON.
 
 It ends with 1 at the first trial that does not come out as docs/campaigns.md says.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from redrive.database.embedded import NEWEST
-from tests.campaigns import trials
+from tests.campaigns import together, trials
 from tests.campaigns.trials import Figures
 from tests.postgres import Database, embedded
 
@@ -30,8 +31,24 @@ def main() -> int:
         "below": partial(trials.share_below_the_limit, letters=30_000),
         "share": partial(trials.share_that_fails, rounds=100, seed=chosen.seed),
     }
+    over_cells: dict[str, Callable[[dict[str, Database], Path], Figures]] = {
+        "not_fixed": partial(
+            together.cause_that_is_not_fixed,
+            letters=10_000,
+            kills=100,
+            seed=chosen.seed,
+        ),
+        "fixed": partial(
+            together.cause_that_is_fixed,
+            letters=10_000,
+            kills=100,
+            rate=500.0,
+            seed=chosen.seed,
+        ),
+    }
     wanted = [name for name in chosen.only.split(",") if name] or [
         *on_a_database,
+        *over_cells,
         "healthy",
     ]
     print(f"seed {chosen.seed}", flush=True)
@@ -40,6 +57,13 @@ def main() -> int:
             if name in wanted:
                 with server.database() as database:
                     _tell(name, partial(trial, database))
+        for name, over in over_cells.items():
+            if name in wanted:
+                with contextlib.ExitStack() as stack:
+                    made = (stack.enter_context(server.database()) for _ in range(8))
+                    home = stack.enter_context(tempfile.TemporaryDirectory())
+                    cells = {f"cell-{n}": one for n, one in enumerate(made)}
+                    _tell(name, partial(over, cells, Path(home)))
     if "healthy" in wanted:
         with tempfile.TemporaryDirectory() as home:
             _tell(

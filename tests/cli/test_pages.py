@@ -46,6 +46,7 @@ ENDS = (
         2,
     ),  # that number went to the redrive above
     ("docs/cells.md", "queue pause mail --cell", 64),  # no cells are here
+    ("docs/cells.md", "campaign together", 64),
     ("docs/cells.md", "dlq show eu:17", 64),
     ("docs/cells.md", "dlq redrive eu:17", 64),
     ("docs/encryption.md", "reencrypt", 64),  # a process reads its keys once: none

@@ -4,7 +4,7 @@ Any live worker or client drives them.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, LiteralString
 
@@ -100,19 +100,25 @@ def plan(
         actor: author of the plan; None = preview only, nothing is frozen.
         allow: obstacles that the operator has confirmed.
     """
-    selects = chosen.described() | allow.described()
-    selects.pop("state", None)
-    statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
-    found = _value(
-        conn,
-        statement,
-        Jsonb(selects),
-        max_redrives,
-        actor,
-    )
+    found = freeze(conn, selection(chosen, allow), max_redrives, actor)
     reveal(conn, found["groups"])
     rates = _value(conn, "select redrive.redrive_rates_v1(%s::text[])", found["kinds"])
     return Plan(**found, rates=rates)
+
+
+def selection(chosen: Filter, allow: Allow) -> dict[str, Any]:
+    """Return a filter and the confirmed obstacles as the database keeps them."""
+    selects = chosen.described() | allow.described()
+    selects.pop("state", None)
+    return selects
+
+
+def freeze(
+    conn: Connection, selects: Mapping[str, Any], max_redrives: int, actor: str | None
+) -> dict[str, Any]:
+    """Freeze a selection; return the report of `redrive.plan_campaign_v1`."""
+    statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
+    return _value(conn, statement, Jsonb(dict(selects)), max_redrives, actor)
 
 
 def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
@@ -156,10 +162,20 @@ def side_effects(conn: Connection, campaign: int) -> list[tuple[str, int]]:
     ).fetchall()
 
 
-def start(
-    conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str
+def start(  # noqa: PLR0913 # the columns of a campaign
+    conn: Connection,
+    plan_id: int,
+    terms: Terms,
+    *,
+    actor: str,
+    why: str,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Start a plan; from now on, any live worker drives it."""
+    """Start a plan; from now on, any live worker drives it.
+
+    Args:
+        more: further conditions to keep, which steps do not read.
+    """
     conn.execute(
         "select redrive.start_campaign_v1(%s, %s, %s, %s::float8, %s, %s, %s, %s)",
         (
@@ -170,7 +186,7 @@ def start(
             terms.canaries,
             terms.abort_share,
             terms.not_before,
-            Jsonb(terms.conditions()),
+            Jsonb(terms.conditions() | dict(more or {})),
         ),
     )
 
@@ -188,8 +204,19 @@ _LOCK_STARTS: LiteralString = (
 )
 
 
-def start_alone(
-    conn: Connection, plan_id: int, terms: Terms, *, actor: str, why: str
+def lock_starts(conn: Connection) -> None:
+    """Let starts happen one after the other, until the end of the transaction."""
+    conn.execute(_LOCK_STARTS)
+
+
+def start_alone(  # noqa: PLR0913 # as above
+    conn: Connection,
+    plan_id: int,
+    terms: Terms,
+    *,
+    actor: str,
+    why: str,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
     """Start a plan, unless another campaign has the same dead letters.
 
@@ -201,7 +228,7 @@ def start_alone(
         Busy: another campaign has them; the text names it.
     """
     with conn.transaction():
-        conn.execute(_LOCK_STARTS)
+        lock_starts(conn)
         same = conn.execute(_SAME, (plan_id,)).fetchone()
         if same is not None:
             other, starter = same
@@ -213,6 +240,7 @@ def start_alone(
             terms,
             actor=actor,
             why=why,
+            more=more,
         )
 
 

@@ -1,26 +1,30 @@
 """redrive campaign: planned redrives with canaries, a rate and an automatic abort."""
 
-import functools
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 import psycopg
 
 from redrive.cli.dead_letters.heal import heal
-from redrive.cli.dead_letters.plan import (
-    TO_QUEUE_HELP,
-    plan_campaign,
-    rate_remarks,
-    stayed,
+from redrive.cli.dead_letters.plan import plan_campaign, rate_remarks, stayed
+from redrive.cli.dead_letters.terms import terms_options
+from redrive.cli.dead_letters.together import (
+    ENDS,
+    by_cell,
+    follow,
+    led_by,
+    led_campaign,
+    print_cells,
+    say_away,
+    together,
+    without_option,
 )
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
     Change,
-    Command,
     Id,
     InOrder,
     Run,
@@ -30,7 +34,6 @@ from redrive.cli.support.options import (
     pager_option,
     run_options,
     settings_for,
-    with_options,
 )
 from redrive.cli.support.output import (
     counted,
@@ -44,14 +47,13 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.together import View
 from redrive.live_jobs.destination import remarks
 from redrive.rules.dead_letters.campaign import (
-    ABORT_SHARE,
-    CANARIES,
     State,
     pace,
 )
-from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms
+from redrive.rules.dead_letters.terms import Terms
 
 MANY = 1000
 """Number of dead letters above which `start` needs a time: now, or off hours."""
@@ -86,66 +88,9 @@ rate {rate}
 planned by {planned_by} ({planned_login}), {created_at}"""
 _STARTED = "started by {actor} ({login}), {started_at}: {why}"
 
-_ENDS = {State.DONE: Exit.DONE, State.ABORTED: Exit.ABORTED}
 _WATCHED = (
     "{state}: {succeeded} succeeded, {dead_again} dead again, {in_flight} in flight"
 )
-
-
-def _terms_options(command: Command) -> Command:
-    """Add options for the terms; the command gets them as `terms`."""
-
-    @functools.wraps(command)
-    def choose(**options: Any) -> object:
-        given = {n: options.pop(n.replace("-", "_")) or "" for n in TERM_NAMES}
-        given["when-breaker"] = ",".join(given["when-breaker"])
-        try:
-            terms = Terms.read(given, datetime.now(UTC))
-        except BadTerm as error:
-            raise click.UsageError(f"--{error}") from None
-        return command(terms=terms, **options)
-
-    options = [
-        click.option(
-            "--rate",
-            metavar="PER_SECOND",
-            help="At most this many jobs per second.",
-        ),
-        click.option(
-            "--canaries",
-            default=str(CANARIES),
-            metavar="N",
-            show_default=True,
-            help="Run N jobs first and wait for their results;"
-            " 0 = no canaries and no ramp-up.",
-        ),
-        click.option(
-            "--abort-share",
-            default=f"{ABORT_SHARE:g}",
-            metavar="SHARE",
-            show_default=True,
-            help="Abort if more than this share die again.",
-        ),
-        click.option(
-            "--not-before",
-            metavar="TIME",
-            help="Do not start before: an instant, or 2h from now.",
-        ),
-        click.option(
-            "--when-breaker",
-            metavar="NAME:STATE",
-            multiple=True,
-            help="Run only while the breaker has this state: smtp:closed.",
-        ),
-        click.option(
-            "--when-version",
-            metavar="VERSIONS",
-            help="Run only while all workers of its kinds have such a version:"
-            " '>=1.4'.",
-        ),
-        click.option("--to-queue", metavar="NAME", help=TO_QUEUE_HELP),
-    ]
-    return with_options(options, choose)
 
 
 @click.group(cls=InOrder)
@@ -154,11 +99,12 @@ def campaign() -> None:
 
 
 campaign.add_command(plan_campaign)
+campaign.add_command(together)
 
 
 @campaign.command()
 @click.argument("plan", type=Id())
-@_terms_options
+@terms_options
 @click.option(
     "--now",
     "at_once",
@@ -313,16 +259,26 @@ def show(which: int, database_url: str | None, as_json: bool) -> int:
     \b
     redrive campaign show 12
     """
-    with database(settings_for(database_url)) as conn:
+    settings = settings_for(database_url)
+    with database(settings) as conn:
         found = campaigns.show(conn, which)
-    return _print_campaign(which, found, as_json=as_json)
+    led = led_by(settings, found)
+    return _print_campaign(which, found, led and led.look(), as_json=as_json)
 
 
-def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) -> int:
+def _print_campaign(
+    which: int,
+    found: dict[str, Any] | None,
+    view: View | None = None,
+    *,
+    as_json: bool,
+) -> int:
+    """Print a campaign, and the campaigns of all cells if it leads them."""
     if found is None:
         return not_found(f"there is no campaign {shown_id(which)}")
+    code = say_away(view.away) if view else Exit.DONE
     if as_json:
-        emit(found)
+        emit(found | {"cells": by_cell(view)} if view else found)
     else:
         shown = f"{_SHOWN}\n{_STARTED}" if found["started_at"] else _SHOWN
         click.echo(shown.format_map(printable_fields(found) | _worded(found)))
@@ -330,7 +286,9 @@ def _print_campaign(which: int, found: dict[str, Any] | None, *, as_json: bool) 
             click.echo(f"to the queue {printable(found['to_queue'])}")
         if found["proposed_by"]:
             click.echo(f"proposed by {printable(found['proposed_by'])}")
-    return Exit.DONE
+        if view is not None:
+            print_cells(view)
+    return code
 
 
 def _worded(found: dict[str, Any]) -> dict[str, str]:
@@ -372,9 +330,12 @@ def _blocked(found: dict[str, Any]) -> str:
 
 @campaign.command()
 @click.argument("which", metavar="ID", type=Id())
+@without_option
 @database_option
 @json_option
-def watch(which: int, database_url: str | None, as_json: bool) -> int:
+def watch(
+    which: int, without: tuple[str, ...], database_url: str | None, as_json: bool
+) -> int:
     """Watch a campaign until it ends, and drive it meanwhile.
 
     \b
@@ -383,14 +344,18 @@ def watch(which: int, database_url: str | None, as_json: bool) -> int:
     --json prints a line for each change. Exit code 4: the campaign aborted, because too many died again. Exit
     code 1: it was paused or cancelled.
     """
-    with database(settings_for(database_url)) as conn:
+    settings = settings_for(database_url)
+    with database(settings) as conn:
         known = campaigns.show(conn, which)
         if known is None:
             return not_found(f"there is no campaign {shown_id(which)}")
+        led = led_by(settings, known, without)
+        if led is not None:
+            return follow(led, as_json=as_json)
         found = _follow(conn, known, as_json=as_json)
     if not as_json:
         _print_campaign(which, found, as_json=False)
-    return _ENDS.get(found["state"], Exit.FAILED)
+    return ENDS.get(found["state"], Exit.FAILED)
 
 
 def _follow(
@@ -421,9 +386,12 @@ def pause(which: int, change: Change, as_json: bool) -> int:
     change.agree(f"Pause campaign {shown_id(which)}")
     actor = change.settings.who()
     with database(change.settings) as conn:
-        campaigns.pause(conn, which, actor=actor, why=change.why)
+        led = led_campaign(conn, change.settings, which)
+        view = led and led.pause(change.why)
+        if not view:
+            campaigns.pause(conn, which, actor=actor, why=change.why)
         found = campaigns.show(conn, which)
-    return _print_campaign(which, found, as_json=as_json)
+    return _print_campaign(which, found, view, as_json=as_json)
 
 
 @campaign.command()
@@ -439,10 +407,13 @@ def resume(which: int, change: Change, as_json: bool) -> int:
     change.agree(f"Resume campaign {shown_id(which)}")
     actor = change.settings.who()
     with database(change.settings) as conn:
-        campaigns.resume(conn, which, actor=actor, why=change.why)
+        led = led_campaign(conn, change.settings, which)
+        view = led and led.resume(change.why)
+        if not view:
+            campaigns.resume(conn, which, actor=actor, why=change.why)
         campaigns.drive(conn, which)
         found = campaigns.show(conn, which)
-    return _print_campaign(which, found, as_json=as_json)
+    return _print_campaign(which, found, view, as_json=as_json)
 
 
 @campaign.command()
@@ -462,17 +433,27 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
         found = campaigns.show(conn, which)
         if found is None:
             return not_found(f"there is no campaign {shown_id(which)}")
-        why = _consent_to_cancel(found, run)
-        if why is not None:
+        led = led_by(run.settings, found)
+        view = led and led.look()
+        why = _consent_to_cancel(_left(found, view), run)
+        if why is None:
+            if not as_json:
+                click.echo(run.unchanged())
+        elif led:
+            view = led.cancel(why)
+        else:
             campaigns.cancel(conn, which, actor=run.settings.who(), why=why)
-            found = campaigns.show(conn, which)
-        elif not as_json:
-            click.echo(run.unchanged())
-    return _print_campaign(which, found, as_json=as_json)
+        found = campaigns.show(conn, which)
+    return _print_campaign(which, found, view, as_json=as_json)
 
 
-def _consent_to_cancel(found: dict[str, Any], run: Run) -> str | None:
-    left = found["waiting"] + found["in_flight"]
+def _left(found: dict[str, Any], view: View | None) -> int:
+    """Return how many jobs have not ended, in all cells of a leading campaign."""
+    rows = view.campaigns.values() if view else [found]
+    return sum(row["waiting"] + row["in_flight"] for row in rows)
+
+
+def _consent_to_cancel(left: int, run: Run) -> str | None:
     jobs = counted(left, "job")
     return run.consent(f"Cancel it, with {jobs} left?", str(left))
 

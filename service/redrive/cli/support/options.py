@@ -393,16 +393,20 @@ class Run:
         return f"nothing was changed{hint}"
 
 
-def run_options(prefix: str | None = None, *, why: str | None = None) -> Decorator:
+def run_options(
+    prefix: str | None = None, *, why: str | None = None, of_cells: bool = False
+) -> Decorator:
     """Add the options of a run; the command gets it as `run`.
 
     Args:
         prefix: prefix of the environment variables for the options; None = no
             variables, and the run is never scheduled.
         why: default of --why.
+        of_cells: the run is over all cells, so that no cell need be named.
     """
     options = _run_options(prefix, why)
-    return lambda command: with_options(options, _gets_run(command))
+    read = _read if of_cells else settings_for
+    return lambda command: with_options(options, _gets_run(command, read))
 
 
 def _run_options(prefix: str | None, why: str | None) -> list[Decorator]:
@@ -425,7 +429,7 @@ def _run_options(prefix: str | None, why: str | None) -> list[Decorator]:
     ]
 
 
-def _gets_run(command: Command) -> Command:
+def _gets_run(command: Command, read: "Callable[..., Settings]") -> Command:
     @functools.wraps(command)
     def start(
         *,
@@ -437,7 +441,7 @@ def _gets_run(command: Command) -> Command:
         every: float | None = None,
         **others: Any,
     ) -> object:
-        settings = settings_for(database_url, actor=actor)
+        settings = read(database_url, actor=actor)
         return command(run=Run(settings, why, every, dry_run, yes), **others)
 
     return start
