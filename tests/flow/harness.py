@@ -91,7 +91,8 @@ class Worker:
     """One `redrive worker`, and what is known of it.
 
     `under` is a command to run it under. `forked` starts it from a process that has
-    imported it already, if nothing tells Python otherwise.
+    imported it already, if nothing tells Python otherwise. `root` is the checkout of the
+    program.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Worker:
         handlers: str = HANDLERS,
         under: Sequence[str] = (),
         forked: bool = False,
+        root: Path = ROOT,
         **env: object,
     ) -> None:
         self.home = home
@@ -129,7 +131,7 @@ class Worker:
         if forked and not under and can_fork(environment):
             self.process = fork(command, environment, self.log)
         else:
-            self.process = _start(under, command, environment, self.log)
+            self.process = _start(under, command, environment, self.log, root)
 
     @property
     def pid(self) -> int:
@@ -217,14 +219,18 @@ class Worker:
 
 
 def _start(
-    under: Sequence[str], command: Sequence[str], environment: dict[str, str], log: Path
+    under: Sequence[str],
+    command: Sequence[str],
+    environment: dict[str, str],
+    log: Path,
+    root: Path,
 ) -> subprocess.Popen[bytes]:
     """Start Python and `redrive` in it."""
     with log.open("ab") as written:
         return subprocess.Popen(
             [*under, sys.executable, "-m", "redrive", *command],
             env=environment,
-            cwd=ROOT,
+            cwd=root,
             stdin=subprocess.DEVNULL,
             stdout=written,
             stderr=written,

@@ -58,6 +58,7 @@ from redrive.worker.supervisor.polling import (
 )
 from redrive.worker.supervisor.runners.capacity import (
     AHEAD_SECONDS,
+    MAX_AHEAD_SECONDS,
     MOST_AHEAD,
     Capacity,
 )
@@ -359,6 +360,38 @@ def test_jobs_are_fetched_ahead_by_half_of_what_may_be_and_only_from_a_backlog()
     assert capacity.to_claim([busy], backlog=True) == 4 + 10
     assert capacity.to_claim([busy], backlog=False) == 0
     assert capacity.to_claim([nearly_full], backlog=True) == 0
+
+
+def test_a_worker_that_waits_for_its_turn_fetches_more_ahead():
+    """C38: 100 workers claimed 30 jobs at a time, and each claim costs as much as 50 jobs."""
+    capacity, idle = Capacity(4), runner()
+    idle.held.speed.per_second = 20 / AHEAD_SECONDS
+    free = {}
+    for turn in (AHEAD_SECONDS / 2, 2 * AHEAD_SECONDS, 60.0):
+        capacity.turn_seconds = turn
+        free[turn] = capacity.free([idle])
+
+    assert list(free.values()) == [
+        24,
+        44,
+        4 + int(20 * MAX_AHEAD_SECONDS / AHEAD_SECONDS),
+    ]
+
+
+def test_a_turn_lasts_from_the_first_claim_that_other_workers_kept_waiting():
+    polling = Polling(0.0)
+    polling.had_turn(1.0, 1.1, has_jobs=True, may_wait=False)
+    assert polling.turn_seconds == 0.0
+
+    polling.had_turn(2.0, 2.1, has_jobs=False, may_wait=True)
+    polling.had_turn(2.2, 2.3, has_jobs=False, may_wait=True)
+    polling.had_turn(2.4, 2.5, has_jobs=True, may_wait=False)
+    assert polling.turn_seconds == 0.5
+
+    polling.had_turn(3.0, 3.1, has_jobs=False, may_wait=True)
+    polling.had_turn(4.0, 4.1, has_jobs=False, may_wait=False)  # nothing was left
+    polling.had_turn(5.0, 5.25, has_jobs=True, may_wait=True)
+    assert polling.turn_seconds == 0.25
 
 
 def test_the_other_half_is_fetched_before_one_half_is_handed_out():
@@ -738,9 +771,9 @@ def test_a_scan_goes_on_where_the_lane_has_been_claimed_and_a_sweep_looks_before
     second = book.request(1, 5, time.monotonic() - 1)
     third = book.request(1, 5, time.monotonic() + 60)
 
-    assert (first.from_start, list(first.places)) == (True, [START])
+    assert (first.from_start, list(first.places)) == (None, [START])
     assert (second.from_start, list(second.places)) == (False, [Place(NOON, 2, 7)])
-    assert (third.from_start, list(third.places)) == (True, [Place(NOON, 2, 7)])
+    assert (third.from_start, list(third.places)) == (None, [Place(NOON, 2, 7)])
     assert not is_any_busy
 
 

@@ -1,5 +1,6 @@
 """claim_v1 and the lanes it is given."""
 
+import re
 from dataclasses import asdict, replace
 from datetime import timedelta
 from secrets import token_hex
@@ -375,6 +376,69 @@ def test_a_claim_goes_on_where_that_of_another_worker_ended(database: Database) 
     assert late.kind == "late"
     assert len(rest) == 5
     assert not {job.id for job in first} & {job.id for job in rest}
+
+
+def test_c38_a_worker_that_is_behind_reads_no_job_that_others_have_completed(
+    database: Database,
+) -> None:
+    """Among many workers, each is far behind whenever its turn comes."""
+    make_jobs(database.conn, 3_000)
+    ahead, behind = make_worker(database.conn, "1"), make_worker(database.conn, "2")
+    _, at_once = (buffers_of_claim(database, behind) for _ in range(2))
+    database.session().rows("begin isolation level repeatable read; select 1")
+    done = claim(database.conn, ahead, 2_000, lanes=LANE, places=[START])
+    claim(database.conn, ahead, 10, lanes=LANE, places=[START])
+    complete(database.conn, ahead, *done)
+
+    assert buffers_of_claim(database, behind) <= at_once + 10
+
+
+def buffers_of_claim(database: Database, worker: int) -> int:
+    """Count the buffers of a claim of ten jobs from the first place, and take it back."""
+    with database.conn.transaction(force_rollback=True):
+        plan = database.column(
+            "explain (analyze, buffers) select from redrive.claim_v1(%s, '{default}', '{0}', '{0}',"
+            " '{epoch}', '{0}', '{0}', false, 10)",
+            worker,
+        )
+    (hits,) = {int(n) for n in re.findall(r"Buffers: shared hit=(\d+)", plan[1])}
+    return hits
+
+
+def test_workers_with_the_same_kinds_share_sweeps(database: Database) -> None:
+    """C38: each of a hundred workers swept as often as one alone, and held the lane for it."""
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    other = store.register(
+        database.conn, store.Registration("other", "test", 60, ["late"], None)
+    )
+    make_jobs(database.conn, 10)
+    (before,) = sweep(database, one, 2)
+    make_late(database)
+    (shared,) = sweep(database, two, 2)
+    (own,) = sweep(database, other, 1)
+    make_late(database)
+    database.rows("update redrive.lanes set sweep_at = sweep_at - interval '1 hour'")
+    (again,) = sweep(database, two, 1)
+    make_late(database)
+    database.rows("update redrive.lanes set sweep_at = now() + interval '1 day'")
+    (after_a_clock,) = sweep(database, one, 1)
+
+    assert before == shared == {"invoice.charge"}
+    assert own == again == after_a_clock == {"late"}
+
+
+def make_late(database: Database) -> None:
+    """Insert a job behind the places of all workers."""
+    database.rows(
+        "insert into redrive.jobs (kind, run_at) values ('late', '2020-01-01')"
+    )
+
+
+def sweep(database: Database, worker: int, want: int) -> list[set[str]]:
+    """Claim as a worker whose sweep is due. Returns the kinds of its jobs."""
+    request = ClaimRequest(worker, LANE, [START], want, from_start=None)
+    rows = exchange(database.conn, claim=request).rows()
+    return [{Claimed(*row).kind for row in rows}]
 
 
 def test_a_place_from_before_a_crash_is_not_trusted(database: Database) -> None:

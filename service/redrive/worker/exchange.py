@@ -123,7 +123,8 @@ class ClaimRequest:
     """Request of a claim: the lanes in order, and the place where each scan starts.
 
     Attributes:
-        from_start: scan from the beginning, for jobs that became visible there.
+        from_start: scan from the beginning, for jobs that became visible there. None:
+            only lanes that no worker with the same kinds has scanned so for a while.
         after: the last known claim of this worker.
         is_large: it will probably claim many jobs, so they are read at once.
         lane_wait_ms: milliseconds to wait for a lane, if others claim from all of them.
@@ -134,7 +135,7 @@ class ClaimRequest:
     lanes: Sequence[Lane]
     places: Sequence[Place]
     want: int
-    from_start: bool = True
+    from_start: bool | None = True
     after: int = 0
     is_large: bool = True
     lane_wait_ms: int = 0

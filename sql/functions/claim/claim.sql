@@ -4,7 +4,8 @@
 -- no lane.
 -- in:    parallel arrays, one element for each lane: queues, priorities, lanes
 --        floors, floor_ids: start after this place, which was right when claim `seen` was made
---        from_start: read from the beginning, for jobs that became visible behind these places
+--        from_start: read from the beginning, for jobs that became visible behind these places;
+--        null: only the lanes that no worker with these kinds has read so for a while
 --        patience: milliseconds to wait for a lane, if other workers claim from each lane that has
 --        jobs
 -- out:   one row for each lane that had something due: the lane's number, from 1; the claim and how
@@ -57,6 +58,8 @@ declare
     due timestamptz := clock_timestamp();  -- not now(): a claim that waited for a lane began before
     busy int;              -- the first lane that another worker claims from
     is_known boolean := false;
+    is_sweep boolean;      -- read this lane from its beginning
+    began timestamptz;     -- the time when this lane was locked
     since bigint;          -- the first claim id of the epoch
     start bigint;          -- no live claim has a lower id
     is_unheld boolean;     -- no other session holds a job of the lane
@@ -66,16 +69,38 @@ declare
     first bigint;          -- the first claim of this call
     size bigint := 0;      -- of their payloads, as stored
 begin
-    -- For each lane that has a due job after its place:
-    for lane_no in
-        select l.no
-        from unnest(queues, priorities, lanes, floors, floor_ids) with ordinality
-            as l(queue, priority, lane, floor, floor_id, no)
+    -- For each lane that has a due job after its place. The newest claim of the lane may be further
+    -- than the worker, which would otherwise read all jobs that others have completed since.
+    for lane_no, is_sweep in
+        select l.no, l.is_sweep
+        from (
+            select l.*, coalesce(from_start, not exists (
+                select from redrive.lanes s, redrive.workers w
+                where s.queue = l.queue and s.priority = l.priority and s.lane = l.lane
+                  -- far in the future: the clock went back
+                  and s.sweep_at > due and s.sweep_at < due + interval '5 minutes'
+                  and w.id = me and s.sweep_kinds is not distinct from w.kinds)) as is_sweep
+            from unnest(queues, priorities, lanes, floors, floor_ids, seen) with ordinality
+                as l(queue, priority, lane, floor, floor_id, seen, no)
+            offset 0) l
+        left join lateral (
+            select k.upto, k.upto_id from redrive.claims k
+            where k.queue = l.queue and k.priority = l.priority and k.lane = l.lane
+              and k.id > l.seen and not l.is_sweep
+              and k.kinds is not distinct from (
+                  select w.kinds from redrive.workers w where w.id = me)
+            order by k.id desc limit 1) k on true
         where exists (
             select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
-              and (j.run_at, j.id) > (case when from_start then '-infinity' else l.floor end, l.floor_id)
-              and j.run_at <= due)
+              and (j.run_at, j.id) > (
+                  case when l.is_sweep then '-infinity'
+                       when (k.upto, k.upto_id) > (l.floor, l.floor_id) then k.upto
+                       else l.floor end,
+                  case when (k.upto, k.upto_id) > (l.floor, l.floor_id) then k.upto_id
+                       else l.floor_id end)
+              and j.run_at <= due
+            offset 0)  -- not a join: planned for an empty table, it would read all jobs
         order by l.no
     loop
         -- 1. Once: check that the worker may claim, read its kinds and the epoch.
@@ -106,6 +131,7 @@ begin
             end if;
             is_known := true;
         end if;
+        is_sweep := is_sweep or coalesce(from_start, false);  -- a new epoch
         claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
 
         -- 2. Lock the lane, or leave it to the worker that has it.
@@ -127,6 +153,7 @@ begin
             continue;
         end if;
         patience := 0;  -- a claim that holds a lane waits for no other lane
+        began := clock_timestamp();
         is_unheld := pg_try_advisory_xact_lock(redrive.lane_mark_v1(
             queues[lane_no], priorities[lane_no], lanes[lane_no]));
 
@@ -150,12 +177,12 @@ begin
             upto := newest.upto; upto_id := newest.upto_id; as_of := newest.id;
         end if;
         others := null;
-        if from_start or not newest.is_alone then
+        if is_sweep or not newest.is_alone then
             select coalesce(array_agg(c.id), '{}') into others
             from redrive.claims k, unnest(k.ids) as c(id)
             where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
               and k.lane = lanes[lane_no] and k.id >= start
-              and (from_start or k.kinds is distinct from mine);
+              and (is_sweep or k.kinds is distinct from mine);
         end if;
 
         -- 4. Read the due jobs after that place.
@@ -169,8 +196,8 @@ begin
             from redrive.jobs j
             where j.queue = queues[lane_no] and j.priority = priorities[lane_no]
               and j.lane = lanes[lane_no]
-              and (j.run_at, j.id) > (case when from_start then '-infinity' else upto end,
-                                      case when from_start then 0 else upto_id end)
+              and (j.run_at, j.id) > (case when is_sweep then '-infinity' else upto end,
+                                      case when is_sweep then 0 else upto_id end)
               and j.run_at <= due
               and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
               -- null: the worker takes all kinds
@@ -265,6 +292,15 @@ begin
             first := coalesce(first, claim);
             claimed := claimed + jobs;
             left_to_claim := left_to_claim - jobs;
+        end if;
+        if is_sweep then
+            -- As sweep_pause of a worker, but for all workers of these kinds together.
+            update redrive.lanes l
+            set sweep_kinds = mine, sweep_at = clock_timestamp() + greatest(
+                20 * (clock_timestamp() - began),
+                least(200 * (clock_timestamp() - began), interval '5 seconds'))
+            where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
+              and l.lane = lanes[lane_no];
         end if;
         return next;
         exit when left_to_claim = 0;

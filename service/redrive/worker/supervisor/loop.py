@@ -389,6 +389,7 @@ class Supervisor:
         self._polling.others = self._heartbeat.others
         self._polling.longest = self._heartbeat.longest_poll
         self._polling.delay = self._heartbeat.delay
+        self._capacity.turn_seconds = self._polling.turn_seconds
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
         self._dispatch.hand_out_waiting(now)

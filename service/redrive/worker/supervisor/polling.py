@@ -78,13 +78,16 @@ class Polling:
 
     `others`: how many workers poll for the same jobs. `longest`: seconds between two polls
     without a reason. `delay`: seconds that it waits after a notification, for other workers.
-    Any thread may set them.
+    Any thread may set them. `turn_seconds`: how long the last claim with jobs had to
+    wait for other workers.
     """
 
     def __init__(self, now: float) -> None:
         self.others = 0
         self.longest = MAX_SECONDS
         self.delay = 0.0
+        self.turn_seconds = 0.0
+        self._waits_since: float | None = None
         self._heeds_at = 0.0
         self._due_at = 0.0
         self._rests_until = 0.0
@@ -168,6 +171,18 @@ class Polling:
         self._expects_more = count == want
         if not self._expects_more:
             self.found_nothing(now, chance)
+
+    def had_turn(
+        self, asked_at: float, now: float, *, has_jobs: bool, may_wait: bool
+    ) -> None:
+        """Learn how long claims wait for others. `may_wait`: this one may have."""
+        if not may_wait and not has_jobs:
+            self._waits_since = None
+        elif self._waits_since is None and may_wait:
+            self._waits_since = asked_at
+        if has_jobs:
+            since = now if self._waits_since is None else self._waits_since
+            self.turn_seconds, self._waits_since = now - since, None
 
     def took(self, seconds: float) -> None:
         """Learn the cost of a poll that found nothing: less at once, more by and by."""

@@ -7,7 +7,8 @@ snapshot, a claim takes 0.5 ms instead of 80 ms.
 A transaction that commits late may leave a job before that place. A sweep from the
 beginning finds it. A sweep takes longer, and other jobs wait for it. So sweeps take a
 two-hundredth of the time if they are short. They take more if they would otherwise be
-rarer than every five seconds, but never more than a twentieth.
+rarer than every five seconds, but never more than a twentieth. Workers with the same
+kinds share the sweeps of a lane.
 
 The most urgent lanes come first. Among equal ones, the lane that has waited longest for
 a look comes first. A claim that is full does not look at the lanes after its last one.
@@ -145,9 +146,10 @@ class LaneBook:
         if not self._lanes or want <= 0:
             return None
         order, places, arrays = self._ready or self._next()
-        is_sweep = now >= self._sweep_at
+        # If another worker has swept a lane for all, the claim leaves it out.
+        sweeps = None if now >= self._sweep_at else False
         return ClaimRequest(
-            worker, order, places, want, is_sweep, after, is_large, lane_wait_ms, arrays
+            worker, order, places, want, sweeps, after, is_large, lane_wait_ms, arrays
         )
 
     def get_ready(self) -> None:
@@ -181,7 +183,7 @@ class LaneBook:
         """
         self._ready = None
         now = time.monotonic()
-        if request.from_start:
+        if request.from_start is None:
             self._sweep_at = now + sweep_pause(cost)
 
         busy, looked_at = set[int | None](), 0

@@ -4,7 +4,8 @@ Each runner gets a job for each slot, and the jobs that it ends within AHEAD_SEC
 Its speed is measured only while it has jobs: time without jobs does not count. If
 handlers take a second, no job is fetched ahead. If they take a microsecond, jobs are
 fetched ahead by the thousand. Half of them come at a time: one half runs while the
-database works on the other.
+database works on the other. A worker that waits longer for its turn in a backlog, among
+many workers, fetches more ahead. So each claim is larger, and all workers share fewer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,17 +13,21 @@ from collections.abc import Iterator, Sequence
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
-AHEAD_SECONDS = 0.03
+AHEAD_SECONDS, MAX_AHEAD_SECONDS = 0.03, 0.25
 MOST_AHEAD = 4_000
 MEASURED_ROUNDS = 4
 """Jobs per slot to measure a speed: jobs that start together also end together."""
 
 
 class Capacity:
-    """Number of jobs that runners can take. `slots`: of each runner."""
+    """Number of jobs that runners can take. `slots`: of each runner.
+
+    `turn_seconds`: how long the last claim had to wait for other workers.
+    """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
+        self.turn_seconds = 0.0
 
     def measure(self, runner: RunnerProcess, now: float) -> None:
         """Measure a runner that has ended enough jobs for that."""
@@ -31,7 +36,8 @@ class Capacity:
 
     def of(self, runner: RunnerProcess) -> int:
         """Return how many jobs this runner should hold."""
-        ahead = int(runner.held.speed.per_second * AHEAD_SECONDS)
+        seconds = min(MAX_AHEAD_SECONDS, max(AHEAD_SECONDS, self.turn_seconds))
+        ahead = int(runner.held.speed.per_second * seconds)
         return self._slots + min(MOST_AHEAD, ahead)
 
     def _free_in(self, runner: RunnerProcess) -> int:
