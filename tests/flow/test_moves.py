@@ -37,7 +37,9 @@ def cells(server: Server) -> Iterator[tuple[Database, Database]]:
     with contextlib.ExitStack() as stack:
         eu = stack.enter_context(server.database())
         us = stack.enter_context(server.database())
-        make_job(us.conn, "other", tenant="customer-18")  # the same ids are in use there
+        make_job(
+            us.conn, "other", tenant="customer-18"
+        )  # the same ids are in use there
         yield eu, us
 
 
@@ -95,7 +97,7 @@ def test_a_move_takes_jobs_and_dead_letters_and_leaves_other_keys(
     assert totals(us.conn)["imported"] == 1
     # in their order, one of each ordering key at a time
     worker = make_worker(us.conn)
-    ran = []
+    ran: list[list[int]] = []
     while jobs := claim(us.conn, worker, 100):
         ran.append([job.id for job in jobs if job.kind == "a"])
         assert complete(us.conn, worker, *jobs) == {job.id for job in jobs}
@@ -112,6 +114,7 @@ def test_a_move_that_stops_anywhere_is_continued(
     eu, us = cells
     monkeypatch.setattr(moves, "CHUNK", 2)
 
+    stop = 0
     for stop in count(1):
         key = f"customer-{stop}"
         what = THERE._replace(key=key)
@@ -175,9 +178,13 @@ def test_jobs_behind_a_running_job_wait_for_it_and_run_after_it(
         "select payload ->> 'n' from redrive.jobs where tenant = %s order by id", KEY
     )
     assert there == ["0", "1", "2"]
-    assert us.value(
-        "select attempt from redrive.jobs where payload = '{\"n\": 0}' and tenant = %s", KEY
-    ) == 1
+    assert (
+        us.value(
+            "select attempt from redrive.jobs where payload = '{\"n\": 0}' and tenant = %s",
+            KEY,
+        )
+        == 1
+    )
 
 
 def test_a_key_that_succeeded_is_known_and_the_key_of_a_moved_job_is_taken(
@@ -261,7 +268,7 @@ def test_jobs_of_batches_stay_with_their_ordering_keys(
     cells: tuple[Database, Database],
 ) -> None:
     eu, _ = cells
-    batch = eu.value("select redrive.open_batch_v1(null, '{\"kind\": \"done\"}')")
+    batch = eu.value('select redrive.open_batch_v1(null, \'{"kind": "done"}\')')
     make_job(eu.conn, "a", {"n": 1}, tenant=KEY, ordering_key="o")
     make_job(eu.conn, "a", {"n": 2}, tenant=KEY, ordering_key="o", batch=batch)
     make_job(eu.conn, "a", {"n": 3}, tenant=KEY, ordering_key="p")

@@ -16,14 +16,14 @@ from redrive.encryption import (
 )
 
 Row = dict[str, msgspec.Raw]
-"""Row of a table. A value that does not change keeps its text, as a long number needs."""
+"""Row of a table. A value keeps its text, as a long number needs."""
 
 _NOTED = {
     "failures": ("failure", "detail"),
     "side_effects": ("side effect", "detail"),
     "checkpoints": ("checkpoint", "data"),
 }
-"""Rows that are bound to the id of their job: their name in an envelope, and the column."""
+"""Rows bound to the id of their job: their name in an envelope, and the column."""
 
 _decode = msgspec.json.decode
 _encode = msgspec.json.encode
@@ -56,7 +56,7 @@ def renumbered(data: str, old: int, new: int, keyring: Keyring | None) -> str:
 def _resealed(data: str, old: int, new: int, keyring: Keyring | None) -> str:
     document = _decode(data, type=_Document)
     for row in _with_payload(document):
-        row |= _payload_again(row, old, keyring)
+        row.update(_payload_again(row, old, keyring))
     for name, (what, column) in _NOTED.items():
         for row in getattr(document, name):
             row[column] = _noted_again(row, what, column, (old, new), keyring)

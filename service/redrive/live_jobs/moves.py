@@ -46,7 +46,7 @@ _OLD_KEYS: LiteralString = """
     where m.name = '0011_moves' and r.what = 'keys' and m.applied_at + r.keep > now()
       and exists (select from redrive.completions c
                   where c.tenant is null and c.at < m.applied_at)"""
-# A job waits until the jobs of its ordering key that run in the source have ended there.
+# A job waits until older jobs of its ordering key have ended in the source.
 _READY: LiteralString = """
     select m.id, m.data::text from redrive.moved_jobs m
     where m.move = %s and m.data is not null
@@ -55,7 +55,8 @@ _READY: LiteralString = """
                           where j.queue = m.queue and j.ordering_key = m.ordering_key
                             and j.tenant = %s and j.id < m.id)
               and not exists (select from redrive.dead_letters d
-                              where d.queue = m.queue and d.ordering_key = m.ordering_key
+                              where d.queue = m.queue
+                                and d.ordering_key = m.ordering_key
                                 and d.tenant = %s and d.holds_key and d.state = 'open'
                                 and d.id < m.id))
     order by m.id limit %s"""
@@ -199,7 +200,9 @@ def _limits(source: Connection, key: str) -> list[Limit]:
     }
     return [
         Limit(row["name"], row["concurrency"], row["rate"])
-        for row in rows(source, "select name, concurrency, rate from redrive.limits_v1()")
+        for row in rows(
+            source, "select name, concurrency, rate from redrive.limits_v1()"
+        )
         if row["name"] in own
     ]
 
@@ -219,7 +222,8 @@ def _copy_keys(
     """Copy the keys that have succeeded; yield how many of each chunk are new."""
     select: LiteralString = (
         "select jsonb_agg(k)::text from ("
-        " select c.kind, c.key, c.at, c.enqueued_at, (row_number() over () - 1) / %s as n "
+        " select c.kind, c.key, c.at, c.enqueued_at,"
+        " (row_number() over () - 1) / %s as n "
         + _KEYS
         + ") k group by k.n"
     )
@@ -249,9 +253,7 @@ def _chunks(found: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
         yield chunk
 
 
-def _take_out(
-    source: Connection, move: Move, number: UUID, ids: Sequence[int]
-) -> None:
+def _take_out(source: Connection, move: Move, number: UUID, ids: Sequence[int]) -> None:
     source.execute(
         "select redrive.take_out_v1(%s, %s, %s, %s)",
         (number, list(ids), move.actor, move.why),

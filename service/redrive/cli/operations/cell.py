@@ -51,7 +51,7 @@ def cell() -> None:
 @click.option("--dry-run", is_flag=True, help="Only show what would move.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
-def move_key(  # noqa: PLR0913 # the options of a run, without --cell
+def move_key(
     key: str,
     origin: str,
     to: str,
@@ -67,13 +67,14 @@ def move_key(  # noqa: PLR0913 # the options of a run, without --cell
     redrive cell move --key customer-17 --from eu --to us
     redrive cell move --key customer-17 --from eu --to us --yes --why 'us has room'
 
-    Idempotency keys that have succeeded and limits of the key are copied. Running jobs, jobs of
-    batches and campaigns, and ended jobs stay. Workers and producers may go on. You can stop the
-    command and start it again: each job is in exactly one cell. Then let the producers enqueue the
-    key in the other cell, and run the command again for jobs that came in between.
+    Idempotency keys that have succeeded and limits of the key are copied. Running
+    jobs, jobs of batches and campaigns, and ended jobs stay. Workers and producers
+    may go on. You can stop the command and start it again: each job is in exactly one
+    cell. Then let the producers enqueue the key in the other cell, and run the command
+    again for jobs that came in between.
 
-    The command shows what moves and asks, unless you give --yes. Without a terminal and without
-    --yes it only shows it.
+    The command shows what moves and asks, unless you give --yes. Without a terminal
+    and without --yes it only shows it.
     """
     cells = settings_of_cells(None, actor=actor)
     source, there = _named(cells, "--from", origin), _named(cells, "--to", to)
@@ -145,7 +146,9 @@ def _move(
 
 def _show(plan: Plan, to: str) -> None:
     jobs, dead = plan.moving["job"], plan.moving["dead letter"]
-    click.echo(f"moves   {counted(jobs, 'waiting job')}, {counted(dead, 'dead letter')}")
+    click.echo(
+        f"moves   {counted(jobs, 'waiting job')}, {counted(dead, 'dead letter')}"
+    )
     click.echo(f"copies  {counted(plan.keys, 'idempotency key')} that succeeded")
     for name, concurrency, rate in plan.limits:
         click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
@@ -157,15 +160,16 @@ def _show(plan: Plan, to: str) -> None:
         " while its chunk is taken out"
     )
     if plan.unknown_until is not None:
+        forgotten = f"{plan.unknown_until:%Y-%m-%d %H:%M}"
         click.echo(
-            "unknown keys that succeeded before the migration to moves have no tenant and"
-            f" are not copied; the last one is forgotten at {plan.unknown_until:%Y-%m-%d %H:%M}"
+            "skips   idempotency keys that succeeded before the upgrade, because their"
+            f" tenant is unknown; the last one is forgotten at {forgotten}"
         )
     click.echo(f"then    let producers enqueue the key in {to}, and run this again")
 
 
 def _fields(plan: Plan) -> dict[str, Any]:
-    staying = {reason: 0 for reason in STAYS}
+    staying = dict.fromkeys(STAYS, 0)
     for (_, reason), n in plan.staying.items():
         staying[reason] += n
     return {
@@ -189,7 +193,7 @@ def _counts(done: Done) -> dict[str, Any]:
 
 def _summary(done: Done, to: str) -> str:
     known = (
-        f"; {counted(done.known, 'job')} left out, because {to} has their idempotency keys"
+        f"; {counted(done.known, 'job')} left out, because {to} has their keys"
         if done.known
         else ""
     )
