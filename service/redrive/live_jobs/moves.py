@@ -30,7 +30,7 @@ KEYS_CHUNK = 5_000
 """Idempotency keys that one transaction adds."""
 
 ROUNDS = 10
-"""Rounds over new jobs, if producers go on enqueueing in the source."""
+"""Rounds over new jobs, while producers still enqueue in the source."""
 
 PAUSE_SECONDS = 0.2
 """Pause between two looks at running jobs with an ordering key."""
@@ -223,9 +223,7 @@ def _copy_keys(
     select: LiteralString = (
         "select jsonb_agg(k)::text from ("
         " select c.kind, c.key, c.at, c.enqueued_at,"
-        " (row_number() over () - 1) / %s as n "
-        + _KEYS
-        + ") k group by k.n"
+        " (row_number() over () - 1) / %s as n " + _KEYS + ") k group by k.n"
     )
     with source.cursor(row_factory=scalar_row) as cursor:
         for keys in cursor.execute(select, (KEYS_CHUNK, move.key)).fetchall():

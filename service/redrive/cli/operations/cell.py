@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 STAYS = {
-    "running": "run here, and end here",
-    "batch": "belong to a batch, which counts them here",
-    "campaign": "belong to a campaign, which counts them here",
+    "running": "running",
+    "batch": "in a batch, or with the ordering key of such a job",
+    "campaign": "in a campaign, or with the ordering key of such a job",
 }
 
 
@@ -69,7 +69,7 @@ def move_key(
 
     Idempotency keys that have succeeded and limits of the key are copied. Running
     jobs, jobs of batches and campaigns, and ended jobs stay. Workers and producers
-    may go on. You can stop the command and start it again: each job is in exactly one
+    may run meanwhile. You can stop the command and start it again: each job is in exactly one
     cell. Then let the producers enqueue the key in the other cell, and run the command
     again for jobs that came in between.
 
@@ -153,7 +153,7 @@ def _show(plan: Plan, to: str) -> None:
     for name, concurrency, rate in plan.limits:
         click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
     for (what, why), n in sorted(plan.staying.items()):
-        click.echo(f"stays   {counted(n, what)} that {STAYS[why]}")
+        click.echo(f"stays   {counted(n, what)}: {STAYS[why]}")
     click.echo("stays   ended jobs, closed dead letters, campaigns, batches, schedules")
     click.echo(
         "waits   an enqueue with the idempotency key of a job that is being moved,"
