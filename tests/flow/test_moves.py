@@ -1,18 +1,28 @@
 """A key moves from one cell to another: each job is in exactly one, wherever the mover stops."""
 
 import contextlib
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
+from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
 from redrive import enqueue
+from redrive.encryption import (
+    Undecryptable,
+    Whose,
+    configured,
+    open_noted,
+    open_payload,
+)
 from redrive.live_jobs import moves
 from redrive.live_jobs.moves import Done, Move
 from tests.factories import (
+    bury,
     claim,
     complete,
     depths,
@@ -293,3 +303,49 @@ def test_a_move_is_refused_while_one_to_another_cell_or_back_is_open(
 
     move(cells)
     assert move(cells, BACK).moved == 7
+
+
+def test_encrypted_jobs_and_records_open_under_their_new_ids(
+    cells: tuple[Database, Database], keys: Callable[..., Path]
+) -> None:
+    eu, us = cells
+    keys("old")
+    worker = make_worker(eu.conn)
+    fields: dict[str, Any] = {"tenant": KEY, "headers": {"mine": 1}}
+    enqueue(eu.conn, "a", {"n": "0"}, **fields)
+    (job,) = claim(eu.conn, worker, 10)
+    keyring = configured()
+    assert keyring is not None
+    record = keyring.seal_failure(json.loads(failure(message="m")), job.id, 1)
+    bury(eu.conn, worker, job, failure=json.dumps(record))
+    enqueue(eu.conn, "a", {"n": "1"}, idempotency_key="k", **fields)
+    # As for a job that has waited for hours, whose envelope is no longer accepted as it is.
+    eu.rows("delete from redrive.envelopes")
+
+    keys("new")
+    with pytest.raises(
+        Undecryptable, match="encrypted with key old, which is not here"
+    ):
+        move(cells)
+    keys("new", "old")
+    assert move(cells).moved == 2
+
+    keyring = configured()
+    found = us.rows(
+        "select kind, queue, tenant, idempotency_key, ordering_key, headers, payload::text"
+        " from redrive.jobs where tenant = %s union all"
+        " select kind, queue, tenant, idempotency_key, ordering_key, headers, payload::text"
+        " from redrive.dead_letters",
+        KEY,
+    )
+    opened = {
+        open_payload(keyring, payload, Whose(*whose), headers)
+        for *whose, headers, payload in found
+    }
+    assert opened == {b'{"n":"0"}', b'{"n":"1"}'}
+    assert all(headers["mine"] == 1 for *_, headers, _ in found)
+    here, delivery, detail = us.row(
+        "select job, deliveries, detail from redrive.failures"
+    )
+    assert here != job.id
+    assert open_noted(keyring, detail, "failure", here, delivery)["message"] == "m"
