@@ -136,6 +136,7 @@ def test_a_move_that_stops_anywhere_is_continued(
 
         before, between, after = places(cells, key)
         assert before.keys() | between.keys() | after.keys() == everything
+        assert moves.look(eu.conn, key).taken == len(between)
         assert not before.keys() & between.keys()
         assert not before.keys() & after.keys()
         *_, _ = moves.run(eu.conn, us.conn, what)

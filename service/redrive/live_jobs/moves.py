@@ -46,6 +46,9 @@ _OLD_KEYS: LiteralString = """
     where m.name = '0011_moves' and r.what = 'keys' and m.applied_at + r.keep > now()
       and exists (select from redrive.completions c
                   where c.tenant is null and c.at < m.applied_at)"""
+_TAKEN: LiteralString = """
+    select count(*) from redrive.moved_jobs j join redrive.moves m on m.id = j.move
+    where m.tenant = %s and j.data is not null"""
 # A job waits until older jobs of its ordering key have ended in the source.
 _READY: LiteralString = """
     select m.id, m.data::text from redrive.moved_jobs m
@@ -92,6 +95,7 @@ class Plan:
 
     Attributes:
         moving: number of jobs and of dead letters that move.
+        taken: number of jobs that a stopped run has taken out.
         staying: number of each, with the reason why it stays.
         keys: number of idempotency keys that have succeeded.
         limits: limits of the key alone.
@@ -99,6 +103,7 @@ class Plan:
     """
 
     moving: Counter[str] = field(default_factory=Counter[str])
+    taken: int = 0
     staying: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     keys: int = 0
     limits: list[Limit] = field(default_factory=list[Limit])
@@ -126,7 +131,7 @@ class Done:
 
 def look(source: Connection, key: str) -> Plan:
     """Preview the move of a key."""
-    plan = Plan(limits=_limits(source, key))
+    plan = Plan(limits=_limits(source, key), taken=value(source, _TAKEN, key))
     for row in rows(source, _MOVABLE, key):
         if row["stays"] is None:
             plan.moving[row["what"]] += 1

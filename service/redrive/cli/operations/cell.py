@@ -69,9 +69,9 @@ def move_key(
 
     Idempotency keys that have succeeded and limits of the key are copied. Running
     jobs, jobs of batches and campaigns, and ended jobs stay. Workers and producers
-    may run meanwhile. You can stop the command and start it again: each job is in exactly one
-    cell. Then let the producers enqueue the key in the other cell, and run the command
-    again for jobs that came in between.
+    may run meanwhile. You can stop the command and start it again: no job is lost, and
+    none is in two cells. Then let the producers enqueue the key in the other cell, and
+    run the command again for jobs that came in between.
 
     The command shows what moves and asks, unless you give --yes. Without a terminal
     and without --yes it only shows it.
@@ -145,10 +145,12 @@ def _move(
 
 
 def _show(plan: Plan, to: str) -> None:
-    jobs, dead = plan.moving["job"], plan.moving["dead letter"]
-    click.echo(
-        f"moves   {counted(jobs, 'waiting job')}, {counted(dead, 'dead letter')}"
-    )
+    jobs = counted(plan.moving["job"], "waiting job")
+    dead = counted(plan.moving["dead letter"], "dead letter")
+    click.echo(f"moves   {jobs}, {dead}")
+    if plan.taken:
+        jobs = counted(plan.taken, "job")
+        click.echo(f"moves   {jobs} that a stopped run has taken out")
     click.echo(f"copies  {counted(plan.keys, 'idempotency key')} that succeeded")
     for name, concurrency, rate in plan.limits:
         click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
@@ -175,6 +177,7 @@ def _fields(plan: Plan) -> dict[str, Any]:
     return {
         "jobs": plan.moving["job"],
         "dead_letters": plan.moving["dead letter"],
+        "taken_out": plan.taken,
         "keys": plan.keys,
         "limits": [limit._asdict() for limit in plan.limits],
         "staying": staying,
