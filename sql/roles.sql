@@ -117,7 +117,7 @@ grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.si
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
     redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups, redrive.open_groups,
     redrive.edits, redrive.reservoir_samples, redrive.campaign_jobs, redrive.approvals,
-    redrive.heals, redrive.imports
+    redrive.heals, redrive.imports, redrive.moves, redrive.moved_jobs
     to redrive_operator;
 -- Any live worker carries out started campaigns, and only step by step.
 grant execute on function
@@ -153,7 +153,12 @@ grant execute on function
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
     redrive.set_history_v1(text, int, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text),
-    redrive.import_v1(text, jsonb, text, text), redrive.import_failures_v1(bigint[], jsonb[])
+    redrive.import_v1(text, jsonb, text, text), redrive.import_failures_v1(bigint[], jsonb[]),
+    redrive.begin_move_v1(text, text, text, text), redrive.receive_move_v1(uuid, text, text),
+    redrive.movable_v1(text, bigint[]), redrive.take_out_v1(uuid, bigint[], text, text),
+    redrive.take_in_v1(uuid, bigint[]), redrive.put_in_v1(uuid, jsonb, text, text),
+    redrive.put_keys_v1(uuid, jsonb), redrive.drop_moved_v1(uuid, bigint[], bigint[]),
+    redrive.end_move_v1(uuid, boolean)
 to redrive_operator;
 
 -- redrive check names sessions, so that somebody can end the right one.

@@ -236,6 +236,8 @@ create table redrive.completions (
     job bigint not null,
     at timestamptz not null default clock_timestamp(),
     enqueued_at timestamptz,
+    tenant text,
+    is_moved boolean,
     constraint completions_pkey primary key (kind, key)
 );
 create index completions_at_idx on redrive.completions (at);
@@ -657,6 +659,38 @@ create table redrive.migrations (
 );
 grant select on redrive.migrations to redrive_agent, redrive_encryptor, redrive_operator,
     redrive_producer, redrive_viewer, redrive_worker;
+
+create table redrive.move_lock (
+
+);
+alter table redrive.move_lock replica identity full;
+
+create table redrive.moved_jobs (
+    id bigint not null,
+    move uuid not null,
+    at timestamptz not null default clock_timestamp(),
+    queue text not null,
+    ordering_key text,
+    data jsonb,
+    new_id bigint,
+    constraint moved_jobs_pkey primary key (id)
+);
+create index moved_jobs_left_idx on redrive.moved_jobs (move, id) where data is not null;
+grant select on redrive.moved_jobs to redrive_operator;
+
+create table redrive.moves (
+    id uuid not null,
+    tenant text not null,
+    cell text not null,
+    is_incoming boolean not null,
+    started_at timestamptz not null default clock_timestamp(),
+    ended_at timestamptz,
+    constraint moves_pkey primary key (id),
+    constraint moves_cell_check check (length(cell) >= 1 and length(cell) <= 63),
+    constraint moves_tenant_check check (length(tenant) >= 1 and length(tenant) <= 255)
+);
+create unique index moves_open_idx on redrive.moves (tenant, is_incoming) where ended_at is null;
+grant select on redrive.moves to redrive_operator;
 
 create table redrive.name_limits (
     what text not null,
@@ -1146,6 +1180,13 @@ create function redrive.begin_epoch_v1()
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
+create function redrive.begin_move_v1(tenant text, cell text, actor text, why text)
+    returns uuid
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.begin_move_v1 to redrive_operator;
+
 create function redrive.begin_run_v1(action text, actor text, why text, n int, detail jsonb)
     returns bigint
     language plpgsql security definer
@@ -1435,6 +1476,14 @@ create function redrive.drop_from_history_v1(kept bigint[], ended bigint[], at t
     set enable_seqscan = off
     set jit = off;
 
+create function redrive.drop_moved_v1(move uuid, ids bigint[], new_ids bigint[])
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.drop_moved_v1 to redrive_operator;
+
 create function redrive.due_schedules_v1()
     returns table(name text, declaration bigint, cron text, tz text, catch_up text, expected
         timestamptz, next_at timestamptz, after timestamptz, as_of timestamptz)
@@ -1497,6 +1546,13 @@ create function redrive.end_left_open_v1(ids bigint[], deliveries int[])
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.end_left_open_v1 to redrive_worker;
+
+create function redrive.end_move_v1(move uuid, is_incoming boolean)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.end_move_v1 to redrive_operator;
 
 create function redrive.end_run_v1(run bigint)
     returns void
@@ -2017,6 +2073,12 @@ create function redrive.lane_mark_v1(queue text, priority smallint, lane smallin
     returns bigint
     language sql immutable;
 
+create function redrive.lane_of_v1(queue text, tenant text)
+    returns smallint
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
 create function redrive.lanes_v1(only_queues text[])
     returns table(queue text, priority smallint, lane smallint, due_in float8)
     language plpgsql security definer
@@ -2165,6 +2227,14 @@ create function redrive.may_change_batch_v1(opened_by text)
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
+
+create function redrive.movable_v1(tenant text, ids bigint[] default null::bigint[])
+    returns table(id bigint, what text, queue text, ordering_key text, stays text)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_custom_plan
+    set jit = off;
+grant execute on function redrive.movable_v1 to redrive_operator;
 
 create function redrive.mute_v1(fingerprint text, until timestamptz, actor text, why text)
     returns boolean
@@ -2387,6 +2457,21 @@ create function redrive.purge_v1(run bigint, ids bigint[], generations int[], st
     set jit = off;
 grant execute on function redrive.purge_v1 to redrive_operator;
 
+create function redrive.put_in_v1(move uuid, documents jsonb, actor text, why text)
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.put_in_v1 to redrive_operator;
+
+create function redrive.put_keys_v1(move uuid, keys jsonb)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.put_keys_v1 to redrive_operator;
+
 create function redrive.put_limit_v1(name text, concurrency int, rate float8)
     returns void
     language plpgsql security definer
@@ -2438,6 +2523,13 @@ create function redrive.read_series_v1(span int, since timestamptz, until timest
     set jit = off;
 grant execute on function redrive.read_series_v1 to redrive_agent, redrive_operator, redrive_viewer,
     redrive_worker;
+
+create function redrive.receive_move_v1(move uuid, tenant text, cell text)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.receive_move_v1 to redrive_operator;
 
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
@@ -2827,6 +2919,23 @@ create function redrive.take_chores_v1(names text[], everys interval[])
     set lock_timeout = 100ms
     set jit = off;
 grant execute on function redrive.take_chores_v1 to redrive_worker;
+
+create function redrive.take_in_v1(move uuid, ids bigint[])
+    returns table(source_id bigint, id bigint, is_new boolean)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.take_in_v1 to redrive_operator;
+
+create function redrive.take_out_v1(move uuid, ids bigint[], actor text, why text)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set jit = off;
+grant execute on function redrive.take_out_v1 to redrive_operator;
 
 create function redrive.take_probe_v1(name text, worker int, lease interval)
     returns boolean

@@ -160,11 +160,25 @@ class Keyring:
         return record
 
     def seal_again(
-        self, envelope: Mapping[str, Any], what: str, job: int, delivery: int
+        self,
+        envelope: Mapping[str, Any],
+        what: str,
+        job: int,
+        delivery: int,
+        *,
+        moved_to: int | None = None,
     ) -> dict[str, Any]:
-        """Encrypt a record again by the first key. Raises Undecryptable."""
+        """Encrypt a record again by the first key. Raises Undecryptable.
+
+        Args:
+            envelope: the record.
+            what: kind of record.
+            job: id of its job.
+            delivery: delivery of the job that it is about.
+            moved_to: id of the job from now on; None = the same.
+        """
         record = self.open_record(envelope, what, job, delivery)
-        return {**envelope, **self.seal_record(record, what, job, delivery)}
+        return {**envelope, **self.seal_record(record, what, moved_to or job, delivery)}
 
     def seal_payload(
         self, payload: bytes, whose: Whose

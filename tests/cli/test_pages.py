@@ -48,6 +48,9 @@ ENDS = (
     ("docs/cells.md", "queue pause mail --cell", 64),  # no cells are here
     ("docs/cells.md", "campaign together", 64),
     ("docs/cells.md", "dlq show eu:17", 64),
+    ("docs/cells.md", "cell move --key", 64),
+    ("docs/cells.md", "job ls --cell", 64),
+    ("docs/cells.md", "dlq ls --cell", 64),
     ("docs/cells.md", "dlq redrive eu:17", 64),
     ("docs/encryption.md", "reencrypt", 64),  # a process reads its keys once: none
     ("docs/jobs.md", "job wait 17", 1),  # it was cancelled above

@@ -211,6 +211,20 @@ RECIPES: dict[str, LiteralString] = {
     "pause_campaign_v1": "select redrive.pause_campaign_v1(%(going)s, 'ada', 'why')",
     "resume_campaign_v1": "select redrive.resume_campaign_v1(%(paused)s, 'ada', 'why')",
     "cancel_campaign_v1": "select redrive.cancel_campaign_v1(%(going)s, 'ada', 'why')",
+    # operators, on moves to other cells
+    "begin_move_v1": "select redrive.begin_move_v1('another', 'us', 'ada', 'why')",
+    "receive_move_v1": "select redrive.receive_move_v1(gen_random_uuid(), 'another', 'eu')",
+    "movable_v1": "select redrive.movable_v1('mover')",
+    "take_out_v1": "select redrive.take_out_v1(%(outgoing)s, array[%(moving)s], 'ada', 'why')",
+    "take_in_v1": "select redrive.take_in_v1(%(incoming)s, '{8}')",
+    "put_in_v1": "select redrive.put_in_v1(%(incoming)s, (select jsonb_agg(j.data ||"
+    " jsonb_build_object('id', t.id, 'source_id', 7))"
+    " from redrive.take_in_v1(%(incoming)s, '{7}') t, redrive.moved_jobs j"
+    " where j.id = %(moved)s), 'ada', 'why')",
+    "put_keys_v1": "select redrive.put_keys_v1(%(incoming)s, jsonb_build_array("
+    "jsonb_build_object('kind', 'held.plain', 'key', 'moved', 'at', now())))",
+    "drop_moved_v1": "select redrive.drop_moved_v1(%(outgoing)s, array[%(moved)s], '{5}')",
+    "end_move_v1": "select redrive.end_move_v1(%(ending)s, true)",
     "hold_run_v1": "select redrive.hold_run_v1('purge')",
     "begin_run_v1": "select redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}')",
     "end_run_v1": "select redrive.end_run_v1(redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}'))",
@@ -436,7 +450,34 @@ def make_work(database: Database, me: int) -> dict[str, Any]:
         "select id from redrive.import_v1('sqs', %s, 'ada', 'why')",
         json.dumps([IMPORTED]),
     )
-    return made | {"imported": imported}
+    return made | {"imported": imported} | _moves(database)
+
+
+def _moves(database: Database) -> dict[str, Any]:
+    """Make moves out of this database and into it, a job to move, and one that was taken out."""
+    moved, moving = (
+        make_job(database.conn, "held.plain", queue="held", tenant="mover")
+        for _ in range(2)
+    )
+    outgoing = database.value(
+        "select redrive.begin_move_v1('mover', 'us', 'ada', 'why')"
+    )
+    database.rows("select redrive.take_out_v1(%s, %s, 'ada', 'why')", outgoing, [moved])
+    incoming, ending = (
+        database.value(
+            "insert into redrive.moves (id, tenant, cell, is_incoming)"
+            " values (gen_random_uuid(), %s, 'eu', true) returning id",
+            tenant,
+        )
+        for tenant in ("mover", "ending")
+    )
+    return {
+        "moved": moved,
+        "moving": moving,
+        "outgoing": outgoing,
+        "incoming": incoming,
+        "ending": ending,
+    }
 
 
 def lane_of(conn: Connection, queue: str) -> Lane:

@@ -59,6 +59,15 @@ def test_what_is_no_key_and_what_is_no_cell_are_refused() -> None:
         cell_of("customer-17", ())
 
 
+def test_a_moved_key_is_in_its_new_cell_and_no_other_key_is() -> None:
+    moved = {"customer-17": "us"}
+
+    assert cell_of("customer-17", CELLS, moved=moved) == "us"
+    assert cell_of("customer-1", CELLS, moved=moved) == cell_of("customer-1", CELLS)
+    with pytest.raises(ValueError, match=r"'sa'; it must be one of"):
+        cell_of("customer-17", CELLS, moved={"customer-17": "sa"})
+
+
 def test_a_file_of_cells_is_read(tmp_path: Path) -> None:
     lines = [
         {"name": "eu", "url_file": "eu.url", "role": "redrive_viewer"},

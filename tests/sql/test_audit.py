@@ -187,6 +187,11 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         1,
     ),
     "import": (IMPORT, "import", 1),
+    "begin_move": (
+        "select redrive.begin_move_v1('customer-17', 'us', 'ada', 'why')",
+        "move",
+        0,
+    ),
     "begin_run": (
         "select redrive.begin_run_v1('purge', 'ada', 'why', 3, '{{}}')",
         "purge",
@@ -208,6 +213,8 @@ NO_ACTS = {
     "end_session",  # of their own, of the console
     "use_link",  # what the link asks for has a line of its own
     "look_at_campaign",  # what became of it is counted
+    *("receive_move", "take_in", "put_keys", "drop_moved", "end_move"),  # of a move
+    *("take_out", "put_in"),  # its steps, each with a line of its own
     "import_failures",  # the rest of what has come in, once, under the line of import
 }
 """What an operator may do without a line; end_run has one where there was a run."""

@@ -6,6 +6,7 @@ each of its functions with hostile arguments.
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -20,17 +21,18 @@ ROLES = ("agent", "encryptor", "operator", "producer", "viewer", "worker")
 DECISIONS: dict[str, str] = {
     "reads": "added_per_minute claimed delivery_mark depths due due_schedules"
     " groups_named handles healing health holds in_campaign is_alive lanes limit_line limited"
-    " limits live_campaigns live_jobs lost_workers names_of_limits names_used"
+    " limits live_campaigns live_jobs lost_workers movable names_of_limits names_used"
     " oldest_dead oldest_retrying oldest_transactions others outcome owned owner_of pending"
     " queue_of read_marks read_queue_series read_series redrive_obstacle redrive_rates schedules"
     " sessions standing unhandled unjudged verify_audit walk_jobs",
     "adds jobs": "enqueue enqueue_many open_batch close_batch first_time",
-    "writes a line of the audit log": "acknowledge assign begin_run call_tool cancel"
+    "writes a line of the audit log": "acknowledge assign begin_move begin_run call_tool cancel"
     " cancel_campaign decide dismiss done_chore edit end_run force_breaker import limit_names mute"
-    " note pause pause_campaign pause_schedule propose propose_campaign purge reencrypt reopen"
-    " resolve resume resume_campaign resume_schedule reveal run_now run_schedule set_history"
-    " set_lanes set_limit set_objective set_owner set_retention start_campaign",
-    "is part of a line that is there": "hold_run import_failures leave_out plan_campaign",
+    " note pause pause_campaign pause_schedule propose propose_campaign purge put_in reencrypt"
+    " reopen resolve resume resume_campaign resume_schedule reveal run_now run_schedule set_history"
+    " set_lanes set_limit set_objective set_owner set_retention start_campaign take_out",
+    "is part of a line that is there": "drop_moved end_move hold_run import_failures leave_out"
+    " plan_campaign put_keys receive_move take_in",
     "changes what the caller has claimed": "beat cancelled claim complete"
     " complete_in_transaction complete_with_results end_cancellations end_left_open forgive"
     " keep_checkpoints keep_progress register retire run_alone settle side_effects",
@@ -49,7 +51,7 @@ SECRET = {
     "encryptor": "checkpoints dead_letters edits failures history jobs progress results"
     " side_effects",
     "operator": "audit checkpoints dead_letters edits failures grouped groups history jobs"
-    " progress proposals reservoir_samples results side_effects",
+    " moved_jobs progress proposals reservoir_samples results side_effects",
     "producer": "",
     "viewer": "",
     "worker": "grouped",
@@ -105,6 +107,7 @@ HOSTILE: dict[str, tuple[object, ...]] = {
     "bytea[]": ([b"\0"], [], [None, b""], [b"x"]),
     "interval": ("-1 year", "0", "1000000 years", "1 s"),
     "interval[]": (["-1 year"], [], ["1000000 years", None], ["1 s"]),
+    "uuid": (UUID(int=0), UUID(int=2**128 - 1), None, UUID(int=1)),
     "timestamp with time zone": ("infinity", "-infinity", "0001-01-01", "now"),
     "timestamp with time zone[]": ("{infinity}", "{}", "{-infinity,null}", "{now}"),
 }

@@ -13,6 +13,7 @@ IN_FULL = [
     "group_deltas",
     "history",
     "history_default",
+    "move_lock",
     "names",
     "purge_lock",
     "redrive_lock",

@@ -39,6 +39,7 @@ COMMANDS = {
     "policy": "redrive.cli.jobs.policy",
     "objective": "redrive.cli.operations.objective",
     "owner": "redrive.cli.operations.owner",
+    "cell": "redrive.cli.operations.cell",
     "exporter": "redrive.cli.operations.exporter",
     "console": "redrive.cli.operations.console",
     "mcp": "redrive.cli.operations.mcp",

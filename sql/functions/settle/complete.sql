@@ -54,7 +54,8 @@ begin
           and j.deliveries = complete_v1.deliveries[width_bucket(j.id, ids)] - 1
           and (select k.is_claimed from checked k)[width_bucket(j.id, ids)]
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
-                  j.noted, j.created_at, j.batch, j.limits is not null as is_limited),
+                  j.noted, j.created_at, j.tenant, j.batch,
+                  j.limits is not null as is_limited),
 
     -- 3. Remember keys, resolve dead letters, delete failures, side effects and running keys.
     -- Few jobs need the next statements: filter the batch once instead of six times. They find
@@ -66,8 +67,9 @@ begin
         where idempotency_key is not null or ordering_key is not null or failed_at is not null
           or redrives > 0 or noted),
     remembered as (
-        insert into redrive.completions (kind, key, job, enqueued_at)
-        select kind, idempotency_key, id, created_at from special where idempotency_key is not null
+        insert into redrive.completions (kind, key, job, enqueued_at, tenant)
+        select kind, idempotency_key, id, created_at, tenant from special
+        where idempotency_key is not null
         on conflict do nothing),
     forgotten as (
         delete from redrive.failures f

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,7 +66,7 @@ Answer = tuple[dict[str, str], T]
 def ask_each(
     cells: Sequence["Settings"], read: Callable[["Settings"], T]
 ) -> tuple[list[Answer[T]], Exit]:
-    """Read every cell; return the rows and the exit code.
+    """Read every cell, all at once; return the rows and the exit code.
 
     With several cells, each row gets a column that names its cell. A cell that does not
     answer is reported on stderr, and the others are still shown. With one cell there is
@@ -75,9 +76,11 @@ def ask_each(
         return [({}, read(cells[0]))], Exit.DONE
     answers: list[Answer[T]] = []
     worst = Exit.DONE
-    for settings in cells:
+    with ThreadPoolExecutor(len(cells)) as pool:  # one that is frozen delays no other
+        found = [pool.submit(read, settings) for settings in cells]
+    for settings, future in zip(cells, found, strict=True):
         try:
-            answer = read(settings)
+            answer = future.result()
         except (psycopg.Error, RedriveError) as error:
             code = _report_cell(settings, error)
             worst = max(worst, code)

@@ -1,0 +1,204 @@
+"""redrive cell: move a key from one cell to another."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import psycopg
+
+from redrive.cli.support.connection import database, only_one
+from redrive.cli.support.options import (
+    InOrder,
+    Run,
+    actor_option,
+    json_option,
+    settings_of_cells,
+    why_option,
+)
+from redrive.cli.support.output import counted, emit
+from redrive.cli.support.terminal import progress
+from redrive.database import migrate
+from redrive.errors import SchemaError
+from redrive.live_jobs import moves
+from redrive.live_jobs.moves import Done, Move, Plan
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+STAYS = {
+    "running": "running",
+    "batch": "in a batch, or with the ordering key of such a job",
+    "campaign": "in a campaign, or with the ordering key of such a job",
+}
+
+
+@click.group(cls=InOrder)
+def cell() -> None:
+    """Move keys between the cells of REDRIVE_DATABASES."""
+
+
+@cell.command("move")
+@click.option(
+    "--key",
+    metavar="KEY",
+    required=True,
+    help="Key that selects the cell, which jobs have as their tenant.",
+)
+@click.option("--from", "origin", metavar="CELL", required=True, help="Cell to leave.")
+@click.option("--to", metavar="CELL", required=True, help="Cell to go to.")
+@why_option("required to act")
+@actor_option
+@click.option("--dry-run", is_flag=True, help="Only show what would move.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+def move_key(
+    key: str,
+    origin: str,
+    to: str,
+    why: str | None,
+    actor: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Move a key's waiting jobs and dead letters to another cell.
+
+    \b
+    redrive cell move --key customer-17 --from eu --to us
+    redrive cell move --key customer-17 --from eu --to us --yes --why 'us has room'
+
+    Idempotency keys that have succeeded and limits of the key are copied. Running
+    jobs, jobs of batches and campaigns, and ended jobs stay. Workers and producers
+    may run meanwhile. You can stop the command and start it again: no job is lost, and
+    none is in two cells. Then let the producers enqueue the key in the other cell, and
+    run the command again for jobs that came in between.
+
+    The command shows what moves and asks, unless you give --yes. Without a terminal
+    and without --yes it only shows it.
+    """
+    cells = settings_of_cells(None, actor=actor)
+    source, there = _named(cells, "--from", origin), _named(cells, "--to", to)
+    if origin == to:
+        raise click.UsageError(f"--from and --to are both {to}; name two cells")
+    run = Run(source, why, None, dry_run, yes)
+    with database(source) as conn, database(there) as other:
+        _require_equal(conn, other, origin, to)
+        plan = moves.look(conn, key)
+        if not as_json:
+            _show(plan, to)
+        reason = run.consent(f"Move {key} from {origin} to {to}?", key)
+        done = None
+        if reason is not None:
+            move = Move(key, origin, to, source.who(), reason)
+            done = _move(conn, other, source, move, plan)
+    if as_json:
+        emit(_fields(plan) | (_counts(done) if done else {}))
+    elif done is None:
+        click.echo(run.unchanged())
+    else:
+        click.echo(_summary(done, to))
+
+
+def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
+    found = {settings.cell: settings for settings in cells if settings.cell}
+    if not found:
+        raise click.UsageError(f"{option} {name}: REDRIVE_DATABASES is not set")
+    if name not in found:
+        known = ", ".join(map(str, found))
+        raise click.UsageError(f"{option} {name}: no such cell; there are: {known}")
+    return found[name]
+
+
+def _require_equal(
+    conn: psycopg.Connection[Any], other: psycopg.Connection[Any], origin: str, to: str
+) -> None:
+    """Raise SchemaError if the cells have different schemas: columns would be lost."""
+    here, there = migrate.installed(conn), migrate.installed(other)
+    if here != there:
+        msg = (
+            f"cell {origin} has schema {here}, and cell {to} has schema {there};"
+            " run redrive migrate in both"
+        )
+        raise SchemaError(msg)
+
+
+def _move(
+    conn: psycopg.Connection[Any],
+    other: psycopg.Connection[Any],
+    source: "Settings",
+    move: Move,
+    plan: Plan,
+) -> Done:
+    done = Done()
+    told = before = 0
+    with only_one(source, "move"), progress("moved", plan.moving.total()) as advance:
+        for done in moves.run(conn, other, move):
+            advance(done.moved + done.known - before)
+            before = done.moved + done.known
+            if done.waiting and not told:
+                told = done.waiting
+                jobs = counted(told, "job")
+                click.echo(
+                    f"{jobs} wait for running jobs of their ordering keys", err=True
+                )
+    return done
+
+
+def _show(plan: Plan, to: str) -> None:
+    jobs = counted(plan.moving["job"], "waiting job")
+    dead = counted(plan.moving["dead letter"], "dead letter")
+    click.echo(f"moves   {jobs}, {dead}")
+    if plan.taken:
+        jobs = counted(plan.taken, "job")
+        click.echo(f"moves   {jobs} that a stopped run has taken out")
+    click.echo(f"copies  {counted(plan.keys, 'idempotency key')} that succeeded")
+    for name, concurrency, rate in plan.limits:
+        click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
+    for (what, why), n in sorted(plan.staying.items()):
+        click.echo(f"stays   {counted(n, what)}: {STAYS[why]}")
+    click.echo("stays   ended jobs, closed dead letters, campaigns, batches, schedules")
+    click.echo(
+        "waits   an enqueue with the idempotency key of a job that is being moved,"
+        " while its chunk is taken out"
+    )
+    if plan.unknown_until is not None:
+        forgotten = f"{plan.unknown_until:%Y-%m-%d %H:%M}"
+        click.echo(
+            "skips   idempotency keys that succeeded before the upgrade, because their"
+            f" tenant is unknown; the last one is forgotten at {forgotten}"
+        )
+    click.echo(f"then    let producers enqueue the key in {to}, and run this again")
+
+
+def _fields(plan: Plan) -> dict[str, Any]:
+    staying = dict.fromkeys(STAYS, 0)
+    for (_, reason), n in plan.staying.items():
+        staying[reason] += n
+    return {
+        "jobs": plan.moving["job"],
+        "dead_letters": plan.moving["dead letter"],
+        "taken_out": plan.taken,
+        "keys": plan.keys,
+        "limits": [limit._asdict() for limit in plan.limits],
+        "staying": staying,
+        "keys_complete_at": plan.unknown_until,
+    }
+
+
+def _counts(done: Done) -> dict[str, Any]:
+    return {
+        "moved": done.moved,
+        "known": done.known,
+        "keys_copied": done.keys,
+        "limits_copied": done.limits,
+    }
+
+
+def _summary(done: Done, to: str) -> str:
+    known = (
+        f"; {counted(done.known, 'job')} left out, because {to} has their keys"
+        if done.known
+        else ""
+    )
+    keys, limits = counted(done.keys, "key"), counted(done.limits, "limit")
+    return f"{done.moved} moved to {to}{known}; {keys} and {limits} copied"

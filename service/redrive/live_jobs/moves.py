@@ -1,0 +1,329 @@
+"""Move of a key's jobs and dead letters from one cell to another.
+
+Two databases have no common transaction. So a job is taken out of the source into a
+document, the document is put into the destination, and then it is dropped in the
+source. The destination remembers the ids that have come until the move has ended, so
+each step can be repeated. A run that was killed is continued by the next one.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, LiteralString, NamedTuple
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import scalar_row
+
+from redrive.database.rows import rows, value
+from redrive.encryption import configured
+from redrive.live_jobs.documents import renumbered
+from redrive.live_jobs.limits import find, names, put
+
+Connection = psycopg.Connection[Any]
+
+CHUNK = 500
+"""Jobs that one transaction takes out or puts in."""
+
+KEYS_CHUNK = 5_000
+"""Idempotency keys that one transaction adds."""
+
+ROUNDS = 10
+"""Rounds over new jobs, while producers still enqueue in the source."""
+
+PAUSE_SECONDS = 0.2
+"""Pause between two looks at running jobs with an ordering key."""
+
+TENANT = "{tenant}"
+
+_MOVABLE: LiteralString = """
+    select id, what, queue, ordering_key, stays from redrive.movable_v1(%s)"""
+_KEYS: LiteralString = """
+    from redrive.completions c where c.tenant = %s and c.is_moved is not true"""
+_OLD_KEYS: LiteralString = """
+    select m.applied_at + r.keep from redrive.migrations m, redrive.retention r
+    where m.name = '0012_moves' and r.what = 'keys' and m.applied_at + r.keep > now()
+      and exists (select from redrive.completions c
+                  where c.tenant is null and c.at < m.applied_at)"""
+_TAKEN: LiteralString = """
+    select count(*) from redrive.moved_jobs j join redrive.moves m on m.id = j.move
+    where m.tenant = %s and j.data is not null"""
+# A job waits until older jobs of its ordering key have ended in the source.
+_READY: LiteralString = """
+    select m.id, m.data::text from redrive.moved_jobs m
+    where m.move = %s and m.data is not null
+      and (m.ordering_key is null
+           or not exists (select from redrive.jobs j
+                          where j.queue = m.queue and j.ordering_key = m.ordering_key
+                            and j.tenant = %s and j.id < m.id)
+              and not exists (select from redrive.dead_letters d
+                              where d.queue = m.queue
+                                and d.ordering_key = m.ordering_key
+                                and d.tenant = %s and d.holds_key and d.state = 'open'
+                                and d.id < m.id))
+    order by m.id limit %s"""
+
+
+class Move(NamedTuple):
+    """Key to move, and the two cells.
+
+    Attributes:
+        key: tenant of the jobs.
+        origin: name of the cell that the jobs leave.
+        to: name of the cell that they go to.
+    """
+
+    key: str
+    origin: str
+    to: str
+    actor: str
+    why: str
+
+
+class Limit(NamedTuple):
+    """Limit of the key alone."""
+
+    name: str
+    concurrency: int | None
+    rate: float | None
+
+
+@dataclass(slots=True)
+class Plan:
+    """Preview of a move.
+
+    Attributes:
+        moving: number of jobs and of dead letters that move.
+        taken: number of jobs that a stopped run has taken out.
+        staying: number of each, with the reason why it stays.
+        keys: number of idempotency keys that have succeeded.
+        limits: limits of the key alone.
+        unknown_until: when all idempotency keys have a tenant; None = now.
+    """
+
+    moving: Counter[str] = field(default_factory=Counter[str])
+    taken: int = 0
+    staying: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    keys: int = 0
+    limits: list[Limit] = field(default_factory=list[Limit])
+    unknown_until: Any = None
+
+
+@dataclass(slots=True)
+class Done:
+    """Numbers of a move.
+
+    Attributes:
+        moved: jobs and dead letters that are in the destination now.
+        known: jobs whose idempotency key the destination had. They were left out.
+        keys: new idempotency keys in the destination.
+        limits: limits that were set there.
+        waiting: jobs that wait for a running job of their ordering key.
+    """
+
+    moved: int = 0
+    known: int = 0
+    keys: int = 0
+    limits: int = 0
+    waiting: int = 0
+
+
+def look(source: Connection, key: str) -> Plan:
+    """Preview the move of a key."""
+    plan = Plan(limits=_limits(source, key), taken=value(source, _TAKEN, key))
+    for row in rows(source, _MOVABLE, key):
+        if row["stays"] is None:
+            plan.moving[row["what"]] += 1
+        else:
+            plan.staying[row["what"], row["stays"]] += 1
+    plan.keys = value(source, "select count(*) " + _KEYS, key)
+    plan.unknown_until = value(source, _OLD_KEYS)
+    return plan
+
+
+def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
+    """Move everything that can be moved; yield the numbers after each commit.
+
+    A run may end at any of these places. The next one continues it.
+    """
+    done = Done()
+    number = _begin(source, there, move)
+    yield done
+    done.limits = _copy_limits(source, there, move)
+    for added in _copy_keys(source, there, move, number):
+        done.keys += added
+        yield done
+    yield from _carry(source, there, move, number, done)
+    for _ in range(ROUNDS):
+        chunks = list(_chunks(rows(source, _MOVABLE, move.key)))
+        for chunk in chunks:
+            _take_out(source, move, number, chunk)
+            yield done
+            yield from _carry(source, there, move, number, done)
+        if not chunks:
+            break
+    yield from _wait(source, there, move, number, done)
+    for added in _copy_keys(source, there, move, number):
+        done.keys += added
+        yield done
+    _end(source, number, is_incoming=False)
+    yield done
+    _end(there, number, is_incoming=True)
+    yield done
+
+
+def _begin(source: Connection, there: Connection, move: Move) -> UUID:
+    """Open the move in both databases; return its id.
+
+    The destination is first, because it may refuse. If the source does not commit, the
+    next move closes what is open in the destination.
+    """
+    with source.transaction():
+        number: UUID = value(
+            source,
+            "select redrive.begin_move_v1(%s, %s, %s, %s)",
+            *(move.key, move.to, move.actor, move.why),
+        )
+        there.execute(
+            "select redrive.receive_move_v1(%s, %s, %s)",
+            (number, move.key, move.origin),
+        )
+    return number
+
+
+def _end(conn: Connection, number: UUID, *, is_incoming: bool) -> None:
+    conn.execute("select redrive.end_move_v1(%s, %s)", (number, is_incoming))
+
+
+def _limits(source: Connection, key: str) -> list[Limit]:
+    """Return the limits that a template with {tenant} names for this key."""
+    own = {
+        name.replace(TENANT, key)
+        for name in names(source)
+        if TENANT in name and "{" not in name.replace(TENANT, "")
+    }
+    return [
+        Limit(row["name"], row["concurrency"], row["rate"])
+        for row in rows(
+            source, "select name, concurrency, rate from redrive.limits_v1()"
+        )
+        if row["name"] in own
+    ]
+
+
+def _copy_limits(source: Connection, there: Connection, move: Move) -> int:
+    """Set the limits of the key in the destination, unless it has its own."""
+    known = {row["name"] for row in find(there)}
+    new = [one for one in _limits(source, move.key) if one.name not in known]
+    for one in new:
+        put(there, *one, actor=move.actor, why=move.why)
+    return len(new)
+
+
+def _copy_keys(
+    source: Connection, there: Connection, move: Move, number: UUID
+) -> Iterator[int]:
+    """Copy the keys that have succeeded; yield how many of each chunk are new."""
+    select: LiteralString = (
+        "select jsonb_agg(k)::text from ("
+        " select c.kind, c.key, c.at, c.enqueued_at,"
+        " (row_number() over () - 1) / %s as n " + _KEYS + ") k group by k.n"
+    )
+    with source.cursor(row_factory=scalar_row) as cursor:
+        for keys in cursor.execute(select, (KEYS_CHUNK, move.key)).fetchall():
+            yield value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
+
+
+def _chunks(found: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
+    """Yield the ids to take out together, with all of an ordering key in one chunk.
+
+    If only some of them were taken, the others could run before them.
+    """
+    together: dict[object, list[int]] = {}
+    for row in found:
+        if row["stays"] is None:
+            key = row["ordering_key"]
+            group = row["id"] if key is None else (row["queue"], key)
+            together.setdefault(group, []).append(row["id"])
+    chunk: list[int] = []
+    for ids in together.values():
+        chunk += ids
+        if len(chunk) >= CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _take_out(source: Connection, move: Move, number: UUID, ids: Sequence[int]) -> None:
+    source.execute(
+        "select redrive.take_out_v1(%s, %s, %s, %s)",
+        (number, list(ids), move.actor, move.why),
+    )
+
+
+def _carry(
+    source: Connection, there: Connection, move: Move, number: UUID, done: Done
+) -> Iterator[Done]:
+    """Put in and drop all documents that are ready."""
+    while batch := source.execute(
+        _READY, (number, move.key, move.key, CHUNK)
+    ).fetchall():
+        new = _put_in(there, move, number, dict(batch))
+        yield done
+        source.execute(
+            "select redrive.drop_moved_v1(%s, %s, %s)",
+            (number, list(new), list(new.values())),
+        )
+        known = list(new.values()).count(None)
+        done.known += known
+        done.moved += len(new) - known
+        yield done
+
+
+def _put_in(
+    there: Connection, move: Move, number: UUID, documents: dict[int, str]
+) -> dict[int, int | None]:
+    """Put documents into the destination, unless they are there.
+
+    Returns their ids there; None: left out.
+    """
+    keyring = configured()
+    with there.transaction():
+        came = there.execute(
+            "select source_id, id, is_new from redrive.take_in_v1(%s, %s)",
+            (number, list(documents)),
+        ).fetchall()
+        new = [
+            renumbered(documents[old], old, here, keyring)
+            for old, here, is_new in came
+            if is_new
+        ]
+        left_out = there.execute(
+            "select redrive.put_in_v1(%s, %s, %s, %s)",
+            (number, f"[{','.join(new)}]", move.actor, move.why),
+        ).fetchall()
+    return {old: None if (here,) in left_out else here for old, here, _ in came}
+
+
+def _wait(
+    source: Connection, there: Connection, move: Move, number: UUID, done: Done
+) -> Iterator[Done]:
+    """Wait for running jobs whose ordering key has jobs that were taken out.
+
+    Such a job may come back or die. Then it is moved before the jobs behind it.
+    """
+    while left := value(
+        source,
+        "select count(*) from redrive.moved_jobs where move = %s and data is not null",
+        number,
+    ):
+        done.waiting = left
+        yield done
+        time.sleep(PAUSE_SECONDS)
+        for chunk in _chunks(rows(source, _MOVABLE, move.key)):
+            _take_out(source, move, number, chunk)
+            yield done
+        yield from _carry(source, there, move, number, done)
+    done.waiting = 0
