@@ -39,6 +39,7 @@ COMMANDS = (
     "redrive dlq show",
     "redrive dlq redrive",
     "redrive dlq dismiss",
+    "redrive dlq mute",
     "redrive dlq note",
     "redrive dlq ack",
     "redrive dlq unack",

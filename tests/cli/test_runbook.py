@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from redrive.worker import store
 from tests.cli.conftest import Ran, Redrive
-from tests.factories import claim, make_job, make_worker
+from tests.factories import claim, make_job, make_worker, silence
 from tests.postgres import Database
 
 RUNBOOK = Path(__file__).parents[2] / "alerts" / "runbook.md"
@@ -33,3 +34,20 @@ def test_jobs_of_another_queue_are_not_taken_for_a_hang(
 
     assert ("running" in of_queue.out) == (hangs == "mail")
     assert hangs in of_all.out
+
+
+def test_jobs_that_were_taken_back_from_a_lost_worker_are_named(
+    redrive: Redrive, database: Database
+) -> None:
+    """The log names only settlements that came too late, and not the jobs that were dropped."""
+    worker = make_worker(database.conn, ttl=30)
+    dropped, other = make_job(database.conn), make_job(database.conn, queue="mail")
+    claim(database.conn, worker, want=1)
+    silence(database.conn, worker)
+    store.rescue(database.conn, 30.0)
+
+    (shown,) = typed(redrive, "RedriveJobsLost", "job ls", "default")
+
+    assert dropped != other
+    assert shown.out.count("WorkerLost") == 1
+    assert f" {dropped} " in shown.out
