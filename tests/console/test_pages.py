@@ -157,7 +157,7 @@ def test_the_overview_counts_all_live_workers(site: Site, olaf: TestClient):
         "update redrive.workers set lost_at = clock_timestamp() where name = 'w0'"
     )
 
-    assert "51 workers</a>" in olaf.get("/").text
+    assert '<a href="/workers">51</a>' in olaf.get("/").text
 
 
 def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):
