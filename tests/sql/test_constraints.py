@@ -42,6 +42,16 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         "insert into redrive.used_links (link) values (%s)",
         *("", "x" * 65),
     ),
+    "moves_cell_check": (
+        "insert into redrive.moves (id, tenant, cell, is_incoming)"
+        " values (gen_random_uuid(), 't', %s, true)",
+        *("", "x" * 64),
+    ),
+    "moves_tenant_check": (
+        "insert into redrive.moves (id, tenant, cell, is_incoming)"
+        " values (gen_random_uuid(), %s, 'eu', true)",
+        *("", "x" * 256),
+    ),
     "batches_outcome_check": (
         "insert into redrive.batches (close_by, outcome) values (now(), %s)",
         "open",
