@@ -380,17 +380,17 @@ def test_a_worker_that_waits_for_its_turn_fetches_more_ahead():
 
 def test_a_turn_lasts_from_the_first_claim_that_other_workers_kept_waiting():
     polling = Polling(0.0)
-    polling.had_turn(1.0, 1.1, has_jobs=True, may_wait=False)
+    polling.had_turn(5, 1.0, 1.1, may_wait=False)
     assert polling.turn_seconds == 0.0
 
-    polling.had_turn(2.0, 2.1, has_jobs=False, may_wait=True)
-    polling.had_turn(2.2, 2.3, has_jobs=False, may_wait=True)
-    polling.had_turn(2.4, 2.5, has_jobs=True, may_wait=False)
+    polling.had_turn(0, 2.0, 2.1, may_wait=True)
+    polling.had_turn(0, 2.2, 2.3, may_wait=True)
+    polling.had_turn(5, 2.4, 2.5, may_wait=False)
     assert polling.turn_seconds == 0.5
 
-    polling.had_turn(3.0, 3.1, has_jobs=False, may_wait=True)
-    polling.had_turn(4.0, 4.1, has_jobs=False, may_wait=False)  # nothing was left
-    polling.had_turn(5.0, 5.25, has_jobs=True, may_wait=True)
+    polling.had_turn(0, 3.0, 3.1, may_wait=True)
+    polling.had_turn(0, 4.0, 4.1, may_wait=False)  # nothing was left
+    polling.had_turn(5, 5.0, 5.25, may_wait=True)
     assert polling.turn_seconds == 0.25
 
 

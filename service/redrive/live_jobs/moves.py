@@ -109,6 +109,13 @@ class Plan:
     limits: list[Limit] = field(default_factory=list[Limit])
     unknown_until: Any = None
 
+    def count(self, what: str, stays: str | None) -> None:
+        """Count a job or a dead letter. `stays`: why it stays; None = it moves."""
+        if stays is None:
+            self.moving[what] += 1
+        else:
+            self.staying[what, stays] += 1
+
 
 @dataclass(slots=True)
 class Done:
@@ -128,15 +135,18 @@ class Done:
     limits: int = 0
     waiting: int = 0
 
+    def count(self, ids: list[int | None]) -> None:
+        """Count jobs by their ids in the destination; None = left out."""
+        known = ids.count(None)
+        self.known += known
+        self.moved += len(ids) - known
+
 
 def look(source: Connection, key: str) -> Plan:
     """Preview the move of a key."""
     plan = Plan(limits=_limits(source, key), taken=value(source, _TAKEN, key))
     for row in rows(source, _MOVABLE, key):
-        if row["stays"] is None:
-            plan.moving[row["what"]] += 1
-        else:
-            plan.staying[row["what"], row["stays"]] += 1
+        plan.count(row["what"], row["stays"])
     plan.keys = value(source, "select count(*) " + _KEYS, key)
     plan.unknown_until = value(source, _OLD_KEYS)
     return plan
@@ -240,20 +250,25 @@ def _chunks(found: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
 
     If only some of them were taken, the others could run before them.
     """
-    together: dict[object, list[int]] = {}
-    for row in found:
-        if row["stays"] is None:
-            key = row["ordering_key"]
-            group = row["id"] if key is None else (row["queue"], key)
-            together.setdefault(group, []).append(row["id"])
     chunk: list[int] = []
-    for ids in together.values():
+    for ids in _by_key(found):
         chunk += ids
         if len(chunk) >= CHUNK:
             yield chunk
             chunk = []
     if chunk:
         yield chunk
+
+
+def _by_key(found: Iterable[dict[str, Any]]) -> Iterable[list[int]]:
+    """Return the ids that move: those of an ordering key together, others alone."""
+    together: dict[object, list[int]] = {}
+    for row in found:
+        if row["stays"] is None:
+            key = row["ordering_key"]
+            group = row["id"] if key is None else (row["queue"], key)
+            together.setdefault(group, []).append(row["id"])
+    return together.values()
 
 
 def _take_out(source: Connection, move: Move, number: UUID, ids: Sequence[int]) -> None:
@@ -276,9 +291,7 @@ def _carry(
             "select redrive.drop_moved_v1(%s, %s, %s)",
             (number, list(new), list(new.values())),
         )
-        known = list(new.values()).count(None)
-        done.known += known
-        done.moved += len(new) - known
+        done.count(list(new.values()))
         yield done
 
 

@@ -384,12 +384,11 @@ def pause(which: int, change: Change, as_json: bool) -> int:
     redrive campaign pause 12 --why 'the bank asks us to'
     """
     change.agree(f"Pause campaign {shown_id(which)}")
-    actor = change.settings.who()
     with database(change.settings) as conn:
         led = led_campaign(conn, change.settings, which)
         view = led and led.pause(change.why)
         if not view:
-            campaigns.pause(conn, which, actor=actor, why=change.why)
+            campaigns.pause(conn, which, actor=change.settings.who(), why=change.why)
         found = campaigns.show(conn, which)
     return _print_campaign(which, found, view, as_json=as_json)
 

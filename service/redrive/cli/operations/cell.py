@@ -137,11 +137,13 @@ def _move(
             before = done.moved + done.known
             if done.waiting and not told:
                 told = done.waiting
-                jobs = counted(told, "job")
-                click.echo(
-                    f"{jobs} wait for running jobs of their ordering keys", err=True
-                )
+                _say_waiting(told)
     return done
+
+
+def _say_waiting(count: int) -> None:
+    jobs = counted(count, "job")
+    click.echo(f"{jobs} wait for running jobs of their ordering keys", err=True)
 
 
 def _show(plan: Plan, to: str) -> None:

@@ -177,11 +177,10 @@ def sums(
     by_kind: bool = False,
 ) -> Mapping[str, Sums]:
     """Return the sums of each queue in a span, or of each kind."""
-    points = read_series(
-        conn, span.sparks, queue, kind, by_queue=not by_kind, by_kind=by_kind
-    )
     found: dict[str, list[Point]] = {}
-    for point in points:
+    for point in read_series(
+        conn, span.sparks, queue, kind, by_queue=not by_kind, by_kind=by_kind
+    ):
         name = point.kind if by_kind else point.queue
         found.setdefault(name or "", []).append(point)
     starts = list(span.sparks.starts())

@@ -173,14 +173,14 @@ class Polling:
             self.found_nothing(now, chance)
 
     def had_turn(
-        self, asked_at: float, now: float, *, has_jobs: bool, may_wait: bool
+        self, count: int, asked_at: float, now: float, *, may_wait: bool
     ) -> None:
         """Learn how long claims wait for others. `may_wait`: this one may have."""
-        if not may_wait and not has_jobs:
+        if not may_wait and not count:
             self._waits_since = None
         elif self._waits_since is None and may_wait:
             self._waits_since = asked_at
-        if has_jobs:
+        if count:
             since = now if self._waits_since is None else self._waits_since
             self.turn_seconds, self._waits_since = now - since, None
 

@@ -118,10 +118,8 @@ class Claims:
         if request.lane_wait_ms and not (count or is_any_busy):
             self._polling.took(cost)
         self._polling.claimed(count, request.want, now, chance)
-        may_wait = is_any_busy or request.lane_wait_ms > 0
-        self._polling.had_turn(
-            self.asked_at, now, has_jobs=count > 0, may_wait=may_wait
-        )
+        may_wait = is_any_busy or bool(request.lane_wait_ms)
+        self._polling.had_turn(count, self.asked_at, now, may_wait=may_wait)
         if is_any_busy:
             self._polling.was_busy(now, chance)
 
