@@ -43,13 +43,17 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         *("", "x" * 65),
     ),
     "moves_cell_check": (
-        "insert into redrive.moves (id, tenant, cell, is_incoming)"
-        " values (gen_random_uuid(), 't', %s, true)",
+        (
+            "insert into redrive.moves (id, tenant, cell, is_incoming)"
+            " values (gen_random_uuid(), 't', %s, true)"
+        ),
         *("", "x" * 64),
     ),
     "moves_tenant_check": (
-        "insert into redrive.moves (id, tenant, cell, is_incoming)"
-        " values (gen_random_uuid(), %s, 'eu', true)",
+        (
+            "insert into redrive.moves (id, tenant, cell, is_incoming)"
+            " values (gen_random_uuid(), %s, 'eu', true)"
+        ),
         *("", "x" * 256),
     ),
     "batches_outcome_check": (
