@@ -26,6 +26,10 @@ PROPOSAL: LiteralString = (
     "insert into redrive.proposals (action, proposed_by, why, detail) values"
 )
 
+MOVE = (
+    "insert into redrive.moves (id, tenant, cell, is_incoming)"
+    " values (gen_random_uuid(),"
+)
 REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
     "approvals_kind_check": (
         "insert into redrive.approvals (kind) values (%s)",
@@ -43,17 +47,11 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         *("", "x" * 65),
     ),
     "moves_cell_check": (
-        (
-            "insert into redrive.moves (id, tenant, cell, is_incoming)"
-            " values (gen_random_uuid(), 't', %s, true)"
-        ),
+        MOVE + " 't', %s, true)",
         *("", "x" * 64),
     ),
     "moves_tenant_check": (
-        (
-            "insert into redrive.moves (id, tenant, cell, is_incoming)"
-            " values (gen_random_uuid(), %s, 'eu', true)"
-        ),
+        MOVE + " %s, 'eu', true)",
         *("", "x" * 256),
     ),
     "batches_outcome_check": (
