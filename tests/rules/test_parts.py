@@ -362,6 +362,17 @@ def test_jobs_are_fetched_ahead_by_half_of_what_may_be_and_only_from_a_backlog()
     assert capacity.to_claim([nearly_full], backlog=True) == 0
 
 
+def test_a_sweep_that_found_only_late_jobs_is_followed_by_another():
+    book = LaneBook(None)
+    book.replace([(A, None)], 0.0, 0.001)
+    now = time.monotonic()
+    for upto, is_due in ((NOON, False), (NOON, True), (NOON + timedelta(1), False)):
+        request = book.request(1, 5, now + 60)
+        book.learn(request, [lane_claim(1, upto)], 0.001)
+
+        assert (book.request(1, 5, time.monotonic()).from_start is None) == is_due
+
+
 def test_a_worker_that_waits_for_its_turn_fetches_more_ahead():
     """C38: 100 workers claimed 30 jobs at a time, and each claim costs as much as 50 jobs."""
     capacity, idle = Capacity(4), runner()

@@ -427,6 +427,27 @@ def test_workers_with_the_same_kinds_share_sweeps(database: Database) -> None:
     assert own == again == after_a_clock == {"late"}
 
 
+def test_a_sweep_whose_jobs_were_all_late_leaves_the_next_one_due(
+    database: Database,
+) -> None:
+    """Else many jobs of one late transaction would come by one claim in five seconds."""
+    one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
+    make_jobs(database.conn, 10)
+    sweep(database, one, 2)
+    for _ in range(5):
+        make_late(database)
+    database.rows("update redrive.lanes set sweep_at = '-infinity'")
+    found = [sweep(database, worker, 2) for worker in (one, two, one, two)]
+
+    assert found == [
+        [{"late"}],
+        [{"late"}],
+        [{"late", "invoice.charge"}],
+        [{"invoice.charge"}],
+    ]
+    assert database.value("select isfinite(sweep_at) from redrive.lanes")
+
+
 def make_late(database: Database) -> None:
     """Insert a job behind the places of all workers."""
     database.rows(

@@ -294,11 +294,16 @@ begin
             left_to_claim := left_to_claim - jobs;
         end if;
         if is_sweep then
-            -- As sweep_pause of a worker, but for all workers of these kinds together.
+            -- As sweep_pause of a worker, but for all workers of these kinds together. If all jobs
+            -- were behind the place, there are probably more.
             update redrive.lanes l
-            set sweep_kinds = mine, sweep_at = clock_timestamp() + greatest(
-                20 * (clock_timestamp() - began),
-                least(200 * (clock_timestamp() - began), interval '5 seconds'))
+            set sweep_kinds = mine,
+                sweep_at = case
+                    when left_to_claim = 0 and (run_ats[jobs], ids[jobs]) < (upto, upto_id)
+                    then '-infinity'
+                    else clock_timestamp() + greatest(
+                        20 * (clock_timestamp() - began),
+                        least(200 * (clock_timestamp() - began), interval '5 seconds')) end
             where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
               and l.lane = lanes[lane_no];
         end if;

@@ -8,7 +8,8 @@ A transaction that commits late may leave a job before that place. A sweep from 
 beginning finds it. A sweep takes longer, and other jobs wait for it. So sweeps take a
 two-hundredth of the time if they are short. They take more if they would otherwise be
 rarer than every five seconds, but never more than a twentieth. Workers with the same
-kinds share the sweeps of a lane.
+kinds share the sweeps of a lane. After a sweep that found only jobs before that place,
+there are probably more, as after a large transaction. So the next claim sweeps, too.
 
 The most urgent lanes come first. Among equal ones, the lane that has waited longest for
 a look comes first. A claim that is full does not look at the lanes after its last one.
@@ -196,9 +197,12 @@ class LaneBook:
             else:
                 busy.discard(lane_no)  # the claim has waited for it
                 lane = request.lanes[lane_no - 1]
+                before = self._places[lane]
                 self._places[lane] = Place(upto, upto_id or 0, as_of or 0)
                 if jobs:
                     self._seen[lane] = now
+                if jobs and (before.run_at, before.id) == (upto, upto_id):
+                    self._sweep_at = now  # all were behind the place: look for more
 
         self._count_looks(request.lanes, looked_at)
         return bool(busy)
