@@ -1,6 +1,6 @@
--- The lines of the audit log that are marks of a time axis, found without the others.
 -- concurrently: a table of any size is read for it
 -- serves: 1
+-- The lines of the audit log that are marks of a time axis, found without the others.
 drop index concurrently if exists redrive.audit_marks_idx;
 create index concurrently audit_marks_idx on redrive.audit (at) where action in (
     'redrive', 'end redrive', 'abort redrive', 'cancel redrive', 'pause redrive', 'resume redrive',
