@@ -99,6 +99,15 @@ def test_it_is_live_until_it_is_ended(busy: Database, end: str) -> None:
     assert "Traceback" not in terminal.shown
 
 
+def test_ctrl_c_ends_it_even_if_a_query_swallows_the_interrupt() -> None:
+    """A query that it cancels may end with an error of its own instead."""
+    keys = top.Keys()
+    with pytest.raises(KeyboardInterrupt):
+        keys.interrupt()
+
+    assert keys.is_quit(60)
+
+
 def test_a_lost_connection_is_opened_again(busy: Database) -> None:
     terminal = Terminal(busy.url, "top", "--interval", "0.2")
     terminal.wait_for("Causes", PATIENCE)

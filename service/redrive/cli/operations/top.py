@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -370,8 +371,17 @@ def _show_until_quit(
 class Keys:
     """Keys that are typed. Input from a pipe has no keys."""
 
+    was_interrupted = False
+
+    def interrupt(self, *_: object) -> None:
+        """Note Ctrl-C, and raise KeyboardInterrupt, which a query may swallow."""
+        self.was_interrupted = True
+        raise KeyboardInterrupt
+
     def is_quit(self, patience: float) -> bool:
         """Wait for a key; return True if it was q, or the terminal has gone."""
+        if self.was_interrupted:
+            return True
         if not sys.stdin.isatty():
             time.sleep(patience)
             return False
@@ -390,9 +400,11 @@ def _read_key() -> bytes:
 
 @contextmanager
 def _keys() -> Iterator[Keys]:
-    """Read keys one by one, without Enter and without showing them."""
+    """Read keys one by one, without Enter and without showing them; note Ctrl-C."""
+    keys = Keys()
+    signal.signal(signal.SIGINT, keys.interrupt)
     if not sys.stdin.isatty():
-        yield Keys()
+        yield keys
         return
 
     import termios  # noqa: PLC0415 # not on Windows
@@ -401,6 +413,6 @@ def _keys() -> Iterator[Keys]:
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin.fileno())
     try:
-        yield Keys()
+        yield keys
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
