@@ -266,6 +266,23 @@ def test_o25_bloat_names_what_holds_vacuum_back() -> None:
     )
 
 
+def test_check_names_tables_without_autovacuum(
+    redrive: Redrive, database: Database
+) -> None:
+    """The walk of the runbook: a table was not vacuumed for hours, and check was clean."""
+    before = found(redrive, "autovacuum")
+    for table in ("lanes", "jobs"):
+        name = sql.Identifier("redrive", table)
+        database.conn.execute(
+            sql.SQL("alter table {} set (autovacuum_enabled = off)").format(name)
+        )
+    ok, text = found(redrive, "autovacuum")
+
+    assert before == (True, "on for all tables")
+    assert not ok
+    assert text.startswith("off for redrive.jobs, redrive.lanes, so dead rows stay")
+
+
 def test_o25_check_names_the_long_transaction_and_how_to_end_it(
     redrive: Redrive, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

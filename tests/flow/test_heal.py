@@ -74,3 +74,26 @@ def test_a_deploy_heals_what_it_mended_and_loses_three_canaries_of_the_rest(
         ("heal", "redrive", "===d3e4f5"),
     ]
     assert database.value("select bool_and(ended_at is not null) from redrive.heals")
+
+
+def test_a_heal_of_fewer_jobs_than_canaries_that_die_again_has_aborted(
+    database: Database, workers: Workers
+) -> None:
+    """RedriveHealKeepsFailing: three causes with one job each ended as `done`."""
+    enqueue_many(database.conn, [{"kind": "ship", "payload": {"n": 1}}])
+    old = workers(
+        handlers="tests.flow.healed:broken", redrive_version="a0b1c2", **QUICK
+    )
+    open_ones = "select count(*) from redrive.dead_letters where state = 'open'"
+    wait_for(lambda: database.value(open_ones) == 1)
+    old.stop()
+    workers(handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK)
+    over = "select count(*) from redrive.campaigns where ended_at is not null"
+    wait_for(lambda: database.value(over) == 1)
+
+    ended = "select state, said, redriven, dead_again from redrive.campaigns"
+    assert database.rows(ended) == [
+        ("aborted", "1 of 1 died again, more than 10%", 1, 1)
+    ]
+    health = "select (redrive.health_v1(null) ->> 'heals_aborted')::int"
+    assert database.value(health) == 1

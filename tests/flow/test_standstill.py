@@ -1,5 +1,6 @@
 """A worker that makes no progress says so, and one that has nothing to do does not."""
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -7,6 +8,7 @@ import pytest
 
 from redrive import enqueue
 from redrive.cli import main
+from redrive.live_jobs import standing
 from tests.flow.harness import Worker, Workers, wait_for
 from tests.flow.test_limits import set_limit
 from tests.postgres import Connection, Database
@@ -44,11 +46,19 @@ def is_unready(worker: Worker) -> bool:
     [("claims", "somebody has locked a table"), ("lanes", "jobs are due")],
 )
 def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
-    database: Database, workers: Workers, other: Connection, table: str, says: str
+    database: Database,
+    workers: Workers,
+    other: Connection,
+    table: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """C25: a lock stopped every worker while /readyz answered 200."""
+    monkeypatch.setattr(standing, "PATIENCE_SECONDS", LIMIT_SECONDS / 2)
     worker = workers().wait_ready()
-    wait_for(lambda: database.value("select count(*) from redrive.workers") == 1)
+    reporting = "select id from redrive.workers where progress ? 'slots'"
+    identities = wait_for(lambda: database.column(reporting))
     with other.transaction():
         other.execute(f"lock table redrive.{table} in access exclusive mode")  # type: ignore[arg-type]
         enqueue(database.conn, "work.sync", {})
@@ -57,7 +67,13 @@ def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
         assert says in exchange(worker)[1]
         assert "exchange: none has succeeded for" in worker.get("/readyz")[1]
         assert age(worker) >= LIMIT_SECONDS
-        assert database.value("select count(*) from redrive.workers") <= 2
+        assert database.column("select id from redrive.workers") == identities
+        capsys.readouterr()
+        main(["check", "--json", "--database-url", database.url])
+        checked = map(json.loads, capsys.readouterr().out.splitlines())
+        (progress,) = [line for line in checked if line["check"] == "progress"]
+        assert not progress["ok"]
+        assert f"has locked table {table}" in progress["text"]
     worker.wait_ready()
 
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)

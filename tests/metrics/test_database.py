@@ -1,7 +1,9 @@
 """The database's figures: one reading for all, dropped when old, the same from everyone."""
 
 import contextlib
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import psycopg
@@ -29,7 +32,7 @@ from tests.factories import (
     silence,
 )
 from tests.flow.harness import wait_for
-from tests.postgres import Database
+from tests.postgres import Database, Server
 
 
 @pytest.fixture
@@ -247,6 +250,42 @@ def test_with_no_worker_up_the_exporter_folds_the_counters(
         wait_for(lambda: database.value("select count(*) from redrive.deltas") == 0)
 
     assert database.value("select n from redrive.tallies") == 100
+
+
+def test_the_exporter_logs_once_that_the_database_is_lost_and_that_it_is_back(
+    server: Server, database: Database, tmp_path: Path
+):
+    """The walk of the runbook: RedriveMetricsAbsent fired, and the log said nothing."""
+
+    def lines() -> list[str]:
+        log = (tmp_path / "log").read_text().splitlines()
+        events = [json.loads(line) for line in log if line.startswith("{")]
+        return [f"{line['level']} {line['event']}" for line in events]
+
+    name = database.conn.info.dbname
+    lost, back = "warning database error", "info the database answers again"
+    with exporting(database, tmp_path) as port:
+        server.admin("alter database {} allow_connections false", name)
+        database.rows(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where application_name = 'redrive stats'"
+        )
+        wait_for(lambda: lost in lines())
+        wait_for(lambda: _failures(port) > 5)
+        server.admin("alter database {} allow_connections true", name)
+        wait_for(lambda: lines()[-1] == back)
+
+    assert lines() == [lost, back] * (len(lines()) // 2)
+
+
+def _failures(port: int) -> int:
+    """How many calls failed in a row, as /readyz says it."""
+    try:
+        urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).close()
+    except HTTPError as error:
+        found = re.search(r"(\d+) calls failed", error.read().decode())
+        return int(found[1]) if found else 0
+    return 0
 
 
 def _scrape(port: int) -> bytes | None:

@@ -385,6 +385,33 @@ def test_it_is_done_when_all_have_ended() -> None:
     assert next_step(queue(matched=0).seen).state is State.DONE
 
 
+@pytest.mark.parametrize("matched", [1, 2, 3])
+@pytest.mark.parametrize("abort_share", [0.1, 0.5])
+def test_canaries_that_were_all_jobs_and_died_again_abort(
+    matched: int, abort_share: float
+) -> None:
+    """The walk of the runbook: such a heal was `done`, and no alert counted it."""
+    tried = queue(lambda _: True, matched=matched, abort_share=abort_share)
+
+    assert tried.run() is State.ABORTED
+    assert tried.seen.said == (
+        f"{matched} of {matched} died again, more than {abort_share:.0%}"
+    )
+    resumed = queue(matched=matched, place=matched).seen
+    assert next_step(resumed).state is State.DONE, "nothing is left to try"
+
+
+@pytest.mark.parametrize(
+    "more", [{"canaries": 0}, {"matched": 5, "place": 5, "fed": 5, "ended": 5}]
+)
+def test_deaths_after_the_canaries_do_not_abort_a_campaign_that_has_ended(
+    more: dict[str, int],
+) -> None:
+    few = {"state": State.RUNNING, "matched": 3, "place": 3, "fed": 3, "ended": 3}
+
+    assert next_step(queue(**few | {"dead": 2} | more).seen).state is State.DONE
+
+
 def test_a_cancelled_canary_holds_nothing_up() -> None:
     seen = queue(state=State.CANARY, place=3, fed=3, ended=2, in_flight=0).seen
 

@@ -193,14 +193,6 @@ def test_a_follower_that_a_person_paused_stays_paused() -> None:
     assert due(found) == []
 
 
-def test_a_leader_whose_few_jobs_all_died_again_starts_nobody() -> None:
-    found = seen(eu=at(State.DONE, has_failed=True), us=None, ap=None)
-
-    assert due(found) == []
-    assert is_over(found)
-    assert outcome(found) is State.ABORTED
-
-
 def test_the_outcome_is_that_of_all() -> None:
     def of(*states: State) -> State:
         return outcome(

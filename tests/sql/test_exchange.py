@@ -292,6 +292,33 @@ def test_a_claim_whose_jobs_cannot_be_read_is_given_back(
     assert database.column("select worker from redrive.claims") == [identity.me]
 
 
+@pytest.mark.parametrize("table", ["lanes", "claims"])
+@pytest.mark.parametrize("jobs", [1, 20], ids=["small", "large"])
+def test_a_claim_that_the_server_refuses_keeps_the_identity(
+    database: Database,
+    identity: Identity,
+    exchange: Exchange,
+    table: LiteralString,
+    jobs: int,
+) -> None:
+    """While a session had locked `lanes`, each try registered the worker again."""
+    ids = make_jobs(database.conn, 3 * jobs)
+    first = exchange.run(time.monotonic(), free_slots=jobs, linger=0.0)
+    exchange.completed([(held, 0.1) for held in first])
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
+    me = identity.me
+    other = database.session()
+    other.rows("begin")
+    other.rows(f"lock table redrive.{table} in access exclusive mode")
+    assert exchange.run(time.monotonic(), free_slots=jobs, linger=0.0) == []
+    exchange.look_for_lanes()
+    other.rows("rollback")
+
+    assert (identity.me, identity.left) == (me, set())
+    next_ones = exchange.run(time.monotonic(), free_slots=jobs, linger=0.0)
+    assert [held.id for held in next_ones] == ids[jobs : 2 * jobs]
+
+
 @pytest.mark.parametrize(
     ("trigger", "is_settled"),
     [

@@ -360,11 +360,7 @@ def _hold(conn: Connection, number: int, leader: str, *, actor: str, why: str) -
 
 
 def _member(row: Mapping[str, Any]) -> Member:
-    state = State(row["state"])
-    are_all_canaries = row["redriven"] <= row["canaries"]
-    too_many = row["dead_again"] > row["abort_share"] * row["redriven"]
-    has_failed = state is State.DONE and are_all_canaries and too_many
-    return Member(row["campaign"], state, row["said"], row["in_flight"], has_failed)
+    return Member(row["campaign"], State(row["state"]), row["said"], row["in_flight"])
 
 
 def _until(leader: Mapping[str, Any]) -> dict[str, Any]:

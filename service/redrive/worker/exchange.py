@@ -231,6 +231,14 @@ def exchange(
     return Answer(*_settled(conn, settlements), lanes, rows)
 
 
+def may_have_claimed(conn: OwnConnection) -> bool:
+    """Return True if the last exchange may have claimed jobs that were not read.
+
+    If the server refused the claim itself, its cursor has no result.
+    """
+    return conn.closed or _claiming(conn).statusmessage is not None
+
+
 @contextlib.contextmanager
 def _transaction(conn: OwnConnection, commits: bool) -> Iterator[Cursor | None]:  # noqa: FBT001 # mine
     """Open a transaction of its own in a pipeline.

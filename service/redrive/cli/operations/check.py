@@ -336,6 +336,7 @@ _LOOKS: Mapping[str, Callable[[psycopg.Connection[Any]], Finding]] = {
     "rescue": _rescue,
     "progress": _progress,
     "locks": _locks,
+    "autovacuum": check_server.autovacuum,
     "kinds": _kinds,
     "owners": _owners,
     "replication": _replication,

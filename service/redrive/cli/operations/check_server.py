@@ -32,6 +32,11 @@ ABORTED_HEALS = 3
 _READ: LiteralString = "select redrive.health_v1(null)::text"
 _SESSIONS: LiteralString = "select * from redrive.sessions_v1(3)"
 _OLDEST: LiteralString = "select * from redrive.oldest_transactions_v1(1)"
+_NOT_VACUUMED: LiteralString = """
+    select string_agg('redrive.' || c.relname, ', ' order by c.relname)
+    from pg_class c cross join pg_options_to_table(c.reloptions) o
+    where c.relnamespace = 'redrive'::regnamespace and c.relkind = 'r'
+      and o.option_name = 'autovacuum_enabled' and not o.option_value::boolean"""
 
 
 class Finding(NamedTuple):
@@ -146,6 +151,19 @@ def _end(found: _Transaction) -> str:
         quoted = found.prepared.replace("'", "''")
         return f"rollback prepared '{quoted}'"
     return f"select pg_terminate_backend({found.pid})"
+
+
+def autovacuum(conn: psycopg.Connection[Any]) -> Finding:
+    """Name the tables for which autovacuum is off."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        tables: str | None = cursor.execute(_NOT_VACUUMED).fetchone()
+    if tables is None:
+        return Finding("autovacuum", ok=True, text="on for all tables")
+    text = (
+        f"off for {tables}, so dead rows stay and slow down claims; run for each:"
+        " alter table ... reset (autovacuum_enabled)"
+    )
+    return Finding("autovacuum", ok=False, text=text)
 
 
 def _bloat(health: Health) -> Finding:

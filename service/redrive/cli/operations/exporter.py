@@ -1,6 +1,6 @@
 """redrive exporter."""
 
-import contextlib
+import logging
 import signal
 import threading
 import time
@@ -20,6 +20,8 @@ from redrive.observability.logs import set_up
 from redrive.observability.metrics import Exposition
 from redrive.observability.stats import MAX_AGE_SECONDS, DatabaseStats
 from redrive.worker import store
+
+logger = logging.getLogger("redrive.exporter")
 
 
 @click.command()
@@ -48,17 +50,61 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     shown = CellStats(named) if named else readers[0]
     port = _serve(start.http_port, readers, shown)
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
-    _tend_all(readers, _stop_signal())
+    _tend_all([_Tended(*each) for each in stats_of.items()], _stop_signal())
 
 
-def _tend_all(readers: Sequence[DatabaseStats], stop: threading.Event) -> None:
+class _Tended:
+    """Database that the exporter tends. It logs the begin and the end of an outage."""
+
+    def __init__(self, cell: str | None, stats: DatabaseStats) -> None:
+        self.stats = stats
+        self._cell = cell
+        self._failing_since: float | None = None
+
+    def keep(self) -> None:
+        """Sample and fold the counters, which no process does while no worker is up."""
+        now = time.monotonic()
+        if now <= self.stats.link.retry_at:
+            return
+        try:
+            with self.stats.exclusive() as conn:
+                store.sample(conn)
+                store.fold(conn)
+                store.fold_series(conn)
+        except psycopg.Error as error:
+            self._failed(error, now)
+        else:
+            self._succeeded(now)
+
+    def _failed(self, error: psycopg.Error, now: float) -> None:
+        if self._failing_since is not None:
+            return
+        self._failing_since = now
+        extra = {
+            "cell": self._cell,
+            "error": type(error).__name__,
+            "sqlstate": error.sqlstate,
+            "why": self.stats.link.fault,
+        }
+        logger.warning("database error", extra=extra)
+
+    def _succeeded(self, now: float) -> None:
+        if self._failing_since is None:
+            return
+        seconds = round(now - self._failing_since, 1)
+        self._failing_since = None
+        extra = {"cell": self._cell, "seconds": seconds}
+        logger.info("the database answers again", extra=extra)
+
+
+def _tend_all(tended: Sequence[_Tended], stop: threading.Event) -> None:
     """Read each database in a thread of its own, until told to stop.
 
     So a database that hangs does not delay the others.
     """
-    first, *others = readers
-    for stats in others:
-        threading.Thread(target=_tend, args=(stats, stop), daemon=True).start()
+    first, *others = tended
+    for each in others:
+        threading.Thread(target=_tend, args=(each, stop), daemon=True).start()
     _tend(first, stop)
 
 
@@ -107,11 +153,11 @@ def _serve(
     )
 
 
-def _tend(stats: DatabaseStats, stop: threading.Event) -> None:
+def _tend(tended: _Tended, stop: threading.Event) -> None:
     """Read figures before each scrape, until told to stop."""
     while not stop.wait(MAX_AGE_SECONDS):
-        _keep(stats)
-        stats.read_ahead()
+        tended.keep()
+        tended.stats.read_ahead()
 
 
 def _stop_signal() -> threading.Event:
@@ -120,13 +166,3 @@ def _stop_signal() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
     return stop
-
-
-def _keep(stats: DatabaseStats) -> None:
-    """Sample and fold the counters, which no process does while no worker is up."""
-    if time.monotonic() <= stats.link.retry_at:
-        return
-    with contextlib.suppress(psycopg.Error), stats.exclusive() as conn:
-        store.sample(conn)
-        store.fold(conn)
-        store.fold_series(conn)

@@ -202,7 +202,7 @@ def next_step(seen: Seen) -> Step:
     if seen.state not in GOING:
         return stay
     if seen.place >= seen.matched and not seen.in_flight:
-        return replace(stay, state=State.DONE, said=None)
+        return _end(seen, stay)
     if fault := _fault(seen):
         return replace(stay, state=State.ABORTED, said=fault)
     if seen.place >= seen.matched:
@@ -214,6 +214,18 @@ def next_step(seen: Seen) -> Step:
     feed, fed_at = _feed(seen)
     late_before = None if seen.fed else seen.others_late
     return Step(_phase(seen), feed, fed_at, late_before=late_before)
+
+
+def _end(seen: Seen, stay: Step) -> Step:
+    """End a campaign whose jobs have all ended.
+
+    If all of them were canaries, nothing is left that an abort could spare. But the
+    campaign has shown that the cause is not fixed, so it is aborted, too.
+    """
+    are_all_canaries = seen.fed <= seen.canaries
+    if are_all_canaries and seen.dead > seen.abort_share * seen.ended:
+        return replace(stay, state=State.ABORTED, said=_too_many(seen))
+    return replace(stay, state=State.DONE, said=None)
 
 
 def _delays_others(seen: Seen) -> bool:
@@ -296,13 +308,18 @@ def _fault(seen: Seen) -> str | None:
     share = seen.abort_share
     base = seen.canaries if seen.ended <= seen.canaries else max(seen.ended, MIN_ENDED)
     if seen.dead > share * max(base, 1):
-        return f"{seen.dead} of {seen.ended} died again, more than {share:.0%}"
+        return _too_many(seen)
     if seen.window_dead > 2 * share * window(share):
         return f"{seen.window_dead} of {window(share)} in a row died again"
     if seen.canaries and seen.fed:
         for name in _open(seen):
             return f"breaker {name} is open"
     return None
+
+
+def _too_many(seen: Seen) -> str:
+    share = seen.abort_share
+    return f"{seen.dead} of {seen.ended} died again, more than {share:.0%}"
 
 
 def _open(seen: Seen) -> list[str]:

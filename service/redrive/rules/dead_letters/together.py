@@ -43,15 +43,12 @@ class Member:
 
     Attributes:
         campaign: its id; None = the cell has no matching dead letters.
-        has_failed: it is done, and its canaries were all of its jobs, and too many of
-            them died again.
     """
 
     campaign: int | None
     state: State
     said: str | None = None
     in_flight: int = 0
-    has_failed: bool = False
 
 
 _OVER = frozenset({State.DONE, State.CANCELLED})
@@ -166,7 +163,7 @@ def _stopped(seen: Seen, leader: Member) -> str | None:
             return f"{cell}:{member.campaign} aborted: {member.said}"
     if leader.state in {State.PAUSED, State.ABORTED}:
         return leader.said or ""
-    return "too many died again" if leader.has_failed else None
+    return None
 
 
 def _pauses(seen: Seen, why: str) -> list[Action]:
@@ -233,8 +230,7 @@ def _moves(member: Member) -> bool:
 def outcome(seen: Seen) -> State:
     """Return the state of all campaigns together, after the end of each."""
     states = {member.state for member in seen.started.values()}
-    has_failed = any(member.has_failed for member in seen.started.values())
-    if has_failed or State.ABORTED in states:
+    if State.ABORTED in states:
         return State.ABORTED
     if states == {State.DONE}:
         return State.DONE

@@ -11,11 +11,16 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.connect import doing
+from redrive.database.connect import OwnConnection, doing
 from redrive.database.link import Link
 from redrive.database.trouble import Trouble, trouble
 from redrive.rules.attempts.settlement import NotComplete, Outcome
-from redrive.worker.exchange import Answer, ClaimRequest, exchange
+from redrive.worker.exchange import (
+    Answer,
+    ClaimRequest,
+    exchange,
+    may_have_claimed,
+)
 from redrive.worker.protocol import Checkpoint, Report, SideEffect, report_of
 from redrive.worker.supervisor.claiming.apart import Apart
 from redrive.worker.supervisor.claiming.checkpoints import Answer as AnswerCheckpoint
@@ -199,6 +204,7 @@ class Exchange:
     ) -> Sequence[ClaimedJob]:
         claims = settlements.claims()
         self._side_effects.take(now)
+        asked: OwnConnection | None = None
 
         try:
             with self._link.use() as conn:
@@ -209,17 +215,18 @@ class Exchange:
                     return []
                 self._side_effects.send(conn, now)
                 columns = settlements.columns(claims, self._identity.me)
+                asked = conn if request else None
                 began = time.monotonic()
                 with doing(meanwhile, conn):
                     answer = exchange(conn, columns, request)
         except psycopg.Error as error:
             self._telemetry.database_error("exchange", error)
-            self._failed(error, settlements)
+            self._failed(error, settlements, asked)
             return []
 
         cost = time.monotonic() - began
         self._settled(settlements, claims, answer, cost)
-        return [] if request is None else self._claimed(request, answer, cost)
+        return [] if request is None else self._claimed(request, answer, cost, asked)
 
     def _settled(
         self,
@@ -237,12 +244,16 @@ class Exchange:
             self.answered_at = time.monotonic()
 
     def _claimed(
-        self, request: ClaimRequest, answer: Answer, cost: float
+        self,
+        request: ClaimRequest,
+        answer: Answer,
+        cost: float,
+        asked: OwnConnection | None,
     ) -> Sequence[ClaimedJob]:
         if answer.claim_error is None:
             return self.claims.learn(request, answer, cost)
         self._telemetry.database_error("claim", answer.claim_error)
-        self._failed(answer.claim_error, SettlementBatch([], []))
+        self._failed(answer.claim_error, SettlementBatch([], []), asked)
         return []
 
     def look_for_lanes(self) -> None:
@@ -261,7 +272,12 @@ class Exchange:
 
     # ------------------------------------------------------------------ failures
 
-    def _failed(self, error: psycopg.Error, settlements: SettlementBatch) -> None:
+    def _failed(
+        self,
+        error: psycopg.Error,
+        settlements: SettlementBatch,
+        asked: OwnConnection | None = None,
+    ) -> None:
         """Settle in parts after a failure, or keep what it was to write.
 
         The identity is left behind if the connection was lost. Jobs may have been
@@ -269,7 +285,8 @@ class Exchange:
         were not on its disk yet, and give us the same jobs again under the same fence.
 
         It is also left behind if a claim may have been made whose jobs were not read.
-        That cannot be if settlements failed before it.
+        That cannot be if the server refused the claim itself, as it does while a
+        session keeps a table locked.
 
         No error ends the worker: somebody may mend the database.
         """
@@ -291,12 +308,10 @@ class Exchange:
                 self._put_back(SettlementBatch([], []))
                 self._side_effects.wait_until(time.monotonic() + BACK_OFF_SECONDS)
                 self._apart.settle(settlements)
-            case Trouble.AGAIN:
+            case Trouble.AGAIN if not _is_unread(settlements, asked):
                 self._put_back(settlements)
                 self._hold_off(AGAIN_SECONDS)
-                if not settlements:
-                    self._identity.leave()
-            case Trouble.DATA | Trouble.FATAL:
+            case Trouble.AGAIN | Trouble.DATA | Trouble.FATAL:
                 self._put_back(settlements)
                 self._hold_off(BACK_OFF_SECONDS)
                 self._identity.leave()
@@ -313,6 +328,15 @@ class Exchange:
         self._side_effects.put_back()
         self._pending.put_back(settlements, outcome_unknown=outcome_unknown)
         self._polling.retry_soon()
+
+
+def _is_unread(settlements: SettlementBatch, asked: OwnConnection | None) -> bool:
+    """Return True if a claim may have been made whose jobs were not read.
+
+    `asked`: the connection of a claim that was sent. If settlements failed, no claim
+    was made after them.
+    """
+    return asked is not None and not settlements and may_have_claimed(asked)
 
 
 def _may_be_of_one_job(error: psycopg.Error) -> bool:
