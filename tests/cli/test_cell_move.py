@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from redrive import enqueue
+from redrive.live_jobs import moves
+from redrive.live_jobs.moves import Move
+from redrive.worker.store import Registration, register
 from tests.cli.conftest import Ran, Redrive
 from tests.cli.test_cells import GONE, written
-from tests.factories import make_dead_letter, make_limited_worker
+from tests.factories import (
+    make_dead_letter,
+    make_job,
+    make_limited_worker,
+    silence,
+)
 from tests.postgres import Database, Server
 
 KEY = "customer-17"
@@ -63,6 +71,39 @@ def test_a_plan_is_shown_and_nothing_moves_without_yes(
     assert counts.items() <= done.json.items()
     assert us.value("select concurrency from redrive.limits_v1()") == 2
     assert move(*EU_TO_US).out.startswith("moves   0 waiting jobs, 0 dead letters")
+
+
+def test_a_plan_warns_of_kinds_that_no_worker_there_handles(
+    move: Callable[..., Ran], cells: dict[str, Database]
+) -> None:
+    eu, us = cells.values()
+    for kind in ("mail.send", "pay", "pay", "report", "other"):
+        make_job(eu.conn, kind, tenant=KEY)
+    make_job(eu.conn, "mail.send", queue="slow", tenant=KEY)
+    make_job(eu.conn, "elsewhere", tenant="customer-18")
+    make_dead_letter(eu.conn, "dead", tenant=KEY)
+    moving = moves.run(eu.conn, us.conn, Move(KEY, "eu", "us", "ada", "us has room"))
+    while moves.look(eu.conn, us.conn, KEY).taken == 0:
+        next(moving)
+    make_job(eu.conn, "pay", tenant=KEY)
+    for kinds in (["mail.*", "other"], ["report"]):
+        worker = Registration("w", "1", 30, kinds, ["default"])
+        registered = register(us.conn, worker)
+    silence(us.conn, registered)
+
+    shown = move(*EU_TO_US)
+
+    for kind, queue, jobs in (
+        ("pay", "default", "3 jobs"),
+        ("report", "default", "1 job"),
+        ("mail.send", "slow", "1 job"),
+    ):
+        told = f"no live worker in us handles {kind} in queue {queue}: {jobs} will"
+        assert told in shown.out
+    assert shown.out.count("warning") == 3
+    unhandled = move(*EU_TO_US, "--json").json["unhandled"]
+    assert unhandled[0] == {"queue": "default", "kind": "pay", "jobs": 3}
+    assert len(unhandled) == 3
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def move_key(
     run = Run(source, why, None, dry_run, yes)
     with database(source) as conn, database(there) as other:
         _require_equal(conn, other, origin, to)
-        plan = moves.look(conn, key)
+        plan = moves.look(conn, other, key)
         if not as_json:
             _show(plan, to)
         reason = run.consent(f"Move {key} from {origin} to {to}?", key)
@@ -190,6 +190,11 @@ def _fields(plan: Plan) -> dict[str, Any]:
 def _counts(done: Done) -> dict[str, Any]:
     return {
         "moved": done.moved,
+    for queue, kind, n in plan.unhandled:
+        click.echo(
+            f"warning no live worker in {to} handles {kind} in queue {queue}:"
+            f" {counted(n, 'job')} will wait for one"
+        )
         "known": done.known,
         "keys_copied": done.keys,
         "limits_copied": done.limits,
@@ -204,3 +209,4 @@ def _summary(done: Done, to: str) -> str:
     )
     keys, limits = counted(done.keys, "key"), counted(done.limits, "limit")
     return f"{done.moved} moved to {to}{known}; {keys} and {limits} copied"
+        "unhandled": [kind._asdict() for kind in plan.unhandled],
