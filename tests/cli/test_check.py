@@ -187,7 +187,8 @@ def test_a_move_that_stopped_is_named_with_the_command_to_continue(
         False,
         (
             "the move of 'customer 17' to us has had 1 job in no cell for 11 minutes; if no mover is"
-            " running, continue it: redrive cell move --key 'customer 17' --from CELL --to us"
+            " running, continue it: redrive cell move --key 'customer 17' --from CELL --to us;"
+            " to end it instead, add --give-up"
         ),
     )
 

@@ -8,7 +8,7 @@ each step can be repeated. A run that was killed is continued by the next one.
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
@@ -208,9 +208,9 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
     for added in _copy_keys(source, there, move, number):
         done.keys += added
         yield done
-    _end(source, number, is_incoming=False)
+    end(source, number, is_incoming=False)
     yield done
-    _end(there, number, is_incoming=True)
+    end(there, number, is_incoming=True)
     yield done
 
 
@@ -233,8 +233,9 @@ def _begin(source: Connection, there: Connection, move: Move) -> UUID:
     return number
 
 
-def _end(conn: Connection, number: UUID, *, is_incoming: bool) -> None:
-    conn.execute("select redrive.end_move_v1(%s, %s)", (number, is_incoming))
+def end(conn: Connection, number: UUID, *, is_incoming: bool) -> bool:
+    """End the move in this database; return False if jobs are still taken out."""
+    return value(conn, "select redrive.end_move_v1(%s, %s)", number, is_incoming)
 
 
 def _limits(source: Connection, key: str) -> list[Limit]:
@@ -318,12 +319,17 @@ def _carry(
     ).fetchall():
         new = _put_in(there, move, number, dict(batch))
         yield done
-        source.execute(
-            "select redrive.drop_moved_v1(%s, %s, %s)",
-            (number, list(new), list(new.values())),
-        )
+        drop(source, number, new)
         done.count(list(new.values()))
         yield done
+
+
+def drop(source: Connection, number: UUID, new: Mapping[int, int | None]) -> None:
+    """Drop documents that the destination has, by their ids here and there."""
+    source.execute(
+        "select redrive.drop_moved_v1(%s, %s, %s)",
+        (number, list(new), list(new.values())),
+    )
 
 
 def _put_in(

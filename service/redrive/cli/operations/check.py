@@ -321,7 +321,8 @@ def _moves(cell: str | None, conn: psycopg.Connection[Any]) -> Finding:
     text = (
         f"the move of {key} to {first.to} has had {counted(first.jobs, 'job')} in no cell"
         f" for {first.minutes} minutes; if no mover is running, continue it:"
-        f" redrive cell move --key {key} --from {cell or 'CELL'} --to {first.to}{more}"
+        f" redrive cell move --key {key} --from {cell or 'CELL'} --to {first.to};"
+        f" to end it instead, add --give-up{more}"
     )
     return Finding("moves", ok=False, text=text)
 
