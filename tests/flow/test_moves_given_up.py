@@ -56,6 +56,7 @@ def test_giving_up_that_stops_anywhere_is_continued_and_each_job_is_once(
     monkeypatch.setattr(moves, "CHUNK", 3)
     monkeypatch.setattr(give_up, "CHUNK", 2)
     plans: list[Returned] = []
+    steps = 0
     for stop in count(1):
         for step in count(1):
             what = THERE._replace(key=f"customer-{stop}-{step}")

@@ -293,7 +293,7 @@ def _chunks(found: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
 
 
 def _by_key(found: Iterable[dict[str, Any]]) -> Iterable[list[int]]:
-    """Return the ids that move: those of an ordering key together, others alone."""
+    """Return the ids that move, with all of an ordering key together."""
     together: dict[object, list[int]] = {}
     for row in found:
         if row["stays"] is None:

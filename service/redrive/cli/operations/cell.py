@@ -53,7 +53,7 @@ def cell() -> None:
     "--give-up",
     "gives_up",
     is_flag=True,
-    help="End a move that cannot go on, and put back the jobs that are on the way.",
+    help="End a move that cannot continue, and put back the jobs that are on the way.",
 )
 @click.option(
     "--destination-lost",

@@ -1,4 +1,4 @@
-"""redrive cell move --give-up: return the jobs of a move that cannot go on."""
+"""redrive cell move --give-up: return the jobs of a move that cannot continue."""
 
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
