@@ -1079,6 +1079,13 @@ create function redrive.acknowledged_v1(names text[], person text, reason text)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
+create function redrive.add_documents_v1(documents jsonb)
+    returns bigint[]
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+
 create function redrive.add_limit_v1(ids bigint[], name text)
     returns void
     language sql security definer
@@ -2457,6 +2464,14 @@ create function redrive.purge_v1(run bigint, ids bigint[], generations int[], st
     set jit = off;
 grant execute on function redrive.purge_v1 to redrive_operator;
 
+create function redrive.put_back_v1(move uuid, documents jsonb, actor text, why text)
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.put_back_v1 to redrive_operator;
+
 create function redrive.put_in_v1(move uuid, documents jsonb, actor text, why text)
     returns setof bigint
     language plpgsql security definer
@@ -2578,6 +2593,14 @@ create function redrive.reencrypt_v1(run bigint, place text, ids bigint[], ns in
     set enable_mergejoin = off
     set jit = off;
 grant execute on function redrive.reencrypt_v1 to redrive_encryptor;
+
+create function redrive.refuse_move_v1(move uuid, tenant text, cell text, ids bigint[])
+    returns table(source_id bigint, id bigint)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.refuse_move_v1 to redrive_operator;
 
 create function redrive.refuse_unseen_v1(kinds text[], keys text[])
     returns void

@@ -170,6 +170,29 @@ def test_a_table_that_a_session_keeps_locked_is_named_before_any_queue_stalls(
     assert text.endswith(f"to end it: select pg_terminate_backend({pid})")
 
 
+def test_a_move_that_stopped_is_named_with_the_command_to_continue(
+    redrive: Redrive, database: Database
+) -> None:
+    job = make_job(database.conn, tenant="customer 17")
+    move = database.value("select redrive.begin_move_v1('customer 17', 'us', 'a', 'w')")
+    database.rows("select redrive.take_out_v1(%s, %s, 'a', 'w')", move, [job])
+    now = found(redrive, "moves")
+    database.rows("update redrive.moved_jobs set at = at - interval '11 minutes'")
+    later = found(redrive, "moves")
+    database.rows("select redrive.drop_moved_v1(%s, %s, '{1}')", move, [job])
+    after = found(redrive, "moves")
+
+    assert now == after == (True, "no move has left jobs between two cells")
+    assert later == (
+        False,
+        (
+            "the move of 'customer 17' to us has had 1 job in no cell for 11 minutes; if no mover is"
+            " running, continue it: redrive cell move --key 'customer 17' --from CELL --to us;"
+            " to end it instead, add --give-up"
+        ),
+    )
+
+
 def test_progress_names_the_session_that_a_worker_waits_for(
     redrive: Redrive, database: Database
 ) -> None:

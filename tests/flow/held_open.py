@@ -225,6 +225,10 @@ RECIPES: dict[str, LiteralString] = {
     "jsonb_build_object('kind', 'held.plain', 'key', 'moved', 'at', now())))",
     "drop_moved_v1": "select redrive.drop_moved_v1(%(outgoing)s, array[%(moved)s], '{5}')",
     "end_move_v1": "select redrive.end_move_v1(%(ending)s, true)",
+    "refuse_move_v1": "select redrive.refuse_move_v1(%(ending)s, 'ending', 'eu', '{7}')",
+    "put_back_v1": "select redrive.put_back_v1(%(outgoing)s, (select jsonb_agg(j.data ||"
+    " jsonb_build_object('id', j.id)) from redrive.moved_jobs j where j.id = %(moved)s),"
+    " 'ada', 'why')",
     "hold_run_v1": "select redrive.hold_run_v1('purge')",
     "begin_run_v1": "select redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}')",
     "end_run_v1": "select redrive.end_run_v1(redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}'))",

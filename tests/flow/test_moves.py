@@ -96,7 +96,7 @@ def test_a_move_takes_jobs_and_dead_letters_and_leaves_other_keys(
     eu, us = cells
     everything = fill(eu.conn)
 
-    plan = moves.look(eu.conn, KEY)
+    plan = moves.look(eu.conn, us.conn, KEY)
     done = move(cells)
 
     assert plan.moving == {"job": 6, "dead letter": 1}
@@ -136,7 +136,7 @@ def test_a_move_that_stops_anywhere_is_continued(
 
         before, between, after = places(cells, key)
         assert before.keys() | between.keys() | after.keys() == everything
-        assert moves.look(eu.conn, key).taken == len(between)
+        assert moves.look(eu.conn, us.conn, key).taken == len(between)
         assert not before.keys() & between.keys()
         assert not before.keys() & after.keys()
         *_, _ = moves.run(eu.conn, us.conn, what)
@@ -209,7 +209,7 @@ def test_a_key_that_succeeded_is_known_and_the_key_of_a_moved_job_is_taken(
     assert complete(eu.conn, worker, *claim(eu.conn, worker, 1))
     moved = make_job(eu.conn, "a", {"n": 1}, tenant=KEY, idempotency_key="live")
 
-    assert moves.look(eu.conn, KEY).keys == 1
+    assert moves.look(eu.conn, us.conn, KEY).keys == 1
     assert move(cells).keys == 1
 
     created: LiteralString = (
@@ -278,13 +278,13 @@ def test_a_dead_letter_keeps_its_history(cells: tuple[Database, Database]) -> No
 def test_jobs_of_batches_stay_with_their_ordering_keys(
     cells: tuple[Database, Database],
 ) -> None:
-    eu, _ = cells
+    eu, us = cells
     batch = eu.value('select redrive.open_batch_v1(null, \'{"kind": "done"}\')')
     make_job(eu.conn, "a", {"n": 1}, tenant=KEY, ordering_key="o")
     make_job(eu.conn, "a", {"n": 2}, tenant=KEY, ordering_key="o", batch=batch)
     make_job(eu.conn, "a", {"n": 3}, tenant=KEY, ordering_key="p")
 
-    assert moves.look(eu.conn, KEY).staying == {("job", "batch"): 2}
+    assert moves.look(eu.conn, us.conn, KEY).staying == {("job", "batch"): 2}
     move(cells)
 
     assert places(cells) == [{"1": 1, "2": 1}, {}, {"3": 1}]

@@ -214,7 +214,8 @@ NO_ACTS = {
     "use_link",  # what the link asks for has a line of its own
     "look_at_campaign",  # what became of it is counted
     *("receive_move", "take_in", "put_keys", "drop_moved", "end_move"),  # of a move
-    *("take_out", "put_in"),  # its steps, each with a line of its own
+    "refuse_move",
+    *("take_out", "put_in", "put_back"),  # its steps, each with a line of its own
     "import_failures",  # the rest of what has come in, once, under the line of import
 }
 """What an operator may do without a line; end_run has one where there was a run."""

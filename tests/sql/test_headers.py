@@ -108,10 +108,10 @@ def test_the_columns_of_a_dead_letter_stand_in_one_place() -> None:
     }
 
     assert {name: tables for name, tables in found.items() if tables} == {
+        "add_documents": ["jobs", "dead_letters"],  # of moves between cells
         "enqueue": ["jobs"],
         "enqueue_many": ["jobs", "jobs"],  # with keys that may be taken, and without
         "import": ["dead_letters"],  # of jobs that never were here
-        "put_in": ["jobs", "dead_letters"],  # of another cell
         "redrive": ["jobs"],
         "settle": ["dead_letters"],
     }

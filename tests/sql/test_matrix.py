@@ -28,11 +28,11 @@ DECISIONS: dict[str, str] = {
     "adds jobs": "enqueue enqueue_many open_batch close_batch first_time",
     "writes a line of the audit log": "acknowledge assign begin_move begin_run call_tool cancel"
     " cancel_campaign decide dismiss done_chore edit end_run force_breaker import limit_names mute"
-    " note pause pause_campaign pause_schedule propose propose_campaign purge put_in reencrypt"
-    " reopen resolve resume resume_campaign resume_schedule reveal run_now run_schedule set_history"
+    " note pause pause_campaign pause_schedule propose propose_campaign purge put_back put_in"
+    " reencrypt reopen resolve resume resume_campaign resume_schedule reveal run_now run_schedule set_history"
     " set_lanes set_limit set_objective set_owner set_retention start_campaign take_out",
     "is part of a line that is there": "drop_moved end_move hold_run import_failures leave_out"
-    " plan_campaign put_keys receive_move take_in",
+    " plan_campaign put_keys receive_move refuse_move take_in",
     "changes what the caller has claimed": "beat cancelled claim complete"
     " complete_in_transaction complete_with_results end_cancellations end_left_open forgive"
     " keep_checkpoints keep_progress register retire run_alone settle side_effects",

@@ -8,7 +8,7 @@ each step can be repeated. A run that was killed is continued by the next one.
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
@@ -39,6 +39,18 @@ TENANT = "{tenant}"
 
 _MOVABLE: LiteralString = """
     select id, what, queue, ordering_key, stays from redrive.movable_v1(%s)"""
+_PLANNED: LiteralString = """
+    select m.what, m.queue, m.stays, j.kind from redrive.movable_v1(%s) m
+    left join redrive.jobs j on j.id = m.id"""
+_TAKEN: LiteralString = """
+    select j.queue, j.data #>> '{job,kind}' as kind
+    from redrive.moved_jobs j join redrive.moves m on m.id = j.move
+    where m.tenant = %s and j.data is not null"""
+_IS_HANDLED: LiteralString = """
+    select exists (
+        select from redrive.workers w
+        where redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)
+          and (w.queues is null or %s = any (w.queues)) and redrive.handles_v1(w.kinds, %s))"""
 _KEYS: LiteralString = """
     from redrive.completions c where c.tenant = %s and c.is_moved is not true"""
 _OLD_KEYS: LiteralString = """
@@ -46,9 +58,6 @@ _OLD_KEYS: LiteralString = """
     where m.name = '0012_moves' and r.what = 'keys' and m.applied_at + r.keep > now()
       and exists (select from redrive.completions c
                   where c.tenant is null and c.at < m.applied_at)"""
-_TAKEN: LiteralString = """
-    select count(*) from redrive.moved_jobs j join redrive.moves m on m.id = j.move
-    where m.tenant = %s and j.data is not null"""
 # A job waits until older jobs of its ordering key have ended in the source.
 _READY: LiteralString = """
     select m.id, m.data::text from redrive.moved_jobs m
@@ -89,6 +98,14 @@ class Limit(NamedTuple):
     rate: float | None
 
 
+class Kind(NamedTuple):
+    """Waiting jobs of one kind in a queue."""
+
+    queue: str
+    kind: str
+    jobs: int
+
+
 @dataclass(slots=True)
 class Plan:
     """Preview of a move.
@@ -99,6 +116,7 @@ class Plan:
         staying: number of each, with the reason why it stays.
         keys: number of idempotency keys that have succeeded.
         limits: limits of the key alone.
+        unhandled: kinds of these jobs that no live worker in the destination handles.
         unknown_until: when all idempotency keys have a tenant; None = now.
     """
 
@@ -107,6 +125,7 @@ class Plan:
     staying: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     keys: int = 0
     limits: list[Limit] = field(default_factory=list[Limit])
+    unhandled: list[Kind] = field(default_factory=list[Kind])
     unknown_until: Any = None
 
     def count(self, what: str, stays: str | None) -> None:
@@ -142,11 +161,23 @@ class Done:
         self.moved += len(ids) - known
 
 
-def look(source: Connection, key: str) -> Plan:
+def look(source: Connection, there: Connection, key: str) -> Plan:
     """Preview the move of a key."""
-    plan = Plan(limits=_limits(source, key), taken=value(source, _TAKEN, key))
-    for row in rows(source, _MOVABLE, key):
+    plan = Plan(limits=_limits(source, key))
+    kinds: Counter[tuple[str, str]] = Counter()
+    for row in rows(source, _PLANNED, key):
         plan.count(row["what"], row["stays"])
+        if row["what"] == "job" and row["stays"] is None:
+            kinds[row["queue"], row["kind"]] += 1
+    for row in rows(source, _TAKEN, key):
+        plan.taken += 1
+        if row["kind"] is not None:
+            kinds[row["queue"], row["kind"]] += 1
+    plan.unhandled = [
+        Kind(*of, jobs)
+        for of, jobs in kinds.most_common()
+        if not value(there, _IS_HANDLED, *of)
+    ]
     plan.keys = value(source, "select count(*) " + _KEYS, key)
     plan.unknown_until = value(source, _OLD_KEYS)
     return plan
@@ -177,9 +208,9 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
     for added in _copy_keys(source, there, move, number):
         done.keys += added
         yield done
-    _end(source, number, is_incoming=False)
+    end(source, number, is_incoming=False)
     yield done
-    _end(there, number, is_incoming=True)
+    end(there, number, is_incoming=True)
     yield done
 
 
@@ -202,8 +233,9 @@ def _begin(source: Connection, there: Connection, move: Move) -> UUID:
     return number
 
 
-def _end(conn: Connection, number: UUID, *, is_incoming: bool) -> None:
-    conn.execute("select redrive.end_move_v1(%s, %s)", (number, is_incoming))
+def end(conn: Connection, number: UUID, *, is_incoming: bool) -> bool:
+    """End the move in this database; return False if jobs are still taken out."""
+    return value(conn, "select redrive.end_move_v1(%s, %s)", number, is_incoming)
 
 
 def _limits(source: Connection, key: str) -> list[Limit]:
@@ -261,7 +293,7 @@ def _chunks(found: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
 
 
 def _by_key(found: Iterable[dict[str, Any]]) -> Iterable[list[int]]:
-    """Return the ids that move: those of an ordering key together, others alone."""
+    """Return the ids that move, with all of an ordering key together."""
     together: dict[object, list[int]] = {}
     for row in found:
         if row["stays"] is None:
@@ -287,12 +319,17 @@ def _carry(
     ).fetchall():
         new = _put_in(there, move, number, dict(batch))
         yield done
-        source.execute(
-            "select redrive.drop_moved_v1(%s, %s, %s)",
-            (number, list(new), list(new.values())),
-        )
+        drop(source, number, new)
         done.count(list(new.values()))
         yield done
+
+
+def drop(source: Connection, number: UUID, new: Mapping[int, int | None]) -> None:
+    """Drop documents that the destination has, by their ids here and there."""
+    source.execute(
+        "select redrive.drop_moved_v1(%s, %s, %s)",
+        (number, list(new), list(new.values())),
+    )
 
 
 def _put_in(

@@ -1,5 +1,5 @@
 -- forget_imports: delete records of imports past the retention of keys, if no other row of the job
--- is left. While a move into this database goes on, its jobs are remembered.
+-- is left. While a move into this database goes on, or is given up, its jobs are remembered.
 -- Each call is one step of a walk over all imports. At its end it waits for the walks of the other
 -- tables.
 -- in:    batch: how many to look at
@@ -24,7 +24,7 @@ begin
     delete from redrive.imports i
     where i.job = any (looked) and i.at < clock_timestamp() - older_than
       and not exists (select from redrive.moves m
-                      where m.is_incoming and m.ended_at is null
+                      where m.is_incoming and coalesce(m.ended_at, 'infinity') = 'infinity'
                         and i.source = format('%s %s', m.cell, m.id))
       and not exists (select from redrive.jobs j where j.id = i.job)
       and not exists (select from redrive.dead_letters d where d.id = i.job);

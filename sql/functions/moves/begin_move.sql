@@ -40,7 +40,8 @@ begin
     where m.tenant = begin_move_v1.tenant and not m.is_incoming and m.ended_at is null;
     if found_move.cell <> begin_move_v1.cell then
         raise exception using errcode = 'RD001', message = format(
-            'cell: a move of this key to %s has not ended; end it first', found_move.cell);
+            'cell: a move of this key to %s has not ended; run it again, or end it by --give-up',
+            found_move.cell);
     end if;
     return found_move.id;
 end

@@ -18,7 +18,7 @@ begin
                  and not end_move_v1.is_incoming) then
         return false;
     end if;
-    update redrive.moves m set ended_at = coalesce(m.ended_at, clock_timestamp())
+    update redrive.moves m set ended_at = least(m.ended_at, clock_timestamp())
     where m.id = end_move_v1.move and m.is_incoming = end_move_v1.is_incoming;
     return true;
 end

@@ -20,11 +20,12 @@ begin
     end if;
     if exists (select from redrive.moves m
                where m.id = receive_move_v1.move and m.ended_at is not null) then
-        raise exception using errcode = 'RD001', message = 'move: it has ended in this cell';
+        raise exception using errcode = 'RD001', message = 'move: it has ended in this cell;'
+            ' if it was given up, run redrive cell move --give-up again';
     end if;
     update redrive.moves m set ended_at = clock_timestamp()
-    where m.tenant = receive_move_v1.tenant and m.is_incoming and m.ended_at is null
-      and m.id <> receive_move_v1.move;
+    where m.tenant = receive_move_v1.tenant and m.is_incoming and m.id <> receive_move_v1.move
+      and (m.ended_at is null or m.ended_at = 'infinity' and m.cell = receive_move_v1.cell);
     insert into redrive.moves (id, tenant, cell, is_incoming)
     values (receive_move_v1.move, receive_move_v1.tenant, receive_move_v1.cell, true)
     on conflict (id) do nothing;

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import psycopg
 
+from redrive.cli.operations import give_up
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.options import (
     InOrder,
@@ -48,6 +49,18 @@ def cell() -> None:
 @click.option("--to", metavar="CELL", required=True, help="Cell to go to.")
 @why_option("required to act")
 @actor_option
+@click.option(
+    "--give-up",
+    "gives_up",
+    is_flag=True,
+    help="End a move that cannot continue, and put back the jobs that are on the way.",
+)
+@click.option(
+    "--destination-lost",
+    "is_lost",
+    is_flag=True,
+    help="With --give-up: the cell of --to will never come back.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would move.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
@@ -57,6 +70,8 @@ def move_key(
     to: str,
     why: str | None,
     actor: str | None,
+    gives_up: bool,
+    is_lost: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -73,30 +88,47 @@ def move_key(
     none is in two cells. Then let the producers enqueue the key in the other cell, and
     run the command again for jobs that came in between.
 
+    --give-up returns the jobs that a stopped run has taken out to the cell of --from,
+    unless the other cell has them. What has moved stays there. If the other cell does
+    not answer, this is refused, because its jobs could run twice. Only if it is lost
+    for good, add --destination-lost.
+
     The command shows what moves and asks, unless you give --yes. Without a terminal
     and without --yes it only shows it.
     """
-    cells = settings_of_cells(None, actor=actor)
-    source, there = _named(cells, "--from", origin), _named(cells, "--to", to)
+    if is_lost and not gives_up:
+        raise click.UsageError("--destination-lost is for --give-up, which is missing")
     if origin == to:
         raise click.UsageError(f"--from and --to are both {to}; name two cells")
+    cells = settings_of_cells(None, actor=actor)
+    source = _named(cells, "--from", origin)
     run = Run(source, why, None, dry_run, yes)
-    with database(source) as conn, database(there) as other:
-        _require_equal(conn, other, origin, to)
-        plan = moves.look(conn, key)
+    move = Move(key, origin, to, source.who(), "")
+    if gives_up:
+        is_gone = is_lost and to not in {settings.cell for settings in cells}
+        there = None if is_gone else _named(cells, "--to", to)
+        give_up.end_move(run, there, move, is_lost=is_lost, as_json=as_json)
+    else:
+        _show_and_move(run, _named(cells, "--to", to), move, as_json=as_json)
+
+
+def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) -> None:
+    with database(run.settings) as conn, database(there) as other:
+        _require_equal(conn, other, move.origin, move.to)
+        plan = moves.look(conn, other, move.key)
         if not as_json:
-            _show(plan, to)
-        reason = run.consent(f"Move {key} from {origin} to {to}?", key)
+            _show(plan, move.to)
+        question = f"Move {move.key} from {move.origin} to {move.to}?"
+        reason = run.consent(question, move.key)
         done = None
         if reason is not None:
-            move = Move(key, origin, to, source.who(), reason)
-            done = _move(conn, other, source, move, plan)
+            done = _move(conn, other, run.settings, move._replace(why=reason), plan)
     if as_json:
         emit(_fields(plan) | (_counts(done) if done else {}))
     elif done is None:
         click.echo(run.unchanged())
     else:
-        click.echo(_summary(done, to))
+        click.echo(_summary(done, move.to))
 
 
 def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
@@ -158,6 +190,11 @@ def _show(plan: Plan, to: str) -> None:
         click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
     for (what, why), n in sorted(plan.staying.items()):
         click.echo(f"stays   {counted(n, what)}: {STAYS[why]}")
+    for queue, kind, n in plan.unhandled:
+        click.echo(
+            f"warning no live worker in {to} handles {kind} in queue {queue}:"
+            f" {counted(n, 'job')} will wait for one"
+        )
     click.echo("stays   ended jobs, closed dead letters, campaigns, batches, schedules")
     click.echo(
         "waits   an enqueue with the idempotency key of a job that is being moved,"
@@ -183,6 +220,7 @@ def _fields(plan: Plan) -> dict[str, Any]:
         "keys": plan.keys,
         "limits": [limit._asdict() for limit in plan.limits],
         "staying": staying,
+        "unhandled": [kind._asdict() for kind in plan.unhandled],
         "keys_complete_at": plan.unknown_until,
     }
 

@@ -1,9 +1,11 @@
 """redrive check: a list of findings, each made by a function of its own."""
 
 import importlib
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, LiteralString
 
 import click
@@ -22,7 +24,7 @@ from redrive.database import migrate as migrations
 from redrive.database.embedded import THROWAWAY
 from redrive.encryption import configured
 from redrive.errors import RedriveError
-from redrive.live_jobs import standing
+from redrive.live_jobs import open_moves, standing
 from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.payloads.escape import escaped_lines
 from redrive.settings import Settings
@@ -144,6 +146,7 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
             yield from check_server.findings(conn)
             for name, look in _LOOKS.items():
                 yield _looked(conn, name, look)
+            yield _looked(conn, "moves", partial(_moves, settings.cell))
     except psycopg.errors.InsufficientPrivilege as error:
         text = (
             f"{error.diag.message_primary}: {login} may not look there, so the checks from"
@@ -306,6 +309,22 @@ def _progress(conn: psycopg.Connection[Any]) -> Finding:
         f" ended for {first.seconds:.0f} s; {_blocked_by(standing.blockers(conn))}"
     )
     return Finding("progress", ok=False, text=text)
+
+
+def _moves(cell: str | None, conn: psycopg.Connection[Any]) -> Finding:
+    found = open_moves.stopped(conn)
+    if not found:
+        return Finding("moves", ok=True, text="no move has left jobs between two cells")
+    first = found[0]
+    key = shlex.quote(first.key)
+    more = f"; and {counted(len(found) - 1, 'more move')}" if found[1:] else ""
+    text = (
+        f"the move of {key} to {first.to} has had {counted(first.jobs, 'job')} in no cell"
+        f" for {first.minutes} minutes; if no mover is running, continue it:"
+        f" redrive cell move --key {key} --from {cell or 'CELL'} --to {first.to};"
+        f" to end it instead, add --give-up{more}"
+    )
+    return Finding("moves", ok=False, text=text)
 
 
 def _locks(conn: psycopg.Connection[Any]) -> Finding:

@@ -1,0 +1,92 @@
+"""redrive cell move --give-up: return the jobs of a move that cannot continue."""
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+import psycopg
+
+from redrive.cli.support.connection import database, only_one
+from redrive.cli.support.options import Run
+from redrive.cli.support.output import counted, emit
+from redrive.live_jobs import give_up
+from redrive.live_jobs.give_up import Returned
+from redrive.live_jobs.moves import Move
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+
+Connection = psycopg.Connection[Any]
+
+
+def end_move(
+    run: Run, there: "Settings | None", move: Move, *, is_lost: bool, as_json: bool
+) -> None:
+    """Show what returns, ask, and end the move. `there`: None = not configured."""
+    with database(run.settings) as conn, ExitStack() as stack:
+        other = _destination(stack, there, move, is_lost=is_lost)
+        number = give_up.find(conn, move)
+        if number is None:
+            raise click.UsageError(
+                f"no move of {move.key} from {move.origin} to {move.to} is open"
+            )
+        plan = give_up.look(conn, other, number)
+        if not as_json:
+            _show(plan, move, is_lost=other is None)
+        question = f"Give up the move of {move.key} to {move.to}?"
+        reason = run.consent(question, move.key)
+        done = None
+        if reason is not None:
+            with only_one(run.settings, "move"):
+                *_, done = give_up.run(conn, other, move._replace(why=reason), number)
+    if as_json:
+        emit(_fields(plan) if done is None else _fields(done))
+    elif done is None:
+        click.echo(run.unchanged())
+    else:
+        click.echo(_summary(done, move))
+
+
+def _destination(
+    stack: ExitStack, there: "Settings | None", move: Move, *, is_lost: bool
+) -> Connection | None:
+    """Connect to the destination; return None if it is lost."""
+    if there is None:
+        return None
+    try:
+        return stack.enter_context(database(there))
+    except psycopg.OperationalError:
+        if is_lost:
+            return None
+        click.echo(
+            f"{move.to} must say which jobs it has; only if it is lost for good, add"
+            " --destination-lost",
+            err=True,
+        )
+        raise
+
+
+def _show(plan: Returned, move: Move, *, is_lost: bool) -> None:
+    jobs = counted(plan.put_back, "job or dead letter", "jobs and dead letters")
+    click.echo(f"returns {jobs} to {move.origin}, with the old ids")
+    if is_lost:
+        click.echo(
+            f"warning {move.to} is not asked; if it comes back, a job that it has runs"
+            " twice"
+        )
+    elif plan.there:
+        click.echo(f"drops   {plan.there} more, because {move.to} has them")
+    click.echo(f"stays   everything that has come to {move.to}")
+
+
+def _fields(done: Returned) -> dict[str, Any]:
+    return {"put_back": done.put_back, "known": done.known, "there": done.there}
+
+
+def _summary(done: Returned, move: Move) -> str:
+    known = (
+        f"; {counted(done.known, 'job')} left out, because {move.origin} has their keys"
+        if done.known
+        else ""
+    )
+    return f"{done.put_back} put back into {move.origin}{known}; {done.there} are in {move.to}"
