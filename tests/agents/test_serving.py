@@ -71,8 +71,9 @@ def test_an_agent_starts_the_command_and_talks_to_it(database: Database) -> None
 
 def _tokens(home: Path) -> Path:
     file = home / "tokens"
-    digest = hashlib.sha256(b"vera-token").hexdigest()
-    file.write_text(f"{digest} viewer vera\n")
+    owners = {b"vera-token": "vera", b"vera-second": "vera", b"otto-token": "otto"}
+    lines = [f"{hashlib.sha256(t).hexdigest()} viewer {o}\n" for t, o in owners.items()]
+    file.write_text("".join(lines))
     return file
 
 
@@ -122,6 +123,20 @@ def test_nobody_comes_in_without_a_token(
             "Bearer",
         )
     assert database.value("select count(*) from redrive.audit") == 0
+
+
+@pytest.mark.parametrize("token", ["otto-token", "vera-second"])
+def test_a_session_is_used_only_with_the_token_that_began_it(
+    database: Database, client: TestClient, token: str
+) -> None:
+    """S39: a session was used with another token, and the audit named the owner of this one."""
+    mine = _begin(client, "vera-token")
+    other = mine | {"authorization": f"Bearer {token}"}
+
+    assert client.post("/mcp", json=ASK, headers=other).status_code == 404
+    assert client.delete("/mcp", headers=other).status_code == 404
+    assert database.value("select count(*) from redrive.audit") == 0
+    assert client.post("/mcp", json=ASK, headers=mine).status_code == 200
 
 
 @pytest.mark.waits

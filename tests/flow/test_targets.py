@@ -242,6 +242,49 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "",
+        "Mail.Send",
+        "mail send",
+        "1",
+        "ma*il",
+        "**",
+        ".*",
+        "a\nb",
+        "\x1b[2J",
+        "é",
+        "k" * 64,
+    ],
+)
+def test_a_kind_that_no_job_can_have_is_refused_with_one_line(
+    kind: str, tmp_path: Path
+):
+    """S40: the target was accepted, and no job ever reached it."""
+    targets = {kind: {"url": "http://127.0.0.1/"}}
+    file = tmp_path / "targets.yaml"
+    file.write_text(
+        yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": targets})
+    )
+
+    with pytest.raises(SettingsError, match="a kind must match") as caught:
+        load(file)
+
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("kind", ["*", "a", "mail.*", "k" * 63, "k" * 62 + "*"])
+def test_kinds_and_prefixes_are_accepted(kind: str, tmp_path: Path):
+    file = tmp_path / "targets.yaml"
+    targets = {kind: {"url": "http://127.0.0.1/"}}
+    file.write_text(
+        yaml.safe_dump({"allowed_hosts": ["127.0.0.1"], "targets": targets})
+    )
+
+    assert list(load(file).targets) == [kind]
+
+
 @pytest.mark.parametrize("said", REFUSED)
 def test_a_target_that_is_not_allowed_is_refused_with_one_line(
     said: str, tmp_path: Path

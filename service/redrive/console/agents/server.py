@@ -1,6 +1,7 @@
 """The MCP server: the official SDK around the desk, over stdio or HTTP."""
 
 import functools
+import hashlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -8,6 +9,8 @@ import anyio
 import msgspec
 import uvicorn
 from mcp import types
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from starlette.responses import JSONResponse
@@ -16,7 +19,7 @@ from redrive.console.agents.arguments import Arguments
 from redrive.console.agents.desk import UNKNOWN, Desk
 from redrive.console.agents.tools import TOOLS
 from redrive.console.connections import PageConnection
-from redrive.console.security.access import Access, Refused
+from redrive.console.security.access import Access, Principal, Refused
 from redrive.dead_letters.proposals import Agent
 
 INSTRUCTIONS = (
@@ -112,10 +115,12 @@ def application(desk: Desk, access: Access) -> App:
         """Pass on a request of a known person; answer the others."""
         if scope["type"] == "http":
             try:
-                scope.setdefault("state", {})["person"] = _name_of(access, scope)
+                user = _user_of(access, scope)
             except Refused as error:
                 await _refusal(error)(scope, receive, send)
                 return
+            scope.setdefault("state", {})["person"] = user.name
+            scope["user"] = _owner(user, scope)
         await app(scope, receive, send)
 
     return signed_in
@@ -126,14 +131,26 @@ def _refusal(error: Refused) -> JSONResponse:
     return JSONResponse({"error": error.text}, error.status, headers=challenge)
 
 
-def _name_of(access: Access, scope: Scope) -> str:
-    """Return the name of a request's user. Raises Refused if they are unknown."""
+def _user_of(access: Access, scope: Scope) -> Principal:
+    """Return the user of a request. Raises Refused if they are unknown."""
     headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in scope["headers"]]
     peer = scope["client"][0] if scope.get("client") else None
     user = access.identify(peer, headers, None)
     if user is None:
         raise Refused(401, "send a bearer token of REDRIVE_CONSOLE_TOKENS")
-    return user.name
+    return user
+
+
+def _owner(user: Principal, scope: Scope) -> AuthenticatedUser:
+    """Return the owner of a session; the SDK refuses its requests from all others.
+
+    A session of a token belongs to this token, and a session behind a proxy to a name.
+    """
+    token = b"" if user.may_forge else dict(scope["headers"])[b"authorization"]
+    digest = hashlib.sha256(token).hexdigest()
+    return AuthenticatedUser(
+        AccessToken(token="", client_id=digest, scopes=[], subject=user.name)
+    )
 
 
 def serve_http(desk: Desk, access: Access, port: int) -> None:

@@ -1,5 +1,6 @@
 """The file of targets: read it, or reject it with one line."""
 
+import re
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -32,6 +33,12 @@ def _refuse_framing(name: str) -> str:
         raise ValueError(msg)
     return name
 
+
+KIND = re.compile(r"\*|[a-z][a-z0-9_.-]{0,61}(\*|[a-z0-9_.-])?")
+"""A kind, or a prefix of kinds that ends in `*`."""
+RULE_OF_KINDS = (
+    "a kind must match ^[a-z][a-z0-9_.-]{0,62}$, and a prefix of kinds must end in *"
+)
 
 HeaderName = Annotated[
     str,
@@ -118,8 +125,8 @@ def load(path: Path) -> Targets:
     """Read a file of targets.
 
     Raises:
-        SettingsError: the file cannot be read, a field is wrong, or a URL's host is not
-            in `allowed_hosts`.
+        SettingsError: the file cannot be read, a field or a kind is wrong, or a URL's
+            host is not in `allowed_hosts`.
     """
     try:
         read = Targets.model_validate(_read_yaml(path))
@@ -127,6 +134,8 @@ def load(path: Path) -> Targets:
         raise _refused(path, _first_fault(error)) from None
 
     for kind, target in read.targets.items():
+        if not KIND.fullmatch(kind):
+            raise _refused(path, f"targets.{kind[:63]!r}: {RULE_OF_KINDS}")
         if fault := _fault_of_url(target.url, read.allowed_hosts):
             raise _refused(path, f"targets.{kind}.url {fault}")
         if target.heal and kind.endswith("*"):

@@ -1,0 +1,104 @@
+"""Hostile names in alerts, through the shipped templates of a real Alertmanager."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import Request, urlopen
+
+from redrive.demo.monitoring import Monitoring
+from redrive.demo.pager import KEY, Pager
+from tests.flow.harness import wait_for
+
+from .test_pagerduty import answers, running
+
+HOSTILE = {
+    "template": '{{ .CommonLabels.job }}{{ template "x" . }}',
+    "half a template": "{{ range .Alerts }}",
+    "quotes": '"}, "routing_key": "stolen", "x": {"y": "',
+    "backslash": "\\",
+    "line ends": "a\r\nX-Header: 1\n\n{}",
+    "terminal": "\x1b[2J\x07",
+    "HTML": "<script>alert(1)</script><img src=x onerror=alert(1)>",
+    "Slack": "<!channel> <https://evil.example|Act> *x* `y`",
+    "Markdown": "[Act](https://evil.example)",
+    "address": "https://evil.example/",
+    "host": "@evil.example/",
+    "path": "../../../evil",
+    "query": "pay&queue=other&next=https://evil.example#x",
+    "scheme": "javascript:alert(1)",
+    "group of the expression": "$1 ${1} $0",
+    "other directions": "\u202epay\u2066",
+    "long": "q" * 2_000,
+}
+HOSTS = {
+    "Runbook": "runbook.example",
+    "Dashboard": "grafana.example",
+    "Console": "redrive.example",
+    "Act": "redrive.example",
+}
+
+
+def _alert(text: str, number: int) -> dict[str, Any]:
+    """Return an alert that has a text in each place that a name can reach."""
+    now = datetime.now(UTC)
+    names = dict.fromkeys(("queue", "kind", "group", "cell", "owner"), text)
+    return {
+        "labels": names
+        | {
+            "alertname": "RedriveDeadLettersGrowingFast",
+            "alert_family": f"family-{number}",
+            "service": "redrive",
+            "severity": "critical",
+            "namespace": "shop",
+            "job": "redrive",
+        },
+        "annotations": {
+            "summary": f"Dead letters of {text} grow.",
+            "description": f"12 jobs of queue {text} died.",
+            "runbook_url": "https://runbook.example/",
+            "dashboard_url": f"https://grafana.example/d/x?var-queue={text}",
+            "console_url": f"https://redrive.example/cells/{text}/jobs?queue={text}",
+        },
+        "startsAt": now.isoformat(),
+        "endsAt": (now + timedelta(hours=1)).isoformat(),
+    }
+
+
+def test_no_name_breaks_a_page_or_leads_elsewhere(
+    tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    """S41: a queue could add parameters to the link Act, and a cell could break it."""
+    tool("alertmanager")
+    pager = Pager()
+    monitoring = Monitoring(tmp_path, pager, [], faster=150)
+    monitoring.write_configuration()
+    address = f"http://127.0.0.1:{monitoring.alertmanager}"
+    alerts = [_alert(text, n) for n, text in enumerate(HOSTILE.values())]
+    log = tmp_path / "alertmanager.log"
+    with pager.serve(), running(log, *monitoring.commands()["alertmanager"]):
+        wait_for(lambda: answers(f"{address}/-/ready"), 60)
+        body = json.dumps(alerts).encode()
+        headers = {"Content-Type": "application/json"}
+        with urlopen(Request(f"{address}/api/v2/alerts", body, headers), timeout=30):
+            pass
+        pager.until(lambda: len(_pages(pager)) >= len(HOSTILE), 30)
+
+    pages = _pages(pager)
+    assert set(pages) == set(HOSTILE.values()), log.read_text()[-2000:]
+    for text, page in pages.items():
+        assert page["routing_key"] == KEY
+        assert page["payload"]["class"] == "RedriveDeadLettersGrowingFast"
+        assert page["payload"]["custom_details"]["num_firing"] == "1"
+        assert f"queue {text} died." in page["payload"]["custom_details"]["firing"]
+        hosts = {link["text"]: urlsplit(link["href"]).netloc for link in page["links"]}
+        assert hosts == HOSTS
+        (act,) = (link["href"] for link in page["links"] if link["text"] == "Act")
+        asked = parse_qs(act.rpartition("/act?")[2])
+        assert asked == {"queue": [text]}
+
+
+def _pages(pager: Pager) -> dict[str, dict[str, Any]]:
+    return {event["payload"]["component"]: event for event in list(pager.events)}
