@@ -105,9 +105,12 @@ class Logins:
         return conn
 
     def _idle_one(self, key: Key) -> OwnConnection | None:
-        while self._idle[key]:
+        while True:
             self._refuse_if_away()
-            conn = self._idle[key].pop()
+            try:
+                conn = self._idle[key].pop()
+            except IndexError:  # another thread may have taken the last one
+                return None
             conn.patience = CHECK_SECONDS
             try:
                 with self._noting_hangs():
@@ -116,10 +119,8 @@ class Logins:
                 conn.close()
             else:
                 return conn
-        return None
 
     def _new(self, key: Key) -> OwnConnection:
-        self._refuse_if_away()
         with self._noting_hangs():
             conn = self._connect(*key)
         conn.patience = READ_SECONDS
