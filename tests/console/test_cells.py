@@ -4,8 +4,8 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -263,13 +263,17 @@ def frozen(server: Server) -> Iterator[None]:
     postmaster = int((Path(row[0]) / "postmaster.pid").read_text().split()[0])
     os.kill(postmaster, signal.SIGSTOP)  # from here on it starts no process
     backends = children(postmaster)
-    for pid in backends:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        _signal(backends, signal.SIGSTOP)
         yield
     finally:
-        for pid in (postmaster, *backends):
-            os.kill(pid, signal.SIGCONT)
+        _signal((postmaster, *backends), signal.SIGCONT)
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # one that was ending has ended
+            os.kill(pid, number)
 
 
 def test_cells_have_logins_of_their_own(
