@@ -3,10 +3,12 @@
 Each cell is a small Postgres server of its own, with one worker and a producer that enqueues at a
 steady rate. All eight work. Then one is frozen (SIGSTOP), one is gone (SIGKILL), one has a full disk,
 and one restarts for an upgrade, all at once. The table has the p99 of the pick-up of the other four,
-before and during the faults, and how long the operator's commands and the exporter take to answer.
+before and during the faults, and how long the operator's commands, the exporter and the console take
+to answer. It also shows what an enqueue into the full cell does.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -15,10 +17,13 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import psycopg
 
 from bench import usage
 from bench.install import Peers
@@ -28,12 +33,23 @@ from bench.server import SETTINGS, Server
 from bench.session import Session
 from bench.systems import REDRIVE
 from redrive.database.embedded import EmbeddedPostgres
+from redrive.enqueue import enqueue
 
 NAMES = ("c1", "c2", "c3", "c4", "frozen", "gone", "full", "upgraded")
 WELL = NAMES[:4]
 SMALL = {"shared_buffers": "16MB", "max_wal_size": "64MB", "max_connections": "60"}
 DISK = "300m"
-PORT = 9871
+PORT, CONSOLE_PORT = 9871, 9872
+TOKEN = "a-token-of-the-bench"
+PAGES = (
+    "/",
+    "/cells/c1/",
+    "/cells/c1/queues",
+    "/cells/frozen/queues",
+    "/cells/full/queues",
+)
+"""Pages of the console: all cells, two of one that works, and one of two that do not."""
+SILENT = "The database does not answer."
 
 
 @contextlib.contextmanager
@@ -130,6 +146,84 @@ def scrape() -> str:
     return f"{took:.1f} s, down {', '.join(down) or 'none'}"
 
 
+def page(path: str) -> str:
+    """Load a page of the console as a viewer; return seconds, status, and each cell's card."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{CONSOLE_PORT}{path}",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    )
+    began = time.monotonic()
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            status, text = answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        status, text = error.code, ""
+    except OSError as error:
+        return f"{time.monotonic() - began:.1f} s, {error}"
+    took = f"{time.monotonic() - began:.1f} s, status {status}"
+    return took if path != "/" else f"{took}, {_cards(text)}"
+
+
+def _cards(text: str) -> str:
+    """Return which cells a page of all cells shows with figures, and which as silent."""
+    cards = {name: text.partition(f'id="cell-{name}"')[2] for name in NAMES}
+    cards = {name: card.partition("</section>")[0] for name, card in cards.items()}
+    silent = [name for name, card in cards.items() if SILENT in card]
+    shown = [name for name, card in cards.items() if 'class="figures"' in card]
+    return f"silent {', '.join(silent) or 'none'}; with figures {', '.join(shown)}"
+
+
+def load_pages(when: str) -> None:
+    """Print how each page of the console loads; the page of all cells again at the end."""
+    for path in (*PAGES, "/"):
+        print(f"console {path} {when}:", page(path), flush=True)
+
+
+def enqueue_into(at: Session) -> str:
+    """Enqueue 100 jobs, each in its own transaction; return how many succeed in 30 seconds."""
+    began, errors, done = time.monotonic(), set[str](), 0
+    for _ in range(100):
+        if time.monotonic() > began + 30:
+            break
+        try:
+            with psycopg.connect(
+                at.server.url_of(at.database), connect_timeout=5
+            ) as conn:
+                enqueue(conn, "noop", {"s": "x" * 1_000})
+        except psycopg.Error as error:
+            errors.add(f"{type(error).__name__} {error.sqlstate}")
+        else:
+            done += 1
+    took = time.monotonic() - began
+    return f"{done} of 100 in {took:.1f} s, errors: {', '.join(errors) or 'none'}"
+
+
+@contextlib.contextmanager
+def program(*command: str, **settings: str) -> Iterator[None]:
+    """Run a command of Redrive for all cells meanwhile."""
+    running = subprocess.Popen(
+        [sys.executable, "-m", "redrive", *command],
+        env=os.environ | settings,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        running.kill()
+        running.wait()
+
+
+def wait_for_console() -> None:
+    """Wait until the console answers."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{CONSOLE_PORT}/livez", timeout=5)
+            return
+        time.sleep(0.2)
+
+
 def main() -> int:
     """Measure, and print the table. Returns the exit status."""
     print(json.dumps(machine()))
@@ -138,23 +232,34 @@ def main() -> int:
         scratch.chmod(0o755)
         with cells(scratch) as found:
             file = scratch / "cells.json"
+            urls = {
+                name: at.server.url_of(at.database) for name, (_, at) in found.items()
+            }
+            logins = {
+                name: {"viewer": {"url": url, "role": "redrive_viewer"}}
+                for name, url in urls.items()
+            }
             lines = [
-                {"name": name, "url": at.server.url_of(at.database)}
-                for name, (_, at) in found.items()
+                {"name": name, "url": url, "console": logins[name]}
+                for name, url in urls.items()
             ]
             file.write_text(json.dumps(lines))
-            exporter = subprocess.Popen(
-                [sys.executable, "-m", "redrive", "exporter"],
-                env=os.environ
-                | {"REDRIVE_DATABASES": str(file), "REDRIVE_HTTP_PORT": str(PORT)},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            try:
+            tokens = scratch / "tokens"
+            digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+            tokens.write_text(f"{digest} viewer vera\n")
+            with (
+                program(
+                    "exporter", REDRIVE_DATABASES=str(file), REDRIVE_HTTP_PORT=str(PORT)
+                ),
+                program(
+                    "console",
+                    REDRIVE_DATABASES=str(file),
+                    REDRIVE_CONSOLE_PORT=str(CONSOLE_PORT),
+                    REDRIVE_CONSOLE_TOKENS=str(tokens),
+                ),
+            ):
+                wait_for_console()
                 measure(found, file)
-            finally:
-                exporter.kill()
-                exporter.wait()
     return 0
 
 
@@ -162,12 +267,15 @@ def measure(found: dict[str, tuple[EmbeddedPostgres, Session]], file: Path) -> N
     """Print the figures of all cells at work, then of four that fail."""
     print("p99 before, ms:", pick_up(found, 20))
     print("exporter before:", scrape())
+    load_pages("before")
+    print("load:", os.getloadavg())
     print("queue ls before:", timed("queue", "ls", file=file))
     break_them(found)
     later = threading.Thread(target=upgrade, args=(found["upgraded"][0], 25))
     later.start()
     with ThreadPoolExecutor(1) as pool:
         during = pool.submit(pick_up, found, 25)
+        load_pages("during")
         for command in (
             ("queue", "ls"),
             ("worker", "ls"),
@@ -176,7 +284,10 @@ def measure(found: dict[str, tuple[EmbeddedPostgres, Session]], file: Path) -> N
         ):
             print(f"{' '.join(command)} during:", timed(*command, file=file))
         print("exporter during:", scrape())
+        print("load:", os.getloadavg())
         print("p99 during, ms:", during.result())
+    load_pages("during, again")
+    print("enqueues into the full cell:", enqueue_into(found["full"][1]))
     later.join()
     print("queue ls after the upgrade:", timed("queue", "ls", file=file))
     print("exporter after the upgrade:", scrape())
@@ -185,6 +296,8 @@ def measure(found: dict[str, tuple[EmbeddedPostgres, Session]], file: Path) -> N
         os.kill(pid, signal.SIGCONT)
     (found["full"][0].data.parent / "filler").unlink()
     print("queue ls after frozen and full are mended:", timed("queue", "ls", file=file))
+    print("enqueues into the mended cell:", enqueue_into(found["full"][1]))
+    load_pages("after frozen and full are mended")
 
 
 if __name__ == "__main__":

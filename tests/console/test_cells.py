@@ -3,27 +3,30 @@
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from redrive.cli.operations.console import _guarded
-from redrive.console.app import application
+from redrive.console.app import NO_ANSWER, application
 from redrive.console.pages import cells as pages
 from redrive.console.security import logins as connections
 from redrive.console.security import sessions
 from redrive.console.security.access import COOKIE, Role
 from redrive.console.security.logins import Logins
 from redrive.database.address import Address
+from redrive.database.embedded import NEWEST
 from redrive.errors import SettingsError
 from redrive.settings import load
 from tests.console.conftest import Site, act, csrf, digest, logins_of
 from tests.console.test_access import PAGES
 from tests.factories import make_dead_letters, make_job
-from tests.postgres import Database, Server
+from tests.flow.harness import children
+from tests.postgres import Database, Server, embedded
 
 GONE = "postgresql://user:p4ss@127.0.0.1:1/x"
 OF_ALL = re.compile(r"/|/static/.*|/sign-out|#main|/cells/(us|ap|sa)/([a-z-]+)?")
@@ -223,6 +226,54 @@ def test_a_database_that_hung_is_left_alone_for_a_while(
     assert "refused" in first
     assert second == "the database did not answer a moment ago"
     assert "refused" in refusal()
+
+
+def test_a_frozen_cell_fails_its_own_pages_and_no_others(
+    fleet: Site, monkeypatch: pytest.MonkeyPatch
+):
+    """A frozen server keeps its connections open and never answers."""
+    monkeypatch.setattr(connections, "AWAY_SECONDS", 600)  # while this test asks
+    with ExitStack() as stack:
+        server = stack.enter_context(embedded(NEWEST))
+        us = stack.enter_context(server.database())
+        by_cell = {"eu": fleet.logins, "us": logins_of(us, stack)}
+        fleet.app = application(fleet.access, by_cell)
+        vera = fleet.signed_in("vera")
+        assert vera.get("/cells/us/queues").status_code == 200
+        stack.enter_context(frozen(server))
+        monkeypatch.setattr(pages, "PATIENCE_SECONDS", 600)
+
+        of_all = vera.get("/")
+        own = vera.get("/cells/us/queues")
+        healthy = vera.get("/cells/eu/queues")
+
+    eu, us_card = of_all.text.split("<section ")[1:]
+    assert pages.SILENT not in eu
+    assert pages.SILENT in us_card
+    assert (own.status_code, healthy.status_code) == (503, 200)
+    assert NO_ANSWER in own.text
+
+
+@contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """Freeze a server and its processes for a while."""
+    with psycopg.connect(server.url) as conn:
+        row = conn.execute("show data_directory").fetchone()
+    assert row
+    postmaster = int((Path(row[0]) / "postmaster.pid").read_text().split()[0])
+    os.kill(postmaster, signal.SIGSTOP)  # from here on it starts no process
+    backends = children(postmaster)
+    try:
+        _signal(backends, signal.SIGSTOP)
+        yield
+    finally:
+        _signal((postmaster, *backends), signal.SIGCONT)
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # one that was ending has ended
+            os.kill(pid, number)
 
 
 def test_cells_have_logins_of_their_own(

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, LiteralString, Self, cast
@@ -63,6 +64,12 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
 
     It must not use the connection.
     """
+    patience: float | None = None
+    """Maximum seconds that a call waits for the server; None: no limit.
+
+    A frozen server does not apply its statement timeout, and its host still
+    acknowledges what is sent.
+    """
 
     def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
         """Wait for the server; psycopg calls this for everything it does.
@@ -71,6 +78,8 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         it, psycopg would leave it open and busy forever.
         """
         used = gen if self.meanwhile is None else _with(self.meanwhile, gen)
+        if self.patience is not None:
+            used = _within(self.patience, used)
         try:
             return super().wait(used, *args, **options)
         except psycopg.OperationalError as error:
@@ -169,6 +178,21 @@ def _with(meanwhile: Callable[[], object], gen: PQGen[RV]) -> PQGen[RV]:
             if wants == Wait.R:
                 meanwhile()
             wants = gen.send((yield wants))
+    except StopIteration as end:
+        return cast("RV", end.value)
+
+
+def _within(seconds: float, gen: PQGen[RV]) -> PQGen[RV]:
+    """Wrap a generator: fail if the server keeps it waiting for longer than this."""
+    give_up_at = time.monotonic() + seconds
+    try:
+        wants = next(gen)
+        while True:
+            ready = yield wants
+            if not ready and time.monotonic() > give_up_at:
+                msg = "the server did not answer in time"
+                raise psycopg.OperationalError(msg)
+            wants = gen.send(ready)
     except StopIteration as end:
         return cast("RV", end.value)
 

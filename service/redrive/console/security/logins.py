@@ -22,8 +22,15 @@ MOST_CONNECTIONS = 8
 """Connections of one role for reading, and as many for writing."""
 PATIENCE_SECONDS = 5.0
 STATEMENT_SECONDS = "8s"
+READ_SECONDS, CHANGE_SECONDS = 10.0, 70.0
+"""Maximum wait for a statement that reads, and for one that changes something.
+
+They are longer than every statement timeout, which a frozen server does not apply.
+"""
+CHECK_SECONDS = 3.0
+"""Maximum wait for an idle connection to answer."""
 HANGS_SECONDS, AWAY_SECONDS = 2.0, 5.0
-"""If connecting fails after HANGS_SECONDS, refuse to connect for AWAY_SECONDS.
+"""If the database fails to answer for HANGS_SECONDS, refuse requests for AWAY_SECONDS.
 
 Each attempt holds a thread. One cell that hangs must not use up the threads of others.
 """
@@ -92,15 +99,31 @@ class Logins:
 
     def _open(self, key: Key) -> OwnConnection:
         """Return an idle connection that answers, or a new one."""
-        while self._idle[key]:
-            conn = self._idle[key].pop()
+        conn = self._idle_one(key) or self._new(key)
+        _, reads = key
+        conn.patience = READ_SECONDS if reads else CHANGE_SECONDS
+        return conn
+
+    def _idle_one(self, key: Key) -> OwnConnection | None:
+        while True:
+            self._refuse_if_away()
             try:
-                conn.execute("select")
+                conn = self._idle[key].pop()
+            except IndexError:  # another thread may have taken the last one
+                return None
+            conn.patience = CHECK_SECONDS
+            try:
+                with self._noting_hangs():
+                    conn.execute("select")
             except psycopg.Error:  # for example, after a restart of the server
                 conn.close()
             else:
                 return conn
-        conn = self._connect(*key)
+
+    def _new(self, key: Key) -> OwnConnection:
+        with self._noting_hangs():
+            conn = self._connect(*key)
+        conn.patience = READ_SECONDS
         try:
             migrate.require(conn)
         except BaseException:
@@ -113,13 +136,19 @@ class Logins:
         settings = {"statement_timeout": STATEMENT_SECONDS}
         if reads:
             settings["transaction_read_only"] = "on"
-        began = time.monotonic()
-        if began < self._away_until:
+        return self._addresses[role].connect(f"redrive console {role.word}", **settings)
+
+    def _refuse_if_away(self) -> None:
+        if time.monotonic() < self._away_until:
             msg = "the database did not answer a moment ago"
             raise psycopg.OperationalError(msg)
-        address = self._addresses[role]
+
+    @contextmanager
+    def _noting_hangs(self) -> Iterator[None]:
+        """Note that the database is away if a call fails after a long time."""
+        began = time.monotonic()
         try:
-            return address.connect(f"redrive console {role.word}", **settings)
+            yield
         except psycopg.OperationalError:
             now = time.monotonic()
             if now - began > HANGS_SECONDS:
