@@ -266,6 +266,10 @@ def show(which: int, database_url: str | None, as_json: bool) -> int:
     return _print_campaign(which, found, led and led.look(), as_json=as_json)
 
 
+def _missing(which: int) -> int:
+    return not_found(f"there is no campaign {shown_id(which)}")
+
+
 def _print_campaign(
     which: int,
     found: dict[str, Any] | None,
@@ -275,7 +279,7 @@ def _print_campaign(
 ) -> int:
     """Print a campaign, and the campaigns of all cells if it leads them."""
     if found is None:
-        return not_found(f"there is no campaign {shown_id(which)}")
+        return _missing(which)
     code = say_away(view.away) if view else Exit.DONE
     if as_json:
         emit(found | {"cells": by_cell(view)} if view else found)
@@ -348,7 +352,7 @@ def watch(
     with database(settings) as conn:
         known = campaigns.show(conn, which)
         if known is None:
-            return not_found(f"there is no campaign {shown_id(which)}")
+            return _missing(which)
         led = led_by(settings, known, without)
         if led is not None:
             return follow(led, as_json=as_json)
@@ -431,7 +435,7 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
     with database(run.settings) as conn:
         found = campaigns.show(conn, which)
         if found is None:
-            return not_found(f"there is no campaign {shown_id(which)}")
+            return _missing(which)
         led = led_by(run.settings, found)
         view = led and led.look()
         why = _consent_to_cancel(_left(found, view), run)

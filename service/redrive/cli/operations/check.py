@@ -144,15 +144,19 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
             login = conn.info.user
             yield from _of_vitals(conn)
             yield from check_server.findings(conn)
-            for name, look in _LOOKS.items():
-                yield _looked(conn, name, look)
-            yield _looked(conn, "moves", partial(_moves, settings.cell))
+            yield from _of_tables(conn, settings.cell)
     except psycopg.errors.InsufficientPrivilege as error:
         text = (
             f"{error.diag.message_primary}: {login} may not look there, so the checks from"
             f" there on are missing; grant redrive_operator to it"
         )
         yield Finding("rights", ok=False, text=text)
+
+
+def _of_tables(conn: psycopg.Connection[Any], cell: str | None) -> Iterator[Finding]:
+    for name, look in _LOOKS.items():
+        yield _looked(conn, name, look)
+    yield _looked(conn, "moves", partial(_moves, cell))
 
 
 def _looked(
@@ -315,16 +319,19 @@ def _moves(cell: str | None, conn: psycopg.Connection[Any]) -> Finding:
     found = open_moves.stopped(conn)
     if not found:
         return Finding("moves", ok=True, text="no move has left jobs between two cells")
-    first = found[0]
-    key = shlex.quote(first.key)
     more = f"; and {counted(len(found) - 1, 'more move')}" if found[1:] else ""
-    text = (
+    return Finding("moves", ok=False, text=_left_by(found[0], cell) + more)
+
+
+def _left_by(first: open_moves.Stopped, cell: str | None) -> str:
+    """Return a text about a move that stopped, and how to continue or to end it."""
+    key = shlex.quote(first.key)
+    return (
         f"the move of {key} to {first.to} has had {counted(first.jobs, 'job')} in no cell"
         f" for {first.minutes} minutes; if no mover is running, continue it:"
         f" redrive cell move --key {key} --from {cell or 'CELL'} --to {first.to};"
-        f" to end it instead, add --give-up{more}"
+        " to end it instead, add --give-up"
     )
-    return Finding("moves", ok=False, text=text)
 
 
 def _locks(conn: psycopg.Connection[Any]) -> Finding:
