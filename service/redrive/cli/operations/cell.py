@@ -190,11 +190,7 @@ def _show(plan: Plan, to: str) -> None:
         click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
     for (what, why), n in sorted(plan.staying.items()):
         click.echo(f"stays   {counted(n, what)}: {STAYS[why]}")
-    for queue, kind, n in plan.unhandled:
-        click.echo(
-            f"warning no live worker in {to} handles {kind} in queue {queue}:"
-            f" {counted(n, 'job')} will wait for one"
-        )
+    _warn(plan, to)
     click.echo("stays   ended jobs, closed dead letters, campaigns, batches, schedules")
     click.echo(
         "waits   an enqueue with the idempotency key of a job that is being moved,"
@@ -207,6 +203,14 @@ def _show(plan: Plan, to: str) -> None:
             f" tenant is unknown; the last one is forgotten at {forgotten}"
         )
     click.echo(f"then    let producers enqueue the key in {to}, and run this again")
+
+
+def _warn(plan: Plan, to: str) -> None:
+    for queue, kind, n in plan.unhandled:
+        click.echo(
+            f"warning no live worker in {to} handles {kind} in queue {queue}:"
+            f" {counted(n, 'job')} will wait for one"
+        )
 
 
 def _fields(plan: Plan) -> dict[str, Any]:
