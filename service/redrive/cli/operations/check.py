@@ -315,16 +315,18 @@ def _moves(cell: str | None, conn: psycopg.Connection[Any]) -> Finding:
     found = open_moves.stopped(conn)
     if not found:
         return Finding("moves", ok=True, text="no move has left jobs between two cells")
-    first = found[0]
-    key = shlex.quote(first.key)
     more = f"; and {counted(len(found) - 1, 'more move')}" if found[1:] else ""
-    text = (
-        f"the move of {key} to {first.to} has had {counted(first.jobs, 'job')} in no cell"
-        f" for {first.minutes} minutes; if no mover is running, continue it:"
-        f" redrive cell move --key {key} --from {cell or 'CELL'} --to {first.to};"
-        f" to end it instead, add --give-up{more}"
+    return Finding("moves", ok=False, text=_stopped(found[0], cell or "CELL") + more)
+
+
+def _stopped(move: open_moves.Stopped, cell: str) -> str:
+    key = shlex.quote(move.key)
+    return (
+        f"the move of {key} to {move.to} has had {counted(move.jobs, 'job')} in no cell"
+        f" for {move.minutes} minutes; if no mover is running, continue it:"
+        f" redrive cell move --key {key} --from {cell} --to {move.to};"
+        " to end it instead, add --give-up"
     )
-    return Finding("moves", ok=False, text=text)
 
 
 def _locks(conn: psycopg.Connection[Any]) -> Finding:
