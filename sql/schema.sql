@@ -594,8 +594,8 @@ create table redrive.lanes (
     queue text not null,
     priority smallint not null,
     lane smallint not null,
-    sweep_at timestamptz not null default '-infinity'::timestamptz,
-    sweep_kinds text[],
+    full_scan_at timestamptz not null default '-infinity'::timestamptz,
+    full_scan_kinds text[],
     constraint lanes_pkey primary key (queue, priority, lane)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 

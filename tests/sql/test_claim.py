@@ -417,10 +417,12 @@ def test_workers_with_the_same_kinds_share_sweeps(database: Database) -> None:
     (shared,) = sweep(database, two, 2)
     (own,) = sweep(database, other, 1)
     make_late(database)
-    database.rows("update redrive.lanes set sweep_at = sweep_at - interval '1 hour'")
+    database.rows(
+        "update redrive.lanes set full_scan_at = full_scan_at - interval '1 hour'"
+    )
     (again,) = sweep(database, two, 1)
     make_late(database)
-    database.rows("update redrive.lanes set sweep_at = now() + interval '1 day'")
+    database.rows("update redrive.lanes set full_scan_at = now() + interval '1 day'")
     (after_a_clock,) = sweep(database, one, 1)
 
     assert before == shared == {"invoice.charge"}
@@ -436,7 +438,7 @@ def test_a_sweep_whose_jobs_were_all_late_leaves_the_next_one_due(
     sweep(database, one, 2)
     for _ in range(5):
         make_late(database)
-    database.rows("update redrive.lanes set sweep_at = '-infinity'")
+    database.rows("update redrive.lanes set full_scan_at = '-infinity'")
     found = [sweep(database, worker, 2) for worker in (one, two, one, two)]
 
     assert found == [
@@ -445,7 +447,7 @@ def test_a_sweep_whose_jobs_were_all_late_leaves_the_next_one_due(
         [{"late", "invoice.charge"}],
         [{"invoice.charge"}],
     ]
-    assert database.value("select isfinite(sweep_at) from redrive.lanes")
+    assert database.value("select isfinite(full_scan_at) from redrive.lanes")
 
 
 def make_late(database: Database) -> None:

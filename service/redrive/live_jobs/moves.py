@@ -173,14 +173,18 @@ def look(source: Connection, there: Connection, key: str) -> Plan:
         plan.taken += 1
         if row["kind"] is not None:
             kinds[row["queue"], row["kind"]] += 1
-    plan.unhandled = [
+    plan.unhandled = _unhandled(there, kinds)
+    plan.keys = value(source, "select count(*) " + _KEYS, key)
+    plan.unknown_until = value(source, _OLD_KEYS)
+    return plan
+
+
+def _unhandled(there: Connection, kinds: Counter[tuple[str, str]]) -> list[Kind]:
+    return [
         Kind(*of, jobs)
         for of, jobs in kinds.most_common()
         if not value(there, _IS_HANDLED, *of)
     ]
-    plan.keys = value(source, "select count(*) " + _KEYS, key)
-    plan.unknown_until = value(source, _OLD_KEYS)
-    return plan
 
 
 def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:

@@ -78,8 +78,8 @@ begin
                 select from redrive.lanes s, redrive.workers w
                 where s.queue = l.queue and s.priority = l.priority and s.lane = l.lane
                   -- far in the future: the clock went back
-                  and s.sweep_at > due and s.sweep_at < due + interval '5 minutes'
-                  and w.id = me and s.sweep_kinds is not distinct from w.kinds)) as is_sweep
+                  and s.full_scan_at > due and s.full_scan_at < due + interval '5 minutes'
+                  and w.id = me and s.full_scan_kinds is not distinct from w.kinds)) as is_sweep
             from unnest(queues, priorities, lanes, floors, floor_ids, seen) with ordinality
                 as l(queue, priority, lane, floor, floor_id, seen, no)
             offset 0) l
@@ -297,8 +297,8 @@ begin
             -- As sweep_pause of a worker, but for all workers of these kinds together. If all jobs
             -- were behind the place, there are probably more.
             update redrive.lanes l
-            set sweep_kinds = mine,
-                sweep_at = case
+            set full_scan_kinds = mine,
+                full_scan_at = case
                     when left_to_claim = 0 and (run_ats[jobs], ids[jobs]) < (upto, upto_id)
                     then '-infinity'
                     else clock_timestamp() + greatest(

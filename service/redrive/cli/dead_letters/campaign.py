@@ -354,7 +354,7 @@ def watch(
         if known is None:
             return _missing(which)
         led = led_by(settings, known, without)
-        if led is not None:
+        if led:
             return follow(led, as_json=as_json)
         found = _follow(conn, known, as_json=as_json)
     if not as_json:

@@ -1,6 +1,6 @@
 """redrive cell: move a key from one cell to another."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -179,45 +179,38 @@ def _say_waiting(count: int) -> None:
 
 
 def _show(plan: Plan, to: str) -> None:
-    for line in (*_going(plan), *_staying(plan), *_meanwhile(plan, to)):
-        click.echo(line)
-
-
-def _going(plan: Plan) -> Iterator[str]:
     jobs = counted(plan.moving["job"], "waiting job")
     dead = counted(plan.moving["dead letter"], "dead letter")
-    yield f"moves   {jobs}, {dead}"
+    click.echo(f"moves   {jobs}, {dead}")
     if plan.taken:
         jobs = counted(plan.taken, "job")
-        yield f"moves   {jobs} that a stopped run has taken out"
-    yield f"copies  {counted(plan.keys, 'idempotency key')} that succeeded"
+        click.echo(f"moves   {jobs} that a stopped run has taken out")
+    click.echo(f"copies  {counted(plan.keys, 'idempotency key')} that succeeded")
     for name, concurrency, rate in plan.limits:
-        yield f"copies  the limit {name} (concurrency {concurrency}, rate {rate})"
-
-
-def _staying(plan: Plan) -> Iterator[str]:
+        click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
     for (what, why), n in sorted(plan.staying.items()):
-        yield f"stays   {counted(n, what)}: {STAYS[why]}"
-    yield "stays   ended jobs, closed dead letters, campaigns, batches, schedules"
-
-
-def _meanwhile(plan: Plan, to: str) -> Iterator[str]:
-    for queue, kind, n in plan.unhandled:
-        yield (
-            f"warning no live worker in {to} handles {kind} in queue {queue}:"
-            f" {counted(n, 'job')} will wait for one"
-        )
-    yield (
+        click.echo(f"stays   {counted(n, what)}: {STAYS[why]}")
+    _warn(plan, to)
+    click.echo("stays   ended jobs, closed dead letters, campaigns, batches, schedules")
+    click.echo(
         "waits   an enqueue with the idempotency key of a job that is being moved,"
         " while its chunk is taken out"
     )
     if plan.unknown_until is not None:
         forgotten = f"{plan.unknown_until:%Y-%m-%d %H:%M}"
-        yield (
+        click.echo(
             "skips   idempotency keys that succeeded before the upgrade, because their"
             f" tenant is unknown; the last one is forgotten at {forgotten}"
         )
-    yield f"then    let producers enqueue the key in {to}, and run this again"
+    click.echo(f"then    let producers enqueue the key in {to}, and run this again")
+
+
+def _warn(plan: Plan, to: str) -> None:
+    for queue, kind, n in plan.unhandled:
+        click.echo(
+            f"warning no live worker in {to} handles {kind} in queue {queue}:"
+            f" {counted(n, 'job')} will wait for one"
+        )
 
 
 def _fields(plan: Plan) -> dict[str, Any]:

@@ -40,11 +40,9 @@ def end_move(
             with only_one(run.settings, "move"):
                 *_, done = give_up.run(conn, other, move._replace(why=reason), number)
     if as_json:
-        emit(_fields(plan) if done is None else _fields(done))
-    elif done is None:
-        click.echo(run.unchanged())
+        emit(_fields(done or plan))
     else:
-        click.echo(_summary(done, move))
+        click.echo(_summary(done, move) if done else run.unchanged())
 
 
 def _destination(

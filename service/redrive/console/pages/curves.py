@@ -1,5 +1,6 @@
 """Charts of the pages, from the series of the database."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -177,12 +178,12 @@ def sums(
     by_kind: bool = False,
 ) -> Mapping[str, Sums]:
     """Return the sums of each queue in a span, or of each kind."""
-    found: dict[str, list[Point]] = {}
+    found = defaultdict[str, list[Point]](list)
     for point in read_series(
         conn, span.sparks, queue, kind, by_queue=not by_kind, by_kind=by_kind
     ):
         name = point.kind if by_kind else point.queue
-        found.setdefault(name or "", []).append(point)
+        found[name or ""].append(point)
     starts = list(span.sparks.starts())
     return {name: Sums(name, of_one, starts) for name, of_one in found.items()}
 
