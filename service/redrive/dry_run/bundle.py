@@ -120,10 +120,15 @@ def read_bundle(content: bytes, name: str) -> Bundle:
     if found.bundle != BUNDLE:
         msg = f"{name}: its version is {found.bundle}; this program reads {BUNDLE}"
         raise SettingsError(msg)
-    if not {found.created_at.year, found.started_at.year} <= {*NEAR_YEARS}:
+    _check_years(found, name)
+    return found
+
+
+def _check_years(bundle: Bundle, name: str) -> None:
+    """Raise SettingsError if a clock cannot be set to a time of the bundle."""
+    if not {bundle.created_at.year, bundle.started_at.year} <= {*NEAR_YEARS}:
         msg = f"{name}: created_at or started_at is not in a year from 1971 to 8999"
         raise SettingsError(msg)
-    return found
 
 
 def bundle_of(exported: Mapping[str, Any]) -> Bundle:
