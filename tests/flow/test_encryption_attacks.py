@@ -172,7 +172,7 @@ def test_a_rotation_beside_two_producers_and_a_worker_loses_no_job(
     path = keys("new", "old")
     worker = workers(redrive_encryption_keys_file=path).wait_ready()
     producers = [producer("old", "new"), producer("new", "old")]
-    rounds = []
+    rounds: list[dict[str, Any]] = []
     try:
         while len(rounds) < 5 or sum(found["rewritten"] for found in rounds) < 20:
             assert len(rounds) < 50

@@ -14,6 +14,9 @@ from redrive.testing import Past
 from redrive.testing.past import can_set_clock
 from redrive.worker.protocol import LastCheckpoint, Work
 
+NEAR_YEARS = range(1971, 9000)
+"""Years that a clock can be set to in every time zone."""
+
 
 class Recorded(msgspec.Struct, frozen=True):
     """A failure on record."""
@@ -110,14 +113,22 @@ def read_bundle(content: bytes, name: str) -> Bundle:
     """
     try:
         found = msgspec.json.decode(content, type=Bundle)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         made = "it must be what redrive dlq export prints"
         msg = f"{name}: {error}; {made}"
         raise SettingsError(msg) from None
     if found.bundle != BUNDLE:
         msg = f"{name}: its version is {found.bundle}; this program reads {BUNDLE}"
         raise SettingsError(msg)
+    _check_years(found, name)
     return found
+
+
+def _check_years(bundle: Bundle, name: str) -> None:
+    """Raise SettingsError if a clock cannot be set to a time of the bundle."""
+    if not {bundle.created_at.year, bundle.started_at.year} <= {*NEAR_YEARS}:
+        msg = f"{name}: created_at or started_at is not in a year from 1971 to 8999"
+        raise SettingsError(msg)
 
 
 def bundle_of(exported: Mapping[str, Any]) -> Bundle:
@@ -133,7 +144,7 @@ def with_payload(bundle: Bundle, file: Path) -> Bundle:
     """
     try:
         payload = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         msg = f"--payload {file}: {error}; it must hold a JSON object"
         raise SettingsError(msg) from None
     return msgspec.structs.replace(bundle, payload=payload)

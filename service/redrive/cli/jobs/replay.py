@@ -194,7 +194,7 @@ def _test_file(test: str | None, bundle: "Bundle") -> Path | None:
         )
         raise SettingsError(msg)
     file = Path(f"test_job_{bundle.id}.py" if test == DEFAULT_FILE else test)
-    if file.exists():
+    if file.exists() or file.is_symlink():
         msg = f"--pytest: {file} exists; name another file, or remove it"
         raise SettingsError(msg)
     return file
@@ -247,7 +247,8 @@ def _write_test(file: Path, found: "Replayed") -> bool:
     if source is None:
         return False
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(source)
+    with file.open("x") as written:
+        written.write(source)
     return True
 
 

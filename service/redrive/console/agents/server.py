@@ -119,8 +119,7 @@ def application(desk: Desk, access: Access) -> App:
             except Refused as error:
                 await _refusal(error)(scope, receive, send)
                 return
-            scope.setdefault("state", {})["person"] = user.name
-            scope["user"] = _owner(user, scope)
+            _name_user(scope, user)
         await app(scope, receive, send)
 
     return signed_in
@@ -141,16 +140,16 @@ def _user_of(access: Access, scope: Scope) -> Principal:
     return user
 
 
-def _owner(user: Principal, scope: Scope) -> AuthenticatedUser:
-    """Return the owner of a session; the SDK refuses its requests from all others.
+def _name_user(scope: Scope, user: Principal) -> None:
+    """Tell the SDK who asks; it refuses requests in sessions of others.
 
     A session of a token belongs to this token, and a session behind a proxy to a name.
     """
+    scope.setdefault("state", {})["person"] = user.name
     token = b"" if user.may_forge else dict(scope["headers"])[b"authorization"]
     digest = hashlib.sha256(token).hexdigest()
-    return AuthenticatedUser(
-        AccessToken(token="", client_id=digest, scopes=[], subject=user.name)
-    )
+    owner = AccessToken(token="", client_id=digest, scopes=[], subject=user.name)
+    scope["user"] = AuthenticatedUser(owner)
 
 
 def serve_http(desk: Desk, access: Access, port: int) -> None:
