@@ -107,8 +107,8 @@ def break_them(found: dict[str, tuple[EmbeddedPostgres, Session]]) -> None:
         os.kill(pid, signal.SIGSTOP)
     os.kill(Server(found["gone"][0]).pid, signal.SIGKILL)
     with (
+        contextlib.suppress(OSError),  # also of the flush when the file is closed
         (found["full"][0].data.parent / "filler").open("wb") as filler,
-        contextlib.suppress(OSError),
     ):
         while True:
             filler.write(b"\0" * 65_536)
