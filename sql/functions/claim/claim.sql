@@ -58,7 +58,7 @@ declare
     due timestamptz := clock_timestamp();  -- not now(): a claim that waited for a lane began before
     busy int;              -- the first lane that another worker claims from
     is_known boolean := false;
-    is_sweep boolean;      -- read this lane from its beginning
+    is_full_scan boolean;      -- read this lane from its beginning
     began timestamptz;     -- the time when this lane was locked
     since bigint;          -- the first claim id of the epoch
     start bigint;          -- no live claim has a lower id
@@ -71,22 +71,22 @@ declare
 begin
     -- For each lane that has a due job after its place. The newest claim of the lane may be further
     -- than the worker, which would otherwise read all jobs that others have completed since.
-    for lane_no, is_sweep in
-        select l.no, l.is_sweep
+    for lane_no, is_full_scan in
+        select l.no, l.is_full_scan
         from (
             select l.*, coalesce(from_start, not exists (
                 select from redrive.lanes s, redrive.workers w
                 where s.queue = l.queue and s.priority = l.priority and s.lane = l.lane
                   -- far in the future: the clock went back
                   and s.full_scan_at > due and s.full_scan_at < due + interval '5 minutes'
-                  and w.id = me and s.full_scan_kinds is not distinct from w.kinds)) as is_sweep
+                  and w.id = me and s.full_scan_kinds is not distinct from w.kinds)) as is_full_scan
             from unnest(queues, priorities, lanes, floors, floor_ids, seen) with ordinality
                 as l(queue, priority, lane, floor, floor_id, seen, no)
             offset 0) l
         left join lateral (
             select k.upto, k.upto_id from redrive.claims k
             where k.queue = l.queue and k.priority = l.priority and k.lane = l.lane
-              and k.id > l.seen and not l.is_sweep
+              and k.id > l.seen and not l.is_full_scan
               and k.kinds is not distinct from (
                   select w.kinds from redrive.workers w where w.id = me)
             order by k.id desc limit 1) k on true
@@ -94,7 +94,7 @@ begin
             select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
               and (j.run_at, j.id) > (
-                  case when l.is_sweep then '-infinity'
+                  case when l.is_full_scan then '-infinity'
                        when (k.upto, k.upto_id) > (l.floor, l.floor_id) then k.upto
                        else l.floor end,
                   case when (k.upto, k.upto_id) > (l.floor, l.floor_id) then k.upto_id
@@ -131,7 +131,7 @@ begin
             end if;
             is_known := true;
         end if;
-        is_sweep := is_sweep or coalesce(from_start, false);  -- a new epoch
+        is_full_scan := is_full_scan or coalesce(from_start, false);  -- a new epoch
         claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
 
         -- 2. Lock the lane, or leave it to the worker that has it.
@@ -177,12 +177,12 @@ begin
             upto := newest.upto; upto_id := newest.upto_id; as_of := newest.id;
         end if;
         others := null;
-        if is_sweep or not newest.is_alone then
+        if is_full_scan or not newest.is_alone then
             select coalesce(array_agg(c.id), '{}') into others
             from redrive.claims k, unnest(k.ids) as c(id)
             where k.queue = queues[lane_no] and k.priority = priorities[lane_no]
               and k.lane = lanes[lane_no] and k.id >= start
-              and (is_sweep or k.kinds is distinct from mine);
+              and (is_full_scan or k.kinds is distinct from mine);
         end if;
 
         -- 4. Read the due jobs after that place.
@@ -196,8 +196,8 @@ begin
             from redrive.jobs j
             where j.queue = queues[lane_no] and j.priority = priorities[lane_no]
               and j.lane = lanes[lane_no]
-              and (j.run_at, j.id) > (case when is_sweep then '-infinity' else upto end,
-                                      case when is_sweep then 0 else upto_id end)
+              and (j.run_at, j.id) > (case when is_full_scan then '-infinity' else upto end,
+                                      case when is_full_scan then 0 else upto_id end)
               and j.run_at <= due
               and (others is null or j.id not in (select c.id from unnest(others) as c(id)))
               -- null: the worker takes all kinds
@@ -293,7 +293,7 @@ begin
             claimed := claimed + jobs;
             left_to_claim := left_to_claim - jobs;
         end if;
-        if is_sweep then
+        if is_full_scan then
             -- As sweep_pause of a worker, but for all workers of these kinds together. If all jobs
             -- were behind the place, there are probably more.
             update redrive.lanes l

@@ -320,15 +320,16 @@ def _moves(cell: str | None, conn: psycopg.Connection[Any]) -> Finding:
     if not found:
         return Finding("moves", ok=True, text="no move has left jobs between two cells")
     more = f"; and {counted(len(found) - 1, 'more move')}" if found[1:] else ""
-    return Finding("moves", ok=False, text=_stopped(found[0], cell or "CELL") + more)
+    return Finding("moves", ok=False, text=_left_by(found[0], cell) + more)
 
 
-def _stopped(move: open_moves.Stopped, cell: str) -> str:
-    key = shlex.quote(move.key)
+def _left_by(first: open_moves.Stopped, cell: str | None) -> str:
+    """Return a text about a move that stopped, and how to continue or to end it."""
+    key = shlex.quote(first.key)
     return (
-        f"the move of {key} to {move.to} has had {counted(move.jobs, 'job')} in no cell"
-        f" for {move.minutes} minutes; if no mover is running, continue it:"
-        f" redrive cell move --key {key} --from {cell} --to {move.to};"
+        f"the move of {key} to {first.to} has had {counted(first.jobs, 'job')} in no cell"
+        f" for {first.minutes} minutes; if no mover is running, continue it:"
+        f" redrive cell move --key {key} --from {cell or 'CELL'} --to {first.to};"
         " to end it instead, add --give-up"
     )
 
@@ -361,6 +362,7 @@ _LOOKS: Mapping[str, Callable[[psycopg.Connection[Any]], Finding]] = {
     "rescue": _rescue,
     "progress": _progress,
     "locks": _locks,
+    "autovacuum": check_server.autovacuum,
     "kinds": _kinds,
     "owners": _owners,
     "replication": _replication,
