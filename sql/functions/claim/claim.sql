@@ -58,7 +58,7 @@ declare
     due timestamptz := clock_timestamp();  -- not now(): a claim that waited for a lane began before
     busy int;              -- the first lane that another worker claims from
     is_known boolean := false;
-    is_full_scan boolean;      -- read this lane from its beginning
+    is_full_scan boolean;  -- read this lane from its beginning
     began timestamptz;     -- the time when this lane was locked
     since bigint;          -- the first claim id of the epoch
     start bigint;          -- no live claim has a lower id

@@ -113,9 +113,7 @@ begin
             tenant, idempotency_key, headers, payload)
         select c.job, 0, c.queue, c.kind, c.reason, c.category, c.error_class, c.message,
                c.fingerprint, c.attempts, c.attempts, 0, 0,
-               case when c.tenant is null then 0 else coalesce((
-                   select 1 + abs(hashtext(c.tenant)::bigint) % q.lanes from redrive.queues q
-                   where q.queue = c.queue and q.lanes > 1), 0) end,
+               redrive.lane_of_v1(c.queue, c.tenant),
                least(c.created_at, c.died), c.died, c.died,
                c.tenant, c.idempotency_key, c.headers, c.payload
         from came c order by c.job),
