@@ -34,7 +34,7 @@ from redrive.worker.supervisor.claiming.settlements import (
 )
 from redrive.worker.supervisor.claiming.side_effects import SideEffects
 from redrive.worker.supervisor.held import Claim, ClaimedJob
-from redrive.worker.supervisor.polling import LANE_WAIT_MS, Polling
+from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 
 LOCK_NOT_AVAILABLE = "55P03"
@@ -208,8 +208,6 @@ class Exchange:
 
         try:
             with self._link.use() as conn:
-                if not conn.has_settings:  # a pooler's: it is shared with many workers
-                    lane_wait_ms = min(lane_wait_ms, LANE_WAIT_MS)
                 request = self.claims.prepare(conn, free_slots, lane_wait_ms, now)
                 self._checkpoints.send(conn, now)
                 if not (request or settlements or self._side_effects.is_taken):
