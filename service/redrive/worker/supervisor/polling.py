@@ -193,8 +193,8 @@ class Polling:
     def lane_wait_ms(self, now: float) -> int:
         """Return how long a claim of this idle worker may wait for its turn.
 
-        A wait that ends too soon costs the database as much as a claim. So it lasts for
-        twice as long as the last turn took, or this one has taken so far.
+        A wait that ends too soon has the cost of a claim. So it lasts for twice as long
+        as the last turn took, or as this one has taken so far.
         """
         so_far = 0.0 if self._waits_since is None else now - self._waits_since
         turn_ms = int(2000 * max(self.turn_seconds, so_far))
