@@ -83,11 +83,12 @@ site: install build/site/.installed ## build the pages as a site into build/html
 chaos: install ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
 	$(BIN)/pytest -s -m chaos tests/chaos $(ARGS)
 
-.PHONY: chaos-headline chaos-hour chaos-night
+.PHONY: chaos-many chaos-headline chaos-hour chaos-night
+chaos-many: ## two minutes with 40 small workers, and a third of them is killed
 chaos-headline: ## 25 minutes of it, for docs/faults.md; ARGS="--seed N" repeats a run
 chaos-hour: ## an hour of it
 chaos-night: ## ten hours of it
-chaos-headline chaos-hour chaos-night: install
+chaos-many chaos-headline chaos-hour chaos-night: install
 	@mkdir -p build
 	$(BIN)/python -m tests.chaos --tier $(@:chaos-%=%) --output build/$@.json $(ARGS)
 

@@ -157,7 +157,7 @@ class Redrive:
         worker = Worker(
             url,
             self.home,
-            *("--slots", str(self.tier.slots), "--runners", "2"),
+            *("--slots", str(self.tier.slots), "--runners", str(self.tier.runners)),
             handlers="tests.chaos.handlers:jobs",
             redrive_heartbeat_ttl=TTL,
             redrive_drain_timeout=DRAIN,

@@ -67,6 +67,7 @@ class Tier:
     faults: Mapping[str, int]
     backlog: int = 0
     disk_mb: int = 1500
+    runners: int = 2
 
     def times(self, name: str, seconds: float, factor: int) -> "Tier":
         """The same for longer."""
@@ -199,11 +200,28 @@ PEERS = Tier(
         "hold_transaction": 6,
     },
 )
+MANY = Tier(
+    "many",
+    seconds=120,
+    jobs=6_000,
+    workers=40,
+    slots=2,
+    runners=1,
+    faults={
+        "kill_group": 14,
+        "terminate": 1,
+        "cut_claim": 4,
+        "cut_settle": 4,
+        "kill_backend": 1,
+    },
+)
+"""Many small workers, and a third of them is killed."""
 TIERS = {
     tier.name: tier
     for tier in (
         SHORT,
         TRACED,
+        MANY,
         HEADLINE,
         HEADLINE.times("hour", 3300, 2),
         HEADLINE.times("night", 10 * 3600, 20),

@@ -49,6 +49,9 @@ from redrive.worker.supervisor.held import Batch, ClaimedJob, held_from
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.polling import (
     JUST_AFTER_SECONDS,
+    LANE_WAIT_MS,
+    MAX_BUSY_TURN_SECONDS,
+    MAX_LANE_WAIT_MS,
     MAX_SECONDS,
     MIN_SECONDS,
     SOONEST_SECONDS,
@@ -625,6 +628,33 @@ def test_a_lane_that_was_busy_is_tried_again_before_the_rest_is_over(
     polling.was_busy(150.0, chance=0.5)
 
     assert polling.due_at() == pytest.approx(150.0 + seconds)
+
+
+def test_a_busy_lane_is_tried_again_later_if_a_turn_takes_long():
+    polling = Polling(100.0)
+    tried_at = list[float]()
+    for turn in (0.04, 0.2, 60.0):
+        polling.turn_seconds = turn
+        polling.claimed(0, 2, 150.0, chance=0.5)
+        polling.was_busy(150.0, chance=0.5)
+        tried_at.append(polling.due_at() - 150.0)
+
+    assert tried_at == pytest.approx([0.01, 0.05, MAX_BUSY_TURN_SECONDS])
+
+
+def test_a_claim_waits_for_its_turn_as_long_as_turns_take():
+    """C38: 100 workers gave up after 50 ms, and each vain claim cost as much as a claim."""
+    polling = Polling(100.0)
+    polling.others = 99
+    at_first = polling.lane_wait_ms(100.0)
+    polling.had_turn(0, 100.0, 100.05, may_wait=True)
+    so_far = polling.lane_wait_ms(100.125)
+    polling.had_turn(5, 100.125, 100.25, may_wait=True)
+    after_a_turn = polling.lane_wait_ms(200.0)
+    polling.had_turn(5, 200.0, 260.0, may_wait=True)
+
+    assert (at_first, so_far, after_a_turn) == (LANE_WAIT_MS, 250, 500)
+    assert polling.lane_wait_ms(300.0) == MAX_LANE_WAIT_MS
 
 
 def test_a_job_that_is_known_to_be_due_is_not_waited_for_longer():

@@ -42,8 +42,11 @@ YOUNG_SECONDS = 60.0
 LENT_SECONDS = 0.02
 """How long a link waits for a lent connection before it opens another."""
 
-BORROW_SECONDS = 0.2
-"""How long a guest that shares its host's connection waits until it is not in use."""
+BORROW_SECONDS = 1.0
+"""How long a guest that shares its host's connection waits until it is not in use.
+
+A claim of the host may wait for its turn almost as long.
+"""
 
 QUIET_SECONDS = 60.0
 """How long a link must have been without work before it lends its connection."""

@@ -18,7 +18,7 @@ from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.held import ClaimedJob
-from redrive.worker.supervisor.polling import LANE_WAIT_MS, Polling
+from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.runners.breakers import Breakers
 from redrive.worker.supervisor.runners.dispatch import Dispatch
 from redrive.worker.supervisor.runners.inbox import Inbox
@@ -78,7 +78,10 @@ class JobFlow:
         match load:
             case Load.IDLE:
                 jobs = self.exchange.run(
-                    now, free_slots=free_slots, linger=0.0, lane_wait_ms=LANE_WAIT_MS
+                    now,
+                    free_slots=free_slots,
+                    linger=0.0,
+                    lane_wait_ms=self.polling.lane_wait_ms(now),
                 )
             case Load.STEADY:
                 jobs = self.exchange.run(

@@ -32,11 +32,17 @@ TURN_SECONDS = 0.0025
 BUSY_LANE_SECONDS, MAX_BUSY_LANE_SECONDS = 0.001, 0.025
 """Delay before retrying a lane that another worker uses, for each other worker."""
 
+BUSY_TURN_SHARE, MAX_BUSY_TURN_SECONDS = 0.25, 0.1
+"""The same delay as a share of the worker's last turn, if that is longer."""
+
 LEARNING = 0.3
 """Weight of a poll that took longer than expected."""
 
-LANE_WAIT_MS = 50
-"""How long a claim of an idle worker may wait for its turn: its loop stands still."""
+LANE_WAIT_MS, MAX_LANE_WAIT_MS = 50, 900
+"""How long a claim of an idle worker may wait for its turn, at least and at most.
+
+Its loop stands still meanwhile. The longest wait is shorter than deadlock_timeout.
+"""
 
 JUST_AFTER_SECONDS = 0.001
 """Delay after the instant at which a job is due: an earlier claim does not find it."""
@@ -184,6 +190,16 @@ class Polling:
             since = now if self._waits_since is None else self._waits_since
             self.turn_seconds, self._waits_since = now - since, None
 
+    def lane_wait_ms(self, now: float) -> int:
+        """Return how long a claim of this idle worker may wait for its turn.
+
+        A wait that ends too soon has the cost of a claim. So it lasts for twice as long
+        as the last turn took, or as this one has taken so far.
+        """
+        so_far = 0.0 if self._waits_since is None else now - self._waits_since
+        turn_ms = int(2000 * max(self.turn_seconds, so_far))
+        return max(LANE_WAIT_MS, min(MAX_LANE_WAIT_MS, turn_ms))
+
     def took(self, seconds: float) -> None:
         """Learn the cost of a poll that found nothing: less at once, more by and by."""
         more = self._look_seconds + LEARNING * (seconds - self._look_seconds)
@@ -207,4 +223,6 @@ class Polling:
         """Poll again soon: another worker claimed there, and may have left jobs."""
         seconds = BUSY_LANE_SECONDS * max(1, self.others)
         seconds = min(MAX_BUSY_LANE_SECONDS, seconds)
+        share = min(MAX_BUSY_TURN_SECONDS, BUSY_TURN_SHARE * self.turn_seconds)
+        seconds = max(seconds, share)
         self.no_later_than(now + seconds * (0.5 + chance))

@@ -4,13 +4,14 @@ import random
 import time
 from collections.abc import Sequence
 
+from redrive.database.connect import OwnConnection
 from redrive.database.link import Link
 from redrive.worker import store
 from redrive.worker.exchange import Answer, ClaimRequest
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.claiming.lanes import LaneBook
 from redrive.worker.supervisor.held import Batch, ClaimedJob, LazyJobs, held_from
-from redrive.worker.supervisor.polling import Polling
+from redrive.worker.supervisor.polling import LANE_WAIT_MS, Polling
 from redrive.worker.supervisor.telemetry import Telemetry
 
 
@@ -39,7 +40,7 @@ class Claims:
         """True if it is time to look for new lanes."""
 
     def prepare(
-        self, conn: store.Connection, free_slots: int, lane_wait_ms: int, now: float
+        self, conn: OwnConnection, free_slots: int, lane_wait_ms: int, now: float
     ) -> ClaimRequest | None:
         """Register if needed, and return the request of the next claim.
 
@@ -50,6 +51,8 @@ class Claims:
         if worker != self._claimant:
             self._claimant, self._last_claim = worker, 0
             self._lanes.start_over()
+        if not conn.has_settings:  # a pooler's: other workers wait for it
+            lane_wait_ms = min(lane_wait_ms, LANE_WAIT_MS)
         request = (
             self._request(conn, worker, free_slots, lane_wait_ms, now)
             if free_slots
@@ -102,7 +105,10 @@ class Claims:
 
         is_any_busy = self._lanes.learn(request, answer.lanes, cost)
         self._telemetry.claimed(count, cost)
-        self._pace(request, count, cost, is_any_busy=is_any_busy)
+        was_any_busy = any(lane.upto is None for lane in answer.lanes)
+        if request.lane_wait_ms and not (count or was_any_busy):
+            self._polling.took(cost)
+        self._pace(request, count, is_any_busy=is_any_busy)
         self._cost = cost
 
         if not count:
@@ -110,13 +116,9 @@ class Claims:
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
         return LazyJobs(count, lambda: held_from(batch, answer.lanes, answer.rows()))
 
-    def _pace(
-        self, request: ClaimRequest, count: int, cost: float, *, is_any_busy: bool
-    ) -> None:
+    def _pace(self, request: ClaimRequest, count: int, *, is_any_busy: bool) -> None:
         """Choose the time of the next claim."""
         now, chance = time.monotonic(), random.random()
-        if request.lane_wait_ms and not (count or is_any_busy):
-            self._polling.took(cost)
         self._polling.claimed(count, request.want, now, chance)
         may_wait = is_any_busy or bool(request.lane_wait_ms)
         self._polling.had_turn(count, self.asked_at, now, may_wait=may_wait)

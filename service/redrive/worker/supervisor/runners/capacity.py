@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 
-AHEAD_SECONDS, MAX_AHEAD_SECONDS = 0.03, 0.25
+AHEAD_SECONDS, MAX_AHEAD_SECONDS = 0.03, 0.5
 MOST_AHEAD = 4_000
 MEASURED_ROUNDS = 4
 """Jobs per slot to measure a speed: jobs that start together also end together."""
