@@ -154,7 +154,8 @@ def _settled(asked: Note, by: Mapping[str, dict[Any, Note]]) -> Iterator[Step]:
             counted[j] = n if fits or j not in counted else counted[j]
     for n, (w, c, j, d, outcome) in enumerate(settlements):
         if counted.get(j) != n:
-            yield Step("Refused", (j,), w, c, values={"d": d})
+            # a handler that completes its job names no claim if there is none any more
+            yield Step("Refused", (j,), w, c or 0, values={"d": d})
             continue
         values: dict[str, Any] = {"d": d}
         op = OUTCOMES.get(outcome, "Return")
