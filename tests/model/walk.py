@@ -8,6 +8,7 @@ same calls.
 import contextlib
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, LiteralString
 
 import psycopg
@@ -15,18 +16,25 @@ import psycopg
 from redrive import enqueue, enqueue_many
 from redrive.handlers.job import COMPLETE
 from redrive.worker import store
-from tests.factories import Claimed, claim, failure, redrive, silence
+from redrive.worker.exchange import START, ClaimRequest, Lane, Place
+from tests.factories import (
+    Claimed,
+    exchange,
+    failure,
+    lanes_of,
+    last_claim,
+    redrive,
+    silence,
+)
 from tests.model import recorder
 from tests.postgres import Connection, Database
 
-COMPLETE_BATCH: LiteralString = "select redrive.complete_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"
+COMPLETE_BATCH: LiteralString = """
+    select redrive.complete_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[])"""
 SETTLE_BATCH: LiteralString = """
     select redrive.settle_v1(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::text[],
         %s::timestamptz[], %s::float8[], %s::bool[], %s::int[], %s::jsonb[], %s::text[],
         %s::bigint[])"""
-DUE: LiteralString = (
-    "update redrive.jobs set run_at = clock_timestamp() where run_at < 'infinity'"
-)
 KINDS = ("work", "work", "held")
 """Dead letters of `held` hold their ordering keys."""
 STATES = ("open", "dismissed", "redriven", "resolved")
@@ -36,18 +44,26 @@ FOREVER = 86_400.0
 class Walk:
     """Random calls of several workers, producers and operators.
 
-    If it overlaps, a second session keeps a transaction open around some of the calls.
+    If it overlaps, a second session keeps a transaction open around some of the calls. A third
+    one waits for locks until that transaction has ended.
     """
 
     def __init__(self, database: Database, seed: int, *, overlaps: bool) -> None:
         self._dice = random.Random(seed)
-        self._conn = database.connect(lock_timeout="100ms")
-        self._other = database.connect(lock_timeout="100ms") if overlaps else None
+        self._conn = database.connect(lock_timeout="100ms", statement_timeout="20s")
+        self._patient = database.connect(lock_timeout="10s", statement_timeout="20s")
+        self._thread = ThreadPoolExecutor(1)
+        self._other = (
+            database.connect(lock_timeout="100ms", statement_timeout="20s")
+            if overlaps
+            else None
+        )
         self._n = 0
         self._news: list[Callable[[], None]] = []
         """What the workers will know if the call that is made commits."""
         self._workers = [self._register(self._conn) for _ in range(3)]
         self._lost: list[int] = []
+        self._places: dict[tuple[int, Lane], Place] = {}
         self._claims: list[tuple[int, Claimed]] = []
         self._unsettled: dict[int, set[int]] = {}
         """The jobs of each claim that its worker has not settled."""
@@ -75,6 +91,9 @@ class Walk:
                 news, self._news = self._news, []
                 for _ in range(self._dice.randint(1, 3)):
                     self._call(self._conn)
+                waiting = self._thread.submit(self._call, self._patient)
+                wait([waiting], timeout=0.03)  # it ends, or it waits for the first one
+            waiting.result()
             self._learn(news if is_kept else [])
         self._news = []
 
@@ -121,12 +140,27 @@ class Walk:
         return worker
 
     def claim(self, conn: Connection) -> None:
-        """Claim for a worker, seldom for a lost one."""
+        """Claim for a worker, seldom for a lost one. Half of the claims go on at the last place."""
         is_late = bool(self._lost) and self._dice.random() < 0.15
         worker = self._dice.choice(self._lost if is_late else self._workers)
-        rows = claim(conn, worker, self._dice.randint(1, 4))
+        lanes = lanes_of(conn)
+        places = [self._places.get((worker, lane), START) for lane in lanes]
+        request = ClaimRequest(
+            worker,
+            lanes,
+            places,
+            self._dice.randint(1, 4),
+            from_start=START in places or self._dice.random() < 0.5,
+            after=last_claim(conn),
+        )
+        answer = exchange(conn, claim=request)
+        rows = [Claimed(*row) for row in answer.rows()]
 
         def learn() -> None:
+            for at in answer.lanes:
+                if at.lane_no and at.upto:
+                    place = Place(at.upto, at.upto_id or 0, at.as_of or 0)
+                    self._places[worker, lanes[at.lane_no - 1]] = place
             for row in rows:
                 self._claims.append((worker, row))
                 self._unsettled.setdefault(row.claim, set()).add(row.id)
@@ -189,7 +223,7 @@ class Walk:
             *_columns(chosen),
             outcomes,
             [None] * n,
-            [0.0] * n,
+            [self._dice.choice((0.0, 0.0, 3600.0)) for _ in chosen],
             [outcome == "release" for outcome in outcomes],
             [0] * n,
             [
@@ -288,8 +322,10 @@ class Walk:
         conn.execute("select redrive.forget_completions_v1('0 s', 100)")
 
     def let_time_pass(self, conn: Connection) -> None:
-        """Make due what was put off, and wake what waits for its key."""
-        conn.execute(DUE)
+        """Run what waits for its time, and wake what waits for its key."""
+        live = self._ids(conn, "select id from redrive.jobs order by id")
+        ids = [job for (job,) in live]
+        conn.execute("select redrive.run_now_v1(%s, 'ada', 'sooner')", (ids,))
         store.unpark(conn)
 
 

@@ -80,8 +80,9 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         yield Step("Cancel", (j,))
     for c, note in by["claim new"].items():
         yield Step("Claim", tuple(note["ids"]), note["worker"], c)
+    known = {j for note in by["retired"].values() for j in note["known"]}
     for j, note in by["job changed"].items():
-        yield from _changed(note, is_settled=j in settled)
+        yield from _changed(note, is_settled=j in settled, is_known=j in known)
     yield from (Step("EndClaims", claim=c) for c in by["claim gone"])
     over = by["job gone"].keys()
     for (j, redrives), change in moved.items():
@@ -143,7 +144,9 @@ def _moved(part: Sequence[Note]) -> dict[tuple[int, int], tuple[str, str]]:
 def _settled(asked: Note, by: Mapping[str, dict[Any, Note]]) -> Iterator[Step]:
     """Yield what became of each settlement that a call asked for."""
     outcomes = asked.get("outcomes") or ["complete"] * len(asked["ids"])
-    rows = (asked[name] for name in ("workers", "claims", "ids", "deliveries"))
+    # A handler that completes its job names no claim if there is none any more.
+    claims = [c or 0 for c in asked["claims"]]
+    rows = (asked["workers"], claims, asked["ids"], asked["deliveries"])
     settlements = list(zip(*rows, outcomes, strict=True))
     # A batch may name a job twice: as it was claimed, and as it was claimed before. The row shows
     # which of them counted.
@@ -154,8 +157,7 @@ def _settled(asked: Note, by: Mapping[str, dict[Any, Note]]) -> Iterator[Step]:
             counted[j] = n if fits or j not in counted else counted[j]
     for n, (w, c, j, d, outcome) in enumerate(settlements):
         if counted.get(j) != n:
-            # a handler that completes its job names no claim if there is none any more
-            yield Step("Refused", (j,), w, c or 0, values={"d": d})
+            yield Step("Refused", (j,), w, c, values={"d": d})
             continue
         values: dict[str, Any] = {"d": d}
         op = OUTCOMES.get(outcome, "Return")
@@ -181,11 +183,12 @@ def _changed_row(by: Mapping[str, dict[Any, Note]], j: int, outcome: str) -> int
     return by["job changed"][j]["was"]["deliveries"] if j in by["job changed"] else None
 
 
-def _changed(note: Note, *, is_settled: bool) -> Iterator[Step]:
+def _changed(note: Note, *, is_settled: bool, is_known: bool) -> Iterator[Step]:
+    """Yield what happened to a row that stayed. `is_known`: its worker said that it still has it."""
     job, was = (note["id"],), note["was"]
     if not is_settled:
         if note["deliveries"] != was["deliveries"]:
-            yield Step("GiveBack", job)
+            yield Step("gave back a known job" if is_known else "GiveBack", job)
         elif note["losses"] < was["losses"]:
             yield Step("Forgive", job)
         elif note["parked"] != was["parked"]:
@@ -311,6 +314,7 @@ def _in_tla(steps: Sequence[Step], kin: Kinship) -> str:
 ONE_JOB = {
     "Enqueue", "Redrive", "Complete", "Return", "Rescue", "Bury", "Heed", "Refused", "Cancel", "See",
     "GiveBack", "Forgive", "Park", "Wake", "Dismiss", "Reopen", "Purge", "in neither table", "moved without a reason",
+    "gave back a known job",
 }  # fmt: skip
 
 
