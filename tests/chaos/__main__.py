@@ -79,7 +79,7 @@ def add(outcome: Outcome, is_allowed: bool | None) -> None:
 
 def _commit() -> str:
     """Return the commit that was run; `+` if other files than the results differ from it."""
-    changed = _git("status", "--porcelain", "--", ".", f":!{LEDGER.parent}")
+    changed = _git("status", "--porcelain", "--", ".", f":(exclude){LEDGER.parent}")
     return _git("rev-parse", "--short=8", "HEAD") + "+" * bool(changed)
 
 
