@@ -1,6 +1,6 @@
 """Write down what a database really did, so that the model can judge it.
 
-Triggers note each row that changes, and three functions are wrapped to note what their callers asked
+Triggers note each row that changes, and four functions are wrapped to note what their callers asked
 for and what they got. Each note is part of the transaction that it tells of: what is rolled back, or
 lost in a crash, leaves no note. The SQL under test stays as it is.
 """
@@ -121,7 +121,7 @@ RECORD: LiteralString = """
 
     -- A function of ours names its own arguments by its name, so it is copied and not renamed.
     do $$ declare name text; begin
-        foreach name in array array['complete_v1', 'settle_v1', 'retire_v1'] loop
+        foreach name in array array['complete_v1', 'settle_v1', 'retire_v1', 'purge_v1'] loop
             execute replace(pg_get_functiondef(('redrive.' || name)::regproc), name, name || '_unseen');
             execute format('alter function redrive.%s owner to redrive_owner', name || '_unseen');
         end loop;
@@ -166,6 +166,16 @@ RECORD: LiteralString = """
         from redrive.retire_v1_unseen(me, known) r;
         insert into public.record (what, detail)
         values ('retired', jsonb_build_object('worker', me, 'known', known));
+    end $$;
+    create or replace function redrive.purge_v1(
+        run bigint, ids bigint[], generations int[], states text[])
+    returns int language plpgsql security definer as $$
+    declare
+        purged constant int := redrive.purge_v1_unseen(run, ids, generations, states);
+    begin
+        insert into public.record (what, detail)
+        values ('purges', jsonb_build_object('ids', ids, 'generations', generations));
+        return purged;
     end $$;
     grant all on public.record to public;
 """

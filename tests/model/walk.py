@@ -9,7 +9,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeAlias
 
 import psycopg
 
@@ -39,6 +39,9 @@ KINDS = ("work", "work", "held")
 """Dead letters of `held` hold their ordering keys."""
 STATES = ("open", "dismissed", "redriven", "resolved")
 FOREVER = 86_400.0
+
+
+Call: TypeAlias = Callable[["Walk", Connection], None]
 
 
 class Walk:
@@ -87,20 +90,22 @@ class Walk:
         is_kept = self._dice.random() < 0.8
         with contextlib.suppress(psycopg.Error):
             with other.transaction(force_rollback=not is_kept):
-                self._pick()(self, other)
+                call = self._pick()
+                call(self, other)
                 news, self._news = self._news, []
                 for _ in range(self._dice.randint(1, 3)):
                     self._call(self._conn)
-                waiting = self._thread.submit(self._call, self._patient)
+                again = call if self._dice.random() < 0.5 else None
+                waiting = self._thread.submit(self._call, self._patient, again)
                 wait([waiting], timeout=0.03)  # it ends, or it waits for the first one
             waiting.result()
             self._learn(news if is_kept else [])
         self._news = []
 
-    def _call(self, conn: Connection) -> None:
+    def _call(self, conn: Connection, call: Call | None = None) -> None:
         with contextlib.suppress(psycopg.Error):
             with conn.transaction():
-                self._pick()(self, conn)
+                (call or self._pick())(self, conn)
             self._learn(self._news)
         self._news = []
 
@@ -108,7 +113,7 @@ class Walk:
         for learn in news:
             learn()
 
-    def _pick(self) -> Callable[["Walk", Connection], None]:
+    def _pick(self) -> Call:
         return self._dice.choices(list(CALLS), list(CALLS.values()))[0]
 
     # ------------------------------------------------------------------ producers
@@ -329,7 +334,7 @@ class Walk:
         store.unpark(conn)
 
 
-CALLS: dict[Callable[[Walk, Connection], None], int] = {
+CALLS: dict[Call, int] = {
     Walk.add: 8,
     Walk.claim: 9,
     Walk.complete: 5,

@@ -80,7 +80,7 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         yield Step("Cancel", (j,))
     for c, note in by["claim new"].items():
         yield Step("Claim", tuple(note["ids"]), note["worker"], c)
-    known = {j for note in by["retired"].values() for j in note["known"]}
+    known = {j for note in part if note["what"] == "retired" for j in note["known"]}
     for j, note in by["job changed"].items():
         yield from _changed(note, is_settled=j in settled, is_known=j in known)
     yield from (Step("EndClaims", claim=c) for c in by["claim gone"])
@@ -90,8 +90,15 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         if change[0] != change[1] and not is_told:
             op = DECISIONS.get(change, "moved without a reason")
             yield Step(op, (j,), values={"redrives": redrives})
+    wanted = {
+        letter
+        for note in part
+        if note["what"] == "purges"
+        for letter in zip(note["ids"], note["generations"], strict=True)
+    }
     for j, redrives in by["dead gone"]:
-        yield Step("Purge", (j,), values={"redrives": redrives})
+        op = "Purge" if (j, redrives) in wanted else "purged without being asked"
+        yield Step(op, (j,), values={"redrives": redrives})
     yield from (Step("Forget", key=key) for key in by["key gone"])
     yield from _of_workers(by, "worker closed", "worker gone")
 
@@ -314,7 +321,7 @@ def _in_tla(steps: Sequence[Step], kin: Kinship) -> str:
 ONE_JOB = {
     "Enqueue", "Redrive", "Complete", "Return", "Rescue", "Bury", "Heed", "Refused", "Cancel", "See",
     "GiveBack", "Forgive", "Park", "Wake", "Dismiss", "Reopen", "Purge", "in neither table", "moved without a reason",
-    "gave back a known job",
+    "gave back a known job", "purged without being asked",
 }  # fmt: skip
 
 
