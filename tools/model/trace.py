@@ -90,17 +90,24 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         if change[0] != change[1] and not is_told:
             op = DECISIONS.get(change, "moved without a reason")
             yield Step(op, (j,), values={"redrives": redrives})
-    wanted = {
+    yield from _purged(part)
+    yield from (Step("Forget", key=key) for key in by["key gone"])
+    yield from _of_workers(by, "worker closed", "worker gone")
+
+
+def _purged(part: Sequence[Note]) -> Iterator[Step]:
+    """Yield the dead letters that were deleted. A caller names each of them."""
+    asked = {
         letter
         for note in part
         if note["what"] == "purges"
         for letter in zip(note["ids"], note["generations"], strict=True)
     }
-    for j, redrives in by["dead gone"]:
-        op = "Purge" if (j, redrives) in wanted else "purged without being asked"
-        yield Step(op, (j,), values={"redrives": redrives})
-    yield from (Step("Forget", key=key) for key in by["key gone"])
-    yield from _of_workers(by, "worker closed", "worker gone")
+    for note in part:
+        if note["what"] == "dead gone":
+            j, redrives = _place(note)
+            op = "Purge" if (j, redrives) in asked else "purged without being asked"
+            yield Step(op, (j,), values={"redrives": redrives})
 
 
 def _of_workers(by: Mapping[str, dict[Any, Note]], *whats: str) -> Iterator[Step]:
