@@ -15,6 +15,7 @@ import psycopg
 
 from redrive import enqueue, enqueue_many
 from redrive.handlers.job import COMPLETE
+from redrive.rules.payloads.job_fields import JobFields
 from redrive.worker import store
 from redrive.worker.exchange import START, ClaimRequest, Lane, Place
 from tests.factories import (
@@ -118,7 +119,7 @@ class Walk:
 
     # ------------------------------------------------------------------ producers
 
-    def _job(self) -> dict[str, Any]:
+    def _job(self) -> JobFields:
         self._n += 1
         dice, of = self._dice, self._n // 30
         return {
