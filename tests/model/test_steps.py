@@ -106,3 +106,11 @@ def test_a_handler_that_names_no_claim_is_refused():
     notes = [asked([], (7, 1, 5, 1)) | {"claims": [None]}]
 
     assert list(steps_of(notes)) == [Step("Refused", (5,), 7, 0, values={"d": 1})]
+
+
+def test_only_the_worker_that_says_so_runs_a_job_alone():
+    notes = [note("worker alone", id=7), note("worker alone", id=8)]
+
+    assert list(steps_of([*notes, note("runs alone", worker=7)])) == [
+        Step("alone without being asked", worker=8)
+    ]

@@ -66,6 +66,9 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
     for note in part:
         by[note["what"]][_place(note)] = note
     yield from _of_workers(by, "worker new", "worker lost")
+    asked_alone = {note["worker"] for note in part if note["what"] == "runs alone"}
+    for w in by["worker alone"].keys() - asked_alone:
+        yield Step("alone without being asked", worker=w)
     moved = _moved(part)
     again = {j for (j, _), change in moved.items() if change == ("open", "redriven")}
     for j, note in by["job new"].items():
