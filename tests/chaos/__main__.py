@@ -59,6 +59,8 @@ def main() -> int:
         chosen.output.write_text(text + "\n")
     print(outcome.told(), file=sys.stderr)
     refused = judge_files(chosen.record) if chosen.record else None
+    if refused:
+        chosen.record.rename(chosen.record.with_name(f"refused-{chosen.seed}.jsonl"))
     if chosen.ledger:
         add(outcome, None if chosen.record is None else refused == 0)
     return int(any(outcome.failures.values()) or bool(refused))
@@ -76,13 +78,14 @@ def add(outcome: Outcome, is_allowed: bool | None) -> None:
 
 
 def _commit() -> str:
-    """Return the commit that was run; `+` if the files differ from it."""
-    said = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """Return the commit that was run; `+` if other files than the results differ from it."""
+    changed = _git("status", "--porcelain", "--", ".", f":(exclude){LEDGER.parent}")
+    return _git("rev-parse", "--short=8", "HEAD") + "+" * bool(changed)
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
     return said.stdout.strip()
 
 

@@ -275,7 +275,7 @@ class Monkey:
         if self.system.clock is None:
             self.left_out["step_clock"] = "no C compiler on this machine"
         else:
-            self.system.step_clock(CLOCKS[int(chance * len(CLOCKS))])
+            self.system.clock.step(CLOCKS[int(chance * len(CLOCKS))])
             self._note("step_clock", EVERYBODY)
 
     def kill_redrive(self, chance: float) -> None:

@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from redrive import enqueue, enqueue_many
 from redrive.database.connect import connect
+from tests.chaos.clock import COMPILER, Clock
 from tests.chaos.holding import (
     Hold,
     InHandler,
@@ -36,7 +37,6 @@ from tests.flow.harness import ROOT, Worker
 TTL = 3.0
 DRAIN = 4.0
 ONE_BY_ONE = 5
-COMPILER = shutil.which("cc")
 
 # What the database itself saw; a trigger of ours in the transaction that lets go of the jobs.
 WITNESS: LiteralString = """
@@ -84,19 +84,8 @@ class Redrive:
         self._stepped: set[int] = set()
         self._old: set[int] = set()
         self._old_until = 0.0
-        self.clock = home / "clock" if COMPILER else None
-        """What the first worker's clock is off by."""
-        if self.clock is not None:
-            library = [
-                COMPILER,
-                "-shared",
-                "-fPIC",
-                "-O2",
-                "-o",
-                self.clock.with_suffix(".so"),
-            ]
-            subprocess.run([*library, Path(__file__).with_name("clock.c")], check=True)
-            self.step_clock(0)
+        self.clock = Clock(home) if COMPILER else None
+        """The first worker's clock."""
 
     def set_up(self, url: str) -> None:
         """Its schema, a witness, and the rows that are in the way."""
@@ -150,10 +139,7 @@ class Redrive:
         if self._version is not None:
             env["PYTHONPATH"] = self._version / "service"
         if n == 0 and self.clock is not None:
-            env |= {
-                "LD_PRELOAD": self.clock.with_suffix(".so"),
-                "CHAOS_CLOCK": self.clock,
-            }
+            env |= self.clock.environment
         worker = Worker(
             url,
             self.home,
@@ -171,12 +157,6 @@ class Redrive:
         if self._version is not None:
             self._old.add(worker.pid)
         return worker
-
-    def step_clock(self, seconds: int) -> None:
-        """Put the first worker's clock off by so much, from now on."""
-        assert self.clock is not None
-        with self.clock.open("r+b" if self.clock.exists() else "wb") as file:
-            file.write(seconds.to_bytes(8, sys.byteorder, signed=True))
 
     def producer(self, url: str, seed: int) -> "Producer":
         """Who adds its jobs."""

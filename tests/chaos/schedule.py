@@ -166,12 +166,13 @@ TRACED = Tier(
         "term": 2,
         "terminate": 1,
         "immediate_stop": 1,
+        "kill_postmaster": 1,
         "split": 1,
         "cut": 2,
         "cut_claim": 2,
         "cut_settle": 2,
         "cut_producer": 1,
-        "kill_redrive": 1,
+        "kill_redrive": 3,
     },
 )
 """Short, for the model: many runs say more to it than long ones."""

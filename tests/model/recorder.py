@@ -1,6 +1,6 @@
 """Write down what a database really did, so that the model can judge it.
 
-Triggers note each row that changes, and two functions are wrapped to note what their callers asked
+Triggers note each row that changes, and five functions are wrapped to note what their callers asked
 for and what they got. Each note is part of the transaction that it tells of: what is rolled back, or
 lost in a crash, leaves no note. The SQL under test stays as it is.
 """
@@ -101,6 +101,9 @@ RECORD: LiteralString = """
                        'id', n.id, 'silent', o.heard < redrive.contact_now_v1() - o.ttl)
             from new_rows n join old_rows o using (id)
             where (n.lost_at is null) <> (o.lost_at is null) or n.is_closed <> o.is_closed;
+            insert into public.record (what, detail)
+            select 'worker alone', jsonb_build_object('id', n.id)
+            from new_rows n join old_rows o using (id) where n.alone is distinct from o.alone;
         end if;
         return null;
     end $$;
@@ -121,7 +124,9 @@ RECORD: LiteralString = """
 
     -- A function of ours names its own arguments by its name, so it is copied and not renamed.
     do $$ declare name text; begin
-        foreach name in array array['complete_v1', 'settle_v1'] loop
+        foreach name in array array[
+            'complete_v1', 'settle_v1', 'retire_v1', 'purge_v1', 'run_alone_v1']
+        loop
             execute replace(pg_get_functiondef(('redrive.' || name)::regproc), name, name || '_unseen');
             execute format('alter function redrive.%s owner to redrive_owner', name || '_unseen');
         end loop;
@@ -156,6 +161,35 @@ RECORD: LiteralString = """
             'workers', workers, 'claims', claims, 'ids', ids, 'deliveries', deliveries,
             'outcomes', outcomes, 'took', took));
         return query select unnest(took);
+    end $$;
+
+    create or replace function redrive.retire_v1(
+        me int, known bigint[], out released int, out is_over boolean)
+    language plpgsql security definer as $$
+    begin
+        select r.released, r.is_over into released, is_over
+        from redrive.retire_v1_unseen(me, known) r;
+        insert into public.record (what, detail)
+        values ('retired', jsonb_build_object('worker', me, 'known', known));
+    end $$;
+    create or replace function redrive.purge_v1(
+        run bigint, ids bigint[], generations int[], states text[])
+    returns int language plpgsql security definer as $$
+    declare
+        purged constant int := redrive.purge_v1_unseen(run, ids, generations, states);
+    begin
+        insert into public.record (what, detail)
+        values ('purges', jsonb_build_object('ids', ids, 'generations', generations));
+        return purged;
+    end $$;
+    create or replace function redrive.run_alone_v1(me int, job bigint) returns float8
+    language plpgsql security definer as $$
+    declare
+        patience constant float8 := redrive.run_alone_v1_unseen(me, job);
+    begin
+        insert into public.record (what, detail)
+        values ('runs alone', jsonb_build_object('worker', me));
+        return patience;
     end $$;
     grant all on public.record to public;
 """

@@ -81,3 +81,36 @@ def test_jobs_that_share_no_key_are_runs_of_their_own_and_like_ones_are_one_run(
     ]
 
     assert sorted(runs(notes).values()) == [[1], [3, 4]]
+
+
+def test_a_dead_letter_that_nobody_asked_for_is_not_purged():
+    asked_for = note("purges", ids=[5], generations=[1])
+    gone = [note("dead gone", id=5, redrives=redrives) for redrives in (0, 1)]
+
+    assert list(steps_of([*gone, asked_for])) == [
+        Step("purged without being asked", (5,), values={"redrives": 0}),
+        Step("Purge", (5,), values={"redrives": 1}),
+    ]
+
+
+def test_a_job_that_its_worker_still_knows_is_not_given_back():
+    was = {"deliveries": 0, "losses": 0, "parked": False}
+    changed = note("job changed", id=5, was=was, **(was | {"deliveries": 1}))
+
+    first, _ = steps_of([changed, note("retired", worker=7, known=[5])])
+
+    assert first == Step("gave back a known job", (5,))
+
+
+def test_a_handler_that_names_no_claim_is_refused():
+    notes = [asked([], (7, 1, 5, 1)) | {"claims": [None]}]
+
+    assert list(steps_of(notes)) == [Step("Refused", (5,), 7, 0, values={"d": 1})]
+
+
+def test_only_the_worker_that_says_so_runs_a_job_alone():
+    notes = [note("worker alone", id=7), note("worker alone", id=8)]
+
+    assert list(steps_of([*notes, note("runs alone", worker=7)])) == [
+        Step("alone without being asked", worker=8)
+    ]

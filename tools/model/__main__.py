@@ -57,8 +57,9 @@ def check(setting: Setting, seconds: float | None, workers: int) -> bool:
         seconds=seconds,
         workers=workers,
     )
+    name = ", ".join((setting.name, *(f"without {guard}" for guard in setting.removed)))
     print(
-        f"{setting.name:18} {found.broken or 'holds':40} {found.states:>12,} states,"
+        f"{name:40} {found.broken or 'holds':28} {found.states:>12,} states,"
         f" {found.distinct:>11,} distinct, {time.monotonic() - began:5.0f} s",
         flush=True,
     )

@@ -37,11 +37,17 @@ class Verdict:
     refused: tuple[str, ...]
 
 
-def judge(records: Mapping[str, Sequence[trace.Note]]) -> dict[str, Verdict]:
-    """Compare records with the model, by their names."""
+def judge(
+    records: Mapping[str, Sequence[trace.Note]], *, is_serial: bool = False
+) -> dict[str, Verdict]:
+    """Compare records with the model, by their names.
+
+    `is_serial`: no transactions overlapped, so that all guards are compared.
+    """
     of_record = {name: list(trace.runs(notes)) for name, notes in records.items()}
     different = list(dict.fromkeys(run for runs in of_record.values() for run in runs))
-    config = CONFIG.format(removed=UNSEEN, explains="FALSE")
+    removed = "" if is_serial else UNSEEN
+    config = CONFIG.format(removed=removed, explains="FALSE")
     said = tlc.run(
         "Trace", config, {"Record.tla": trace.module(different)}, is_short=True
     )
@@ -60,9 +66,10 @@ def judge(records: Mapping[str, Sequence[trace.Note]]) -> dict[str, Verdict]:
     }
 
 
-def explain(run: str) -> str:
+def explain(run: str, *, is_serial: bool = False) -> str:
     """Return which step of a refused run the model does not allow, or which promise it breaks."""
-    config = CONFIG.format(removed=UNSEEN, explains="TRUE") + PROMISES
+    removed = "" if is_serial else UNSEEN
+    config = CONFIG.format(removed=removed, explains="TRUE") + PROMISES
     said = tlc.run(
         "Trace", config, {"Record.tla": trace.module([run])}, stops=True, is_short=True
     )

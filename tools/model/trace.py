@@ -66,6 +66,9 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
     for note in part:
         by[note["what"]][_place(note)] = note
     yield from _of_workers(by, "worker new", "worker lost")
+    asked_alone = {note["worker"] for note in part if note["what"] == "runs alone"}
+    for w in by["worker alone"].keys() - asked_alone:
+        yield Step("alone without being asked", worker=w)
     moved = _moved(part)
     again = {j for (j, _), change in moved.items() if change == ("open", "redriven")}
     for j, note in by["job new"].items():
@@ -80,8 +83,9 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         yield Step("Cancel", (j,))
     for c, note in by["claim new"].items():
         yield Step("Claim", tuple(note["ids"]), note["worker"], c)
+    known = {j for note in part if note["what"] == "retired" for j in note["known"]}
     for j, note in by["job changed"].items():
-        yield from _changed(note, is_settled=j in settled)
+        yield from _changed(note, is_settled=j in settled, is_known=j in known)
     yield from (Step("EndClaims", claim=c) for c in by["claim gone"])
     over = by["job gone"].keys()
     for (j, redrives), change in moved.items():
@@ -89,10 +93,24 @@ def _steps(part: Sequence[Note]) -> Iterator[Step]:
         if change[0] != change[1] and not is_told:
             op = DECISIONS.get(change, "moved without a reason")
             yield Step(op, (j,), values={"redrives": redrives})
-    for j, redrives in by["dead gone"]:
-        yield Step("Purge", (j,), values={"redrives": redrives})
+    yield from _purged(part)
     yield from (Step("Forget", key=key) for key in by["key gone"])
     yield from _of_workers(by, "worker closed", "worker gone")
+
+
+def _purged(part: Sequence[Note]) -> Iterator[Step]:
+    """Yield the dead letters that were deleted. A caller names each of them."""
+    asked = {
+        letter
+        for note in part
+        if note["what"] == "purges"
+        for letter in zip(note["ids"], note["generations"], strict=True)
+    }
+    for note in part:
+        if note["what"] == "dead gone":
+            j, redrives = _place(note)
+            op = "Purge" if (j, redrives) in asked else "purged without being asked"
+            yield Step(op, (j,), values={"redrives": redrives})
 
 
 def _of_workers(by: Mapping[str, dict[Any, Note]], *whats: str) -> Iterator[Step]:
@@ -143,7 +161,9 @@ def _moved(part: Sequence[Note]) -> dict[tuple[int, int], tuple[str, str]]:
 def _settled(asked: Note, by: Mapping[str, dict[Any, Note]]) -> Iterator[Step]:
     """Yield what became of each settlement that a call asked for."""
     outcomes = asked.get("outcomes") or ["complete"] * len(asked["ids"])
-    rows = (asked[name] for name in ("workers", "claims", "ids", "deliveries"))
+    # A handler that completes its job names no claim if there is none any more.
+    claims = [c or 0 for c in asked["claims"]]
+    rows = (asked["workers"], claims, asked["ids"], asked["deliveries"])
     settlements = list(zip(*rows, outcomes, strict=True))
     # A batch may name a job twice: as it was claimed, and as it was claimed before. The row shows
     # which of them counted.
@@ -180,11 +200,12 @@ def _changed_row(by: Mapping[str, dict[Any, Note]], j: int, outcome: str) -> int
     return by["job changed"][j]["was"]["deliveries"] if j in by["job changed"] else None
 
 
-def _changed(note: Note, *, is_settled: bool) -> Iterator[Step]:
+def _changed(note: Note, *, is_settled: bool, is_known: bool) -> Iterator[Step]:
+    """Yield what happened to a row that stayed. `is_known`: its worker said that it still has it."""
     job, was = (note["id"],), note["was"]
     if not is_settled:
         if note["deliveries"] != was["deliveries"]:
-            yield Step("GiveBack", job)
+            yield Step("gave back a known job" if is_known else "GiveBack", job)
         elif note["losses"] < was["losses"]:
             yield Step("Forgive", job)
         elif note["parked"] != was["parked"]:
@@ -310,6 +331,7 @@ def _in_tla(steps: Sequence[Step], kin: Kinship) -> str:
 ONE_JOB = {
     "Enqueue", "Redrive", "Complete", "Return", "Rescue", "Bury", "Heed", "Refused", "Cancel", "See",
     "GiveBack", "Forgive", "Park", "Wake", "Dismiss", "Reopen", "Purge", "in neither table", "moved without a reason",
+    "gave back a known job", "purged without being asked",
 }  # fmt: skip
 
 
