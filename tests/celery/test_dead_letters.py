@@ -1,0 +1,73 @@
+"""A task of Celery that fails for good becomes one dead letter."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.celery.conftest import Shop
+from tests.cli.conftest import Redrive
+from tests.flow.harness import wait_for
+from tests.postgres import Database
+
+
+def dead(database: Database) -> int:
+    return database.value("select count(*) from redrive.dead_letters")
+
+
+def the_letter(redrive: Redrive, database: Database) -> Any:
+    """Wait for the only dead letter, and return all that is known of it."""
+    wait_for(lambda: dead(database), 120)
+    (letter,) = redrive("dlq", "ls", "--json").lines
+    return redrive("dlq", "show", str(letter["id"]), "--json").json
+
+
+def test_a_task_that_fails(shop: Shop, redrive: Redrive, database: Database):
+    shop.worker()
+    kwargs = {"currency": "XAU", "token": "hush-4711-secret"}
+    task = shop.send("Shop.charge", 17, kwargs=kwargs)
+
+    letter = the_letter(redrive, database)
+
+    assert (letter["kind"], letter["queue"]) == ("celery.shop.charge", "celery")
+    assert letter["payload"]["args"] == [17]
+    assert letter["payload"]["kwargs"]["currency"] == "XAU"
+    assert letter["error_class"] == "ValueError"
+    assert letter["message"].startswith("no rate for XAU")
+    assert "hush" not in json.dumps(letter)
+    assert letter["headers"]["celery"]["id"] == task
+    assert letter["failures"][0]["detail"]["stack"][-1]["function"] == "charge"
+    wait_for(lambda: shop.waiting() == 0)
+
+
+def test_a_task_that_was_retried_in_vain(
+    shop: Shop, redrive: Redrive, database: Database
+):
+    shop.worker()
+    shop.send("shop.mail", "ada@example.org")
+
+    letter = the_letter(redrive, database)
+
+    assert letter["error_class"] == "OSError"
+    assert letter["attempts"] == 3
+    assert letter["headers"]["celery"]["retries"] == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "error"),
+    [
+        ("shop.kill", "billiard.exceptions.WorkerLostError"),
+        ("shop.slow", "billiard.exceptions.TimeLimitExceeded"),
+    ],
+)
+def test_a_task_whose_process_is_gone(
+    shop: Shop, redrive: Redrive, database: Database, task: str, error: str
+):
+    shop.worker()
+    shop.send(task)
+
+    letter = the_letter(redrive, database)
+
+    assert letter["error_class"] == error
+    assert letter["category"] == "lost"
+    assert letter["headers"]["celery"]["routing_key"] == "celery"
