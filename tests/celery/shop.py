@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from celery import Celery, Task
+from celery import Celery, Task, signals
 from celery.exceptions import Reject
 
 import redrive.celery
@@ -20,13 +20,24 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=False,
     accept_content=["json", "pickle"],
+    worker_lost_wait=1,  # so that tests need not wait for ten seconds
     worker_prefetch_multiplier=1,
 )
-redrive.celery.install(app, database_url=URL, spool=HOME / "spool")
+redrive.celery.install(
+    app,
+    database_url=os.environ.get("SHOP_REDRIVE_URL", URL),
+    spool=HOME / "spool",
+)
 
 jobs = redrive.celery.sender(
     app, database_url=URL, verdict_after=float(os.environ.get("SHOP_VERDICT", "600"))
 )
+
+
+@signals.worker_ready.connect
+def tell_that_it_is_ready(**_: object) -> None:
+    (HOME / "ready").mkdir(exist_ok=True)
+    (HOME / "ready" / str(os.getpid())).touch()
 
 
 def is_mended() -> bool:
@@ -94,3 +105,16 @@ def refund(invoice: int, money: Money) -> None:
     """Fail, with an argument that JSON cannot hold."""
     if not is_mended():
         raise LookupError(invoice)
+
+
+@app.task(name="shop.work", bind=True, max_retries=1, reject_on_worker_lost=True)
+def work(self: Task, n: int, *, fails: bool) -> None:
+    """Do nothing, or fail at each of its two tries and write down that it did."""
+    if not fails:
+        return
+    if self.request.retries < self.max_retries:
+        raise self.retry(countdown=0)
+    with (HOME / "exhausted").open("a") as ledger:
+        ledger.write(f"{self.request.id}\n")
+    msg = f"no luck with {n}"
+    raise RuntimeError(msg)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.celery.conftest import Shop
+from tests.celery.harness import Shop
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
 from tests.postgres import Database
@@ -71,3 +71,46 @@ def test_a_task_whose_process_is_gone(
     assert letter["error_class"] == error
     assert letter["category"] == "lost"
     assert letter["headers"]["celery"]["routing_key"] == "celery"
+
+
+def test_a_message_of_a_task_that_no_worker_knows(
+    shop: Shop, redrive: Redrive, database: Database
+):
+    shop.worker()
+    shop.send("shop.old", 17)
+
+    letter = the_letter(redrive, database)
+
+    assert letter["error_class"] == "celery.NotRegistered"
+    assert letter["payload"] == {"args": [17], "kwargs": {}}
+
+
+def test_a_pickled_message_of_an_unknown_task_is_not_read(
+    shop: Shop, redrive: Redrive, database: Database
+):
+    shop.worker()
+    shop.app.send_task("shop.old", [17], serializer="pickle")
+
+    letter = the_letter(redrive, database)
+
+    (described,) = letter["payload"]["args"]
+    assert (
+        described["$python"] == "arguments as application/x-python-serialize, not read"
+    )
+
+
+def test_a_message_that_is_rejected(shop: Shop, redrive: Redrive, database: Database):
+    shop.worker()
+    shop.send("shop.refuse")
+
+    assert the_letter(redrive, database)["error_class"] == "celery.exceptions.Reject"
+
+
+def test_a_task_that_was_revoked_is_no_dead_letter(shop: Shop, database: Database):
+    shop.worker()
+    shop.send("Shop.charge", 17, kwargs={"currency": "XAU"}, expires=-1)
+    shop.send("Shop.charge", 18, kwargs={"currency": "XAU"})
+
+    wait_for(lambda: dead(database), 120)
+
+    assert (dead(database), shop.lines("charged")) == (1, ["18 XAU"])

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.celery.conftest import Shop
+from tests.celery.harness import Shop
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
 from tests.postgres import Database
@@ -112,11 +112,9 @@ def test_an_argument_that_json_cannot_hold(
     database: Database,
     sending: Callable[..., Any],
 ):
-    from tests.celery.client import app
-
     shop.worker()
     sending()
-    app(shop.broker).send_task("shop.refund", [17, {1, 2}], serializer="pickle")
+    shop.app.send_task("shop.refund", [17, {1, 2}], serializer="pickle")
     wait_for(lambda: open_letters(database), 120)
     ((job, *_),) = states(database)
     letter = redrive("dlq", "show", str(job), "--json").json
@@ -130,3 +128,45 @@ def test_an_argument_that_json_cannot_hold(
         {"$python": "builtins.set", "repr": "{1, 2}"},
     ]
     assert refused["message"].startswith("payload.args[1]: JSON cannot hold")
+
+
+def test_what_follows_on_a_task_runs_after_it(
+    shop: Shop,
+    redrive: Redrive,
+    database: Database,
+    sending: Callable[..., Any],
+):
+    shop.worker("-Q", "celery,urgent")
+    sending()
+    following = shop.app.signature("Shop.charge", (18,), immutable=True)
+    charge = shop.app.signature("Shop.charge", (17,), {"currency": "XAU"})
+    (charge.set(queue="urgent", priority=3) | following).apply_async()
+    wait_for(lambda: open_letters(database), 120)
+    ((job, *_),) = states(database)
+    letter = redrive("dlq", "show", str(job), "--json").json
+    (shop.home / "mended").touch()
+
+    redrive("dlq", "redrive", str(job), *WHY)
+    wait_for(lambda: (job, "resolved", "succeeded", 0) in states(database), 120)
+
+    wait_for(lambda: len(shop.lines("charged")) == 3, 120)
+    assert letter["queue"] == "urgent"
+    assert shop.lines("charged") == ["17 XAU", "17 XAU", "18 EUR"]
+
+
+def test_a_task_that_is_out_of_time_again_is_the_same_dead_letter(
+    shop: Shop,
+    redrive: Redrive,
+    database: Database,
+    sending: Callable[..., Any],
+):
+    shop.worker()
+    sending()
+    shop.send("shop.slow")
+    wait_for(lambda: open_letters(database), 120)
+    ((job, *_),) = states(database)
+
+    redrive("dlq", "redrive", str(job), *WHY)
+    wait_for(lambda: (job, "open", None, 1) in states(database), 120)
+
+    assert {job for job, *_ in states(database)} == {job}

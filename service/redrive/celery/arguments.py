@@ -8,7 +8,7 @@ and the task is not sent until somebody has replaced that.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from redrive.errors import InvalidJob
 from redrive.rules.payloads.limits import encode_payload
@@ -17,6 +17,8 @@ from redrive.rules.payloads.redact import scrub
 OBJECT = "$python"
 """Key of the description of an object that JSON cannot hold."""
 
+NOT_HELD = "JSON cannot hold this argument; edit the dead letter and put a value there"
+
 MAX_REPR = 200
 MAX_DEPTH = 60
 
@@ -24,9 +26,17 @@ _kombu: Any = import_module("kombu.utils.json")
 _saferepr: Any = import_module("celery.utils.saferepr").saferepr
 
 
-def stored(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+class Arguments(NamedTuple):
+    """Arguments of a task."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+
+def stored(given: Arguments) -> dict[str, Any]:
     """Return the payload for these arguments."""
-    payload = {"args": _plain([*args], 0), "kwargs": _plain(dict(kwargs), 0)}
+    args, kwargs = [*given.args], dict(given.kwargs)
+    payload = {"args": _plain(args, 0), "kwargs": _plain(kwargs, 0)}
     try:
         encode_payload("payload", payload)
     except InvalidJob as error:  # too large, or a text that Postgres does not take
@@ -40,13 +50,17 @@ def _plain(value: Any, depth: int) -> Any:
     try:
         return json.loads(_kombu.dumps(value))
     except Exception:  # noqa: BLE001 # an argument's own code may raise anything
-        if depth < MAX_DEPTH:
-            if type(value) is dict:
-                members = cast("dict[Any, Any]", value).items()
-                return {str(name): _plain(one, depth + 1) for name, one in members}
-            if type(value) in {list, tuple}:
-                return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
-        return _description(value)
+        return _in_parts(value, depth) if depth < MAX_DEPTH else _description(value)
+
+
+def _in_parts(value: Any, depth: int) -> Any:
+    """Return a value of which JSON cannot hold some parts."""
+    if type(value) is dict:
+        members = cast("dict[Any, Any]", value).items()
+        return {str(name): _plain(one, depth + 1) for name, one in members}
+    if type(value) in {list, tuple}:
+        return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
+    return _description(value)
 
 
 def _description(value: Any) -> dict[str, str]:
@@ -55,7 +69,7 @@ def _description(value: Any) -> dict[str, str]:
     return {OBJECT: name, "repr": text.encode("utf-8", "replace").decode()}
 
 
-def restored(payload: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def restored(payload: Mapping[str, Any]) -> Arguments:
     """Return the arguments of a payload, to be sent again.
 
     Raises:
@@ -63,28 +77,24 @@ def restored(payload: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
             have the form of `stored`.
     """
     for path in _descriptions("payload", payload):
-        raise InvalidJob(
-            path,
-            "JSON cannot hold this argument; edit the dead letter and put a value there",
-        )
+        raise InvalidJob(path, NOT_HELD)
     args, kwargs = payload.get("args", []), payload.get("kwargs", {})
-    if type(args) is not list:
-        path, rule = "payload.args", "must be a list"
+    if type(args) is not list or type(kwargs) is not dict:
+        path, rule = "payload", "must have a list as args, and an object as kwargs"
         raise InvalidJob(path, rule)
-    if type(kwargs) is not dict:
-        path, rule = "payload.kwargs", "must be an object"
-        raise InvalidJob(path, rule)
-    return _kombu.loads(json.dumps([args, kwargs]))
+    return Arguments(*_kombu.loads(json.dumps([args, kwargs])))
 
 
 def _descriptions(path: str, value: Any) -> Iterator[str]:
     """Yield the places of objects that JSON could not hold."""
+    parts: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
+        parts = [(f"{path}.{name}", one) for name, one in members.items()]
         if OBJECT in members:
             yield path
-        for name, one in members.items():
-            yield from _descriptions(f"{path}.{name}", one)
     elif isinstance(value, list):
-        for n, one in enumerate(cast("list[Any]", value)):
-            yield from _descriptions(f"{path}[{n}]", one)
+        members = enumerate(cast("list[Any]", value))
+        parts = [(f"{path}[{n}]", one) for n, one in members]
+    for place, one in parts:
+        yield from _descriptions(place, one)

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from redrive.errors import InvalidJob, RedriveError
 logger = logging.getLogger("redrive.celery")
 
 WHY = "a task failed for good"
-REFUSED_BY_CHECK = "RD001"
+REFUSED_BY_CHECK, DATA_EXCEPTION = "RD001", "22"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two looks at the spool; the pause doubles while Postgres is away."""
 
@@ -53,8 +53,13 @@ def flush(spool: Spool, connect: Connect) -> int:
             return 0
         spool.tidy()
         with connect() as conn:
-            chunks = (paths[at : at + CHUNK] for at in range(0, len(paths), CHUNK))
-            return sum(_send(conn, spool, _read(spool, chunk)) for chunk in chunks)
+            return sum(_send(conn, spool, found) for found in _chunks(spool, paths))
+
+
+def _chunks(spool: Spool, paths: Sequence[Path]) -> Iterator[list[Filed]]:
+    """Yield the records of some files at a time."""
+    for at in range(0, len(paths), CHUNK):
+        yield _read(spool, paths[at : at + CHUNK])
 
 
 def _read(spool: Spool, paths: Sequence[Path]) -> list[Filed]:
@@ -69,19 +74,19 @@ def _read(spool: Spool, paths: Sequence[Path]) -> list[Filed]:
     return found
 
 
-def _send(conn: Any, spool: Spool, items: Sequence[Filed]) -> int:
+def _send(conn: Any, spool: Spool, found: Sequence[Filed]) -> int:
     """Send records together. If the database refuses one of them, send each alone."""
     try:
-        _write(conn, [item.record for item in items])
-    except (InvalidJob, psycopg.Error) as error:
+        _write(conn, [one.record for one in found])
+    except (LookupError, TypeError, ValueError, psycopg.Error) as error:
         if not _is_refused(error):
             raise
-        if len(items) == 1:
-            _set_aside(spool, items[0].path, error)
-            return 0
-        return sum(_send(conn, spool, [item]) for item in items)
-    spool.remove(item.path for item in items)
-    return len(items)
+        if len(found) > 1:
+            return sum(_send(conn, spool, [one]) for one in found)
+        _set_aside(spool, found[0].path, error)
+        return 0
+    spool.remove(one.path for one in found)
+    return len(found)
 
 
 def _write(conn: Any, records: Sequence[Record]) -> None:
@@ -96,7 +101,8 @@ def _write(conn: Any, records: Sequence[Record]) -> None:
 def _is_refused(error: Exception) -> bool:
     """Return True if a record is at fault, and not the database or the login."""
     if isinstance(error, psycopg.Error):
-        return error.sqlstate == REFUSED_BY_CHECK
+        state = error.sqlstate or ""
+        return state == REFUSED_BY_CHECK or state.startswith(DATA_EXCEPTION)
     return True
 
 

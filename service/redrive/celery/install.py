@@ -1,6 +1,5 @@
 """Receivers of Celery's signals: a task that has failed for good goes to the spool."""
 
-import logging
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +13,9 @@ from redrive.celery.spool import Spool
 DIRECTORY = "/var/tmp/redrive-celery"  # noqa: S108 # prepare() refuses another user's
 LIMIT = 10_000
 
-logger = logging.getLogger("redrive.celery")
+Receiver = Callable[..., None]
+
+_signals: Any = import_module("celery.signals")
 
 
 def install(
@@ -46,20 +47,23 @@ def install(
         msg = f"spool_limit is {spool_limit}; it must be 1 or more"
         raise ValueError(msg)
     directory = Spool(Path(spool), spool_limit)
-    receivers = Receivers(app, directory)
-    wanted: dict[str, Callable[..., None]] = {
+    wanted = _of_tasks(Receivers(app, directory))
+    wanted["worker_init"] = lambda **_: directory.prepare()
+    if flush:
+        sender = Sender(directory, connects_to(database_url))
+        wanted["worker_ready"] = lambda **_: sender.start()
+        wanted["worker_shutdown"] = lambda **_: sender.stop()
+    for name, receiver in wanted.items():
+        signal = getattr(_signals, name)
+        signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{app.main}")
+
+
+def _of_tasks(receivers: Receivers) -> dict[str, Receiver]:
+    """Return the receiver of each signal that is about a task."""
+    return {
         "task_failure": receivers.failed,
         "task_success": receivers.succeeded,
         "task_revoked": receivers.revoked,
         "task_unknown": receivers.unknown,
         "task_received": receivers.received,
-        "worker_init": lambda **_: directory.prepare(),
     }
-    if flush:
-        sender = Sender(directory, connects_to(database_url))
-        wanted["worker_ready"] = lambda **_: sender.start()
-        wanted["worker_shutdown"] = lambda **_: sender.stop()
-    signals: Any = import_module("celery.signals")
-    for name, receiver in wanted.items():
-        signal = getattr(signals, name)
-        signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{app.main}")

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from redrive.celery import records
+from redrive.celery.arguments import OBJECT, Arguments
 from redrive.celery.records import MARK, Record, Sent, sent_of
 from redrive.celery.spool import Full, Spool
 from redrive.rules.attempts.failure import made_up
@@ -71,15 +72,9 @@ class Receivers:
         request = self._request(sender, task_id)
         if request.is_eager or sender.app is not self._app:
             return
-        args, kwargs = args or (), kwargs or {}
-        failure = records.failure_of(_original(exception), sender.name, args, kwargs)
-        sent = sent_of(getattr(request, MARK, None))
-        if sent is not None:
-            self._report(task_id, sent, failure)
-            return
-        self._put(
-            task_id, None, records.letter(request, sender.name, failure, args, kwargs)
-        )
+        given = Arguments(args or (), kwargs or {})
+        failure = records.failure_of(_original(exception), sender.name, given)
+        self._end(request, sender.name, failure, given)
 
     @contained
     def revoked(self, sender: Any, request: Any, expired: object, **_: Any) -> None:
@@ -94,16 +89,21 @@ class Receivers:
     @contained
     def unknown(self, name: str, id: str, message: Any, **_: Any) -> None:  # noqa: A002 # as Celery has it
         """Report a task that this worker does not know. Celery drops its message."""
-        request = _context(message.headers or {}, delivery_info=message.delivery_info)
-        kind = records.kind_of(name)
+        headers, where = message.headers or {"id": id}, message.delivery_info
+        request = _context(headers, delivery_info=where)
         text = f"no worker that received it has the task {name!r}"
+        kind = records.kind_of(name)
         failure = made_up("celery.NotRegistered", text, Category.BUG, kind)
+        self._end(request, name, failure, _arguments(message))
+
+    def _end(self, request: Any, name: str, failure: Failure, given: Arguments) -> None:
+        """Report a task that failed for good, to its job or as a dead letter."""
         sent = sent_of(getattr(request, MARK, None))
-        if sent is not None:
-            self._report(id, sent, failure)
-            return
-        args, kwargs = _arguments(message)
-        self._put(id, None, records.letter(request, name, failure, args, kwargs))
+        if sent is None:
+            record = records.letter(request, name, failure, given)
+        else:
+            record = records.outcome(sent, failure)
+        self._put(request.id, sent, record)
 
     def _request(self, task: Any, task_id: str) -> Any:
         """Return the Context of a task that ends."""
@@ -144,10 +144,10 @@ def _original(error: BaseException) -> BaseException:
     return current if is_replaced and current is not None else error
 
 
-def _arguments(message: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _arguments(message: Any) -> Arguments:
     """Return the arguments of a message, if reading them runs no code."""
     if message.content_type != JSON:
-        described = {"$python": f"arguments as {message.content_type}, not read"}
-        return [described], {}
+        described = {OBJECT: f"arguments as {message.content_type}, not read"}
+        return Arguments([described], {})
     args, kwargs, _ = message.payload
-    return args, kwargs
+    return Arguments(args, kwargs)

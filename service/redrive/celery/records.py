@@ -2,14 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from redrive.celery.arguments import stored
+from redrive.celery.arguments import Arguments, stored
 from redrive.dead_letters.imports import Reader
 from redrive.rules.attempts.failure import describe
 from redrive.rules.dead_letters.imported import Imported
@@ -119,47 +119,40 @@ def sent_of(mark: object) -> Sent | None:
         return None
 
 
-def failure_of(
-    error: BaseException, task: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Failure:
+def failure_of(error: BaseException, task: str, given: Arguments) -> Failure:
     """Describe the error of a task, without the secrets of its arguments."""
-    secrets = secret_values([*args, dict(kwargs)])
+    secrets = secret_values([*given.args, dict(given.kwargs)])
     failure = describe(error, kind_of(task), secrets=secrets)
     is_lost = type(error).__name__ in LOST
     return replace(failure, category=Category.LOST) if is_lost else failure
 
 
-def letter(
-    request: Any,
-    task: str,
-    failure: Failure,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> Record:
+def letter(request: Any, task: str, failure: Failure, given: Arguments) -> Record:
     """Return the record of a task that failed for good; `request` is its Context."""
     where: dict[str, Any] = request.delivery_info or {}
-    retries: int = request.retries or 0
-    queue: str = where.get("routing_key") or "celery"
-    header: dict[str, Any] = {
-        "task": task,
-        "id": request.id,
-        "retries": retries,
-        "worker": request.hostname,
-        "exchange": where.get("exchange"),
-        "routing_key": where.get("routing_key"),
-        "priority": where.get("priority"),
-        **_options(request.as_execution_options()),
-    }
     fields: dict[str, Any] = {
         "source_id": request.id,
         "kind": kind_of(task),
-        "queue": as_queue(queue),
-        "payload": stored(args, kwargs),
-        "headers": {HEADER: {n: v for n, v in header.items() if v is not None}},
-        "attempts": retries + 1,
+        "queue": as_queue(where.get("routing_key") or "celery"),
+        "payload": stored(given),
+        "headers": {HEADER: _header(request, task, where)},
+        "attempts": (request.retries or 0) + 1,
         "died_at": datetime.now(UTC).isoformat(),
     }
     return Record(letter=fields, failure=failure.record())
+
+
+def _header(request: Any, task: str, where: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what it takes to send the task again."""
+    found = {
+        "task": task,
+        "id": request.id,
+        "retries": request.retries,
+        "worker": request.hostname,
+        **{name: where.get(name) for name in ("exchange", "routing_key", "priority")},
+        **_options(request.as_execution_options()),
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
-from redrive.celery.arguments import restored
+from redrive.celery.arguments import Arguments, restored
 from redrive.celery.database import Connect, connects_to
 from redrive.celery.records import (
     CONTINUED,
@@ -87,23 +87,22 @@ class _Send:
     ) -> dict[str, Any]:
         """Send the task. A crash before the checkpoint sends it twice."""
         task = _stored(job)
-        args, kwargs = _arguments_of(payload)
-        waited = {"job": job.id, "send": job.redrives, "outcome": None}
-        fields = outcome_job(job.queue, waited)
-        outcome: int = enqueue(conn, **fields, delay=self._verdict_after)
+        given = _arguments_of(payload)
         mark = {"job": job.id, "send": job.redrives, "queue": job.queue}
+        outcome = self._expect(conn, mark)
+        options = _routing(task) | task.get("options", {})
         self._app.send_task(
-            task["task"],
-            args,
-            kwargs,
-            task_id=task["id"],
-            headers={MARK: mark},
-            **_routing(task),
-            **task.get("options", {}),
+            task["task"], *given, task_id=task["id"], headers={MARK: mark}, **options
         )
         sent = {"send": job.redrives, "outcome": outcome, "at": time.time()}
         job.checkpoint(sent)
         return sent
+
+    def _expect(self, conn: OwnConnection, mark: Mapping[str, Any]) -> int:
+        """Add the job that gets the outcome. It runs when it has one, or in the end."""
+        payload = {"job": mark["job"], "send": mark["send"], "outcome": None}
+        fields = outcome_job(mark["queue"], payload)
+        return enqueue(conn, **fields, delay=self._verdict_after)
 
     def _judge(self, conn: OwnConnection, sent: Mapping[str, Any]) -> None:
         """End the job as its task has ended, or put it off."""
@@ -111,33 +110,34 @@ class _Send:
         if ended.outcome == LIVE:
             waited = time.time() - sent["at"]
             raise Snooze(min(LAST_LOOK, max(FIRST_LOOK, waited / 2)))
-        found: dict[str, Any] = ended.result or {}
-        if found.get("outcome") == "succeeded":
-            return
-        if found.get("outcome") == "failed":
-            raise Reported(read_failure(found["failure"], verdict="give_up"))
-        msg = (
-            f"the task was sent, and no worker had reported its end after"
-            f" {self._verdict_after:g} s; it may still run"
-        )
-        raise GiveUp(msg)
+        match ended.result:
+            case {"outcome": "succeeded"}:
+                return
+            case {"outcome": "failed", "failure": failure}:
+                raise Reported(read_failure(failure, verdict="give_up"))
+            case _:
+                limit = f"{self._verdict_after:g} s"
+                msg = f"the task was sent, and no end was reported in {limit}; it may still run"
+                raise GiveUp(msg)
 
 
 def _stored(job: Job) -> Mapping[str, Any]:
     """Return what the dead letter says of its task."""
     found = job.headers.get(HEADER)
     if not isinstance(found, dict):
-        msg = f"headers.{HEADER} does not say which task to send; only dead letters of redrive.celery have it"
+        msg = f"headers.{HEADER} is missing, which says which task to send"
         raise GiveUp(msg)
     task = cast("dict[str, Any]", found)
     if "missing" in task:
         names = ", ".join(task["missing"] or CONTINUED)
-        msg = f"the task cannot be sent alone: its {names} did not fit into the dead letter"
+        msg = (
+            f"the task cannot be sent without its {names}, which were too large to keep"
+        )
         raise GiveUp(msg)
     return task
 
 
-def _arguments_of(payload: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments_of(payload: dict[str, Any]) -> Arguments:
     try:
         return restored(payload)
     except InvalidJob as error:

@@ -61,12 +61,8 @@ class Spool:
         if len(self.waiting()) >= self.limit and not path.exists():
             raise Full
         unfinished = self.directory / f".{os.getpid()}-{time.monotonic_ns()}"
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            with open(descriptor, "wb") as file:  # noqa: PTH123 # an open descriptor
-                file.write(record)
-                file.flush()
-                os.fsync(descriptor)
+            _write(unfinished, record)
             unfinished.rename(path)
         except OSError:
             unfinished.unlink(missing_ok=True)
@@ -120,3 +116,12 @@ class Spool:
                 yield True
         finally:
             os.close(descriptor)
+
+
+def _write(path: Path, record: bytes) -> None:
+    """Write a new file for this user only, and wait until the disk has it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:  # noqa: PTH123 # an open descriptor
+        file.write(record)
+        file.flush()
+        os.fsync(descriptor)
