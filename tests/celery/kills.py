@@ -19,6 +19,8 @@ FAILS = 2
 QUIET_SECONDS = 12.0
 """How long nothing must happen before the run is over: longer than the broker waits."""
 
+STUCK_SECONDS = 300.0
+
 
 @dataclass
 class Run:
@@ -89,15 +91,19 @@ def send(shop: Shop, n: int) -> tuple[str, bool]:
 def quiet(shop: Shop, database: Database) -> Callable[[], bool]:
     """Return a function that says whether nothing has happened for a while."""
     broker = Redis.from_url(shop.broker)
-    last: list[object] = [None, time.monotonic()]
+    seen: tuple[int, ...] = ()
+    since = time.monotonic()
 
     def is_quiet() -> bool:
-        waiting = broker.llen("celery") + broker.hlen("unacked") + shop.waiting()
+        nonlocal seen, since
+        waiting = (broker.llen("celery"), broker.hlen("unacked"), shop.waiting())
         dead = database.value("select count(*) from redrive.dead_letters")
-        now = (waiting, dead, len(shop.lines("exhausted")))
-        if now != last[0] or waiting:
-            last[:] = [now, time.monotonic()]
-        return time.monotonic() - float(str(last[1])) > QUIET_SECONDS
+        now = (*waiting, dead, len(shop.lines("exhausted")))
+        if now != seen:
+            seen, since = now, time.monotonic()
+        idle = time.monotonic() - since
+        assert idle < STUCK_SECONDS, f"stuck at {now}"
+        return not any(waiting) and idle > QUIET_SECONDS
 
     return is_quiet
 

@@ -1,6 +1,7 @@
 """The spool: what happens while Postgres is away, if it is full, or a record is refused."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -125,8 +126,23 @@ def test_only_one_process_sends_at_a_time(spool: Spool, database: Database):
     put(spool, "a")
     with spool.turn() as is_ours:
         assert is_ours
-        assert flush(spool, connects_to(database.url)) == 0
-    assert flush(spool, connects_to(database.url)) == 1
+        assert command(spool.directory, database.url).stdout == ""
+    assert command(spool.directory, database.url).stdout == "1 sent\n"
+
+
+def test_a_process_that_is_forked_meanwhile_does_not_keep_the_turn(
+    spool: Spool, database: Database
+):
+    put(spool, "a")
+    with spool.turn():
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+    try:
+        assert command(spool.directory, database.url).stdout == "1 sent\n"
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def test_a_full_spool_takes_only_what_it_has(

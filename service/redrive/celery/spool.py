@@ -105,12 +105,16 @@ class Spool:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[bool]:
-        """Hold the right to send the records; False if another process has it."""
+        """Hold the right to send the records; False if another process has it.
+
+        A process of the pool that is forked meanwhile inherits the open file. It must
+        not inherit the lock, as it would with flock.
+        """
         descriptor = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
                 yield False
             else:
                 yield True
