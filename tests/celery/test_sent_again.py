@@ -83,7 +83,8 @@ def test_a_campaign_stops_if_its_canaries_die_again(
 
     ended = redrive("dlq", "redrive", "--all", "--canaries", "3", *WHY)
 
-    assert len(shop.lines("charged")) == 12 + 3, ended
+    assert "3 of 3 died again" in ended.err
+    assert len(shop.lines("charged")) == 12 + 3
     wait_for(lambda: open_letters(database) == 12, 120)
 
 
