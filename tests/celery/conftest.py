@@ -10,11 +10,11 @@ import pytest
 
 from tests.celery.harness import Shop, databases, redis_server
 from tests.cli.conftest import redrive, started
-from tests.flow.conftest import workers
+from tests.flow.conftest import keys, workers
 from tests.flow.harness import Workers
 from tests.postgres import Database
 
-__all__ = ["redrive", "started", "workers"]
+__all__ = ["keys", "redrive", "started", "workers"]
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redrive.celery.arguments import Arguments, restored, stored
-from redrive.celery.records import as_queue, kind_of
+from redrive.celery.records import as_queue, failure_of, kind_of
 from redrive.errors import InvalidJob
 from redrive.rules.payloads.limits import check_name
 
@@ -76,3 +76,16 @@ def test_names_are_valid(name: str):
 
 def test_long_names_stay_apart():
     assert kind_of("a" * 80 + "b") != kind_of("a" * 80 + "c")
+
+
+def test_secrets_of_arguments_and_environment_are_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("SHOP_API_KEY", "hush-4711-secret")
+    given = Arguments([], {"password": "hush-0815-secret"})
+    error = ValueError("hush-4711-secret refused hush-0815-secret")
+
+    failure = failure_of(error, "shop.charge", given)
+
+    assert failure.message.startswith("[")
+    assert "hush" not in json.dumps(failure.record())

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,11 @@ from redrive.celery.flush import flush
 from redrive.celery.receivers import Receivers
 from redrive.celery.spool import Full, Spool
 from redrive.database.embedded import free_port
+from redrive.enqueue import enqueue
 from redrive.errors import SettingsError
+from redrive.rules.model import Category, Failure
 from tests.celery.harness import Shop
+from tests.cli.conftest import Redrive
 from tests.flow.harness import ROOT, wait_for
 from tests.postgres import Database
 
@@ -120,6 +124,38 @@ def test_a_record_that_is_refused_stops_no_other(spool: Spool, database: Databas
     assert dead(database) == 3
     assert len(list(spool.directory.glob("*.refused"))) == 2
     assert spool.waiting() == []
+
+
+def test_with_keys_the_database_has_only_ciphertext(
+    spool: Spool,
+    database: Database,
+    keys: Callable[..., Path],
+    redrive: Redrive,
+):
+    path = keys("new")
+    put(spool, "a")
+    sent = records.Sent(17, 1, "celery")
+    connect = connects_to(database.url)
+    with connect() as conn:
+        expected = enqueue(
+            conn, **records.outcome_job("celery", {"job": 17, "send": 1}), delay=600
+        )
+    ended = records.outcome(sent, Failure("ValueError", "no rate", Category.BUG, "f"))
+    spool.put("outcome", records.encode(ended))
+
+    assert flush(spool, connect) == 2
+
+    stored = database.value(
+        "select string_agg(d::text, '') || (select string_agg(f::text, '') from redrive.failures f)"
+        " from redrive.dead_letters d"
+    )
+    (letter,) = redrive("dlq", "ls", "--json").lines
+    show = ("dlq", "show", str(letter["id"]), "--json")
+    opened = redrive(*show, REDRIVE_ENCRYPTION_KEYS_FILE=str(path)).json
+    assert "no rate" not in stored
+    assert opened["payload"]["args"] == [17]
+    assert database.column("select id from redrive.jobs") == [expected]
+    assert database.value("select run_at <= clock_timestamp() from redrive.jobs")
 
 
 def test_only_one_process_sends_at_a_time(spool: Spool, database: Database):

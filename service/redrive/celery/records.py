@@ -1,6 +1,7 @@
 """Records of the spool: a task's dead letter, or the outcome of a task sent again."""
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from redrive.dead_letters.imports import Reader
 from redrive.rules.attempts.failure import describe
 from redrive.rules.dead_letters.imported import Imported
 from redrive.rules.model import Category, Failure
-from redrive.rules.payloads.redact import secret_values
+from redrive.rules.payloads.redact import secret_values, secrets_of_environment
 
 SOURCE = "celery"
 """Source of the dead letters, as in `dlq import --source`."""
@@ -120,8 +121,9 @@ def sent_of(mark: object) -> Sent | None:
 
 
 def failure_of(error: BaseException, task: str, given: Arguments) -> Failure:
-    """Describe the error of a task, without the secrets of its arguments."""
+    """Describe the error of a task, without its secrets and the environment's."""
     secrets = secret_values([*given.args, dict(given.kwargs)])
+    secrets |= secrets_of_environment(os.environ)
     failure = describe(error, kind_of(task), secrets=secrets)
     is_lost = type(error).__name__ in LOST
     return replace(failure, category=Category.LOST) if is_lost else failure
