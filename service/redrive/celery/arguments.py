@@ -54,7 +54,7 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _in_parts(value: Any, depth: int) -> Any:
-    """Return a value of which JSON cannot hold some parts."""
+    """Return a value as JSON has it. JSON cannot hold some of its parts."""
     if type(value) is dict:
         members = cast("dict[Any, Any]", value).items()
         return {str(name): _plain(one, depth + 1) for name, one in members}

@@ -47,7 +47,7 @@ def install(
         msg = f"spool_limit is {spool_limit}; it must be 1 or more"
         raise ValueError(msg)
     directory = Spool(Path(spool), spool_limit)
-    wanted = _of_tasks(Receivers(app, directory))
+    wanted = _about_ends(Receivers(app, directory))
     wanted["worker_init"] = lambda **_: directory.prepare()
     if flush:
         sender = Sender(directory, connects_to(database_url))
@@ -58,7 +58,7 @@ def install(
         signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{app.main}")
 
 
-def _of_tasks(receivers: Receivers) -> dict[str, Receiver]:
+def _about_ends(receivers: Receivers) -> dict[str, Receiver]:
     """Return the receiver of each signal that is about a task."""
     return {
         "task_failure": receivers.failed,
