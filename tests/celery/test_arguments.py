@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 
 from redrive.celery.arguments import Arguments, restored, stored
-from redrive.celery.records import as_queue, failure_of, kind_of
+from redrive.celery.records import (
+    Sent,
+    as_queue,
+    encode,
+    failure_of,
+    kind_of,
+    outcome,
+)
 from redrive.errors import InvalidJob
+from redrive.rules.model import Category, Failure
 from redrive.rules.payloads.limits import check_name
 
 
@@ -89,3 +97,16 @@ def test_secrets_of_arguments_and_environment_are_hidden(
 
     assert failure.message.startswith("[")
     assert "hush" not in json.dumps(failure.record())
+
+
+@pytest.mark.parametrize("text", ["ä", "\N{GRINNING FACE}", '"', "a"])
+def test_the_outcome_of_any_failure_fits_into_a_result(text: str):
+    frame = {"file": text * 200, "function": text * 200, "module": text * 200}
+    failure = Failure(
+        text * 200, text * 4096, Category.BUG, "f", {"stack": [frame] * 30}
+    )
+
+    record = outcome(Sent(2**62, 10, "celery"), failure)
+
+    assert record.outcome is not None
+    assert len(encode(record.outcome["payload"])) < 8_192

@@ -38,6 +38,7 @@ MAX_OPTIONS = 5_000
 MAX_OUTCOME = 7_000
 """Bytes of an outcome's failure. A result may have 8 KiB."""
 
+MAX_OUTCOME_MESSAGE = 1_000
 MAX_KIND = 63
 LOST = {"WorkerLostError", "TimeLimitExceeded", "Terminated"}
 """Errors of billiard: the process that ran the task is gone."""
@@ -192,7 +193,7 @@ def outcome_job(queue: str, payload: Mapping[str, Any]) -> dict[str, Any]:
 def _short(failure: Failure) -> dict[str, Any]:
     """Return a failure's record that fits into a result."""
     record = failure.record()
-    record["message"] = record["message"][: MAX_OUTCOME // 4]
+    record["message"] = record["message"][:MAX_OUTCOME_MESSAGE]
     stack: list[Any] = record["detail"].get("stack", [])
     while True:
         record["detail"] = {"stack": stack}
