@@ -112,6 +112,10 @@ ha-test: install ## break Patroni, etcd, HAProxy and PgBouncer under load, and a
 campaign-test: install ## campaigns at size: 200 kills of the driver, 32 starters, shares that fail, a rate kept; five minutes
 	$(BIN)/python -m tests.campaigns $(ARGS)
 
+.PHONY: celery-test
+celery-test: install programs ## kill workers of Celery under 50,000 tasks: each that fails for good is one dead letter; some minutes
+	$(BIN)/python -m tests.celery $(ARGS)
+
 .PHONY: rollout-test
 rollout-test: install ## 200 random rollouts of versions: regressions of resolved groups that are missed or false; two minutes
 	$(BIN)/python -m tests.rollouts $(ARGS)
@@ -199,7 +203,7 @@ fmt: install ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-# What the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl, chromium.
+# What the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl, redis, chromium.
 .PHONY: programs
 programs:
 	@tools/programs

@@ -21,7 +21,14 @@ from tests.postgres import Connection, Database
 
 ELSEWHERE = frozenset(
     f"docs/{page}.md"
-    for page in ("frameworks", "order-and-fairness", "outbox", "testing", "tutorial")
+    for page in (
+        "celery",
+        "frameworks",
+        "order-and-fairness",
+        "outbox",
+        "testing",
+        "tutorial",
+    )
 )
 """Pages whose code has a test, or an example, that looks at what it does."""
 PUBLIC = {name: getattr(redrive, name) for name in redrive.__all__}

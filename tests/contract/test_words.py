@@ -107,6 +107,7 @@ LONG_STRING = 40
 ALLOWED = {
     "deduplicate_items": "a parameter of Postgres' indexes",
     "_?tasks?": "asyncio's own, and the released label of redrive_maintenance_*",
+    "task_id": "an argument of Celery's signals",
     "_?items?": "of a list",
     "entries": "of an index",
     "terminationGracePeriodSeconds": "Kubernetes' own",

@@ -14,6 +14,7 @@ import sysconfig
 import traceback
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple, cast
@@ -88,6 +89,17 @@ _VARIABLES = (
 )
 _QUOTED = re.compile(r'".*"', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Reported(Exception):
+    """A handler raises this when another system did the work and it failed there.
+
+    The attempt is recorded with that system's failure, whose verdict applies.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 def describe(
@@ -227,6 +239,9 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
     own: frozenset[str],
     detail: dict[str, Any],
 ) -> Failure:
+    if isinstance(error, Reported):
+        known = {name: value for name, value in detail.items() if value is not None}
+        return replace(error.failure, detail=known | error.failure.detail)
     name, message = class_name(error), _text(error, secrets)
     frames = _frames(error.__traceback__, own)
     evidence = evidence_of(error, message)

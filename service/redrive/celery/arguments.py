@@ -1,0 +1,100 @@
+"""Arguments of a task as JSON, and back.
+
+Celery's JSON also holds dates, decimals, UUIDs and bytes. It is used in both directions.
+Nothing is ever unpickled. An object that it cannot hold is replaced by its description,
+and the task is not sent until somebody has replaced that.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, cast
+
+from redrive.errors import InvalidJob
+from redrive.rules.payloads.limits import encode_payload
+from redrive.rules.payloads.redact import scrub
+
+OBJECT = "$python"
+"""Key of the description of an object that JSON cannot hold."""
+
+NOT_HELD = "JSON cannot hold this argument; edit the dead letter and put a value there"
+
+MAX_REPR = 200
+MAX_DEPTH = 60
+
+_kombu: Any = import_module("kombu.utils.json")
+_saferepr: Any = import_module("celery.utils.saferepr").saferepr
+
+
+class Arguments(NamedTuple):
+    """Arguments of a task."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+
+def stored(given: Arguments) -> dict[str, Any]:
+    """Return the payload for these arguments."""
+    args, kwargs = [*given.args], dict(given.kwargs)
+    payload = {"args": _plain(args, 0), "kwargs": _plain(kwargs, 0)}
+    try:
+        encode_payload("payload", payload)
+    except InvalidJob as error:  # too large, or a text that Postgres does not take
+        whole = {OBJECT: f"all arguments, because of {error.path}: {error.rule}"}
+        return {"args": whole, "kwargs": {}}
+    return payload
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """Return a value as JSON has it."""
+    try:
+        return json.loads(_kombu.dumps(value))
+    except Exception:  # noqa: BLE001 # an argument's own code may raise anything
+        return _in_parts(value, depth) if depth < MAX_DEPTH else _description(value)
+
+
+def _in_parts(value: Any, depth: int) -> Any:
+    """Return a value as JSON has it. JSON cannot hold some of its parts."""
+    if type(value) is dict:
+        members = cast("dict[Any, Any]", value).items()
+        return {str(name): _plain(one, depth + 1) for name, one in members}
+    if type(value) in {list, tuple}:
+        return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
+    return _description(value)
+
+
+def _description(value: Any) -> dict[str, str]:
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    text = scrub(str(_saferepr(value, MAX_REPR))[:MAX_REPR])
+    return {OBJECT: name, "repr": text.encode("utf-8", "replace").decode()}
+
+
+def restored(payload: Mapping[str, Any]) -> Arguments:
+    """Return the arguments of a payload, to be sent again.
+
+    Raises:
+        InvalidJob: a description of an object is in the way, or the payload does not
+            have the form of `stored`.
+    """
+    for path in _descriptions("payload", payload):
+        raise InvalidJob(path, NOT_HELD)
+    args, kwargs = payload.get("args", []), payload.get("kwargs", {})
+    if type(args) is not list or type(kwargs) is not dict:
+        path, rule = "payload", "must have a list as args, and an object as kwargs"
+        raise InvalidJob(path, rule)
+    return Arguments(*_kombu.loads(json.dumps([args, kwargs])))
+
+
+def _descriptions(path: str, value: Any) -> Iterator[str]:
+    """Yield the places of objects that JSON could not hold."""
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, Mapping):
+        members = cast("Mapping[str, Any]", value)
+        parts = [(f"{path}.{name}", one) for name, one in members.items()]
+        if OBJECT in members:
+            yield path
+    elif isinstance(value, list):
+        members = enumerate(cast("list[Any]", value))
+        parts = [(f"{path}[{n}]", one) for n, one in members]
+    for place, one in parts:
+        yield from _descriptions(place, one)

@@ -1,0 +1,224 @@
+"""Records of the spool: a task's dead letter, or the outcome of a task sent again."""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from redrive.celery.arguments import Arguments, stored
+from redrive.dead_letters.imports import Reader
+from redrive.rules.attempts.failure import describe
+from redrive.rules.dead_letters.imported import Imported
+from redrive.rules.model import Category, Failure
+from redrive.rules.payloads.redact import secret_values, secrets_of_environment
+
+SOURCE = "celery"
+"""Source of the dead letters, as in `dlq import --source`."""
+
+PREFIX = "celery."
+"""Prefix of the kinds."""
+
+OUTCOME = "celery-outcome"
+"""Kind of the jobs that hold the outcome of a task sent again."""
+
+MARK = "redrive"
+"""Header of a task that Redrive has sent: the job, the number of the send, the queue."""
+
+HEADER = "celery"
+"""Header of a dead letter: the task, its id, and how to send it again."""
+
+UNIQUE_FOR = timedelta(days=30)
+UNIQUE_BY = ("job", "send")
+MAX_OPTIONS = 5_000
+MAX_OUTCOME = 7_000
+"""Bytes of an outcome's failure. A result may have 8 KiB."""
+
+MAX_OUTCOME_MESSAGE = 1_000
+MAX_KIND = 63
+LOST = {"WorkerLostError", "TimeLimitExceeded", "Terminated"}
+"""Errors of billiard: the process that ran the task is gone."""
+
+CONTINUED = ("chain", "link", "link_error")
+"""Options that say what follows on the task. Without them it must not be sent."""
+
+KEPT = (
+    "root_id",
+    "parent_id",
+    "shadow",
+    "soft_time_limit",
+    "time_limit",
+    *CONTINUED,
+)
+"""Options of a task that are kept, from Context.as_execution_options.
+
+An expiry is not among them, because it has passed when the task is sent again.
+"""
+
+encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """Mark of a task that Redrive has sent."""
+
+    job: int
+    send: int
+    queue: str
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Content of a file of the spool; one of the fields is set.
+
+    Attributes:
+        letter: a line for an import.
+        failure: its failure, without secrets.
+        outcome: a job of the kind OUTCOME, for enqueue_many.
+    """
+
+    letter: dict[str, Any] | None = None
+    failure: dict[str, Any] | None = None
+    outcome: dict[str, Any] | None = None
+
+
+decode = msgspec.json.Decoder(Record).decode
+
+
+def name_of(task_id: str, sent: Sent | None) -> str:
+    """Return the name of a record; a repeated report has the same."""
+    send = "" if sent is None else f"{sent.job}-{sent.send}"
+    return hashlib.sha256(f"{task_id}:{send}".encode()).hexdigest()[:32]
+
+
+def kind_of(task: str) -> str:
+    """Return the kind of a task's dead letters; a long name ends in a digest."""
+    kind = PREFIX + as_name(task)
+    if len(kind) <= MAX_KIND:
+        return kind
+    digest = hashlib.sha256(task.encode()).hexdigest()[:8]
+    return f"{kind[: MAX_KIND - 9]}-{digest}"
+
+
+def as_name(text: str) -> str:
+    """Return a text with the characters that names of kinds and queues may have."""
+    return re.sub(r"[^a-z0-9_.-]", "_", text.lower())
+
+
+def as_queue(text: str) -> str:
+    """Return the name of Redrive's queue for a queue of Celery."""
+    name = as_name(text)[:MAX_KIND]
+    return name if name[:1].isalpha() else f"q{name}"[:MAX_KIND]
+
+
+def sent_of(mark: object) -> Sent | None:
+    """Return what a task's header says; None for a task that Redrive did not send."""
+    try:
+        return msgspec.convert(mark, Sent)
+    except msgspec.ValidationError:
+        return None
+
+
+def failure_of(error: BaseException, task: str, given: Arguments) -> Failure:
+    """Describe the error of a task, without its secrets and the environment's."""
+    secrets = secret_values([*given.args, dict(given.kwargs)])
+    secrets |= secrets_of_environment(os.environ)
+    failure = describe(error, kind_of(task), secrets=secrets)
+    is_lost = type(error).__name__ in LOST
+    return replace(failure, category=Category.LOST) if is_lost else failure
+
+
+def letter(request: Any, task: str, failure: Failure, given: Arguments) -> Record:
+    """Return the record of a task that failed for good; `request` is its Context."""
+    where: dict[str, Any] = request.delivery_info or {}
+    fields: dict[str, Any] = {
+        "source_id": request.id,
+        "kind": kind_of(task),
+        "queue": as_queue(where.get("routing_key") or "celery"),
+        "payload": stored(given),
+        "headers": {HEADER: _header(request, task, where)},
+        "attempts": (request.retries or 0) + 1,
+        "died_at": datetime.now(UTC).isoformat(),
+    }
+    return Record(letter=fields, failure=failure.record())
+
+
+def _header(request: Any, task: str, where: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what it takes to send the task again."""
+    found = {
+        "task": task,
+        "id": request.id,
+        "retries": request.retries,
+        "worker": request.hostname,
+        **{name: where.get(name) for name in ("exchange", "routing_key", "priority")},
+        **_options(request.as_execution_options()),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options to send the task with, as JSON, and what is missing."""
+    options = {name: given[name] for name in KEPT if given.get(name)}
+    text = encode(options)
+    if len(text) <= MAX_OPTIONS:
+        return {"options": msgspec.json.decode(text)}
+    missing = [name for name in CONTINUED if name in options]
+    return {"missing": missing}
+
+
+def outcome(sent: Sent, failure: Failure | None) -> Record:
+    """Return the record of how a task that Redrive sent has ended."""
+    payload = {
+        "job": sent.job,
+        "send": sent.send,
+        "outcome": "succeeded" if failure is None else "failed",
+        "failure": None if failure is None else _short(failure),
+    }
+    return Record(outcome=outcome_job(sent.queue, payload) | {"on_conflict": "replace"})
+
+
+def outcome_job(queue: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the job that holds an outcome: one for each send."""
+    return {
+        "kind": OUTCOME,
+        "queue": queue,
+        "payload": payload,
+        "unique_for": UNIQUE_FOR.total_seconds(),
+        "unique_by": UNIQUE_BY,
+    }
+
+
+def _short(failure: Failure) -> dict[str, Any]:
+    """Return a failure's record that fits into a result."""
+    record = failure.record()
+    record["message"] = record["message"][:MAX_OUTCOME_MESSAGE]
+    stack: list[Any] = record["detail"].get("stack", [])
+    while True:
+        record["detail"] = {"stack": stack}
+        if not stack or len(encode(record)) <= MAX_OUTCOME:
+            return record
+        stack = stack[1:]
+
+
+def read_failure(record: Mapping[str, Any], verdict: str | None = None) -> Failure:
+    """Return a failure from its record."""
+    return Failure(
+        record["error_class"],
+        record["message"],
+        Category(record["category"]),
+        record["fingerprint"],
+        record["detail"],
+        verdict=verdict,
+    )
+
+
+def read_letter(record: Record) -> Imported:
+    """Return the dead letter of a record, checked.
+
+    Raises:
+        InvalidJob: it cannot be stored.
+    """
+    found = Reader(SOURCE).read(record.letter or {})
+    return replace(found, failure=read_failure(record.failure or {}))

@@ -1,0 +1,153 @@
+"""Handlers that send dead letters back to Celery, and wait for the outcome there."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+from redrive.celery.arguments import Arguments, restored
+from redrive.celery.database import Connect, connects_to
+from redrive.celery.records import (
+    CONTINUED,
+    HEADER,
+    MARK,
+    OUTCOME,
+    PREFIX,
+    outcome_job,
+    read_failure,
+)
+from redrive.database.connect import OwnConnection
+from redrive.enqueue import enqueue
+from redrive.errors import InvalidJob
+from redrive.handlers import Handler, Handlers, decode_object
+from redrive.handlers.job import Job
+from redrive.results import LIVE, Ended, wait
+from redrive.rules.attempts.failure import Reported
+from redrive.rules.attempts.policy import Policy
+from redrive.signals import GiveUp, Seconds, Snooze, seconds
+
+HOUR = 3_600.0
+KEPT_SECONDS = 7 * 86_400.0
+FIRST_LOOK, LAST_LOOK = 1.0, 60.0
+"""Seconds until the next look for the outcome: half of the time since the send."""
+
+
+def sender(app: Any, *, database_url: str, verdict_after: Seconds = HOUR) -> Handlers:
+    """Return the registry that sends dead letters of `install` back to Celery.
+
+    A job ends as its task ends. If the task fails for good again, the job is dead
+    again. Include the registry in yours, or name it in REDRIVE_HANDLERS.
+
+    Args:
+        app: the Celery app. `install(app)` must run in its workers.
+        database_url: a login that is a member of redrive_producer. Handlers do not see
+            REDRIVE_DATABASE_URL, so give this the URL of another variable.
+        verdict_after: how long to wait for the end of a task. After that, the job is
+            dead again, because nobody knows.
+    """
+    jobs = Handlers()
+    sends = _Send(app, connects_to(database_url), seconds(verdict_after))
+    jobs.add(
+        Handler(
+            kind=f"{PREFIX}*",
+            function=sends,
+            policy=Policy(timeout=120),
+            queue="celery",
+            depends_on=(),
+            is_async=False,
+            takes_job=True,
+            read=decode_object,
+        )
+    )
+    jobs.handle(OUTCOME, queue="celery", keep_result=KEPT_SECONDS, sample=False)(_keep)
+    return jobs
+
+
+def _keep(payload: dict[str, Any]) -> dict[str, Any]:
+    """Keep an outcome as the result of its job."""
+    return payload
+
+
+class _Send:
+    """Function of the handlers: send the task, then look how it ended."""
+
+    def __init__(self, app: Any, connect: Connect, verdict_after: float) -> None:
+        self._app = app
+        self._connect = connect
+        self._verdict_after = verdict_after
+
+    def __call__(self, payload: dict[str, Any], job: Job) -> None:
+        with self._connect() as conn:
+            last = job.last_checkpoint or {}
+            if last.get("send") != job.redrives:
+                last = self._send(conn, payload, job)
+            self._judge(conn, last)
+
+    def _send(
+        self, conn: OwnConnection, payload: dict[str, Any], job: Job
+    ) -> dict[str, Any]:
+        """Send the task. A crash before the checkpoint sends it twice."""
+        task = _stored(job)
+        given = _arguments_of(payload)
+        mark = {"job": job.id, "send": job.redrives, "queue": job.queue}
+        outcome = self._expect(conn, mark)
+        options = _routing(task) | task.get("options", {})
+        self._app.send_task(
+            task["task"], *given, task_id=task["id"], headers={MARK: mark}, **options
+        )
+        sent = {"send": job.redrives, "outcome": outcome, "at": time.time()}
+        job.checkpoint(sent)
+        return sent
+
+    def _expect(self, conn: OwnConnection, mark: Mapping[str, Any]) -> int:
+        """Add the job that gets the outcome. It runs when it has one, or in the end."""
+        payload = {"job": mark["job"], "send": mark["send"], "outcome": None}
+        fields = outcome_job(mark["queue"], payload)
+        return enqueue(conn, **fields, delay=self._verdict_after)
+
+    def _judge(self, conn: OwnConnection, sent: Mapping[str, Any]) -> None:
+        """End the job as its task has ended, or put it off."""
+        ended: Ended = wait(conn, sent["outcome"], timeout=0)
+        if ended.outcome == LIVE:
+            waited = time.time() - sent["at"]
+            raise Snooze(min(LAST_LOOK, max(FIRST_LOOK, waited / 2)))
+        match ended.result:
+            case {"outcome": "succeeded"}:
+                return
+            case {"outcome": "failed", "failure": failure}:
+                raise Reported(read_failure(failure, verdict="give_up"))
+            case _:
+                limit = f"{self._verdict_after:g} s"
+                msg = f"the task was sent, and no end was reported in {limit}; it may still run"
+                raise GiveUp(msg)
+
+
+def _stored(job: Job) -> Mapping[str, Any]:
+    """Return what the dead letter says of its task."""
+    found = job.headers.get(HEADER)
+    if not isinstance(found, dict):
+        msg = f"headers.{HEADER} is missing, which says which task to send"
+        raise GiveUp(msg)
+    task = cast("dict[str, Any]", found)
+    if "missing" in task:
+        names = ", ".join(task["missing"] or CONTINUED)
+        msg = (
+            f"the task cannot be sent without its {names}, which were too large to keep"
+        )
+        raise GiveUp(msg)
+    return task
+
+
+def _arguments_of(payload: dict[str, Any]) -> Arguments:
+    try:
+        return restored(payload)
+    except InvalidJob as error:
+        raise GiveUp(str(error)) from None
+
+
+def _routing(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where the task came from, as Celery's own retry reads it."""
+    found = {"priority": task["priority"]} if "priority" in task else {}
+    exchange, key = task.get("exchange"), task.get("routing_key")
+    if exchange:
+        return found | {"exchange": exchange, "routing_key": key}
+    return found | ({"queue": key} if key else {})
