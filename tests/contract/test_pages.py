@@ -208,7 +208,7 @@ def test_yaml_is_what_its_reader_takes(block: Block, tmp_path: Path) -> None:
     elif read.keys() & {"targets", "allowed_hosts", "schedules"}:
         file.write_text(yaml.safe_dump({"allowed_hosts": [], "targets": {}} | read))
         targets.load(file)
-    elif "rabbitmq" in read:
+    elif read.keys() & {"rabbitmq", "sqs"}:
         gateway.load(file)
     elif not read.keys() & OF_OTHERS:
         validate(read)

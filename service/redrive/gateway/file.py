@@ -1,6 +1,6 @@
 """The file of sources: read it, or reject it with one line."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -41,23 +41,43 @@ class RabbitMQ(_Source):
         return fault_of_url(self.url) if self.url is not None else ""
 
 
+class SQS(_Source):
+    """Dead letter queue of SQS."""
+
+    queue_url: str
+    origin_url: str | None = None
+    region: str | None = None
+    endpoint_url: str | None = None
+
+    def fault(self) -> str:
+        """Return what is wrong with the URLs; empty if nothing is."""
+        for name in ("queue_url", "origin_url", "endpoint_url"):
+            url = getattr(self, name)
+            if url is not None and not url.startswith(("https://", "http://")):
+                return f"{name}: must start with https:// or http://"
+        return ""
+
+
+AnySource = RabbitMQ | SQS
+
+
 class Sources(BaseModel):
     """Contents of the file: sources by system and name."""
 
     model_config = ConfigDict(extra="forbid")
 
     rabbitmq: dict[str, RabbitMQ] = {}
+    sqs: dict[str, SQS] = {}
 
-    def by_kind(self) -> Mapping[str, RabbitMQ]:
+    def by_kind(self) -> Mapping[str, AnySource]:
         """Return the sources by the kind of their dead letters."""
-        return dict(self._named())
+        return {
+            **{f"rabbitmq.{name}": source for name, source in self.rabbitmq.items()},
+            **{f"sqs.{name}": source for name, source in self.sqs.items()},
+        }
 
-    def _named(self) -> Iterator[tuple[str, RabbitMQ]]:
-        for name, source in self.rabbitmq.items():
-            yield f"rabbitmq.{name}", source
 
-
-def load(path: Path) -> Mapping[str, RabbitMQ]:
+def load(path: Path) -> Mapping[str, AnySource]:
     """Read a file of sources; return them by kind.
 
     Raises:
@@ -68,7 +88,7 @@ def load(path: Path) -> Mapping[str, RabbitMQ]:
     except ValidationError as error:
         raise _refused(path, _first_fault(error)) from None
     if not sources:
-        raise _refused(path, "it names no source; add one under rabbitmq")
+        raise _refused(path, "it names no source; add one under rabbitmq or sqs")
     for kind, source in sources.items():
         if fault := _fault_of_name(kind) or source.fault():
             raise _refused(path, f"{kind[:80]}.{fault}")
@@ -83,7 +103,7 @@ def _read(path: Path) -> Any:
     try:
         return read_yaml(path.read_text())
     except ImportError:
-        how = "pip install 'redrive[rabbitmq]'"
+        how = "pip install 'redrive[rabbitmq]' or 'redrive[sqs]'"
         msg = f"{VARIABLE} needs an extra; install it with: {how}"
         raise SettingsError(msg) from None
     except OSError as error:

@@ -15,7 +15,7 @@ from redrive.database.address import Address
 from redrive.database.connect import OwnConnection
 from redrive.errors import SettingsError
 from redrive.gateway.connect import connect
-from redrive.gateway.file import VARIABLE, RabbitMQ, load
+from redrive.gateway.file import VARIABLE, AnySource, load
 from redrive.gateway.message import QUEUE, Mark, NotSent, Outgoing, Source, outgoing
 from redrive.handlers import Handlers
 from redrive.handlers.job import Job
@@ -49,7 +49,7 @@ class _Connections(threading.local):
 class SendBack:
     """Function of a source's handler."""
 
-    def __init__(self, source: RabbitMQ, database: Address) -> None:
+    def __init__(self, source: AnySource, database: Address) -> None:
         self._source = source
         self._database = database
         self._own = _Connections()

@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, LiteralString
 
 import psycopg
@@ -20,7 +19,7 @@ from redrive.database.address import Address
 from redrive.dead_letters import imports
 from redrive.errors import InvalidJob, SettingsError
 from redrive.gateway.connect import connect
-from redrive.gateway.file import RabbitMQ
+from redrive.gateway.file import AnySource
 from redrive.gateway.message import Counts, Message, Source, letter_of
 from redrive.rules.dead_letters.imported import Imported
 
@@ -55,7 +54,7 @@ class Intake(threading.Thread):
     def __init__(
         self,
         kind: str,
-        source: RabbitMQ,
+        source: AnySource,
         database: Address,
         actor: str,
         stop: threading.Event,
@@ -170,14 +169,11 @@ class Intake(threading.Thread):
 
 
 def digest_of(message: Message) -> str:
-    """Return a digest of what is known of a message."""
-    without_handle = replace(message, handle=None, may_be_known=False)
-    return imports.digest(
-        {
-            name: getattr(without_handle, name)
-            for name in ("body", "origin", "headers", "death", "source_id", "mark")
-        }
-    )
+    """Return what identifies a message: its id, or a digest of all that is known of it."""
+    if message.is_unique:
+        return str(message.source_id)
+    names = ("body", "origin", "headers", "death", "source_id", "mark")
+    return imports.digest({name: getattr(message, name) for name in names})
 
 
 def identity(message: Message, digest: str, *, is_known: bool) -> tuple[str, bool]:
@@ -210,7 +206,7 @@ def returns(conn: Connection, kind: str, messages: Sequence[Message]) -> set[int
 
 
 def preview(
-    conn: Connection, kind: str, source: RabbitMQ, seen: imports.Preview
+    conn: Connection, kind: str, source: AnySource, seen: imports.Preview
 ) -> None:
     """Add one batch of a source's messages to a preview; they stay there."""
     connected = connect(source)

@@ -88,7 +88,8 @@ class Message:
         handle: what acknowledges it there.
         origin: what is needed to send it again, except body and headers: JSON.
         headers: its headers, as JSON.
-        source_id: its unique id there, or None.
+        source_id: its id there, or None.
+        is_unique: the id alone makes the message unique.
         may_be_known: it was delivered before, so it may have been imported.
         mark: the job that sent it, if it was sent back before.
     """
@@ -99,6 +100,7 @@ class Message:
     headers: Mapping[str, Any]
     death: Death
     source_id: str | None = None
+    is_unique: bool = False
     may_be_known: bool = False
     mark: Mark | None = None
 

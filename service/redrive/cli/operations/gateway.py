@@ -21,11 +21,11 @@ from redrive.errors import SettingsError
 
 if TYPE_CHECKING:
     from redrive.database.address import Address
-    from redrive.gateway.file import RabbitMQ
+    from redrive.gateway.file import AnySource
     from redrive.gateway.intake import Intake
     from redrive.settings import Settings
 
-    Sources = Mapping[str, RabbitMQ]
+    Sources = Mapping[str, AnySource]
 
 HANDLERS = "redrive.gateway.handlers:handlers"
 QUEUE = "gateway"
@@ -71,15 +71,15 @@ def gateway(
     dry_run: bool,
     **flags: object,
 ) -> int:
-    """Take in dead letters of RabbitMQ, and send redriven ones back.
+    """Take in dead letters of RabbitMQ or SQS, and send redriven ones back.
 
     \b
     redrive gateway --sources gateway.yaml --dry-run
     redrive gateway --sources gateway.yaml
 
     A message is acknowledged there only after its dead letter is committed here. Dead letters of
-    the source NAME have the kind rabbitmq.NAME. A redrive publishes the message to the queue where
-    it died, and succeeds if it does not come back dead in time. The command runs until SIGTERM.
+    the source NAME have the kind rabbitmq.NAME or sqs.NAME. A redrive sends the message to the queue
+    where it died, and succeeds if it does not come back dead in time. The command runs until SIGTERM.
     With --dry-run, messages return to their queue, marked as redelivered.
     """
     if context.invoked_subcommand is not None:
@@ -141,7 +141,7 @@ def _checked_login(settings: "Settings") -> dict[str, Any]:
     return {"check": "database", "fault": fault}
 
 
-def _checked(kind: str, source: "RabbitMQ") -> dict[str, Any]:
+def _checked(kind: str, source: "AnySource") -> dict[str, Any]:
     from redrive.gateway.connect import connect  # noqa: PLC0415 # as above
 
     try:
