@@ -1,5 +1,6 @@
 """Metrics of the intake, by source."""
 
+import time
 from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -25,6 +26,7 @@ def figures(intakes: Sequence[Intake]) -> Iterator[Metric]:
             family.add_metric([intake.kind], getattr(intake.counts, name))
         yield family
     yield _waiting(intakes)
+    yield _stalled(intakes)
 
 
 def _waiting(intakes: Sequence[Intake]) -> Metric:
@@ -34,3 +36,13 @@ def _waiting(intakes: Sequence[Intake]) -> Metric:
         if intake.counts.waiting is not None:
             waiting.add_metric([intake.kind], intake.counts.waiting)
     return waiting
+
+
+def _stalled(intakes: Sequence[Intake]) -> Metric:
+    text = "Time since a message was last taken in, or none waited."
+    name = "redrive_gateway_stalled_seconds"
+    stalled = GaugeMetricFamily(name, text, labels=["source"])
+    for intake in intakes:
+        since = time.monotonic() - intake.counts.moved_at
+        stalled.add_metric([intake.kind], since)
+    return stalled

@@ -104,18 +104,23 @@ class Intake(threading.Thread):
             if time.monotonic() - looked > LOOK_SECONDS:
                 self.counts.waiting = source.waiting()
                 looked = time.monotonic()
-            if messages := source.receive():
-                self._take_batch(conn, source, messages)
+            messages = source.receive()
+            if self._take_batch(conn, source, messages) or self.counts.waiting == 0:
+                self.counts.moved_at = time.monotonic()
             self.counts.faults.clear()
 
     def _take_batch(
         self, conn: Connection, source: Source, messages: Sequence[Message]
-    ) -> None:
+    ) -> bool:
+        """Store and acknowledge messages; return True if there were any to store."""
+        if not messages:
+            return False
         found = Counts()
         with conn.transaction():
             done = self._commit(conn, messages, found)
         self._count(found)
         source.acknowledge(done)
+        return bool(done)
 
     def _commit(
         self, conn: Connection, messages: Sequence[Message], found: Counts

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -300,7 +301,10 @@ def instant(value: Any) -> datetime | None:
 
 @dataclass(slots=True)
 class Counts:
-    """Numbers of a source's messages since the gateway began."""
+    """Numbers of a source's messages since the gateway began.
+
+    `moved_at` is when a message was last taken in, or none waited: monotonic seconds.
+    """
 
     taken: int = 0
     known: int = 0
@@ -309,4 +313,5 @@ class Counts:
     refused: int = 0
     errors: int = 0
     waiting: int | None = None
+    moved_at: float = field(default_factory=time.monotonic)
     faults: dict[str, str] = field(default_factory=dict[str, str])
