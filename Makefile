@@ -203,7 +203,7 @@ fmt: install ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-# What the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl, redis, chromium.
+# What the tests need besides Python: prometheus, alertmanager, pgbouncer, openssl, rabbitmq, redis, chromium.
 .PHONY: programs
 programs:
 	@tools/programs
@@ -224,7 +224,7 @@ pictures-test: install ## see whether the console's pictures and the demo's reco
 .PHONY: lock
 lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions
 	$(UV_COMPILE) --all-extras --group dev --output-file requirements/dev.txt $(ARGS) pyproject.toml
-	$(UV_COMPILE) --constraint requirements/dev.txt --extra console --extra crypto --extra http --extra mcp --extra otlp --output-file requirements/runtime.txt \
+	$(UV_COMPILE) --constraint requirements/dev.txt --extra console --extra crypto --extra http --extra mcp --extra otlp --extra rabbitmq --extra sqs --output-file requirements/runtime.txt \
 		$(ARGS) pyproject.toml
 	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
 	$(UV_COMPILE) --constraint requirements/dev.txt --group package --output-file requirements/package.txt $(ARGS)

@@ -8,6 +8,7 @@ import yaml
 from prometheus_client.metrics_core import Metric
 
 from redrive.console.metrics import SIGN_INS, requests, sign_ins
+from redrive.gateway.figures import figures
 from redrive.observability import process
 from redrive.observability.families import OUTCOMES, REMOVALS, STATES
 from redrive.observability.metrics import Metrics, exchange_age
@@ -101,6 +102,11 @@ def of_the_console() -> list[Metric]:
     return [*requests().collect(), *sign_ins().collect()]
 
 
+def of_a_gateway() -> list[Metric]:
+    """Return the metric families that only `redrive gateway` exports."""
+    return list(figures(()))
+
+
 def series(family: Metric) -> set[str]:
     """Return the names of a family's series."""
     return {family.name + ending for ending in SERIES_OF[family.type]}
@@ -158,6 +164,7 @@ def page(worker: Iterable[Metric], database: Iterable[Metric]) -> str:
             _section("Figures of the database", database),
             _section("Figures of a worker", worker),
             _section("Figures of the console", of_the_console()),
+            _section("Figures of a gateway", of_a_gateway()),
             _section("Figures of a process", process.collect()),
             "## Values of labels\n\n| label | of | values |\n|---|---|---|\n",
             *labels,

@@ -66,6 +66,9 @@ class Settings(BaseSettings):
     targets: Path | None = Field(
         None, description="A YAML file that routes kinds to HTTP endpoints."
     )
+    gateway: Path | None = Field(
+        None, description="A YAML file of dead letter queues of other systems."
+    )
     queues: str | None = Field(
         None, description="Queues to work on, comma-separated; all by default."
     )

@@ -20,7 +20,17 @@ from tests.pages import Block
 from tests.postgres import Connection, Database
 
 STAY = frozenset(
-    {"check", "console", "demo", "dev", "exporter", "mcp", "quickstart", "worker"}
+    {
+        "check",
+        "console",
+        "demo",
+        "dev",
+        "exporter",
+        "gateway",
+        "mcp",
+        "quickstart",
+        "worker",
+    }
 )
 """Commands that go on, or judge what is around them. `redrive worker ls` does not."""
 ELSEWHERE = frozenset({"docs/order-and-fairness.md", "docs/tutorial.md"})

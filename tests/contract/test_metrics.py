@@ -18,6 +18,7 @@ from tests.postgres import Database
 from tests.programs import missing
 from tools.metrics_page import (
     NOT_SHOWN,
+    of_a_gateway,
     of_a_worker,
     of_the_console,
     of_the_database,
@@ -47,6 +48,7 @@ def exported(database: Database) -> dict[str, Metric]:
         *of_a_worker(),
         *of_the_database(database.url),
         *of_the_console(),
+        *of_a_gateway(),
         *mine,
     ]
     found = {family.name: family for family in families}

@@ -17,6 +17,7 @@ import yaml
 
 from redrive.cli.main import cli
 from redrive.database import cells
+from redrive.gateway import file as gateway
 from redrive.handlers.targets import file as targets
 from redrive.settings import PREFIX, Settings
 from tests import pages
@@ -207,6 +208,8 @@ def test_yaml_is_what_its_reader_takes(block: Block, tmp_path: Path) -> None:
     elif read.keys() & {"targets", "allowed_hosts", "schedules"}:
         file.write_text(yaml.safe_dump({"allowed_hosts": [], "targets": {}} | read))
         targets.load(file)
+    elif read.keys() & {"rabbitmq", "sqs"}:
+        gateway.load(file)
     elif not read.keys() & OF_OTHERS:
         validate(read)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from redrive.observability import process
-from tools.metrics_page import of_a_worker, of_the_console, series
+from tools.metrics_page import of_a_gateway, of_a_worker, of_the_console, series
 
 from .conftest import BOARDS, SELECTOR, Query, other_queries, panels, queries
 
@@ -32,7 +32,9 @@ COUNTED = ("rate", "irate", "increase")
 GROWN = {"avg_over_time": "$__rate_interval", "sum_over_time": "$__range"}
 """What each is asked over, of what a counter rose by since the evaluation before."""
 OF_EACH_PROCESS = {"redrive_stats_up", "ALERTS"}.union(
-    *map(series, (*of_a_worker(), *of_the_console(), *process.collect()))
+    *map(
+        series, (*of_a_worker(), *of_a_gateway(), *of_the_console(), *process.collect())
+    )
 )
 
 every_board = pytest.mark.parametrize("name", BOARDS)

@@ -88,7 +88,7 @@ def memory_kib(pid: int, field: str = "Pss") -> int:
 
 
 class Worker:
-    """One `redrive worker`, and what is known of it.
+    """One `redrive worker`, or another command that works, and what is known of it.
 
     `under` is a command to run it under. `forked` starts it from a process that has
     imported it already, if nothing tells Python otherwise. `root` is the checkout of the
@@ -104,6 +104,7 @@ class Worker:
         under: Sequence[str] = (),
         forked: bool = False,
         root: Path = ROOT,
+        command: str = "worker",
         **env: object,
     ) -> None:
         self.home = home
@@ -126,12 +127,12 @@ class Worker:
             "PYTHONWARNINGS": "default",
             **{name.upper(): str(value) for name, value in env.items()},
         }
-        command = ("worker", *arguments)
+        typed = (command, *arguments)
         self.process: subprocess.Popen[bytes] | Fork
         if forked and not under and can_fork(environment):
-            self.process = fork(command, environment, self.log)
+            self.process = fork(typed, environment, self.log)
         else:
-            self.process = _start(under, command, environment, self.log, root)
+            self.process = _start(under, typed, environment, self.log, root)
 
     @property
     def pid(self) -> int:

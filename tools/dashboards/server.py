@@ -21,7 +21,7 @@ def by(metric: str, label: str) -> str:
 
 def server() -> list:
     """Return the panels about the server: what runs out, and what falls behind."""
-    return [*capacity(), *freezing(), *replication()]
+    return [*capacity(), *freezing(), *replication(), *gateway()]
 
 
 def capacity() -> list:
@@ -66,6 +66,45 @@ def capacity() -> list:
             stacked=True,
             alerts=("RedriveConsoleFailing", "RedriveConsoleDown"),
             width=6,
+        ),
+    ]
+
+
+def gateway() -> list:
+    """Return the panels about the dead letter queues of other systems."""
+    counts = ("taken", "returned", "possible_duplicates", "refused", "known")
+    return [
+        chart(
+            "Gateway: messages that wait",
+            "Messages in the dead letter queue of each source.",
+            "short",
+            query(by("redrive_gateway_waiting", "source"), "{{source}}"),
+            alerts=("RedriveGatewayStalled",),
+            width=8,
+        ),
+        chart(
+            "Gateway: messages per second",
+            "taken: new dead letters. returned: they were sent back, and died again.",
+            "ops",
+            *(
+                query(
+                    rate(f"redrive_gateway_{name}_total", "source", where=WHERE),
+                    f"{{{{source}}}}: {name.replace('_', ' ')}",
+                )
+                for name in counts
+            ),
+            width=8,
+        ),
+        chart(
+            "Gateway: lost connections",
+            "To the source or to the database, per second.",
+            "ops",
+            query(
+                rate("redrive_gateway_errors_total", "source", where=WHERE),
+                "{{source}}",
+            ),
+            alerts=("RedriveGatewayStalled",),
+            width=8,
         ),
     ]
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "owner": "redrive.cli.operations.owner",
     "cell": "redrive.cli.operations.cell",
     "exporter": "redrive.cli.operations.exporter",
+    "gateway": "redrive.cli.operations.gateway",
     "console": "redrive.cli.operations.console",
     "mcp": "redrive.cli.operations.mcp",
     "reencrypt": "redrive.cli.operations.reencrypt",

@@ -55,10 +55,9 @@ class Preview:
     def add(self, conn: Connection, source: str, chunk: Sequence[Imported]) -> None:
         """Add a chunk to the preview."""
         ids = [letter.source_id for letter in chunk]
-        with conn.cursor(row_factory=scalar_row) as cursor:
-            known = set(cursor.execute(_KNOWN, (source, ids)))
+        before = known(conn, source, ids)
         self.matched += len(chunk)
-        self.known += sum(source_id in known for source_id in ids)
+        self.known += sum(source_id in before for source_id in ids)
         for letter in chunk:
             self._count(letter)
 
@@ -69,6 +68,12 @@ class Preview:
         self.kinds[kind] += 1
         self.groups[group] += 1
         self.messages.setdefault(group, failure.message)
+
+
+def known(conn: Connection, source: str, ids: Sequence[str | None]) -> set[str]:
+    """Return the ids that were imported before."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return set(cursor.execute(_KNOWN, (source, ids)))
 
 
 class Reader:
@@ -90,12 +95,12 @@ class Reader:
         letter = rules.read(fields, self._source)
         if letter.source_id is not None:
             return letter
-        digest = _digest(fields)
-        self._alike[digest] += 1
-        return replace(letter, source_id=f"{digest}-{self._alike[digest]}")
+        content = digest(fields)
+        self._alike[content] += 1
+        return replace(letter, source_id=f"{content}-{self._alike[content]}")
 
 
-def _digest(fields: Mapping[str, Any]) -> str:
+def digest(fields: Mapping[str, Any]) -> str:
     """Return a digest of the fields; if there are keys, a secret one."""
     keyring = configured()
     if keyring is not None:

@@ -4,8 +4,9 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -36,6 +37,9 @@ LOOP_STALE_SECONDS = 30.0
 
 Checks = dict[str, str | None]
 """Fault of each part; None = the part works."""
+
+Figures = Callable[[], Iterable[Any]]
+"""Source of metrics."""
 
 
 @click.group(invoke_without_command=True)
@@ -101,19 +105,19 @@ def worker(
         return Exit.DONE  # not used: the subcommand sets the exit code
     name = f"{socket.gethostname()}/{os.getpid()}"
 
-    def read() -> _Start:
+    def read() -> Start:
         chosen = ",".join(queues) if queues else None
         settings = settings_for(database_url, queues=chosen, **flags)
-        return _start(settings, name, until_empty=until_empty, reload=reload)
+        return start_of(settings, name, until_empty=until_empty, reload=reload)
 
-    return _run(in_child(read))
+    return run(in_child(read))
 
 
 worker.add_command(list_workers)
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
+class Start:
     """Start-up values of a worker.
 
     They are its settings, without the libraries that read them.
@@ -127,9 +131,10 @@ class _Start:
     startup_timeout: float
 
 
-def _start(
+def start_of(
     settings: "Settings", name: str, *, until_empty: bool, reload: bool
-) -> _Start:
+) -> Start:
+    """Return the start-up values of a worker with these settings."""
     if settings.handlers is None and settings.targets is None:
         msg = (
             "REDRIVE_HANDLERS is not set; it must be module:attribute, such as app.jobs:jobs"
@@ -137,7 +142,7 @@ def _start(
         )
         raise SettingsError(msg)
     configured()  # refuse bad keys once, not in each runner
-    return _Start(
+    return Start(
         _options(settings, name, until_empty=until_empty, reload=reload),
         settings.log_format,
         settings.log_level,
@@ -147,8 +152,19 @@ def _start(
     )
 
 
-def _run(start: _Start) -> int:
-    """Work until told to stop, with metrics, probes and traces as configured."""
+def run(
+    start: Start,
+    figures: Sequence[Figures] = (),
+    also_ready: Callable[[], Checks] = dict,
+    begin: Callable[[], None] = lambda: None,
+) -> int:
+    """Work until told to stop, with metrics, probes and traces as configured.
+
+    Args:
+        figures: more sources of metrics.
+        also_ready: more checks of readiness.
+        begin: called when the schema is there.
+    """
     options = start.options
     set_up(start.log_format, start.log_level)
     wait_for_schema(options.database, start.startup_timeout)
@@ -157,7 +173,8 @@ def _run(start: _Start) -> int:
     telemetry = Telemetry(metrics, options.queues, tracing)
     supervisor = Supervisor(options, telemetry)
     if start.http_port:
-        _serve(start, metrics, supervisor)
+        _serve(start, metrics, supervisor, figures, also_ready)
+    begin()
     status = supervisor.run()
     if tracing is not None:
         tracing.shut_down()
@@ -165,7 +182,13 @@ def _run(start: _Start) -> int:
     return status
 
 
-def _serve(start: _Start, metrics: Metrics, supervisor: Supervisor) -> None:
+def _serve(
+    start: Start,
+    metrics: Metrics,
+    supervisor: Supervisor,
+    figures: Sequence[Figures],
+    also_ready: Callable[[], Checks],
+) -> None:
     """Serve probes and scrapes from separate threads."""
     sources = [
         process.of_runners(supervisor.runner_memory),
@@ -173,12 +196,12 @@ def _serve(start: _Start, metrics: Metrics, supervisor: Supervisor) -> None:
     ]
     if start.database_metrics:
         sources.append(DatabaseStats(start.options.database).collect)
-    exposition = Exposition(metrics, *sources)
+    exposition = Exposition(metrics, *sources, *figures)
     serve(
         start.http_port,
         exposition.registry,
         live=lambda: _live(supervisor.health(time.monotonic())),
-        ready=lambda: _ready(supervisor.health(time.monotonic())),
+        ready=lambda: _ready(supervisor.health(time.monotonic())) | also_ready(),
     )
 
 

@@ -1,0 +1,179 @@
+"""Handlers of a gateway: they send redriven messages back, and judge them.
+
+An attempt sends the message, keeps a checkpoint, and waits. The next attempt looks for
+the message's return. If it has not come back dead, the job succeeds.
+"""
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from redrive.database.address import Address
+from redrive.database.connect import OwnConnection
+from redrive.errors import SettingsError
+from redrive.gateway.connect import connect
+from redrive.gateway.file import VARIABLE, AnySource, load
+from redrive.gateway.message import QUEUE, Mark, NotSent, Outgoing, Source, outgoing
+from redrive.handlers import Handlers
+from redrive.handlers.job import Job
+from redrive.idempotency import idempotent
+from redrive.rules.attempts.policy import Policy
+from redrive.signals import GiveUp, Snooze
+
+logger = logging.getLogger("redrive.gateway")
+
+SENDING, SENT, REFUSED = "sending", "sent", "refused"
+"""States of a message, as the checkpoint keeps them."""
+
+BEHIND_SECONDS = 5.0
+"""How long to wait if messages wait in the dead letter queue at the time of a verdict."""
+
+POLICY = Policy(max_attempts=20, timeout=120)
+
+
+class CameBack(GiveUp):
+    """The message came back to the dead letter queue."""
+
+
+class _Connections(threading.local):
+    """Connections of one thread; each is opened when it is first used."""
+
+    def __init__(self) -> None:
+        self.database: OwnConnection | None = None
+        self.source: Source | None = None
+
+
+class SendBack:
+    """Function of a source's handler."""
+
+    def __init__(self, source: AnySource, database: Address) -> None:
+        self._source = source
+        self._database = database
+        self._own = _Connections()
+
+    def __call__(self, payload: dict[str, Any], job: Job) -> None:
+        """Send the message, or judge it if it was sent."""
+        done = job.last_checkpoint or {}
+        if done.get("redrives") != job.redrives:
+            done = {}  # of an earlier redrive
+        if done.get("state") != SENT:
+            done = self._send(payload, job, done)
+        left = float(done["until"]) - time.time()
+        if left > 0:
+            raise Snooze(left)
+        self._judge(job)
+
+    def _send(
+        self, payload: dict[str, Any], job: Job, done: dict[str, Any]
+    ) -> dict[str, Any]:
+        message = _message(payload, job)
+        source = self._connected()
+        if done.get("state") == SENDING:
+            _log_repeat(job)
+        _keep(job, SENDING)
+        try:
+            source.send(message)
+        except NotSent as error:
+            _keep(job, REFUSED)
+            if not error.is_final:
+                raise
+            raise GiveUp(str(error)) from None
+        except Exception:
+            self._disconnect()
+            raise
+        until = time.time() + self._source.verdict_seconds
+        return _keep(job, SENT, until=until)
+
+    def _judge(self, job: Job) -> None:
+        """Complete the job, unless its message has come back.
+
+        The message may still wait in the dead letter queue, behind others.
+        """
+        if self._connected().waiting():
+            raise Snooze(BEHIND_SECONDS)
+        conn = self._own.database
+        if conn is None or conn.closed:
+            conn = self._own.database = self._database.connect("redrive gateway")
+        with conn.transaction():
+            if idempotent(conn, Mark(job.id, job.redrives, "", "").key):
+                job.complete(conn)
+                return
+        msg = "the message was sent, and came back to the dead letter queue"
+        raise CameBack(msg)
+
+    def _connected(self) -> Source:
+        try:
+            if self._own.source is None:
+                self._own.source = connect(self._source)
+            self._own.source.ping()
+        except Exception:
+            self._disconnect()
+            raise
+        return self._own.source
+
+    def _disconnect(self) -> None:
+        if self._own.source is not None:
+            self._own.source.close()
+            self._own.source = None
+
+
+def _log_repeat(job: Job) -> None:
+    """Log that an attempt ended between its message and the confirmation."""
+    extra = {"job": job.id, "kind": job.kind, "redrives": job.redrives}
+    logger.warning("sent again: a confirmation was lost", extra=extra)
+
+
+def _keep(job: Job, state: str, **more: float) -> dict[str, Any]:
+    """Keep a checkpoint, and return it."""
+    done = {"state": state, "redrives": job.redrives, **more}
+    job.checkpoint(done)
+    return done
+
+
+def _message(payload: dict[str, Any], job: Job) -> Outgoing:
+    header: Any = job.headers.get("gateway")
+    if not isinstance(header, dict):
+        msg = "the job has no header `gateway`, so it was not a message of a gateway"
+        raise GiveUp(msg)
+    source_id = str(job.headers.get("source_id"))
+    try:
+        return outgoing(
+            payload, cast("dict[str, Any]", header), job.id, job.redrives, source_id
+        )
+    except ValueError as error:
+        raise GiveUp(str(error)) from None
+
+
+def build(path: Path, database: Address) -> Handlers:
+    """Return the handlers of a file of sources."""
+    found = Handlers()
+    for kind, source in load(path).items():
+        send_back = SendBack(source, database)
+
+        def run(payload: dict[str, Any], job: Job, call: SendBack = send_back) -> None:
+            call(payload, job)
+
+        found.handle(
+            kind,
+            queue=QUEUE,
+            policy=POLICY,
+            depends_on=[kind],
+            redrive_rate=source.redrive_rate,
+        )(run)
+    return found
+
+
+def _of_environment() -> Handlers:
+    path = os.environ.get(VARIABLE)
+    if not path:
+        msg = f"{VARIABLE} is not set; it must name a file of sources"
+        raise SettingsError(msg)
+    url = os.environ.get("REDRIVE_DATABASE_URL", "")
+    file = os.environ.get("REDRIVE_DATABASE_URL_FILE")
+    return build(Path(path), Address(url, Path(file) if file and not url else None))
+
+
+handlers = _of_environment()

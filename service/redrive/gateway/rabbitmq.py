@@ -1,0 +1,349 @@
+"""RabbitMQ: read a dead letter queue, and publish to the queue where a message died.
+
+The broker gives messages no id. A message is known by its content, its `message_id` and
+the record of its death. Without a `message_id`, two equal messages cannot be told
+apart; see `redrive.gateway.intake`.
+"""
+
+import base64
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, cast
+
+import pika
+import pika.exceptions
+
+from redrive.errors import SettingsError
+from redrive.gateway.file import RabbitMQ
+from redrive.gateway.message import (
+    MARK,
+    Death,
+    Message,
+    NotSent,
+    Outgoing,
+    instant,
+    mark_of,
+)
+
+# The library logs each failed connection in ten lines; the intake logs it in one.
+logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+LOST = (pika.exceptions.AMQPError, OSError)
+"""Errors after which a connection is opened again."""
+
+REFUSALS = (
+    pika.exceptions.UnroutableError,
+    pika.exceptions.NackError,
+    pika.exceptions.ChannelClosedByBroker,
+)
+"""Errors that say that the broker does not have a message."""
+
+PREFETCH = 1_000
+"""Most messages that are delivered and not acknowledged."""
+
+BATCH = 500
+FIRST_SECONDS, NEXT_SECONDS = 1.0, 0.05
+"""How long to wait for the first message of a batch, and for each further one."""
+
+CONNECT_SECONDS = 10
+CONFIRM_SECONDS = 30
+
+KEPT = (
+    "content_type",
+    "content_encoding",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "type",
+    "app_id",
+)
+"""Properties that a message keeps. The broker checks a user_id against the login."""
+
+FAULTS = (
+    ("x-exception-message", "x-exception-stacktrace", None),  # Spring
+    (
+        "MT-Fault-Message",
+        "MT-Fault-StackTrace",
+        "MT-Fault-ExceptionType",
+    ),  # MassTransit
+)
+"""Headers in which frameworks keep an error: message, stack, class."""
+
+_DEATHS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
+_ERRORS = frozenset(name for names in FAULTS for name in names if name)
+
+REASONS = {"expired": "expired"}
+"""Reason of the broker -> our reason; others are attempts_exhausted."""
+
+
+class Queue:
+    """Connection to a broker, for one dead letter queue."""
+
+    def __init__(self, source: RabbitMQ) -> None:
+        """Connect.
+
+        Raises:
+            SettingsError: the URL cannot be read.
+            AMQPError, OSError: the broker cannot be reached, or refuses.
+        """
+        self._source = source
+        self._connection = pika.BlockingConnection(_parameters(source))
+        self._channel = self._open()
+
+    def _open(self) -> Any:
+        channel: Any = self._connection.channel()
+        channel.confirm_delivery()
+        channel.basic_qos(prefetch_count=PREFETCH)
+        return channel
+
+    def receive(self) -> Sequence[Message]:
+        """Return the next messages; none after about a second without any."""
+        found: list[Message] = []
+        wait = FIRST_SECONDS
+        while len(found) < BATCH:
+            method, properties, body = next(
+                self._channel.consume(self._source.queue, inactivity_timeout=wait)
+            )
+            if method is None:
+                break
+            found.append(_message(method, properties, body, self._source))
+            wait = NEXT_SECONDS
+        return found
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Acknowledge messages."""
+        for message in messages:
+            self._channel.basic_ack(message.handle)
+
+    def send(self, message: Outgoing) -> None:
+        """Publish a message; return when the broker has confirmed it."""
+        exchange, (key, *others) = _place(message.origin, self._source)
+        headers = {**_decoded(message.headers), MARK: str(message.mark)}
+        if others:
+            headers["CC"] = others
+        properties = pika.BasicProperties(
+            headers=headers, **message.origin.get("properties", {})
+        )
+        try:
+            self._channel.basic_publish(
+                exchange, key, message.body, properties, mandatory=True
+            )
+        except REFUSALS as error:
+            if not self._channel.is_open:
+                self._channel = self._open()
+            raise _refused(exchange, key, error) from None
+
+    def ping(self) -> None:
+        """Raise an error if the broker has closed the connection."""
+        self._connection.process_data_events(0)
+        if not self._channel.is_open:
+            raise pika.exceptions.ConnectionClosed(0, "closed")
+
+    def waiting(self) -> int:
+        """Return how many messages are ready in the queue."""
+        answer = self._channel.queue_declare(self._source.queue, passive=True)
+        return int(answer.method.message_count)
+
+    def close(self) -> None:
+        """Close the connection. Unacknowledged messages return to their queue."""
+        with suppress(*LOST):
+            self._connection.close()
+
+
+def _refused(exchange: str, key: str, error: Exception) -> NotSent:
+    place = f"exchange {exchange!r} with routing key {key!r}"
+    match error:
+        case pika.exceptions.UnroutableError():
+            return NotSent(f"{place}: no queue is bound; the message was not sent")
+        case pika.exceptions.NackError():
+            why = "the broker refused the message; is a queue full?"
+            return NotSent(f"{place}: {why}", is_final=False)
+        case _:
+            return NotSent(f"{place}: {getattr(error, 'reply_text', '')}")
+
+
+def _parameters(source: RabbitMQ) -> pika.URLParameters:
+    """Return the parameters of a connection; the file of a URL is read again."""
+    try:
+        parameters = pika.URLParameters(_url(source))
+    except (ValueError, IndexError):
+        msg = "url: does not parse; write amqp://user:password@host:5672/vhost"
+        raise SettingsError(msg) from None
+    parameters.socket_timeout = CONNECT_SECONDS
+    parameters.stack_timeout = CONNECT_SECONDS + 5
+    parameters.blocked_connection_timeout = CONFIRM_SECONDS
+    parameters.client_properties = {"connection_name": "redrive gateway"}
+    return parameters
+
+
+def _url(source: RabbitMQ) -> str:
+    if source.url_file is None:
+        return str(source.url)
+    try:
+        return source.url_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"url_file is {source.url_file}; it cannot be read: {error}"
+        raise SettingsError(msg) from None
+
+
+def _message(method: Any, properties: Any, body: bytes, source: RabbitMQ) -> Message:
+    headers: dict[str, Any] = properties.headers or {}
+    deaths = _deaths(headers)
+    mark = mark_of(headers.get(MARK), body)
+    return Message(
+        handle=method.delivery_tag,
+        body=body,
+        origin=_origin(deaths, properties),
+        headers=_own(headers),
+        death=_death(headers, deaths, properties, source.queue),
+        source_id=_identity(properties.message_id, mark),
+        may_be_known=method.redelivered,
+        mark=mark,
+    )
+
+
+def _own(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers of the application, as JSON."""
+    return _encoded(dict(filter(_is_own, headers.items())))
+
+
+def _is_own(header: tuple[str, Any]) -> bool:
+    """Return True for a header of the application."""
+    name, _ = header
+    return name != MARK and name not in _ERRORS and not name.startswith(_DEATHS)
+
+
+def _origin(deaths: Sequence[Mapping[str, Any]], properties: Any) -> dict[str, Any]:
+    """Return where the message died, and its properties."""
+    died = _where(deaths)
+    found = {name: getattr(properties, name) for name in KEPT}
+    return {
+        "queue": died.get("queue"),
+        "exchange": died.get("exchange"),
+        "routing_keys": list(died.get("routing-keys", ())),
+        "properties": {name: one for name, one in found.items() if one is not None},
+        "deaths": _encoded(list(deaths[:3])),
+    }
+
+
+def _identity(message_id: str | None, mark: object) -> str | None:
+    """Return the part of the message that makes it unique; None if nothing does."""
+    return message_id or (str(mark) if mark else None)
+
+
+def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the record of the broker: the places where it died, the latest first."""
+    found = headers.get("x-death")
+    entries = cast("list[Any]", found) if isinstance(found, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def _where(deaths: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the latest death that was no mere wait in a queue with a TTL."""
+    rejected = [death for death in deaths if death.get("reason") != "expired"]
+    nowhere: Mapping[str, Any] = {}
+    return next(iter(rejected or deaths), nowhere)
+
+
+def _death(
+    headers: Mapping[str, Any],
+    deaths: Sequence[Mapping[str, Any]],
+    properties: Any,
+    queue: str,
+) -> Death:
+    died = _where(deaths)
+    reason = str(died.get("reason", "published"))
+    text, stack, error_class = _fault(headers)
+    at, created = instant(died.get("time")), instant(properties.timestamp)
+    is_before = at is not None and created is not None and created <= at
+    return Death(
+        error_class=error_class or f"rabbitmq.{reason}",
+        message=text or f"{reason} in the queue {died.get('queue', queue)}",
+        reason=REASONS.get(reason, "attempts_exhausted"),
+        stack=stack,
+        attempts=max(1, int(died.get("count", 1))),
+        died_at=at,
+        created_at=created if is_before else None,
+    )
+
+
+def _fault(headers: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
+    """Return message, stack and class of the error that a framework has kept."""
+    for names in FAULTS:
+        message, stack, error_class = (_text(headers.get(name or "")) for name in names)
+        if message or stack:
+            return message, stack, error_class or _class_of(stack)
+    return None, None, None
+
+
+def _class_of(stack: str | None) -> str | None:
+    """Return the class that the first line of a stack names."""
+    first, _, _ = (stack or "").partition("\n")
+    return first.partition(":")[0].strip()[:255] or None
+
+
+def _text(value: object) -> str | None:
+    return str(value)[:200_000] if isinstance(value, str) else None
+
+
+def _place(origin: Mapping[str, Any], source: RabbitMQ) -> tuple[str, Sequence[str]]:
+    """Return where to publish: the exchange and the routing keys.
+
+    Raises:
+        NotSent: the message does not say where it died.
+    """
+    keys = origin.get("routing_keys")
+    if source.to == "exchange" and keys:
+        return str(origin.get("exchange") or ""), keys
+    queue = origin.get("queue") or source.origin_queue
+    if not queue:
+        msg = "the message has no x-death header; set origin_queue of its source"
+        raise NotSent(msg)
+    return "", [queue]
+
+
+_BYTES, _TIME, _DECIMAL = "$bytes", "$time", "$decimal"
+"""Names of one-field objects that stand for values that JSON does not have."""
+
+
+def _encoded(value: Any) -> Any:
+    """Return a header's value as JSON."""
+    match value:
+        case dict():
+            named = cast("dict[str, Any]", value)
+            return {name: _encoded(one) for name, one in named.items()}
+        case list():
+            return [_encoded(one) for one in cast("list[Any]", value)]
+        case bytes():
+            return {_BYTES: base64.b64encode(value).decode()}
+        case datetime():
+            return {_TIME: int(value.replace(tzinfo=UTC).timestamp())}
+        case Decimal():
+            return {_DECIMAL: str(value)}
+        case int() if not isinstance(value, bool):
+            return int(value)  # the library has a class for long ones
+        case _:
+            return value
+
+
+def _decoded(value: Any) -> Any:
+    """Return the value that `_encoded` has encoded."""
+    match value:
+        case {"$bytes": str(text)}:
+            return base64.b64decode(text)
+        case {"$time": int(seconds)}:
+            return datetime.fromtimestamp(seconds, UTC)
+        case {"$decimal": str(text)}:
+            return Decimal(text)
+        case dict():
+            named = cast("dict[str, Any]", value)
+            return {name: _decoded(one) for name, one in named.items()}
+        case list():
+            return [_decoded(one) for one in cast("list[Any]", value)]
+        case _:
+            return value

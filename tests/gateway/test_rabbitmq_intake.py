@@ -1,0 +1,228 @@
+"""Dead letters of a real RabbitMQ become dead letters here."""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Redrive
+from tests.flow.harness import wait_for
+from tests.gateway.broker import Broker
+from tests.gateway.conftest import Gateway
+from tests.postgres import Database
+
+Sources = Callable[..., Path]
+ALL = """
+    select id, kind, queue, state, reason, category, error_class, message, attempts, payload,
+           headers from redrive.dead_letters order by id"""
+
+
+@pytest.fixture
+def queue(broker: Broker, request: pytest.FixtureRequest) -> str:
+    """A work queue of the test's own, with a dead letter queue."""
+    name = request.node.name.split("[")[0].removeprefix("test_")
+    broker.declare(name, f"{name}.dead")
+    return name
+
+
+@pytest.fixture
+def file(sources: Sources, broker: Broker, queue: str) -> Path:
+    """A file of one source, `orders`."""
+    return sources(rabbitmq={"orders": {"url": broker.url, "queue": f"{queue}.dead"}})
+
+
+def open_letters(database: Database) -> list[dict[str, Any]]:
+    names = [
+        "id",
+        "kind",
+        "queue",
+        "state",
+        "reason",
+        "category",
+        "error_class",
+        "message",
+        "attempts",
+        "payload",
+        "headers",
+    ]
+    return [dict(zip(names, row, strict=True)) for row in database.rows(ALL)]
+
+
+def test_a_message_becomes_a_dead_letter_and_is_acknowledged(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    body = {"order": 17, "currency": "XAU"}
+    broker.publish(
+        queue,
+        json.dumps(body).encode(),
+        content_type="application/json",
+        message_id="m-17",
+        headers={"tenant": "shop", "tries": 3, "raw": b"\x00\xff"},
+    )
+    assert broker.reject(queue) == 1
+    running = gateway(file).wait_ready()
+    [letter] = wait_for(lambda: open_letters(database))
+    assert letter["kind"] == "rabbitmq.orders"
+    assert letter["queue"] == "gateway"
+    assert letter["payload"] == body
+    assert letter["reason"] == "attempts_exhausted"
+    assert letter["message"] == f"rejected in the queue {queue}"
+    kept = letter["headers"]["gateway"]
+    assert kept["headers"] == {
+        "tenant": "shop",
+        "tries": 3,
+        "raw": {"$bytes": base64.b64encode(b"\x00\xff").decode()},
+    }
+    assert kept["origin"]["queue"] == queue
+    assert kept["origin"]["properties"]["message_id"] == "m-17"
+    wait_for(lambda: running.metric("redrive_gateway_taken_total") == 1)
+    assert running.stop()[0] == 0
+    assert broker.waiting(f"{queue}.dead") == 0
+
+
+def test_bodies_of_all_forms_are_kept(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    bodies = [
+        b'{"a": 1}',
+        b"[1, 2]",
+        b"not json",
+        b"\xff\x00binary",
+        b'{"nul": "\\u0000"}',
+        b"",
+        b"[" * 500,
+    ]
+    for body in bodies:
+        broker.publish(queue, body)
+    broker.reject(queue)
+    gateway(file)
+    found = wait_for(
+        lambda: len(found := open_letters(database)) == len(bodies) and found
+    )
+    forms = {
+        (letter["headers"]["gateway"]["form"], json.dumps(letter["payload"]))
+        for letter in found
+    }
+    assert forms == {
+        ("object", '{"a": 1}'),
+        ("value", '{"body": [1, 2]}'),
+        ("text", '{"body": "not json"}'),
+        ("base64", json.dumps({"body": base64.b64encode(bodies[3]).decode()})),
+        ("base64", json.dumps({"body": base64.b64encode(bodies[4]).decode()})),
+        ("text", '{"body": ""}'),
+        ("text", json.dumps({"body": "[" * 500})),
+    }
+
+
+def test_a_message_that_is_too_large_stays(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    broker.publish(queue, b"x" * 300_000)
+    broker.publish(queue, b"{}")
+    broker.reject(queue)
+    running = gateway(file).wait_ready()
+    wait_for(lambda: open_letters(database))
+    wait_for(lambda: running.metric("redrive_gateway_refused_total") == 1)
+    running.stop()
+    assert len(open_letters(database)) == 1
+    [(_, body)] = broker.take(f"{queue}.dead")
+    assert len(body) == 300_000
+
+
+def test_headers_that_are_too_large_are_kept_in_the_payload(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    broker.publish(queue, b'{"a": 1}', headers={"long": "x" * 20_000})
+    broker.reject(queue)
+    gateway(file)
+    [letter] = wait_for(lambda: open_letters(database))
+    assert letter["payload"] == {"body": {"a": 1}, "headers": {"long": "x" * 20_000}}
+
+
+def test_the_error_of_a_framework_makes_the_group(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    stack = (
+        "com.shop.NoRate: no rate for XAU\n"
+        "\tat com.shop.Orders.charge(Orders.java:17)\n"
+    )
+    broker.publish(
+        f"{queue}.dead",
+        b"{}",
+        headers={
+            "x-exception-message": "no rate for XAU",
+            "x-exception-stacktrace": stack,
+        },
+    )
+    gateway(file)
+    [letter] = wait_for(lambda: open_letters(database))
+    assert letter["error_class"] == "com.shop.NoRate"
+    assert letter["message"] == "no rate for XAU"
+    assert "headers" in letter["headers"]["gateway"]
+
+
+def test_a_dry_run_changes_nothing(
+    broker: Broker, queue: str, file: Path, redrive: Redrive, database: Database
+) -> None:
+    for n in range(3):
+        broker.publish(queue, json.dumps({"n": n}).encode())
+    broker.reject(queue)
+    ran = redrive("gateway", "--sources", str(file), "--dry-run")
+    assert ran.code == 0, ran.err
+    assert "the first 3 messages" in ran.out
+    assert "rabbitmq.rejected" in ran.out
+    assert "nothing was changed" in ran.out
+    assert open_letters(database) == []
+    wait_for(lambda: broker.waiting(f"{queue}.dead") == 3)
+
+
+def test_equal_messages_are_all_taken_in(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    for _ in range(5):
+        broker.publish(queue, b'{"same": true}')
+    broker.reject(queue)
+    running = gateway(file)
+    wait_for(lambda: len(open_letters(database)) == 5)
+    assert running.metric("redrive_gateway_possible_duplicates_total") == 0
+
+
+def test_check_says_what_waits_and_what_is_wrong(
+    broker: Broker, queue: str, sources: Sources, redrive: Redrive
+) -> None:
+    good = {"url": broker.url, "queue": f"{queue}.dead"}
+    ran = redrive("gateway", "check", "--sources", str(sources(rabbitmq={"a": good})))
+    assert (ran.code, ran.out) == (0, "database: ok\nrabbitmq.a: 0 messages waiting\n")
+    bad = good | {"queue": "nowhere"}
+    ran = redrive("gateway", "check", "--sources", str(sources(rabbitmq={"a": bad})))
+    assert ran.code == 1
+    assert "NOT_FOUND" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("systems", "fault"),
+    [
+        ({}, "it names no source"),
+        ({"rabbitmq": {"a": {"url": "amqp://h"}}}, "rabbitmq.a.queue: Field required"),
+        ({"rabbitmq": {"a": {"queue": "q"}}}, "url: give it or url_file"),
+        (
+            {"rabbitmq": {"a": {"queue": "q", "url": "amqp://u:secret@h"}}},
+            "url: holds a password",
+        ),
+        (
+            {"rabbitmq": {"A": {"queue": "q", "url": "amqp://h"}}},
+            "rabbitmq.A.name: must match",
+        ),
+        ({"kafka": {}}, "kafka: Extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_field(
+    systems: dict[str, Any], fault: str, sources: Sources, redrive: Redrive
+) -> None:
+    ran = redrive("gateway", "--sources", str(sources(**systems)))
+    assert ran.code == 64
+    assert fault in ran.err
+    assert "secret" not in ran.err

@@ -1,0 +1,220 @@
+"""Redriven dead letters go back to a real RabbitMQ, and are judged by their return."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Redrive
+from tests.flow.harness import wait_for
+from tests.gateway.broker import Broker, consumer
+from tests.gateway.conftest import Gateway
+from tests.postgres import Database
+
+Sources = Callable[..., Path]
+WHY = ("--yes", "--why", "the rates are there")
+
+
+@pytest.fixture
+def queue(broker: Broker, request: pytest.FixtureRequest) -> str:
+    """A work queue of the test's own, with a dead letter queue."""
+    name = request.node.name.split("[")[0].removeprefix("test_")
+    broker.declare(name, f"{name}.dead")
+    return name
+
+
+@pytest.fixture
+def file(sources: Sources, broker: Broker, queue: str) -> Path:
+    """A file of one source, `orders`, with a short time until the verdict."""
+    about = {"url": broker.url, "queue": f"{queue}.dead", "verdict_seconds": 2}
+    return sources(rabbitmq={"orders": about})
+
+
+def states(database: Database) -> list[tuple[int, int, str, str | None]]:
+    """Generation, state and outcome of each dead letter."""
+    return database.rows(
+        "select id, redrives, state, outcome from redrive.dead_letters"
+        " order by id, redrives"
+    )
+
+
+def die(broker: Broker, queue: str, count: int) -> None:
+    """Let messages die in the queue."""
+    with broker.channel() as channel:
+        for n in range(count):
+            channel.basic_publish("", queue, json.dumps({"n": n}).encode())
+    assert broker.reject(queue) == count
+
+
+def taken(database: Database, count: int) -> None:
+    wait_for(lambda: len(states(database)) == count)
+
+
+def test_a_message_goes_back_as_it_was_and_its_job_succeeds(
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    sent = {
+        "content_type": "application/json",
+        "message_id": "m-17",
+        "correlation_id": "c",
+        "priority": 4,
+        "headers": {"tenant": "shop", "raw": b"\x00\xff", "long": 2**40},
+    }
+    broker.publish(queue, b'{"order":17}', **sent)
+    broker.publish(queue, b"\xff\x00binary")
+    broker.reject(queue)
+    gateway(file)
+    taken(database, 2)
+    assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
+    found = wait_for(lambda: broker.waiting(queue) == 2 and broker.take(queue))
+    by_body = {body: properties for properties, body in found}
+    back = by_body[b'{"order":17}']
+    assert set(by_body) == {b'{"order":17}', b"\xff\x00binary"}
+    assert back.headers.pop("redrive-job")
+    assert {name: getattr(back, name) for name in sent} == sent
+    assert back.delivery_mode == 2
+    wait_for(lambda: [s[3] for s in states(database)] == ["succeeded"] * 2)
+    assert states(database)[0][1:] == (0, "resolved", "succeeded")
+
+
+def test_an_edited_payload_is_what_goes_back(
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    die(broker, queue, 1)
+    gateway(file)
+    taken(database, 1)
+    patch = '[{"op": "replace", "path": "/n", "value": "one"}]'
+    edited = redrive("dlq", "edit", "--kind", "rabbitmq.orders", "--patch", patch, *WHY)
+    assert edited.code == 0, edited.err
+    assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
+    found = wait_for(lambda: broker.waiting(queue) and broker.take(queue))
+    assert [body for _, body in found] == [b'{"n":"one"}']
+
+
+def test_a_message_that_comes_back_is_the_same_dead_letter_again(
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    die(broker, queue, 1)
+    running = gateway(file)
+    taken(database, 1)
+    with consumer(broker, queue, lambda _body, _headers: False) as seen:
+        assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
+        wait_for(lambda: len(states(database)) == 2)
+        assert len(seen) == 1
+    [(job, *first), (same, *second)] = states(database)
+    assert job == same
+    assert first == [0, "redriven", "dead_again"]
+    assert second == [1, "open", None]
+    shown = redrive("dlq", "show", str(job)).out
+    assert "rejected in the queue" in shown
+    assert "came back to the dead letter queue" in shown
+    assert running.metric("redrive_gateway_returned_total") == 1
+
+
+def test_a_message_that_comes_back_late_is_a_new_dead_letter(
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    die(broker, queue, 1)
+    gateway(file)
+    taken(database, 1)
+    redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY)
+    wait_for(lambda: [s[3] for s in states(database)] == ["succeeded"])
+    assert broker.reject(queue) == 1
+    wait_for(lambda: len(states(database)) == 2)
+    [(job, *_), (other, *second)] = states(database)
+    assert job != other
+    assert second == [0, "open", None]
+    notes = database.value(
+        "select headers -> 'gateway' -> 'came_back_from' from redrive.dead_letters"
+        " where id = %s",
+        other,
+    )
+    assert notes == job
+
+
+def test_a_queue_that_is_gone_is_named(
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    die(broker, queue, 1)
+    gateway(file)
+    taken(database, 1)
+    with broker.channel() as channel:
+        channel.queue_delete(queue)
+    redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY)
+    wait_for(lambda: len(states(database)) == 2)
+    [job, _] = {state[0] for state in states(database)} | {0}
+    shown = redrive("dlq", "show", str(max(job, _))).out
+    assert "no queue is bound" in shown
+    assert queue in shown
+
+
+def test_a_campaign_stops_after_its_canaries_if_the_cause_is_not_fixed(
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    die(broker, queue, 150)
+    gateway(file)
+    taken(database, 150)
+    [group] = redrive("dlq", "groups", "--json").lines
+    assert group["open"] == 150
+
+    def campaign(rate: int) -> dict[str, Any]:
+        planned = redrive("campaign", "plan", "--kind", "rabbitmq.orders", "--json")
+        plan = planned.json["plan"]
+        went = redrive(
+            "campaign", "start", str(plan), "--rate", str(rate), *WHY, "--json"
+        )
+        assert went.code == 0, went.err
+        return wait_for(lambda: ended(plan), 180)
+
+    def ended(plan: int) -> dict[str, Any] | None:
+        found = redrive("campaign", "show", str(plan), "--json").json
+        return found if found["state"] in {"aborted", "done"} else None
+
+    is_fixed = False
+    with consumer(broker, queue, lambda _body, _headers: is_fixed) as seen:
+        stopped = campaign(50)
+        assert stopped["state"] == "aborted"
+        assert len(seen) == 3
+        is_fixed = True
+        seen.clear()
+        healthy = campaign(50)
+        assert healthy["state"] == "done"
+        assert len(seen) == 150
+    rest = [at for at, _, _ in seen[-100:]]
+    assert 99 / (rest[-1] - rest[0]) <= 60  # no faster than asked for, with some room
+    assert (
+        database.value("select count(*) from redrive.dead_letters where state = 'open'")
+        == 0
+    )
