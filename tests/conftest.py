@@ -158,8 +158,8 @@ def _is_in_sample(item: pytest.Item) -> bool:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: many tests wait for a process of their own or a clock."""
-    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else 4
+    """Four more than there are cores: many tests wait for a process of their own or a clock."""
+    return len(os.sched_getaffinity(0)) + 4 if hasattr(os, "sched_getaffinity") else 6
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
