@@ -35,13 +35,14 @@ demo: install ## a shop with an incident in it, on a Postgres of its own: see it
 recording: install ## draw docs/demo.svg, which the README shows, from a run of the demo
 	@$(BIN)/python -m tools.recording
 
-# CI runs what is for every version of Postgres on each; so does ARGS="--older all".
-OLDER := $(if $(filter true,$(CI)),all,sample)
-
 .PHONY: test
-test: install programs ## run the tests, on a Postgres of their own; ARGS="--older all" runs each on the older one too, as CI does
-	$(BIN)/pytest -n auto --dist loadgroup --older $(OLDER) \
+test: install programs ## run the tests, on a Postgres of their own
+	$(BIN)/pytest -n auto --dist loadgroup --older sample \
 		-m "not (availability or chaos or cluster or model or moving or package or scenario)" $(ARGS)
+
+.PHONY: test-older
+test-older: install ## run the tests of tests/sql on the older Postgres that make test leaves out there
+	$(BIN)/pytest -n auto --dist loadgroup --older rest tests/sql $(ARGS)
 
 .PHONY: test-jit
 test-jit: install ## run what depends on the version of Postgres, and the life of jobs, on Debian's Postgres, whose JIT is on

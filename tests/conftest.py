@@ -2,9 +2,9 @@
 
 REDRIVE_TEST_POSTGRES says which:
   (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on
-                    each version, others on the newest; with --older sample (`make test`, but
-                    not in CI) the older one gets all that are marked, and of the rest of
-                    tests/sql every eighth
+                    each version, others on the newest; with --older sample (`make test`) the
+                    older one gets all that are marked, and of the rest of tests/sql every
+                    eighth; --older rest (`make test-older`) runs the other seven
   embedded:18       only that version (or several: embedded:16,18)
   debian            the newest that Debian's or Ubuntu's packages have installed, with JIT as most
                     builds have it: a test fails if JIT compiles a statement inside of a function
@@ -17,7 +17,7 @@ import contextlib
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -47,10 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """How much is tested on other servers than the newest."""
     parser.addoption(
         "--older",
-        choices=["all", "sample"],
+        choices=["all", "sample", "rest"],
         default="all",
         help="of the tests that are for each version of Postgres, which run on older ones, too:"
-        f" all, or those marked every_version and of the rest one in {SAMPLE}",
+        f" all, or those marked every_version and of the rest one in {SAMPLE}; rest runs"
+        " only what this sample leaves out",
     )
 
 
@@ -87,11 +88,11 @@ def pytest_report_header(config: pytest.Config) -> str:
     names, older = _server_names(), _older_names()
     if not older:
         return f"postgres: {names[-1]}"
-    share = (
-        "all that is for each version"
-        if config.getoption("older") == "all"
-        else f"of that what is marked every_version, and 1 in {SAMPLE} of the rest"
-    )
+    share = {
+        "all": "all tests that are for each version",
+        "sample": f"of these the ones marked every_version, and 1 in {SAMPLE} of the rest",
+        "rest": "only the tests that the sample leaves out",
+    }[config.getoption("older")]
     return f"postgres: {', '.join(names)}; on {', '.join(older)} {share} (--older)"
 
 
@@ -99,9 +100,10 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave out what is not in the sample of the older servers, and keep groups together."""
-    if config.getoption("older") == "sample":
-        left_out = [item for item in items if not _is_in_sample(item)]
-        items[:] = [item for item in items if _is_in_sample(item)]
+    older = config.getoption("older")
+    if older != "all":
+        sample, rest = _split(items, _is_in_sample)
+        items[:], left_out = (sample, rest) if older == "sample" else (rest, sample)
         config.hook.pytest_deselected(items=left_out)
     if config.getoption("loadgroup", default=False):  # several processes
         items[:] = _spread(items)
@@ -114,14 +116,23 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
 
     Slow tests mostly wait. At the end one of them would keep all processes waiting.
     """
-    slow = [item for item in items if _is_slow(item)]
-    others = [item for item in items if not _is_slow(item)]
+    slow, others = _split(items, _is_slow)
     every = max(1, len(others) * 2 // (3 * len(slow) + 1))
     spread: list[pytest.Item] = []
     for n, item in enumerate(others):
         spread += slow[n // every : n // every + 1] if n % every == 0 else []
         spread.append(item)
     return spread + slow[-(-len(others) // every) :]
+
+
+def _split(
+    items: list[pytest.Item], belongs: Callable[[pytest.Item], bool]
+) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests that belong and the others, in their order."""
+    chosen = {item for item in items if belongs(item)}
+    return [item for item in items if item in chosen], [
+        item for item in items if item not in chosen
+    ]
 
 
 def _is_slow(item: pytest.Item) -> bool:
@@ -147,8 +158,8 @@ def _is_in_sample(item: pytest.Item) -> bool:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: many tests wait for a process of their own or a clock."""
-    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else 4
+    """Four more than there are cores: many tests wait for a process of their own or a clock."""
+    return len(os.sched_getaffinity(0)) + 4 if hasattr(os, "sched_getaffinity") else 6
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

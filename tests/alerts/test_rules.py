@@ -81,7 +81,7 @@ def test_every_alert_has_a_case_that_fires_and_one_that_is_quiet(
     cases = [
         case
         for path in UNIT_TESTS
-        for test in yaml.safe_load(path.read_text())["tests"]
+        for test in yaml.load(path.read_text(), yaml.CSafeLoader)["tests"]
         for case in test.get("alert_rule_test", ())
     ]
 

@@ -18,7 +18,7 @@ from kubernetes_validate import utils
 from tests.chart.helm import CHART, Release
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+DEFAULTS = yaml.load((CHART / "values.yaml").read_text(), yaml.CSafeLoader)
 LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
 
 Values = dict[str, Any]

@@ -20,7 +20,7 @@ OF_CELL = "{{ with $labels.cell }}/cells/{{ . }}{{ end }}"
 RULES = Path(__file__).parents[2] / "alerts" / "redrive.rules.yaml"
 ALERTS = {
     rule["alert"]: rule["annotations"]["console_url"]
-    for group in yaml.safe_load(RULES.read_text())["groups"]
+    for group in yaml.load(RULES.read_text(), yaml.CSafeLoader)["groups"]
     for rule in group["rules"]
     if "alert" in rule
 }

@@ -26,7 +26,7 @@ from tests.pages import ROOT, Block
 
 SHELL = ("sh", "bash", "console")
 CHART = ROOT / "helm" / "redrive"
-DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+DEFAULTS = yaml.load((CHART / "values.yaml").read_text(), yaml.CSafeLoader)
 QUICKSTART = ROOT / "service" / "redrive" / "quickstart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 OTHERS = """

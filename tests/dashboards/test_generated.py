@@ -17,9 +17,9 @@ from .conftest import BOARDS, ROOT, panels
 
 RULES = [
     rule
-    for group in yaml.safe_load((ROOT / "alerts" / "redrive.rules.yaml").read_text())[
-        "groups"
-    ]
+    for group in yaml.load(
+        (ROOT / "alerts" / "redrive.rules.yaml").read_text(), yaml.CSafeLoader
+    )["groups"]
     for rule in group["rules"]
     if "alert" in rule
 ]

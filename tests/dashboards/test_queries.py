@@ -100,7 +100,7 @@ def incident(stage: Rehearsal, database: Database) -> None:
     work = partial(enqueue_some, database)
 
     def command(*arguments: str) -> None:
-        assert stage.redrive("command", *arguments).wait(60) == 0, (
+        assert stage.redrive("command", *arguments).wait(300) == 0, (
             stage.home / "command.log"
         ).read_text()
         del stage.ports["command"]
@@ -119,20 +119,16 @@ def incident(stage: Rehearsal, database: Database) -> None:
     wait_for(
         lambda: stage.prometheus.now(
             "sum(redrive_jobs_completed_total) by (instance) >= 41"
-        ),
-        60,
+        )
     )
     tried = 'sum(redrive_job_attempts_total{outcome="succeeded"}) >= 41'
-    wait_for(lambda: stage.prometheus.now(tried), 60)
+    wait_for(lambda: stage.prometheus.now(tried))
     stage.wrong("billing-release", so=True)
     stage.wrong("mail-provider", so=True)
     work(12)
     wait_for(lambda: open_dead_letters() >= 12)
     wait_for(
-        lambda: stage.prometheus.now(
-            "sum(redrive_dlq_added_total) by (instance) >= 12"
-        ),
-        60,
+        lambda: stage.prometheus.now("sum(redrive_dlq_added_total) by (instance) >= 12")
     )
     stage.wrong("billing-release", so=False)
     stage.wrong("mail-provider", so=False)
@@ -175,14 +171,16 @@ def test_every_query_has_an_answer(scene: Scene) -> None:
     silent = {*queries(), *other_queries()}
 
     def ask() -> bool:
-        enqueue_some(scene.database, 1)  # a rate is of the last seconds
+        # A rate is of the last seconds, and a machine may be slow: these run and die now.
+        for poisoned in (False, True):
+            enqueue_some(scene.database, 1, poisoned=poisoned)
         silent.difference_update(
             [query for query in silent if answer(scene.stage, query)]
         )
         return {(query.board, query.panel) for query in silent} <= MAY_BE_EMPTY
 
     try:
-        wait_for(ask, 60)
+        wait_for(ask)
     except TimeoutError:
         pytest.fail(
             "no data: "
@@ -211,7 +209,7 @@ def test_figures_are_true_and_are_not_multiplied_by_the_processes_that_export_th
             and ask("worker.json", "Slots") == 8
         )
 
-    wait_for(agree, 60)
+    wait_for(agree)
 
 
 def test_the_alert_of_a_critical_queue_is_marked(scene: Scene) -> None:

@@ -23,10 +23,14 @@ SECRETS = (
 """A provider that tells everything when it fails; the last of it was in payload and header."""
 
 LAYERS = 5
-BOMB = functools.reduce(
-    lambda inner, _: gzip.compress(inner), range(LAYERS), bytes(100_000_000)
-)
-"""A kilobyte that is 100 MB once it is inflated, layer by layer."""
+
+
+@functools.cache
+def bomb() -> bytes:
+    """Return a kilobyte that is 100 MB once it is inflated, layer by layer."""
+    return functools.reduce(
+        lambda inner, _: gzip.compress(inner), range(LAYERS), bytes(100_000_000)
+    )
 
 
 class Endpoint:
@@ -113,7 +117,7 @@ class Endpoint:
             case "big":
                 body = b"x" * 10_000_000
             case "bomb":
-                body = BOMB
+                body = bomb()
                 more["Content-Encoding"] = ", ".join(["gzip"] * LAYERS)
             case "after":
                 more["Retry-After"] = rest

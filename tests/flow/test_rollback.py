@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ with psycopg.connect(sys.argv[1], autocommit=True) as conn:
     while not stop.exists():
         enqueue(conn, "work.sync", {})
         enqueue(conn, "fail.until", {"attempt": 2})
-        time.sleep(0.01)
+        time.sleep(0.05)
 """
 
 
@@ -138,15 +139,22 @@ def old(workers: Workers, baseline: Path) -> Worker:
 
 def wait_for_more(workers: Workers) -> None:
     """Wait until each worker that runs has written twenty more lines."""
-    running = [one for one in workers.started if one.process.poll() is None]
-    before = {one.pid: lines(workers, one) for one in running}
-    wait_for(lambda: all(lines(workers, one) > before[one.pid] + 20 for one in running))
+    before = lines(workers)
+
+    def have_written() -> bool:
+        return all(count > before[pid] + 20 for pid, count in lines(workers).items())
+
+    wait_for(have_written, every=0.2)
 
 
-def lines(workers: Workers, worker: Worker) -> int:
-    """Count what the runners of a worker have written down."""
-    runners = worker.runners
-    return sum(entry.pid in runners for entry in workers.ledger())
+def lines(workers: Workers) -> dict[int, int]:
+    """Count what the runners of each worker that runs have written down."""
+    written = Counter(entry.pid for entry in workers.ledger())
+    return {
+        worker.pid: sum(written[runner] for runner in worker.runners)
+        for worker in workers.started
+        if worker.process.poll() is None
+    }
 
 
 def deaths(database: Session) -> list[int]:

@@ -27,7 +27,7 @@ from redrive.handlers.targets.file import load
 from redrive.handlers.targets.signing import read_keys, signed
 from tests.certificates import certificate
 from tests.flow import look
-from tests.flow.endpoint import Endpoint, endpoint
+from tests.flow.endpoint import Endpoint, bomb, endpoint
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 
@@ -507,6 +507,7 @@ def _called(
 
 def test_a_compressed_answer_is_not_inflated(tmp_path: Path, served: Endpoint):
     """S7: 1,300 bytes that were compressed five times would inflate to 100 MB."""
+    bomb()  # made before somebody waits for it
     call = _called(tmp_path, served.url("bomb"), allowed_hosts=["127.0.0.1"])
     tracemalloc.start()
 

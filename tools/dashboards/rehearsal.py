@@ -244,7 +244,7 @@ class Rehearsal:
             TimeoutError: it does not answer; the text has its log.
         """
         try:
-            wait_for(lambda: self._get(name, "/readyz") is not None, 90)
+            wait_for(lambda: self._get(name, "/readyz") is not None)
         except TimeoutError as error:
             raise TimeoutError(
                 (self.home / f"{name}.log").read_text()[-2000:]
@@ -274,7 +274,7 @@ class Rehearsal:
                 process.wait()
 
 
-def wait_for(condition: Any, seconds: float = 30) -> Any:
+def wait_for(condition: Any, seconds: float = 180) -> Any:
     """Poll until the condition is true."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

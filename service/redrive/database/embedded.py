@@ -41,6 +41,9 @@ rm -rf "$0"
 _RESERVED: deque[int] = deque()
 MOST_RESERVED = 100 if sys.platform == "linux" else 0
 
+PATIENCE_SECONDS = 300
+"""How long the server may take to start or stop; a busy machine takes minutes."""
+
 
 def free_port() -> int:
     """Return a TCP port on loopback that stays reserved until its server uses it.
@@ -136,7 +139,7 @@ class EmbeddedPostgres:
             self._utils.ensure_prefix_permissions(self.data)
 
         self._configure()
-        self._pg_ctl("-w", "-t", "60", "-l", str(self.data / "log"), "start")
+        self._pg_ctl_and_wait("-l", str(self.data / "log"), "start")
 
     def _make_directory(self) -> None:
         # A start that was killed may have left files.
@@ -183,7 +186,7 @@ class EmbeddedPostgres:
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server. `mode` is smart, fast, or immediate (a crash)."""
-        self._pg_ctl("-w", "-t", "60", "-m", mode, "stop")
+        self._pg_ctl_and_wait("-m", mode, "stop")
 
     def is_running(self) -> bool:
         """Return True if a server uses the data directory."""
@@ -204,6 +207,9 @@ class EmbeddedPostgres:
         """Return the path of a program that comes with the server (pg_dump, psql)."""
         return self._bin / name
 
+    def _pg_ctl_and_wait(self, *arguments: str) -> None:
+        self._pg_ctl("-w", "-t", str(PATIENCE_SECONDS), *arguments)
+
     def _pg_ctl(self, *arguments: str) -> None:
         self._run("pg_ctl", "-D", str(self.data), *arguments)
 
@@ -214,7 +220,7 @@ class EmbeddedPostgres:
             arguments,
             bin_path=self._bin,
             user=self._user,
-            timeout=90,
+            timeout=PATIENCE_SECONDS + 30,  # pg_ctl reports its own timeout
             start_new_session=True,
         )
 
