@@ -17,7 +17,7 @@ import psycopg
 from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
 
-from redrive.database.ask import ask_all
+from redrive.database.ask import outcomes
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.errors import RedriveError
@@ -53,17 +53,11 @@ def ask(
     """Ask all cells at once; an error of one hides no other."""
 
     def answer(cell: str) -> Any:
-        try:
-            with cells[cell]() as conn:
-                return read(cell, conn)
-        except (psycopg.Error, RedriveError) as error:
-            return error
+        with cells[cell]() as conn:
+            return read(cell, conn)
 
-    asked = ask_all({cell: partial(answer, cell) for cell in cells}, seconds)
-    late = RedriveError(f"it has not answered within {seconds:g} s")
-    answers = {cell: asked.get(cell, late) for cell in cells}
-    away = {cell: a for cell, a in answers.items() if isinstance(a, Exception)}
-    return Answers({cell: answers[cell] for cell in cells if cell not in away}, away)
+    asked = {cell: partial(answer, cell) for cell in cells}
+    return Answers(*outcomes(asked, seconds))
 
 
 # ---------------------------------------------------------------------- start

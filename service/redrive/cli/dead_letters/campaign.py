@@ -17,11 +17,10 @@ from redrive.cli.dead_letters.together import (
     led_by,
     led_campaign,
     print_cells,
-    say_away,
     together,
     without_option,
 )
-from redrive.cli.support.connection import database
+from redrive.cli.support.connection import database, say_away
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
     Change,

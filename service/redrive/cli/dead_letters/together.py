@@ -10,7 +10,7 @@ import psycopg
 
 from redrive.cli.dead_letters.plan import allow_options, require_ids, stayed
 from redrive.cli.dead_letters.terms import terms_options
-from redrive.cli.support.connection import database, explain
+from redrive.cli.support.connection import database, explain, say_away
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, require_why, run_options
@@ -25,7 +25,6 @@ from redrive.rules.dead_letters import together as rules
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms
-from redrive.rules.payloads.escape import escaped
 from redrive.rules.scheduling.cells import id_in_cell, parted
 
 if TYPE_CHECKING:
@@ -221,16 +220,6 @@ def _remarks(
         if plan.acted:
             yield f"{cell}: {plan.acted} have side effects on record; see dlq show"
     yield f"{leader} leads: its {counted(terms.canaries, 'canary', 'canaries')} go first"
-
-
-def say_away(away: Mapping[str, Exception]) -> Exit:
-    """Report the cells that do not answer, on stderr; return the exit code."""
-    worst = Exit.DONE
-    for cell, error in away.items():
-        code, text = explain(error)
-        click.echo(f"redrive: cell {cell}: {escaped(text)}", err=True)
-        worst = max(worst, code)
-    return worst
 
 
 def follow(led: Together, *, as_json: bool) -> int:
