@@ -49,6 +49,8 @@ class Agent(NamedTuple):
 
     name: str
     person: str
+    may_propose: bool = True
+    """False if the role of the person allows no changes."""
 
 
 @dataclass(frozen=True, slots=True)
