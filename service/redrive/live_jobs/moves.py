@@ -53,9 +53,11 @@ _IS_HANDLED: LiteralString = """
           and (w.queues is null or %s = any (w.queues)) and redrive.handles_v1(w.kinds, %s))"""
 _KEYS: LiteralString = """
     from redrive.completions c where c.tenant = %s and c.is_moved is not true"""
+TENANTS_SINCE = "0012_moves"
+"""Migration since which a completion has the tenant of its job."""
 _OLD_KEYS: LiteralString = """
     select m.applied_at + r.keep from redrive.migrations m, redrive.retention r
-    where m.name = '0012_moves' and r.what = 'keys' and m.applied_at + r.keep > now()
+    where m.name = %s and r.what = 'keys' and m.applied_at + r.keep > now()
       and exists (select from redrive.completions c
                   where c.tenant is null and c.at < m.applied_at)"""
 # A job waits until older jobs of its ordering key have ended in the source.
@@ -175,7 +177,7 @@ def look(source: Connection, there: Connection, key: str) -> Plan:
             kinds[row["queue"], row["kind"]] += 1
     plan.unhandled = _unhandled(there, kinds)
     plan.keys = value(source, "select count(*) " + _KEYS, key)
-    plan.unknown_until = value(source, _OLD_KEYS)
+    plan.unknown_until = value(source, _OLD_KEYS, TENANTS_SINCE)
     return plan
 
 
