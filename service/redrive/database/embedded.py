@@ -214,7 +214,7 @@ class EmbeddedPostgres:
             arguments,
             bin_path=self._bin,
             user=self._user,
-            timeout=90,
+            timeout=300,  # initdb alone takes a minute on a busy machine
             start_new_session=True,
         )
 
