@@ -330,14 +330,16 @@ def drive_all(conn: Connection) -> bool:
         psycopg.Error: the first error, with the others as notes. An error stops no
             other campaign.
     """
-    end, is_releasing = time.monotonic() + STEPS_SECONDS, False
+    end = time.monotonic() + STEPS_SECONDS
     trouble = heal(conn, end)
     errors = [] if trouble is None else [trouble]
+    is_releasing = False
     going = _live(conn)
     while going and time.monotonic() < end:
         steps = {campaign: _try_step(conn, campaign, errors) for campaign in going}
         is_releasing |= any(map(_is_releasing, steps.values()))
         going = [campaign for campaign, step in steps.items() if _has_more(step)]
+
     _raise_first(errors)
     return is_releasing
 

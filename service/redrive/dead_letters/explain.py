@@ -154,20 +154,22 @@ def compare(group: Group, samples: Mapping[str | None, Sample]) -> dict[str, Any
     texts: dict[str, str] = {}
     by_hour = _spans_days(samples.values())
     jobs: list[Observed] = []
-    bases = {name: list[Observed]() for name in ("succeeded", "dead", "other_kinds")}
+    bases = [Base(name, []) for name in ("succeeded", "dead", "other_kinds")]
+    succeeded, dead, other_kinds = (base.jobs for base in bases)
     for cell, sample in samples.items():
         observe = partial(_observed, cell=cell, by_hour=by_hour)
         jobs += [observe(letter, texts) for letter in sample.letters]
-        bases["dead"] += [observe(letter, None) for letter in sample.of_kind]
-        bases["other_kinds"] += [observe(letter, None) for letter in sample.other_kinds]
-        bases["succeeded"] += _succeeded(sample.succeeded, cell, by_hour=by_hour)
-    findings = rules.explain(jobs, [Base(*base) for base in bases.items()])
+        dead += [observe(letter, None) for letter in sample.of_kind]
+        other_kinds += [observe(letter, None) for letter in sample.other_kinds]
+        succeeded += _succeeded(sample.succeeded, cell, by_hour=by_hour)
+
+    findings = rules.explain(jobs, bases)
     return {
         "group": group.fingerprint,
         "open": group.open,
         "findings": [rules.shown(finding, texts) for finding in findings],
         "looked_at": len(jobs),
-        "compared_with": {name: len(found) for name, found in bases.items()},
+        "compared_with": {base.name: len(base.jobs) for base in bases},
     }
 
 

@@ -5,7 +5,7 @@ A proposed redrive is a planned campaign with `proposed_by`. The database keeps 
 edits and mutes for a person to start within a day.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, NamedTuple
 
@@ -189,14 +189,18 @@ def effects(conn: Connection, row: Mapping[str, Any], handlers: Handlers) -> lis
         count = group["open"] if group else 0
         return [f"{count} open dead letters are left out of redrives"]
     wanted = preview(conn, row["proposal"], handlers)
-    lines = ["\n".join(sample.diff) for sample in wanted.seen.samples if sample.diff]
-    lines.append(f"{len(wanted.seen.ids)} to edit")
-    counts = dict(wanted.seen.counts)
-    counts["changed since"] = wanted.changed
+    return list(_effects_of_edit(wanted))
+
+
+def _effects_of_edit(wanted: Edit) -> Iterator[str]:
+    for sample in wanted.seen.samples:
+        if sample.diff:
+            yield "\n".join(sample.diff)
+    yield f"{len(wanted.seen.ids)} to edit"
+    counts = {**wanted.seen.counts, "changed since": wanted.changed}
     for cause, n in counts.items():
         if n:
-            lines.append(f"{n} will stay: {cause}")
-    return lines
+            yield f"{n} will stay: {cause}"
 
 
 def _is_same(letter: Letter | int, digests: Mapping[str, str]) -> bool:

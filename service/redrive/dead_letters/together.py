@@ -89,10 +89,12 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
 
     def read(cell: str, conn: Connection) -> str | None:
         found: str | None = _scalar(conn, _SAME, selects)
-        return id_in_cell(int(found), cell) if found and found.isdigit() else found
+        if found and found.isdigit():
+            return id_in_cell(int(found), cell)
+        return found
 
-    found: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
-    return next(filter(None, found.values()), None)
+    leaders: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
+    return next(filter(None, leaders.values()), None)
 
 
 def start(  # noqa: PLR0913 # the columns of a campaign

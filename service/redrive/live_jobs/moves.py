@@ -116,6 +116,7 @@ class Plan:
         moving: number of jobs and of dead letters that move.
         taken: number of jobs that a stopped run has taken out.
         staying: number of each, with the reason why it stays.
+        kinds: number of jobs that move or were taken out, by queue and kind.
         keys: number of idempotency keys that have succeeded.
         limits: limits of the key alone.
         unhandled: kinds of these jobs that no live worker in the destination handles.
@@ -125,6 +126,7 @@ class Plan:
     moving: Counter[str] = field(default_factory=Counter[str])
     taken: int = 0
     staying: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     keys: int = 0
     limits: list[Limit] = field(default_factory=list[Limit])
     unhandled: list[Kind] = field(default_factory=list[Kind])
@@ -166,16 +168,17 @@ class Done:
 def look(source: Connection, there: Connection, key: str) -> Plan:
     """Preview the move of a key."""
     plan = Plan(limits=_limits(source, key))
-    kinds: Counter[tuple[str, str]] = Counter()
     for row in rows(source, _PLANNED, key):
         plan.count(row["what"], row["stays"])
         if row["what"] == "job" and row["stays"] is None:
-            kinds[row["queue"], row["kind"]] += 1
+            plan.kinds[row["queue"], row["kind"]] += 1
+
     for row in rows(source, _TAKEN, key):
         plan.taken += 1
         if row["kind"] is not None:
-            kinds[row["queue"], row["kind"]] += 1
-    plan.unhandled = _unhandled(there, kinds)
+            plan.kinds[row["queue"], row["kind"]] += 1
+
+    plan.unhandled = _unhandled(there, plan.kinds)
     plan.keys = value(source, "select count(*) " + _KEYS, key)
     plan.unknown_until = value(source, _OLD_KEYS, TENANTS_SINCE)
     return plan

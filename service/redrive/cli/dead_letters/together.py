@@ -320,12 +320,13 @@ def print_cells(view: View) -> None:
 def _printed(cell: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a cell as it is printed."""
     campaign = row["campaign"]
-    shown = {
+    return {
+        **dict.fromkeys(COLUMNS, ""),
+        **row,
         "campaign": id_in_cell(campaign, cell) if campaign else cell,
         "said": printable(row.get("said") or ""),
         "rate": _rate(row.get("rate")),
     }
-    return dict.fromkeys(COLUMNS, "") | row | shown
 
 
 def _rate(rate: float | None) -> str:
