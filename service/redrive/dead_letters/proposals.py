@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.rows import dict_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from redrive.database.rows import rows, value
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters import groups
 from redrive.dead_letters.campaign import MAX_REDRIVES
@@ -79,7 +79,7 @@ def charge(
 
     Returns None, or the name of the budget that is used up.
     """
-    return _value(
+    return value(
         conn,
         "select redrive.call_tool_v1(%s, %s, %s, %s, %s, %s)",
         *(agent.name, agent.person, tool, Jsonb(arguments), *most),
@@ -91,7 +91,7 @@ def propose_campaign(
 ) -> dict[str, Any]:
     """Freeze a plan; return the report of `redrive.plan_campaign_v1`."""
     selects = Jsonb(chosen.described())
-    return _value(
+    return value(
         conn,
         "select redrive.propose_campaign_v1(%s, %s, %s, %s, %s)",
         *(selects, MAX_REDRIVES, agent.name, agent.person, why),
@@ -117,7 +117,7 @@ def propose_mute(
 def _propose(
     conn: Connection, action: str, agent: Agent, why: str, detail: Mapping[str, Any]
 ) -> int:
-    return _value(
+    return value(
         conn,
         "select redrive.propose_v1(%s, %s, %s, %s, %s::jsonb)",
         *(action, agent.name, agent.person, why, rules.encode(detail)),
@@ -136,14 +136,13 @@ def show(conn: Connection, proposal: int) -> dict[str, Any] | None:
 
 
 def _open(conn: Connection, proposal: int | None) -> list[dict[str, Any]]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(_OPEN, {"id": proposal}).fetchall()
+    return rows(conn, _OPEN, id=proposal)
 
 
 def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     """Preview a proposed edit of the payloads that are as the agent saw them."""
     query: LiteralString = "select detail::text from redrive.proposals where id = %s"
-    detail = rules.decode(_value(conn, query, proposal))
+    detail = rules.decode(value(conn, query, proposal))
     letters = edits.find(conn, Filter(ids=detail["ids"]))
     same = [one for one in letters if _is_same(one, detail["digests"])]
     seen = edits.preview(same, detail["patch"], handlers)
@@ -239,7 +238,7 @@ def reject(conn: Connection, proposal: int, *, actor: str, why: str) -> None:
 def _decide(
     conn: Connection, proposal: int, *, actor: str, why: str, is_started: bool
 ) -> str:
-    return _value(
+    return value(
         conn,
         "select action from redrive.decide_v1(%s, %s, %s, %s)",
         *(proposal, is_started, actor, why),
@@ -249,8 +248,3 @@ def _decide(
 def reason(proposal: Mapping[str, Any], why: str) -> str:
     """Return the reason for the audit log: whose proposal, and why it was started."""
     return f"proposal {proposal['proposal']} of {proposal['proposed_by']}: {why}"[:2000]
-
-
-def _value(conn: Connection, statement: LiteralString, *parameters: object) -> Any:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(statement, parameters).fetchone()

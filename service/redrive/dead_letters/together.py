@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
 
 from redrive.database.ask import outcomes
+from redrive.database.rows import value
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.errors import RedriveError
@@ -88,7 +88,7 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
     selects = Jsonb(campaigns.selection(chosen, allow))
 
     def read(cell: str, conn: Connection) -> str | None:
-        found: str | None = _scalar(conn, _SAME, selects)
+        found: str | None = value(conn, _SAME, selects)
         if found and found.isdigit():
             return id_in_cell(int(found), cell)
         return found
@@ -394,9 +394,4 @@ def _follower(conn: Connection, leader: str) -> int | None:
     query: LiteralString = (
         "select id from redrive.campaigns where conditions ->> 'leader' = %s"
     )
-    return _scalar(conn, query, leader)
-
-
-def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(query, parameters).fetchone()
+    return value(conn, query, leader)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import first_row
 from redrive.dead_letters import find
 from redrive.encryption import MARK, shown_noted, shown_payload
 from redrive.live_jobs.reveal import reveal
@@ -41,8 +41,7 @@ def export(
     letter = find.show(conn, job)
     if letter is None:
         return None
-    with conn.cursor(row_factory=dict_row) as cursor:
-        rest = cursor.execute(_REST, (job,)).fetchone()
+    rest = first_row(conn, _REST, job)
     if rest is None:  # purged meanwhile
         return None
     parts = _secret_parts(conn, letter, rest, actor=actor, why=why)

@@ -14,9 +14,8 @@ from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
 import psycopg
-from psycopg.rows import scalar_row
 
-from redrive.database.rows import rows, value
+from redrive.database.rows import column, rows, value
 from redrive.encryption import configured
 from redrive.live_jobs.documents import renumbered
 from redrive.live_jobs.limits import find, names, put
@@ -281,9 +280,8 @@ def _copy_keys(
         " select c.kind, c.key, c.at, c.enqueued_at,"
         " (row_number() over () - 1) / %s as n " + _KEYS + ") k group by k.n"
     )
-    with source.cursor(row_factory=scalar_row) as cursor:
-        for keys in cursor.execute(select, (KEYS_CHUNK, move.key)).fetchall():
-            yield value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
+    for keys in column(source, select, KEYS_CHUNK, move.key):
+        yield value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
 
 
 def _chunks(found: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
