@@ -430,7 +430,8 @@ def _finish(run: _Run) -> None:
 
     If a run is killed in between, the next run begins with them again.
     """
-    conn, with_roles = run.conn, run.with_roles
+    conn = run.conn
+    with_roles = run.with_roles
     query = "select functions from redrive.migrations where version = %s"
     if value(conn, query, latest()) == _checksum(with_roles=with_roles):
         return
