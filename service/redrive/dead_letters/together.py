@@ -86,15 +86,17 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
     follower names its leader, whose cell may not answer.
     """
     selects = Jsonb(campaigns.selection(chosen, allow))
-
-    def read(cell: str, conn: Connection) -> str | None:
-        found: str | None = value(conn, _SAME, selects)
-        if found and found.isdigit():
-            return id_in_cell(int(found), cell)
-        return found
-
+    read = partial(_leader, selects=selects)
     leaders: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
     return next(filter(None, leaders.values()), None)
+
+
+def _leader(cell: str, conn: Connection, *, selects: Jsonb) -> str | None:
+    """Return the leader of the campaign in this cell that selects the same."""
+    found: str | None = value(conn, _SAME, selects)
+    if found and found.isdigit():
+        return id_in_cell(int(found), cell)
+    return found
 
 
 def start(  # noqa: PLR0913 # the columns of a campaign

@@ -82,9 +82,7 @@ def list_dead_letters(
     with database(settings_for(database_url)) as conn, paged():
         found = find(conn, chosen)
         if not as_json:
-            for letter in found:
-                _mark_quarantined(letter)
-                letter["time_to_dlq"] = time_to_dlq(letter)
+            _for_people(found)
         columns = _columns(chosen, wide=wide)
         right = ("id", "time_to_dlq", *NUMBERS)
         listing(found, columns, as_json=as_json, right=right, empty="no dead letters")
@@ -113,6 +111,12 @@ for _command in (
     redrive_dead_letters,
 ):
     dlq.add_command(_command)
+
+
+def _for_people(found: Sequence[dict[str, Any]]) -> None:
+    for letter in found:
+        _mark_quarantined(letter)
+        letter["time_to_dlq"] = time_to_dlq(letter)
 
 
 def _columns(chosen: Filter, *, wide: bool) -> list[str]:

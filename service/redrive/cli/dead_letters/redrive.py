@@ -250,16 +250,10 @@ def _redrive(
         why = run.consent(question, str(planned.matched))
         if why is None:
             return None
-        found = _carry_out(
-            conn,
-            planned,
-            chosen,
-            run,
-            terms,
-            why,
-        )
-    has_aborted = found is not None and _has_aborted(found)
-    if run.every is not None and not has_aborted:
+        found = _carry_out(conn, planned, chosen, run, terms, why)
+        if _has_aborted(found):
+            return found
+    if run.every is not None:
         mark_done(conn, "redrive", run.every)
     return found
 

@@ -281,6 +281,7 @@ def _wanted(
         yield _HISTORY_SET, (history or None,), f"jobs that end from now on are {kept}"
 
 
+_LIMIT_NAMES: LiteralString = "select redrive.limit_names_v1(%s, %s, %s, %s)"
 _COUNT = click.IntRange(1, MOST_NAMES)
 
 
@@ -333,12 +334,10 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
     """
     texts = ", ".join(f"{number} {what}" for what, number in limits)
     change.agree(f"Allow at most {texts}")
+    actor = change.settings.who()
     with database(change.settings) as conn, conn.transaction():
-        for what, number in limits:
-            conn.execute(
-                "select redrive.limit_names_v1(%s, %s, %s, %s)",
-                (what, number, change.settings.who(), change.why),
-            )
+        for limit in limits:
+            conn.execute(_LIMIT_NAMES, (*limit, actor, change.why))
     for what, number in limits:
         click.echo(f"{what}: at most {number}")
 

@@ -78,13 +78,14 @@ def ask_each(
     """
     asked = {str(settings.cell): partial(read, settings) for settings in cells}
     answers, errors = outcomes(asked, seconds)
-    if len(cells) == 1:
-        for error in errors.values():
-            raise error
-        return [({}, answer) for answer in answers.values()], Exit.DONE
+    if len(cells) > 1:
+        rows = [({"cell": cell}, answer) for cell, answer in answers.items()]
+        return rows, say_away(errors)
 
-    rows = [({"cell": cell}, answer) for cell, answer in answers.items()]
-    return rows, say_away(errors)
+    for error in errors.values():
+        raise error
+    (answer,) = answers.values()
+    return [({}, answer)], Exit.DONE
 
 
 def say_away(away: Mapping[str, Exception]) -> Exit:

@@ -96,11 +96,9 @@ def look(conn: Connection, order: Order) -> Look:
         seen = patch and _seen(conn, chosen, patch, order)
     except InvalidJob as error:
         return replace(found, patch=order.more.get("patch", ""), fault=str(error))
-    return (
-        replace(found, patch=rules.encoded(patch), seen=seen)
-        if patch and seen
-        else found
-    )
+    if not patch or not seen:
+        return found
+    return replace(found, patch=rules.encoded(patch), seen=seen)
 
 
 def _found(conn: Connection, chosen: Filter, order: Order) -> Look:

@@ -83,10 +83,9 @@ def _series(conn: Connection, _: Agent, asked: given.Series) -> Any:
     """Return the counts of at most 60 steps, and what people and deploys changed."""
     now = now_of(conn)
     axis = period(_instant(asked.since), now, now, MOST_STEPS)
-    points = read_series(conn, axis, asked.queue, asked.kind)
-    marks = read_marks(
-        conn, axis.since, axis.until, asked.queue, asked.kind, MOST_MARKS
-    )
+    about = (asked.queue, asked.kind)
+    points = read_series(conn, axis, *about)
+    marks = read_marks(conn, axis.since, axis.until, *about, MOST_MARKS)
     return {
         "step_seconds": axis.step.total_seconds(),
         "steps": [_step(point) for point in points],

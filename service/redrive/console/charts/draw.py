@@ -98,13 +98,18 @@ def _marks(chart: Chart) -> Iterator[Markup]:
     shares = [axes.share(mark.at, chart.since, chart.until) for mark in marks]
     ends = [*shares[1:], 1.0]
     for mark, share, end in zip(marks, shares, ends, strict=False):
-        yield MARK.format(
-            kind=mark.kind,
-            text=escaped(mark.text),
-            x=_percent(share),
-            y=ABOVE + TALL,
-            label=_label(mark, share, end - share),
-        )
+        label = _label(mark, share, end - share)
+        yield _mark(mark, share, label)
+
+
+def _mark(mark: Mark, share: float, label: Markup) -> Markup:
+    return MARK.format(
+        kind=mark.kind,
+        text=escaped(mark.text),
+        x=_percent(share),
+        y=ABOVE + TALL,
+        label=label,
+    )
 
 
 def _label(mark: Mark, share: float, room: float) -> Markup:
