@@ -159,7 +159,7 @@ grant execute on function
     redrive.take_in_v1(uuid, bigint[]), redrive.put_in_v1(uuid, jsonb, text, text),
     redrive.put_keys_v1(uuid, jsonb), redrive.drop_moved_v1(uuid, bigint[], bigint[]),
     redrive.end_move_v1(uuid, boolean), redrive.refuse_move_v1(uuid, text, text, bigint[]),
-    redrive.put_back_v1(uuid, jsonb, text, text)
+    redrive.put_back_v1(uuid, jsonb, text, text), redrive.move_source_v1(text, uuid)
 to redrive_operator;
 
 -- redrive check names sessions, so that somebody can end the right one.

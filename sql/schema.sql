@@ -2243,6 +2243,13 @@ create function redrive.movable_v1(tenant text, ids bigint[] default null::bigin
     set jit = off;
 grant execute on function redrive.movable_v1 to redrive_operator;
 
+create function redrive.move_source_v1(cell text, move uuid)
+    returns text
+    language sql immutable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.move_source_v1 to redrive_operator;
+
 create function redrive.mute_v1(fingerprint text, until timestamptz, actor text, why text)
     returns boolean
     language sql security definer
@@ -2332,6 +2339,12 @@ create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rat
     int)
     returns bigint
     language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
+create function redrive.open_move_v1(move uuid, is_incoming boolean)
+    returns redrive.moves
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 

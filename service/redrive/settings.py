@@ -441,11 +441,13 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     """
     settings = {PREFIX + name.upper() for name in Settings.model_fields}
     others = sorted(name for name in os.environ if _looks_ours(name, settings))
-    options = set(of_options()) if others else set[str]()
+    if not others:
+        return
+    options = set(of_options())
     known = sorted(settings | options)
     unknown = [name for name in others if name not in options]
-    faults = [_unknown(name, known) for name in unknown]
-    faults += [_empty(name) for name in others if name in options and _is_empty(name)]
+    empty = [name for name in others if name in options and _is_empty(name)]
+    faults = [*(_unknown(name, known) for name in unknown), *map(_empty, empty)]
     if faults:
         raise SettingsError("; ".join(faults))
 
@@ -489,12 +491,14 @@ def _name_of(field: str, options: Mapping[str, str]) -> str:
 def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
-    value = first.get("input")
     field = Settings.model_fields[name]
-    is_secret = {"url", "key", "secret"} & set(name.split("_"))
-    shown = "" if is_secret else f" is {value!r};"
     rule = f"it must be {_allowed(field)}. {field.description}"
-    return f"{_name_of(name, options)}{shown} {rule}"
+    shown = _name_of(name, options)
+    is_secret = {"url", "key", "secret"} & set(name.split("_"))
+    if is_secret:
+        return f"{shown} {rule}"
+    value = first.get("input")
+    return f"{shown} is {value!r}; {rule}"
 
 
 def _allowed(field: FieldInfo) -> str:

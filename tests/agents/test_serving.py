@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -22,7 +23,7 @@ from redrive.console.agents.desk import Desk
 from redrive.console.agents.server import application
 from redrive.console.security.access import Access, Tokens
 from redrive.database.address import Address
-from redrive.database.connect import OwnConnection
+from redrive.database.connect import CALL_SECONDS, OwnConnection
 from redrive.database.embedded import free_port
 from redrive.dead_letters.proposals import Agent
 from tests.agents.conftest import PLENTY, data_of
@@ -69,10 +70,16 @@ def test_an_agent_starts_the_command_and_talks_to_it(database: Database) -> None
     assert actor.endswith("on behalf of ada")
 
 
+def _line(token: bytes, role: str, owner: str) -> str:
+    return f"{hashlib.sha256(token).hexdigest()} {role} {owner}\n"
+
+
 def _tokens(home: Path) -> Path:
     file = home / "tokens"
     owners = {b"vera-token": "vera", b"vera-second": "vera", b"otto-token": "otto"}
-    lines = [f"{hashlib.sha256(t).hexdigest()} viewer {o}\n" for t, o in owners.items()]
+    lines = [_line(token, "viewer", owner) for token, owner in owners.items()]
+    lines += [_line(b"olga-token", "operator", "olga")]
+    lines += [_line(b"abel-token", "approver", "abel")]
     file.write_text("".join(lines))
     return file
 
@@ -123,6 +130,34 @@ def test_nobody_comes_in_without_a_token(
             "Bearer",
         )
     assert database.value("select count(*) from redrive.audit") == 0
+
+
+def _rpc(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 2, "method": method, "params": params}
+
+
+@pytest.mark.parametrize(
+    ("token", "proposals"), [("vera-token", 0), ("olga-token", 1), ("abel-token", 1)]
+)
+def test_the_role_of_a_token_bounds_what_its_agents_may_do(
+    database: Database, client: TestClient, token: str, proposals: int
+) -> None:
+    make_dead_letter(database.conn)
+    group = database.value("select fingerprint from redrive.dead_letters")
+    mute = {"group": group, "hours": 1, "why": "the provider is down"}
+    mine = _begin(client, token)
+
+    listed = client.post("/mcp", json=_rpc("tools/list"), headers=mine).json()
+    call = _rpc("tools/call", name="propose_mute", arguments=mute)
+    answer = client.post("/mcp", json=call, headers=mine).json()["result"]
+
+    names = {tool["name"] for tool in listed["result"]["tools"]}
+    assert ("propose_mute" in names) == bool(proposals)
+    assert {"list_groups", "report"} <= names
+    assert answer["isError"] == (not proposals), answer
+    assert ("role viewer" in answer["content"][0]["text"]) == (not proposals)
+    assert database.value("select count(*) from redrive.proposals") == proposals
+    assert database.value("select count(*) from redrive.audit where action = 'call'")
 
 
 @pytest.mark.parametrize("token", ["otto-token", "vera-second"])
@@ -190,6 +225,28 @@ def test_another_thread_may_take_the_last_idle_connection(database: Database) ->
     idle.pop().close()
 
     assert not answer.is_error, answer.text
+
+
+def test_a_frozen_database_ends_a_call_and_not_the_server(database: Database) -> None:
+    idle: list[OwnConnection] = []
+    desk = Desk(Address(database.url), PLENTY, idle)
+    ada = Agent("claude", "ada")
+    assert not desk.call(ada, "list_groups", {}).is_error
+    (conn,) = idle
+    backend = conn.info.backend_pid
+    assert conn.patience == CALL_SECONDS
+    conn.patience = 0.5
+
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        answer = desk.call(ada, "list_groups", {})
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    after = desk.call(ada, "list_groups", {})
+    desk.close()
+
+    assert (answer.is_error, after.is_error) == (True, False)
+    assert answer.text == "the database refused the call (no connection)"
 
 
 def test_http_needs_a_way_to_sign_in(

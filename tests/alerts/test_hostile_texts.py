@@ -67,6 +67,29 @@ def _alert(text: str, number: int) -> dict[str, Any]:
     }
 
 
+def test_no_name_of_a_metric_calls_a_channel_of_slack(
+    tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    tool("alertmanager")
+    pager = Pager()
+    monitoring = Monitoring(tmp_path, pager, [], faster=150)
+    monitoring.write_configuration()
+    routes = tmp_path / "alertmanager.yml"
+    webhook = tmp_path / "slack"
+    webhook.write_text(f"http://{pager.address}/slack")
+    shipped = "/etc/alertmanager/secrets/payments-slack"
+    routes.write_text(routes.read_text().replace(shipped, str(webhook)))
+    alert = _alert(HOSTILE["Slack"], 0)
+    alert["labels"] |= {"owner": "payments", "severity": "warning"}
+
+    _sent(monitoring, pager, tmp_path, [alert], lambda: pager.tickets)
+
+    ((message,),) = [ticket["attachments"] for ticket in pager.tickets[:1]]
+    for text in (message["title"], message["text"]):
+        assert "&lt;!channel&gt; &lt;https://evil.example|Act&gt;" in text
+        assert "<" not in text
+
+
 def test_no_name_breaks_a_page_or_leads_elsewhere(
     tool: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -75,19 +98,15 @@ def test_no_name_breaks_a_page_or_leads_elsewhere(
     pager = Pager()
     monitoring = Monitoring(tmp_path, pager, [], faster=150)
     monitoring.write_configuration()
-    address = f"http://127.0.0.1:{monitoring.alertmanager}"
     alerts = [_alert(text, n) for n, text in enumerate(HOSTILE.values())]
-    log = tmp_path / "alertmanager.log"
-    with pager.serve(), running(log, *monitoring.commands()["alertmanager"]):
-        wait_for(lambda: answers(f"{address}/-/ready"), 60)
-        body = json.dumps(alerts).encode()
-        headers = {"Content-Type": "application/json"}
-        with urlopen(Request(f"{address}/api/v2/alerts", body, headers), timeout=30):
-            pass
-        pager.until(lambda: len(_pages(pager)) >= len(HOSTILE), 30)
+
+    def all_came() -> bool:
+        return len(_pages(pager)) >= len(HOSTILE)
+
+    log = _sent(monitoring, pager, tmp_path, alerts, all_came)
 
     pages = _pages(pager)
-    assert set(pages) == set(HOSTILE.values()), log.read_text()[-2000:]
+    assert set(pages) == set(HOSTILE.values()), log[-2000:]
     for text, page in pages.items():
         assert page["routing_key"] == KEY
         assert page["payload"]["class"] == "RedriveDeadLettersGrowingFast"
@@ -104,3 +123,23 @@ def test_no_name_breaks_a_page_or_leads_elsewhere(
 
 def _pages(pager: Pager) -> dict[str, dict[str, Any]]:
     return {event["payload"]["component"]: event for event in list(pager.events)}
+
+
+def _sent(
+    monitoring: Monitoring,
+    pager: Pager,
+    home: Path,
+    alerts: list[dict[str, Any]],
+    came: Callable[[], object],
+) -> str:
+    """Send alerts to an Alertmanager until its messages have come; return its log."""
+    address = f"http://127.0.0.1:{monitoring.alertmanager}"
+    log = home / "alertmanager.log"
+    with pager.serve(), running(log, *monitoring.commands()["alertmanager"]):
+        wait_for(lambda: answers(f"{address}/-/ready"), 60)
+        body = json.dumps(alerts).encode()
+        headers = {"Content-Type": "application/json"}
+        with urlopen(Request(f"{address}/api/v2/alerts", body, headers), timeout=30):
+            pass
+        pager.until(came, 30)
+    return log.read_text()

@@ -2,12 +2,14 @@
 field.
 """
 
+import json
 from typing import Any
 
 import pytest
 
+from redrive.handlers.targets.file import KIND
 from tests.chart.conftest import Render
-from tests.chart.helm import HelmRefusedError
+from tests.chart.helm import CHART, HelmRefusedError
 
 LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
 
@@ -250,6 +252,10 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
         (pool(runners=65), "/workers/mail/runners"),
         (pool(queues=["Mail"]), "/workers/mail/queues/0"),
         (pool(handlers="app.jobs"), "/workers/mail/handlers"),
+        (
+            pool(targets={"targets": {"Mail": {"url": "https://mail.example"}}}),
+            "'Mail' does not match pattern",
+        ),
         (pool(drainTimeoutSeconds=-1), "/workers/mail/drainTimeoutSeconds"),
         (pool(heartbeatTtlSeconds=0), "/workers/mail/heartbeatTtlSeconds"),
         (pool(autoscaling={"type": "magic"}), "/workers/mail/autoscaling/type"),
@@ -343,3 +349,10 @@ def test_a_name_that_no_service_can_have_is_refused(render: Render, name: str) -
     """O17: a release of Helm may be called so."""
     with pytest.raises(HelmRefusedError, match="fullnameOverride: the name"):
         render({"database": LOGINS}, name=name)
+
+
+def test_the_chart_and_the_file_of_targets_take_the_same_kinds() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    targets = schema["definitions"]["pool"]["properties"]["targets"]["properties"]
+
+    assert targets["targets"]["propertyNames"]["pattern"] == f"^({KIND.pattern})$"

@@ -2,14 +2,21 @@
 
 import contextlib
 import json
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from redrive import cell_of, enqueue
+from redrive.cli.support.connection import ask_each
+from redrive.cli.support.connection import database as connected
+from redrive.cli.support.exits import Exit
+from redrive.settings import Settings
 from tests.cli.conftest import Ran, Redrive
 from tests.cli.test_explain import die, succeed
 from tests.factories import make_dead_letter, make_worker
@@ -348,3 +355,29 @@ def test_m5_an_id_with_its_cell_acknowledges_the_group(
 
     held = database.value("select fingerprint from redrive.open_groups")
     assert done.json == {"cell": cell, "matched": 1, "acknowledged": [held]}
+
+
+@pytest.mark.parametrize("frozen", [("eu",), ("eu", "us")])
+def test_a_database_that_freezes_behind_an_open_connection_is_not_waited_for(
+    cells: dict[str, Database], tmp_path: Path, frozen: tuple[str, ...]
+) -> None:
+    stopped: list[int] = []
+    file = Path(written(tmp_path, {cell: cells[cell].url for cell in frozen}))
+    asked = [Settings(databases=file, cell=cell) for cell in frozen]
+
+    def read(settings: Settings) -> None:
+        with connected(settings) as conn:
+            backend = conn.info.backend_pid
+            stopped.append(backend)
+            os.kill(backend, signal.SIGSTOP)
+            conn.execute("select")
+
+    try:
+        if len(frozen) > 1:
+            assert ask_each(asked, read, seconds=3) == ([], Exit.UNREACHABLE)
+        else:
+            with pytest.raises(psycopg.OperationalError, match="not answered within"):
+                ask_each(asked, read, seconds=3)
+    finally:
+        for backend in stopped:
+            os.kill(backend, signal.SIGCONT)

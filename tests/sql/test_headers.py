@@ -8,6 +8,7 @@ from pathlib import Path
 from psycopg.sql import SQL
 
 from redrive.database.migrate import functions, migrations
+from redrive.live_jobs import moves
 from tests.postgres import Database
 
 FOLDER = Path(__file__).parents[2] / "sql" / "functions"
@@ -235,3 +236,7 @@ def test_every_table_and_function_of_ours_is_named_with_its_schema(
     assert {
         name: found for name, text in code.items() if (found := bare.findall(text))
     } == {}
+
+
+def test_the_code_names_only_migrations_that_exist() -> None:
+    assert moves.TENANTS_SINCE in {migration.name for migration in migrations()}

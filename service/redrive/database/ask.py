@@ -3,9 +3,45 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
+import psycopg
+
+from redrive.errors import RedriveError
+
 T = TypeVar("T")
+
+
+def outcomes(
+    cells: Mapping[str, Callable[[], T]], seconds: float
+) -> tuple[dict[str, T], dict[str, Exception]]:
+    """Ask all cells at once; return the answers, and the errors of the other cells.
+
+    An error that is neither the database's nor ours is raised.
+    """
+    asked = {cell: partial(_outcome, answer) for cell, answer in cells.items()}
+    found = ask_all(asked, seconds)
+    late = psycopg.OperationalError(f"it has not answered within {seconds:g} s")
+    answers: dict[str, T] = {}
+    errors: dict[str, Exception] = {}
+    for cell in cells:
+        match found.get(cell, late):
+            case psycopg.Error() | RedriveError() as error:
+                errors[cell] = error
+            case Exception() as error:
+                raise error
+            case answer:
+                answers[cell] = answer
+
+    return answers, errors
+
+
+def _outcome(answer: Callable[[], T]) -> T | Exception:
+    try:
+        return answer()
+    except Exception as error:  # noqa: BLE001 # judged in the thread of the caller
+        return error
 
 
 def ask_all(cells: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T]:

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.rows import dict_row
+
+from redrive.database.rows import rows
 
 Connection = psycopg.Connection[Any]
 
@@ -50,8 +51,7 @@ def newest(
         " order by a.id desc limit %(limit)s"
     )
     parameters = asdict(chosen) | {"limit": limit, "before": before}
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query, parameters).fetchall()
+    return rows(conn, query, **parameters)
 
 
 def lines(conn: Connection, chosen: Choice) -> Iterator[dict[str, Any]]:
@@ -61,10 +61,9 @@ def lines(conn: Connection, chosen: Choice) -> Iterator[dict[str, Any]]:
         f" where {_CHOSEN} and a.id > %(after)s order by a.id limit %(limit)s"
     )
     parameters = asdict(chosen) | {"after": 0, "limit": PAGE}
-    with conn.cursor(row_factory=dict_row) as cursor:
-        while page := cursor.execute(query, parameters).fetchall():
-            yield from page
-            parameters["after"] = page[-1]["id"]
+    while page := rows(conn, query, **parameters):
+        yield from page
+        parameters["after"] = page[-1]["id"]
 
 
 class Verdict(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any, LiteralString, Self
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from psycopg.rows import class_row
 
 from redrive.database.connect import CONNECT_SECONDS
+from redrive.database.rows import first_record
 from redrive.errors import SchemaError
 
 logger = logging.getLogger("redrive.migrate")
@@ -168,8 +168,7 @@ class Waiting(threading.Thread):
                     self._look(conn, time.monotonic())
 
     def _look(self, conn: Connection, now: float) -> None:
-        with conn.cursor(row_factory=class_row(Blocker)) as cursor:
-            found = cursor.execute(BLOCKERS, (self.pid,)).fetchone()
+        found = first_record(conn, Blocker, BLOCKERS, self.pid)
 
         if found is not None:
             self._blocked(found, now)

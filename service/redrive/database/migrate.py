@@ -26,11 +26,11 @@ from typing import Any, LiteralString, cast
 
 import psycopg
 from psycopg import errors, sql
-from psycopg.rows import class_row, scalar_row
 
 from redrive.database import foreign
 from redrive.database.blockers import Waiting
 from redrive.database.connect import SEARCH_PATH
+from redrive.database.rows import first_record, value
 from redrive.errors import SchemaError, SchemaTooNew
 
 Connection = psycopg.Connection[Any]
@@ -179,17 +179,11 @@ def _checksum(*, with_roles: bool) -> str:
     return digest + ("+roles" if with_roles else "")
 
 
-def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
-    """Return the only value of a query's result; None if it has no row."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(query, parameters).fetchone()
-
-
 def _is_installed(conn: Connection) -> bool:
     # Not to_regclass: after a wait for the lock, its cache does not know yet what the
     # previous holder of the lock created.
     return bool(
-        _scalar(
+        value(
             conn,
             "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
             " where n.nspname = 'redrive' and c.relname = 'migrations')",
@@ -201,9 +195,7 @@ def installed(conn: Connection) -> int:
     """Return the version of the schema in this database; 0 if it has no schema."""
     if not _is_installed(conn):
         return 0
-    return int(
-        _scalar(conn, "select coalesce(max(version), 0) from redrive.migrations")
-    )
+    return int(value(conn, "select coalesce(max(version), 0) from redrive.migrations"))
 
 
 def require(conn: Connection) -> None:
@@ -224,7 +216,7 @@ def require(conn: Connection) -> None:
         raise SchemaError(msg)
     if found > latest() and not _serves_us(conn):
         raise SchemaTooNew(_too_new(found))
-    if not _scalar(
+    if not value(
         conn, "select functions from redrive.migrations where version = %s", latest()
     ):
         msg = f"the migration to version {latest()} has not ended; run: redrive migrate"
@@ -234,7 +226,7 @@ def require(conn: Connection) -> None:
 def _serves_us(conn: Connection) -> bool:
     """Return True if a newer schema serves programs of this version."""
     newer = "select max(serves) from redrive.migrations where version > %s"
-    return int(_scalar(conn, newer, latest())) <= latest()
+    return int(value(conn, newer, latest())) <= latest()
 
 
 def _too_new(found: int) -> str:
@@ -321,7 +313,7 @@ class _Run:
         conn.execute("select set_config('search_path', %s, true)", (SEARCH_PATH,))
         _refuse_foreign(conn)
         _act_as_owner(conn, may_begin=self.with_roles)
-        self.waiting.pid = _scalar(conn, "select pg_backend_pid()")
+        self.waiting.pid = value(conn, "select pg_backend_pid()")
         conn.execute("set local statement_timeout = 0")
         _wait_for_locks(conn, LOCK_WAIT_SECONDS)
         _exclude_other_runs(conn)
@@ -438,9 +430,10 @@ def _finish(run: _Run) -> None:
 
     If a run is killed in between, the next run begins with them again.
     """
-    conn, with_roles = run.conn, run.with_roles
+    conn = run.conn
+    with_roles = run.with_roles
     query = "select functions from redrive.migrations where version = %s"
-    if _scalar(conn, query, latest()) == _checksum(with_roles=with_roles):
+    if value(conn, query, latest()) == _checksum(with_roles=with_roles):
         return
     run.step(partial(_apply_functions, conn, with_roles=with_roles))
     for table, trigger in run.step(partial(_triggers_that_differ, conn)):
@@ -524,7 +517,7 @@ def _drops(conn: Connection) -> list[str]:
     newest = (
         "select coalesce(max(version), 0) from redrive.migrations where functions <> ''"
     )
-    made = int(_scalar(conn, newest))
+    made = int(value(conn, newest))
     return [drop for m in migrations() if m.version > made for drop in m.drops]
 
 
@@ -575,7 +568,7 @@ def _refuse_unreleased(conn: Connection) -> None:
     if not _is_installed(conn):
         return
     query = "select name from redrive.migrations where version = 1"
-    if _scalar(conn, query) in (None, migrations()[0].name):
+    if value(conn, query) in (None, migrations()[0].name):
         return
     raise SchemaError(UNRELEASED)
 
@@ -689,13 +682,14 @@ def _standing(conn: Connection) -> _Standing:
     # Since 16 the creator of a role is a member that may not become it without an
     # explicit grant.
     may_become = "set" if conn.info.server_version >= FIRST_WITH_SET else "member"
-    with conn.cursor(row_factory=class_row(_Standing)) as cursor:
-        standing = cursor.execute(
-            "select current_database() as database, current_user as user,"
-            " pg_has_role(current_user, 'redrive_owner', %s) as is_member,"
-            " has_database_privilege('redrive_owner', current_database(), 'create') as may_create",
-            (may_become,),
-        ).fetchone()
+    standing = first_record(
+        conn,
+        _Standing,
+        "select current_database() as database, current_user as user,"
+        " pg_has_role(current_user, 'redrive_owner', %s) as is_member,"
+        " has_database_privilege('redrive_owner', current_database(), 'create') as may_create",
+        may_become,
+    )
     assert standing is not None  # noqa: S101 # a select without from
     return standing
 
@@ -706,7 +700,7 @@ def _act_as_owner(conn: Connection, *, may_begin: bool) -> None:
     This limits the rights of security definer functions. Existing ownership stays, even
     if a new role is still missing.
     """
-    owner = _scalar(
+    owner = value(
         conn,
         "select nspowner::regrole::text from pg_namespace where nspname = 'redrive'",
     )

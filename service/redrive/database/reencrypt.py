@@ -13,8 +13,9 @@ from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 import psycopg
-from psycopg.rows import dict_row, scalar_row
 
+from redrive.database.rows import rows as rows_of
+from redrive.database.rows import value
 from redrive.encryption import (
     MARK,
     SEALED,
@@ -262,15 +263,15 @@ def count(conn: Connection) -> dict[str | None, dict[str, int]]:
 
 def count_stale(conn: Connection, key: str) -> int:
     """Count the rows that must be sealed again with the key."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return sum(
-            cursor.execute(
-                f"select count(*) from {place.table} where {place.is_stale()}",
-                {"key": key},
-            ).fetchone()
-            or 0
-            for place in PLACES.values()
+    return sum(
+        value(
+            conn,
+            f"select count(*) from {place.table} where {place.is_stale()}",
+            {"key": key},
         )
+        or 0
+        for place in PLACES.values()
+    )
 
 
 def reencrypt(
@@ -314,12 +315,9 @@ def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[dict[str, 
     """Yield the rows that the key has not sealed, in batches of CHUNK jobs."""
     query = place.select_stale()
     last = 0
-    with conn.cursor(row_factory=dict_row) as cursor:
-        while rows := cursor.execute(
-            query, {"key": key, "last": last, "limit": CHUNK}
-        ).fetchall():
-            yield rows
-            last = rows[-1]["id"]
+    while found := rows_of(conn, query, key=key, last=last, limit=CHUNK):
+        yield found
+        last = found[-1]["id"]
 
 
 def _rewrite(
@@ -334,12 +332,18 @@ def _rewrite(
         return 0, 0
 
     jobs, ns, olds, news, salts = map(list, zip(*changes, strict=True))
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        changed = cursor.execute(
-            "select redrive.reencrypt_v1("
-            "%s, %s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
-            (run, name, jobs, ns, olds, news, salts),
-        ).fetchone()
+    changed = value(
+        conn,
+        "select redrive.reencrypt_v1("
+        "%s, %s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
+        run,
+        name,
+        jobs,
+        ns,
+        olds,
+        news,
+        salts,
+    )
 
     return len(changes), changed or 0
 

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row, scalar_row
+from psycopg.rows import scalar_row
+
+from redrive.database.rows import rows
 
 CHUNK = 1000
 """Groups that one statement changes, under one line of the audit log."""
@@ -18,9 +20,8 @@ def mark(conn: psycopg.Connection[Any], letters: Iterable[dict[str, Any]]) -> No
     """Add to each dead letter when its group was acknowledged, and by whom, or None."""
     listed = list(letters)
     names = {letter["group"] for letter in listed}
-    with conn.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(_OF_GROUPS, (sorted(names),)).fetchall()
-    known = {row.pop("fingerprint"): row for row in rows}
+    found = rows(conn, _OF_GROUPS, sorted(names))
+    known = {row.pop("fingerprint"): row for row in found}
     nobody = {"acknowledged_at": None, "acknowledged_by": None}
     for letter in listed:
         letter.update(known.get(letter["group"], nobody))

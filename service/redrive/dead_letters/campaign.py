@@ -10,9 +10,9 @@ from typing import Any, LiteralString
 
 import msgspec
 import psycopg
-from psycopg.rows import dict_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from redrive.database.rows import column, first_row, rows, value
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
@@ -102,7 +102,7 @@ def plan(
     """
     found = freeze(conn, selection(chosen, allow), max_redrives, actor)
     reveal(conn, found["groups"])
-    rates = _value(conn, "select redrive.redrive_rates_v1(%s::text[])", found["kinds"])
+    rates = value(conn, "select redrive.redrive_rates_v1(%s::text[])", found["kinds"])
     return Plan(**found, rates=rates)
 
 
@@ -118,7 +118,7 @@ def freeze(
 ) -> dict[str, Any]:
     """Freeze a selection; return the report of `redrive.plan_campaign_v1`."""
     statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
-    return _value(conn, statement, Jsonb(dict(selects)), max_redrives, actor)
+    return value(conn, statement, Jsonb(dict(selects)), max_redrives, actor)
 
 
 def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
@@ -250,7 +250,7 @@ def drive(conn: Connection, campaign: int) -> Step | None:
     Returns None if it is over or another driver is at it. A kill at any moment loses
     nothing: a step is one statement, and the next driver sees its result.
     """
-    found = _value(conn, "select redrive.look_at_campaign_v1(%s)::text", campaign)
+    found = value(conn, "select redrive.look_at_campaign_v1(%s)::text", campaign)
     if found is None:
         return None
     seen = msgspec.json.decode(found, type=Seen)
@@ -276,7 +276,7 @@ def drive(conn: Connection, campaign: int) -> Step | None:
 
 def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
     """Take a step; return False if another driver took one first."""
-    fed = _value(
+    fed = value(
         conn,
         "select redrive.step_campaign_v1(%s, %s, %s, %s, %s::float8, %s, %s::float8, %s::float8)",
         campaign,
@@ -301,7 +301,7 @@ def heal(conn: Connection, end: float) -> psycopg.Error | None:
     is_healing = True
     try:
         while is_healing:
-            found = _value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE)
+            found = value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE)
             is_healing = found and time.monotonic() < end
     except psycopg.Error as error:
         return error
@@ -313,12 +313,12 @@ def healing(conn: Connection) -> list[dict[str, Any]]:
 
     Each says whether heal tries it, or why not.
     """
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(
-            'select fingerprint as "group", kind, category, open, first_seen, version, canaries,'
-            " max_rate, cause is null as heals, cause as why from redrive.healing_v1(null)"
-            " order by cause is not null, open desc, fingerprint"
-        ).fetchall()
+    return rows(
+        conn,
+        'select fingerprint as "group", kind, category, open, first_seen, version, canaries,'
+        " max_rate, cause is null as heals, cause as why from redrive.healing_v1(null)"
+        " order by cause is not null, open desc, fingerprint",
+    )
 
 
 def drive_all(conn: Connection) -> bool:
@@ -330,21 +330,22 @@ def drive_all(conn: Connection) -> bool:
         psycopg.Error: the first error, with the others as notes. An error stops no
             other campaign.
     """
-    end, is_releasing = time.monotonic() + STEPS_SECONDS, False
+    end = time.monotonic() + STEPS_SECONDS
     trouble = heal(conn, end)
     errors = [] if trouble is None else [trouble]
+    is_releasing = False
     going = _live(conn)
     while going and time.monotonic() < end:
         steps = {campaign: _try_step(conn, campaign, errors) for campaign in going}
         is_releasing |= any(map(_is_releasing, steps.values()))
         going = [campaign for campaign, step in steps.items() if _has_more(step)]
+
     _raise_first(errors)
     return is_releasing
 
 
 def _live(conn: Connection) -> list[int]:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute("select redrive.live_campaigns_v1()").fetchall()
+    return column(conn, "select redrive.live_campaigns_v1()")
 
 
 def _try_step(
@@ -397,15 +398,12 @@ def find(
         " else c.state = any (%s::text[]) end order by c.id desc limit %s"
     )
     wanted = list(states)
-    with conn.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(query, (wanted, wanted, limit)).fetchall()
-    return [_shown(row) for row in rows]
+    return [_shown(row) for row in rows(conn, query, wanted, wanted, limit)]
 
 
 def show(conn: Connection, campaign: int) -> dict[str, Any] | None:
     """Return the details of a campaign; None if no campaign has this id."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        row = cursor.execute(f"{_SHOWN} where c.id = %s", (campaign,)).fetchone()
+    row = first_row(conn, f"{_SHOWN} where c.id = %s", campaign)
     return row and _shown(row)
 
 
@@ -471,7 +469,7 @@ def resume(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
 
 def cancel(conn: Connection, campaign: int, *, actor: str, why: str) -> int:
     """End a campaign now; return how many unstarted jobs were taken back."""
-    return _value(
+    return value(
         conn, "select redrive.cancel_campaign_v1(%s, %s, %s)", campaign, actor, why
     )
 
@@ -500,8 +498,3 @@ def _stands(found: dict[str, Any]) -> bool:
     if found["state"] in {State.PAUSED, State.PLANNED}:
         return True
     return found["state"] not in GOING and not found["in_flight"]
-
-
-def _value(conn: Connection, statement: LiteralString, *parameters: object) -> Any:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(statement, parameters).fetchone()

@@ -15,8 +15,8 @@ from typing import Any, LiteralString, TypeGuard
 
 import msgspec
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import rows
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import refusal
@@ -144,15 +144,14 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
     )
     left = chosen.limit or sys.maxsize
     last = 0
-    with conn.cursor(row_factory=dict_row) as cursor:
-        while left > 0:
-            wanted = min(CHUNK, left)
-            page = cursor.execute(query, (*parameters, last, wanted)).fetchall()
-            yield from _letters(conn, page)
-            if len(page) < wanted:
-                return
-            left -= wanted
-            last = page[-1]["id"]
+    while left > 0:
+        wanted = min(CHUNK, left)
+        page = rows(conn, query, *parameters, last, wanted)
+        yield from _letters(conn, page)
+        if len(page) < wanted:
+            return
+        left -= wanted
+        last = page[-1]["id"]
 
 
 def _letters(conn: Connection, page: list[dict[str, Any]]) -> Iterator[Letter | int]:

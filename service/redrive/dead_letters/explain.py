@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import rows
 from redrive.dead_letters import groups
 from redrive.encryption import is_sealed, shown_payload
 from redrive.rules.dead_letters import explain as rules
@@ -134,13 +134,12 @@ def sample(conn: psycopg.Connection[Any], group: Group, most: int = OF_GROUP) ->
     The database need not know the group. Then its other jobs are still of use.
     """
     asked = {**_limits(most), "group": group.fingerprint, "kind": group.kind}
-    with conn.cursor(row_factory=dict_row) as cursor:
-        succeeded = cursor.execute(_SUCCEEDED, {"kind": group.kind}).fetchall()
+    succeeded = rows(conn, _SUCCEEDED, kind=group.kind)
     return Sample(
-        _letters(conn, _OF_GROUP, asked),
+        rows(conn, _OF_GROUP, **asked),
         succeeded,
-        _letters(conn, _OF_OTHERS, {**asked, "of_kind": True}),
-        _letters(conn, _OF_OTHERS, {**asked, "of_kind": False}),
+        rows(conn, _OF_OTHERS, **asked, of_kind=True),
+        rows(conn, _OF_OTHERS, **asked, of_kind=False),
     )
 
 
@@ -154,21 +153,35 @@ def compare(group: Group, samples: Mapping[str | None, Sample]) -> dict[str, Any
     texts: dict[str, str] = {}
     by_hour = _spans_days(samples.values())
     jobs: list[Observed] = []
-    bases = {name: list[Observed]() for name in ("succeeded", "dead", "other_kinds")}
     for cell, sample in samples.items():
         observe = partial(_observed, cell=cell, by_hour=by_hour)
         jobs += [observe(letter, texts) for letter in sample.letters]
-        bases["dead"] += [observe(letter, None) for letter in sample.of_kind]
-        bases["other_kinds"] += [observe(letter, None) for letter in sample.other_kinds]
-        bases["succeeded"] += _succeeded(sample.succeeded, cell, by_hour=by_hour)
-    findings = rules.explain(jobs, [Base(*base) for base in bases.items()])
+
+    bases = list(_bases(samples, by_hour=by_hour))
+    findings = rules.explain(jobs, bases)
     return {
         "group": group.fingerprint,
         "open": group.open,
         "findings": [rules.shown(finding, texts) for finding in findings],
         "looked_at": len(jobs),
-        "compared_with": {name: len(found) for name, found in bases.items()},
+        "compared_with": {base.name: len(base.jobs) for base in bases},
     }
+
+
+def _bases(samples: Mapping[str | None, Sample], *, by_hour: bool) -> Iterator[Base]:
+    """Yield the jobs of all cells to compare with, by their sort."""
+    succeeded: list[Observed] = []
+    dead: list[Observed] = []
+    other_kinds: list[Observed] = []
+    for cell, sample in samples.items():
+        observe = partial(_observed, texts=None, cell=cell, by_hour=by_hour)
+        succeeded += _succeeded(sample.succeeded, cell, by_hour=by_hour)
+        dead += map(observe, sample.of_kind)
+        other_kinds += map(observe, sample.other_kinds)
+
+    yield Base("succeeded", succeeded)
+    yield Base("dead", dead)
+    yield Base("other_kinds", other_kinds)
 
 
 def _limits(most: int) -> dict[str, int]:
@@ -188,13 +201,6 @@ def _limits(most: int) -> dict[str, int]:
         # perhaps only one other group exists
         "of_each": max(rules.MIN_BASE, each_in_proportion),
     }
-
-
-def _letters(
-    conn: psycopg.Connection[Any], statement: LiteralString, asked: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(statement, asked).fetchall()
 
 
 def _spans_days(samples: Iterable[Sample]) -> bool:

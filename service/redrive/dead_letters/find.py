@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.rows import dict_row, scalar_row, tuple_row
+from psycopg.rows import dict_row, tuple_row
 
+from redrive.database.rows import column, rows
 from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.campaign import MAX_REDRIVES
 from redrive.dead_letters.filter import STATES, Filter
@@ -122,8 +123,7 @@ def find(
     )
     states = list(chosen.state or STATES)
     asked = (states, *parameters, chosen.limit, chosen.limit)
-    with conn.cursor(row_factory=dict_row) as cursor:
-        found = cursor.execute(query, asked).fetchall()
+    found = rows(conn, query, *asked)
     reveal(conn, found)
     acknowledgements.mark(conn, found)
     return found
@@ -138,8 +138,7 @@ def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
         f"select d.id from redrive.dead_letters d where d.state = %s and {conditions}"
         " order by d.died_at desc, d.id desc limit %s"
     )
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(query, (state, *parameters, chosen.limit)).fetchall()
+    return column(conn, query, state, *parameters, chosen.limit)
 
 
 def open_by_group(conn: psycopg.Connection[Any], chosen: Filter) -> dict[str, int]:

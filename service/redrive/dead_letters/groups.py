@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from redrive.database.rows import rows, value
 from redrive.dead_letters import owners
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
@@ -78,20 +78,19 @@ def find(  # noqa: PLR0913 # filters
         "closed": closed,
         "limit": limit,
     }
-    with conn.cursor(row_factory=dict_row) as cursor:
-        found = cursor.execute(_FIND, filters).fetchall()
+    found = rows(conn, _FIND, **filters)
     reveal(conn, found, "sample")
     return found
 
 
 def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | None:
     """Return the group with this name, or the only one whose name begins so, or None."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        found = cursor.execute(
-            f"{_SELECT} where starts_with(g.fingerprint, %s)"
-            " order by length(g.fingerprint), g.fingerprint limit 2",
-            (fingerprint,),
-        ).fetchall()
+    found = rows(
+        conn,
+        f"{_SELECT} where starts_with(g.fingerprint, %s)"
+        " order by length(g.fingerprint), g.fingerprint limit 2",
+        fingerprint,
+    )
     is_named = len(found) == 1 or (found and found[0]["group"] == fingerprint)
     if not is_named:
         return None
@@ -101,13 +100,7 @@ def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | No
 
 def named(conn: psycopg.Connection[Any], beginning: str) -> list[str]:
     """Return the group with this name alone, or else all whose names begin so."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return (
-            cursor.execute(
-                "select redrive.groups_named_v1(%s)", (beginning,)
-            ).fetchone()
-            or []
-        )
+    return value(conn, "select redrive.groups_named_v1(%s)", beginning) or []
 
 
 def where(
@@ -134,13 +127,16 @@ def mute(
 
     Returns whether the group exists.
     """
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return bool(
-            cursor.execute(
-                "select redrive.mute_v1(%s, %s, %s, %s)",
-                (fingerprint, until, actor, why),
-            ).fetchone()
+    return bool(
+        value(
+            conn,
+            "select redrive.mute_v1(%s, %s, %s, %s)",
+            fingerprint,
+            until,
+            actor,
+            why,
         )
+    )
 
 
 def resolve(
@@ -190,11 +186,15 @@ def _resolve(
     why: str,
 ) -> str | None:
     """Return `done`, `missing`, or `changed` if it has died in another version since."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(
-            "select redrive.resolve_v1(%s, %s, %s, %s, %s)",
-            (group["group"], fixes, list(group["versions"]), actor, why),
-        ).fetchone()
+    return value(
+        conn,
+        "select redrive.resolve_v1(%s, %s, %s, %s, %s)",
+        group["group"],
+        fixes,
+        list(group["versions"]),
+        actor,
+        why,
+    )
 
 
 def judge(conn: psycopg.Connection[Any]) -> int:
@@ -202,10 +202,7 @@ def judge(conn: psycopg.Connection[Any]) -> int:
 
     Returns how many groups were compared.
     """
-    with conn.cursor(row_factory=dict_row) as cursor:
-        found = cursor.execute(
-            "select * from redrive.unjudged_v1(%s)", (JUDGED_AT_A_TIME,)
-        ).fetchall()
+    found = rows(conn, "select * from redrive.unjudged_v1(%s)", JUDGED_AT_A_TIME)
     for group in found:
         died_in = [version for version, n in group["since"].items() if n > 0]
         regressed_in = fixed_among(died_in, group["fixed_in"])

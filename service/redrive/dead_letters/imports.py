@@ -116,8 +116,12 @@ def take(
     rows = msgspec.json.encode([_row(letter) for letter in chunk]).decode()
     with conn.transaction():
         new = conn.execute(_IMPORT, (source, rows, actor, why)).fetchall()
-        ids = [job for _, job in new]
-        records = [Jsonb(_record(chunk[int(n) - 1], job)) for n, job in new]
+        ids: list[int] = []
+        records: list[Jsonb] = []
+        for place, job in new:
+            letter = chunk[int(place) - 1]
+            ids.append(job)
+            records.append(Jsonb(_record(letter, job)))
         conn.execute(_IMPORT_FAILURES, (ids, records))
     return len(new)
 

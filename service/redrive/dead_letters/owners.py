@@ -4,8 +4,8 @@ import re
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.rows import class_row, scalar_row
 
+from redrive.database.rows import records, value
 from redrive.rules.payloads.limits import check_name
 
 ANY = "*"
@@ -60,20 +60,18 @@ def parse_pattern(text: str) -> Pattern:
 
 def find(conn: psycopg.Connection[Any]) -> list[Owner]:
     """Return all owners by pattern."""
-    with conn.cursor(row_factory=class_row(Owner)) as cursor:
-        return cursor.execute(
-            "select queue, kind, owner, contact from redrive.owners order by queue, kind"
-        ).fetchall()
+    return records(
+        conn,
+        Owner,
+        "select queue, kind, owner, contact from redrive.owners order by queue, kind",
+    )
 
 
 def owner_of(
     conn: psycopg.Connection[Any], queue: str, kind: str | None = None
 ) -> str | None:
     """Return the owner of a kind on a queue, or of the queue; None = no owner."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(
-            "select redrive.owner_of_v1(%s, %s)", (queue, kind)
-        ).fetchone()
+    return value(conn, "select redrive.owner_of_v1(%s, %s)", queue, kind)
 
 
 def set_owner(
@@ -87,6 +85,5 @@ def set_owner(
 
 def owned(conn: psycopg.Connection[Any], owner: str) -> list[str]:
     """Return the queues and kinds with dead letters that an owner has, as QUEUE/KIND."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        found = cursor.execute("select redrive.owned_v1(%s)", (owner,)).fetchone()
+    found = value(conn, "select redrive.owned_v1(%s)", owner)
     return found or []

@@ -92,6 +92,14 @@ def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
     return _BY_STATE, list(chosen.state or STATES)
 
 
+def _read(
+    conn: Connection, statement: LiteralString, asked: Sequence[Any]
+) -> list[dict[str, Any]]:
+    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(_GUARDS)
+        return cursor.execute(statement, asked).fetchall()
+
+
 def _looked(
     conn: Connection,
     chosen: Filter,
@@ -114,9 +122,7 @@ def _looked(
     begin = (values, *_upper_bound(chosen, after), since)
     each = max(1, looks // max(1, len(values)))
     asked = (*begin, each, *begin, *parameters, most, most)
-    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(_GUARDS)
-        rows = cursor.execute(_statement(of_list, conditions), asked).fetchall()
+    rows = _read(conn, _statement(of_list, conditions), asked)
     edges = [row.pop("edge") for row in rows]
     found = [row for row in rows if row["id"] is not None]
     return found, edges[0]  # there is at least one row, which may hold only the edge

@@ -5,14 +5,14 @@ A proposed redrive is a planned campaign with `proposed_by`. The database keeps 
 edits and mutes for a person to start within a day.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.rows import dict_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from redrive.database.rows import rows, value
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters import groups
 from redrive.dead_letters.campaign import MAX_REDRIVES
@@ -49,6 +49,8 @@ class Agent(NamedTuple):
 
     name: str
     person: str
+    may_propose: bool = True
+    """False if the role of the person allows no changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def charge(
 
     Returns None, or the name of the budget that is used up.
     """
-    return _value(
+    return value(
         conn,
         "select redrive.call_tool_v1(%s, %s, %s, %s, %s, %s)",
         *(agent.name, agent.person, tool, Jsonb(arguments), *most),
@@ -89,7 +91,7 @@ def propose_campaign(
 ) -> dict[str, Any]:
     """Freeze a plan; return the report of `redrive.plan_campaign_v1`."""
     selects = Jsonb(chosen.described())
-    return _value(
+    return value(
         conn,
         "select redrive.propose_campaign_v1(%s, %s, %s, %s, %s)",
         *(selects, MAX_REDRIVES, agent.name, agent.person, why),
@@ -115,7 +117,7 @@ def propose_mute(
 def _propose(
     conn: Connection, action: str, agent: Agent, why: str, detail: Mapping[str, Any]
 ) -> int:
-    return _value(
+    return value(
         conn,
         "select redrive.propose_v1(%s, %s, %s, %s, %s::jsonb)",
         *(action, agent.name, agent.person, why, rules.encode(detail)),
@@ -134,14 +136,13 @@ def show(conn: Connection, proposal: int) -> dict[str, Any] | None:
 
 
 def _open(conn: Connection, proposal: int | None) -> list[dict[str, Any]]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(_OPEN, {"id": proposal}).fetchall()
+    return rows(conn, _OPEN, id=proposal)
 
 
 def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     """Preview a proposed edit of the payloads that are as the agent saw them."""
     query: LiteralString = "select detail::text from redrive.proposals where id = %s"
-    detail = rules.decode(_value(conn, query, proposal))
+    detail = rules.decode(value(conn, query, proposal))
     letters = edits.find(conn, Filter(ids=detail["ids"]))
     same = [one for one in letters if _is_same(one, detail["digests"])]
     seen = edits.preview(same, detail["patch"], handlers)
@@ -187,14 +188,18 @@ def effects(conn: Connection, row: Mapping[str, Any], handlers: Handlers) -> lis
         count = group["open"] if group else 0
         return [f"{count} open dead letters are left out of redrives"]
     wanted = preview(conn, row["proposal"], handlers)
-    lines = ["\n".join(sample.diff) for sample in wanted.seen.samples if sample.diff]
-    lines.append(f"{len(wanted.seen.ids)} to edit")
-    counts = dict(wanted.seen.counts)
-    counts["changed since"] = wanted.changed
+    return list(_effects_of_edit(wanted))
+
+
+def _effects_of_edit(wanted: Edit) -> Iterator[str]:
+    for sample in wanted.seen.samples:
+        if sample.diff:
+            yield "\n".join(sample.diff)
+    yield f"{len(wanted.seen.ids)} to edit"
+    counts = {**wanted.seen.counts, "changed since": wanted.changed}
     for cause, n in counts.items():
         if n:
-            lines.append(f"{n} will stay: {cause}")
-    return lines
+            yield f"{n} will stay: {cause}"
 
 
 def _is_same(letter: Letter | int, digests: Mapping[str, str]) -> bool:
@@ -233,7 +238,7 @@ def reject(conn: Connection, proposal: int, *, actor: str, why: str) -> None:
 def _decide(
     conn: Connection, proposal: int, *, actor: str, why: str, is_started: bool
 ) -> str:
-    return _value(
+    return value(
         conn,
         "select action from redrive.decide_v1(%s, %s, %s, %s)",
         *(proposal, is_started, actor, why),
@@ -243,8 +248,3 @@ def _decide(
 def reason(proposal: Mapping[str, Any], why: str) -> str:
     """Return the reason for the audit log: whose proposal, and why it was started."""
     return f"proposal {proposal['proposal']} of {proposal['proposed_by']}: {why}"[:2000]
-
-
-def _value(conn: Connection, statement: LiteralString, *parameters: object) -> Any:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(statement, parameters).fetchone()

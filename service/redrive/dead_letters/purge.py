@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.rows import class_row, scalar_row
 
+from redrive.database.rows import records, value
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import audited
@@ -42,8 +42,7 @@ def purgeable(
         " order by d.died_at, d.id limit %s"
     )
     asked = (*parameters, older_than, chosen.limit)
-    with conn.cursor(row_factory=class_row(Purgeable)) as cursor:
-        return cursor.execute(query, asked).fetchall()
+    return records(conn, Purgeable, query, *asked)
 
 
 def purge(  # noqa: PLR0913 # what a purge needs
@@ -93,11 +92,14 @@ def _delete(
     states: list[str],
 ) -> int:
     ids, redrives = map(list, zip(*chunk, strict=True))
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        deleted = cursor.execute(
-            "select redrive.purge_v1(%s, %s::bigint[], %s::int[], %s::text[])",
-            (run, ids, redrives, states),
-        ).fetchone()
+    deleted = value(
+        conn,
+        "select redrive.purge_v1(%s, %s::bigint[], %s::int[], %s::text[])",
+        run,
+        ids,
+        redrives,
+        states,
+    )
     return int(deleted or 0)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import rows
 from redrive.encryption import HIDDEN, shown_failure
 
 
@@ -31,13 +31,13 @@ def _messages(
     conn: psycopg.Connection[Any], jobs: Sequence[int]
 ) -> dict[tuple[int, str], str]:
     """Return the latest message of each job and fingerprint."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        failures = cursor.execute(
-            "select distinct on (job, fingerprint) job, deliveries, fingerprint, message, detail"
-            " from redrive.failures where job = any (%s::bigint[])"
-            " order by job, fingerprint, deliveries desc",
-            (list(jobs),),
-        ).fetchall()
+    failures = rows(
+        conn,
+        "select distinct on (job, fingerprint) job, deliveries, fingerprint, message, detail"
+        " from redrive.failures where job = any (%s::bigint[])"
+        " order by job, fingerprint, deliveries desc",
+        list(jobs),
+    )
     return {
         (f["job"], f["fingerprint"]): shown_failure(f["job"], f)["message"]
         for f in failures

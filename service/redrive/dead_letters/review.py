@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import rows
 from redrive.rules.dead_letters import review as rules
 
 Connection = psycopg.Connection[Any]
@@ -134,26 +134,21 @@ def review(conn: Connection, since: datetime) -> Row:
     between = {"since": since, "before": period["before"]}
     # those with deaths in the period first, by open ones
     groups = {"groups": rules.MOST_GROUPS, "most": MOST_OF_GROUP}
-    is_open = _all(conn, _OPEN, pairs=MOST_PAIRS, most=MOST_OF_KIND)
-    campaigns = _all(conn, _CAMPAIGNS, since=since, most=MOST_CAMPAIGNS)
+    is_open = rows(conn, _OPEN, pairs=MOST_PAIRS, most=MOST_OF_KIND)
+    campaigns = rows(conn, _CAMPAIGNS, since=since, most=MOST_CAMPAIGNS)
     return {
         "since": since,
         "until": period["until"],
         **_one(conn, _COUNTS, **between, most=MOST_COUNTED),
         "open": is_open,
         "owners": rules.owners(is_open),
-        "groups": _all(conn, _GROUPS, **between, **groups),
-        "oldest": _all(conn, _OLDEST, looked_at=MOST_OF_KIND, most=MOST_OLDEST),
+        "groups": rows(conn, _GROUPS, **between, **groups),
+        "oldest": rows(conn, _OLDEST, looked_at=MOST_OF_KIND, most=MOST_OLDEST),
         "campaigns": campaigns,
         "redrives": rules.redrives(campaigns),
         "time_to_dlq": _one(conn, _TIMES, since=since, most=MOST_MEASURED),
     }
 
 
-def _all(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query, values).fetchall()
-
-
 def _one(conn: Connection, query: LiteralString, **values: Any) -> Row:
-    return _all(conn, query, **values)[0]
+    return rows(conn, query, **values)[0]

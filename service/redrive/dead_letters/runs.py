@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
 
+from redrive.database.rows import value
 from redrive.errors import Busy
 
 
@@ -20,8 +20,7 @@ def hold_lock(conn: psycopg.Connection[Any], name: str) -> None:
         Busy: another run holds it.
     """
     conn.execute("set local idle_in_transaction_session_timeout = 0")
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        is_ours = cursor.execute("select redrive.hold_run_v1(%s)", (name,)).fetchone()
+    is_ours = value(conn, "select redrive.hold_run_v1(%s)", name)
     if not is_ours:
         msg = f"another {name} holds the lock"
         raise Busy(msg)
@@ -41,11 +40,15 @@ def audited(  # noqa: PLR0913 # the columns of the audit log
 
     Its end is recorded with the changes of its steps, also if the run failed half-way.
     """
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        run: Any = cursor.execute(
-            "select redrive.begin_run_v1(%s, %s, %s, %s, %s)",
-            (action, actor, why, n, Jsonb(detail)),
-        ).fetchone()
+    run: Any = value(
+        conn,
+        "select redrive.begin_run_v1(%s, %s, %s, %s, %s)",
+        action,
+        actor,
+        why,
+        n,
+        Jsonb(detail),
+    )
     try:
         yield run
     finally:

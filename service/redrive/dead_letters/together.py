@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
 
-from redrive.database.ask import ask_all
+from redrive.database.ask import outcomes
+from redrive.database.rows import value
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.errors import RedriveError
@@ -53,17 +53,11 @@ def ask(
     """Ask all cells at once; an error of one hides no other."""
 
     def answer(cell: str) -> Any:
-        try:
-            with cells[cell]() as conn:
-                return read(cell, conn)
-        except (psycopg.Error, RedriveError) as error:
-            return error
+        with cells[cell]() as conn:
+            return read(cell, conn)
 
-    asked = ask_all({cell: partial(answer, cell) for cell in cells}, seconds)
-    late = RedriveError(f"it has not answered within {seconds:g} s")
-    answers = {cell: asked.get(cell, late) for cell in cells}
-    away = {cell: a for cell, a in answers.items() if isinstance(a, Exception)}
-    return Answers({cell: answers[cell] for cell in cells if cell not in away}, away)
+    asked = {cell: partial(answer, cell) for cell in cells}
+    return Answers(*outcomes(asked, seconds))
 
 
 # ---------------------------------------------------------------------- start
@@ -92,13 +86,17 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
     follower names its leader, whose cell may not answer.
     """
     selects = Jsonb(campaigns.selection(chosen, allow))
+    read = partial(_leader, selects=selects)
+    leaders: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
+    return next(filter(None, leaders.values()), None)
 
-    def read(cell: str, conn: Connection) -> str | None:
-        found: str | None = _scalar(conn, _SAME, selects)
-        return id_in_cell(int(found), cell) if found and found.isdigit() else found
 
-    found: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
-    return next(filter(None, found.values()), None)
+def _leader(cell: str, conn: Connection, *, selects: Jsonb) -> str | None:
+    """Return the leader of the campaign in this cell that selects the same."""
+    found: str | None = value(conn, _SAME, selects)
+    if found and found.isdigit():
+        return id_in_cell(int(found), cell)
+    return found
 
 
 def start(  # noqa: PLR0913 # the columns of a campaign
@@ -123,15 +121,13 @@ def start(  # noqa: PLR0913 # the columns of a campaign
     if cell is None:
         return None
     taking_part = {name: count for name, count in counts.items() if count != 0}
-    share = rules.shares(counts, terms.rate)[cell]
     more = {"together": {"cells": taking_part, "rate": terms.rate}}
+    own = replace(terms, rate=rules.shares(counts, terms.rate)[cell])
     with cells[cell]() as conn, conn.transaction():
         made = campaigns.plan(conn, chosen, actor=actor, allow=allow)
         if made.plan is None:
             return None
-        campaigns.start_alone(
-            conn, made.plan, replace(terms, rate=share), actor=actor, why=why, more=more
-        )
+        campaigns.start_alone(conn, made.plan, own, actor=actor, why=why, more=more)
     return id_in_cell(made.plan, cell)
 
 
@@ -197,29 +193,43 @@ class Together:
         return self._match(self.look())
 
     def _match(self, view: View) -> View:
-        due = rules.due(view.seen)
+        due = {action.cell: action for action in rules.due(view.seen)}
         away = dict(view.away)
         # The leader's change comes first, so that other drivers find it.
-        for first in (True, False):
-            group = {a.cell: a for a in due if (a.cell == self.cell) is first}
-            away |= self._act(group, view.campaigns)
+        leading = due.pop(self.cell, None)
+        if leading is not None:
+            away |= self._act({self.cell: leading}, view.campaigns)
+        away |= self._act(due, view.campaigns)
         return replace(view, away=away)
 
     def look(self, *, drive: bool = False) -> View:
         """Look at the campaigns of all cells, after a step of each if `drive`."""
         answers = ask(self.cells, partial(self._find, drive=drive), LOOK_SECONDS)
         found = {cell: row for cell, row in answers.found.items() if row}
-        leader = found.get(self.cell)
-        known = leader["conditions"]["together"]["cells"] if leader else self.cells
-        names = frozenset(known) - self.without
-        members = {
-            cell: _member(row) if row else None for cell, row in answers.found.items()
-        }
-        members |= dict.fromkeys(self.empty & members.keys(), rules.NOTHING)
+        names = self._taking_part(found.get(self.cell))
+        members = self._members(answers.found)
         seen = Seen(self.leader, self.cell, members, names)
         unknown = RedriveError("it is not in REDRIVE_DATABASES")
         missing = dict.fromkeys(names - self.cells.keys(), unknown)
         return View(seen, found, missing | dict(answers.away))
+
+    def _taking_part(self, leader: Mapping[str, Any] | None) -> frozenset[str]:
+        """Return the cells that the leader knows, or all if it does not answer."""
+        known = self.cells
+        if leader is not None:
+            known = leader["conditions"]["together"]["cells"]
+        return frozenset(known) - self.without
+
+    def _members(
+        self, found: Mapping[str, dict[str, Any] | None]
+    ) -> dict[str, Member | None]:
+        """Return each cell that answers; None if it has no campaign yet."""
+        members: dict[str, Member | None] = {}
+        for cell, row in found.items():
+            members[cell] = _member(row) if row else None
+            if cell in self.empty:
+                members[cell] = rules.NOTHING
+        return members
 
     def _find(
         self, cell: str, conn: Connection, *, drive: bool
@@ -310,19 +320,20 @@ class Together:
         the command is killed in between, everything is still paused.
         """
         self.settle()
-        followers = {c: o for c, o in self.cells.items() if c != self.cell}
-        reason = rules.reason(self.leader, why)
-
-        def hold(cell: str, conn: Connection) -> bool:
-            number = self._number(cell, conn)
-            return number is not None and _hold(
-                conn, number, self.leader, actor=self.actor, why=reason
-            )
-
+        followers = dict(self.cells)
+        del followers[self.cell]
+        hold = partial(self._hold, why=rules.reason(self.leader, why))
         held = ask(followers, hold, LOOK_SECONDS).found
         if not (self._is(State.DONE) and any(held.values())):
             self._lead(campaigns.resume, why)
         return self._settled()
+
+    def _hold(self, cell: str, conn: Connection, *, why: str) -> bool:
+        """Let a cell's campaign wait for its leader; return whether it does."""
+        number = self._number(cell, conn)
+        if number is None:
+            return False
+        return _hold(conn, number, self.leader, actor=self.actor, why=why)
 
     def _lead(self, change: Callable[..., object], why: str) -> None:
         with self.cells[self.cell]() as conn:
@@ -385,9 +396,4 @@ def _follower(conn: Connection, leader: str) -> int | None:
     query: LiteralString = (
         "select id from redrive.campaigns where conditions ->> 'leader' = %s"
     )
-    return _scalar(conn, query, leader)
-
-
-def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(query, parameters).fetchone()
+    return value(conn, query, leader)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import rows
 from redrive.encryption import SEALED, Undecryptable, Whose, configured, open_payload
 from redrive.handlers import Handler, Handlers, decode_object
 from redrive.rules.payloads.redact import scrub, secret_values
@@ -61,14 +61,13 @@ def leave_out(
     """
     found = Unfit()
     last = 0
-    with conn.cursor(row_factory=dict_row) as cursor:
-        while page := cursor.execute(_READ, (campaign, last, PAGE)).fetchall():
-            causes: dict[int, str] = {}
-            for row in page:
-                _look(row, handlers, found, causes)
-            _leave_out(conn, campaign, causes)
-            last = page[-1]["n"]
-            progress(len(page))
+    while page := rows(conn, _READ, campaign, last, PAGE):
+        causes: dict[int, str] = {}
+        for row in page:
+            _look(row, handlers, found, causes)
+        _leave_out(conn, campaign, causes)
+        last = page[-1]["n"]
+        progress(len(page))
     return found
 
 

@@ -9,8 +9,9 @@ from importlib.resources import files
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.rows import class_row, scalar_row
+from psycopg.rows import class_row
 
+from redrive.database.rows import value
 from redrive.enqueue import Enqueued, enqueue_reporting
 
 Connection = psycopg.Connection[Any]
@@ -131,7 +132,7 @@ def _booked(conn: Connection) -> dict[str, tuple[int, Decimal]]:
 
 def switch(conn: Connection, name: str) -> Switch | None:
     """Return the wanted and the actual position of a switch; None if no demo runs."""
-    if not _scalar(conn, "select to_regclass('demo.switches') is not null"):
+    if not value(conn, "select to_regclass('demo.switches') is not null"):
         return None
     with conn.cursor(row_factory=class_row(Switch)) as cursor:
         query = "select wanted, actual from demo.switches where name = %s"
@@ -185,9 +186,7 @@ def is_held_up(conn: Connection) -> bool:
 def waiting(conn: Connection) -> int:
     """Count the receipts that have not been sent."""
     return int(
-        _scalar(
-            conn, "select count(*) from redrive.jobs where kind = 'receipt.deliver'"
-        )
+        value(conn, "select count(*) from redrive.jobs where kind = 'receipt.deliver'")
     )
 
 
@@ -209,7 +208,7 @@ def group(conn: Connection, job: int) -> str:
     query = (
         "select fingerprint from redrive.dead_letters where state = 'open' and id = %s"
     )
-    return str(_scalar(conn, query, job))
+    return str(value(conn, query, job))
 
 
 def amount(conn: Connection, job: int) -> str:
@@ -218,12 +217,12 @@ def amount(conn: Connection, job: int) -> str:
         "select payload ->> 'amount' from redrive.dead_letters"
         " where state = 'open' and id = %s"
     )
-    return str(_scalar(conn, query, job))
+    return str(value(conn, query, job))
 
 
 def last_campaign(conn: Connection) -> int:
     """Return the number of the latest campaign; the next campaigns count from it."""
-    return int(_scalar(conn, "select coalesce(max(id), 0) from redrive.campaigns"))
+    return int(value(conn, "select coalesce(max(id), 0) from redrive.campaigns"))
 
 
 def has_healed(conn: Connection, version: str) -> bool:
@@ -243,10 +242,4 @@ def _open_dead_letters(conn: Connection) -> tuple[int, int]:
 
 
 def _exists(conn: Connection, rows: LiteralString, *parameters: object) -> bool:
-    return bool(_scalar(conn, f"select exists (select {rows})", *parameters))
-
-
-def _scalar(conn: Connection, query: LiteralString, *parameters: object) -> Any:
-    """Return the only value of a query's result."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(query, parameters).fetchone()
+    return bool(value(conn, f"select exists (select {rows})", *parameters))

@@ -152,13 +152,17 @@ def with_payload(bundle: Bundle, file: Path) -> Bundle:
 
 def _hidden(value: Any, path: str) -> list[str]:
     """Return the paths of redacted values."""
-    if isinstance(value, str):
-        return [path] if HIDDEN in value else []
-    items = list[tuple[str, Any]]()
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value).items()
-        items = [(f"{path}.{name}".lstrip("."), item) for name, item in fields]
-    elif isinstance(value, list):
-        parts = enumerate(cast("list[Any]", value))
-        items = [(f"{path}[{n}]", item) for n, item in parts]
-    return [found for name, item in items for found in _hidden(item, name)]
+    found: list[str] = []
+    match value:
+        case str():
+            if HIDDEN in value:
+                found.append(path)
+        case dict():
+            for name, item in cast("dict[str, Any]", value).items():
+                found += _hidden(item, f"{path}.{name}".lstrip("."))
+        case list():
+            for n, item in enumerate(cast("list[Any]", value)):
+                found += _hidden(item, f"{path}[{n}]")
+        case _:
+            pass
+    return found

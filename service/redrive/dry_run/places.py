@@ -46,8 +46,10 @@ def compared(before: Mapping[str, Any], now: Mapping[str, Any]) -> Verdict:
     if before["error_class"] != now["error_class"]:
         return "other"
     old, new = place_of(before), place_of(now)
+    if old != new and None in (old, new):
+        return "other"
     if old is None or new is None:
-        is_same = old == new and before["fingerprint"] == now["fingerprint"]
+        is_same = before["fingerprint"] == now["fingerprint"]
         return "same_failure" if is_same else "other"
     if old[1:] == new[1:]:
         return "same"

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import rows
 from redrive.rules.attempts.waiting import (
     MOST_AHEAD,
     Around,
@@ -82,17 +82,14 @@ class Surroundings:
 
     def __init__(self, conn: psycopg.Connection[Any]) -> None:
         self._conn = conn
-        with conn.cursor(row_factory=dict_row) as cursor:
-            pauses = cursor.execute(_PAUSES).fetchall()
-            breakers = cursor.execute(_BREAKERS).fetchall()
-            workers = cursor.execute(_WORKERS).fetchall()
+        workers = rows(conn, _WORKERS)
         self._names = {row["id"]: row["name"] for row in workers}
         self._progress = {row["id"]: _progress(row) for row in workers}
         now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
         self.around = Around(
             now.astimezone(UTC),
-            {row["queue"]: _pause(row) for row in pauses},
-            {row["name"]: Breaker(**row) for row in breakers},
+            {row["queue"]: _pause(row) for row in rows(conn, _PAUSES)},
+            {row["name"]: Breaker(**row) for row in rows(conn, _BREAKERS)},
             _workers(workers, is_alive=True),
             _workers(workers, is_alive=False),
             seen,

@@ -1,6 +1,6 @@
 """Documents of moved jobs: all rows of a job, under its id in another database."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -74,8 +74,9 @@ def _payload_again(row: Row, job: int, keyring: Keyring | None) -> Row:
     if not is_sealed(envelope):
         return {}
     keys = _required(keyring, envelope, job)
-    fields: Mapping[str, Any] = {name: _decode(row[name]) for name in Whose._fields}
-    whose, headers = Whose.of(fields), _decode(row["headers"])
+    fields = {name: _decode(row[name]) for name in Whose._fields}
+    whose = Whose.of(fields)
+    headers = _decode(row["headers"])
     plain = open_payload(keys, envelope, whose, headers)
     sealed, salt = keys.seal_payload(plain, whose)
     return {"payload": _raw(sealed), "headers": _raw(headers | salt)}

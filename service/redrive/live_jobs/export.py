@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import first_row
 from redrive.dead_letters import find
 from redrive.encryption import MARK, shown_noted, shown_payload
 from redrive.live_jobs.reveal import reveal
@@ -41,8 +41,7 @@ def export(
     letter = find.show(conn, job)
     if letter is None:
         return None
-    with conn.cursor(row_factory=dict_row) as cursor:
-        rest = cursor.execute(_REST, (job,)).fetchone()
+    rest = first_row(conn, _REST, job)
     if rest is None:  # purged meanwhile
         return None
     parts = _secret_parts(conn, letter, rest, actor=actor, why=why)
@@ -84,11 +83,8 @@ def _secret_parts(
     """
     checkpoint = _opened(letter["id"], rest["checkpoint"])
     if why is None:
-        declared = find.declared_secret(letter["failures"])
-        places = [shown_payload(rest), rest["headers"], checkpoint]
-        secrets = secret_values(places, declared)
         payload, headers = letter["payload"], letter["headers"]
-        checkpoint = redact(checkpoint, declared, secrets)
+        checkpoint = _redacted(letter, rest, checkpoint)
     else:
         found = reveal(conn, letter["id"], actor=actor, why=why)
         if found is None:  # purged meanwhile, and nothing is on record
@@ -96,6 +92,13 @@ def _secret_parts(
         payload, headers = found["payload"], rest["headers"]
     headers = {name: value for name, value in headers.items() if name != MARK}
     return {"payload": payload, "headers": headers, "checkpoint": checkpoint}
+
+
+def _redacted(letter: Mapping[str, Any], rest: Mapping[str, Any], saved: Any) -> Any:
+    """Return a checkpoint without the secrets of its job."""
+    declared = find.declared_secret(letter["failures"])
+    places = [shown_payload(rest), rest["headers"], saved]
+    return redact(saved, declared, secret_values(places, declared))
 
 
 def _opened(job: int, checkpoint: Mapping[str, Any] | None) -> dict[str, Any] | None:

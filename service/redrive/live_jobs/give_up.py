@@ -19,6 +19,12 @@ from redrive.live_jobs.moves import CHUNK, Move, drop, end
 
 Connection = psycopg.Connection[Any]
 
+_WAITING: LiteralString = """
+    select array(select id from redrive.moved_jobs where move = %s and data is not null)"""
+_CAME: LiteralString = """
+    select count(*) from redrive.imports i
+    join redrive.moves m on i.source = redrive.move_source_v1(m.cell, m.id)
+    where m.id = %s and i.source_id = any (%s::text[])"""
 _LEFT: LiteralString = """
     select id, data::text from redrive.moved_jobs where move = %s and data is not null
     order by id limit %s"""
@@ -51,21 +57,10 @@ def find(source: Connection, move: Move) -> UUID | None:
 
 def look(source: Connection, there: Connection | None, number: UUID) -> Returned:
     """Preview the return of a move's jobs; `there`: None if it is lost."""
-    ids: list[int] = value(
-        source,
-        "select array(select id from redrive.moved_jobs"
-        " where move = %s and data is not null)",
-        number,
-    )
+    ids: list[int] = value(source, _WAITING, number)
     came: int = 0
     if there is not None:
-        came = value(
-            there,
-            "select count(*) from redrive.imports i join redrive.moves m"
-            " on i.source = format('%%s %%s', m.cell, m.id)"
-            " where m.id = %s and i.source_id = any (%s::text[])",
-            *(number, list(map(str, ids))),
-        )
+        came = value(there, _CAME, number, list(map(str, ids)))
     return Returned(put_back=len(ids) - came, there=came)
 
 

@@ -11,6 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from redrive.database.criteria import Criteria, Criterion
+from redrive.database.rows import first_row
 from redrive.live_jobs.filter import ENDED, JobFilter
 
 Connection = psycopg.Connection[Any]
@@ -130,6 +131,5 @@ def _listed(row: dict[str, Any]) -> dict[str, Any]:
 def ended(conn: Connection, job: int) -> Mapping[str, Any] | None:
     """Return all that is kept of an ended job, with its payload as it is stored."""
     query: LiteralString = "select " + _COLUMNS + ", headers, payload" + _SHOWN
-    with conn.cursor(row_factory=dict_row) as cursor:
-        row = cursor.execute(query, (job,)).fetchone()
+    row = first_row(conn, query, job)
     return row and _listed(row)

@@ -3,9 +3,8 @@
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import scalar_row
 
-from redrive.database.rows import rows, value
+from redrive.database.rows import column, rows, value
 from redrive.rules.nearest import meant
 from redrive.rules.scheduling.concurrency import counts_under, of_all, of_rate
 
@@ -25,8 +24,7 @@ def find(conn: Connection) -> list[dict[str, Any]]:
 
 def names(conn: Connection) -> list[str]:
     """List the names that handlers declare as limits, and the limits that are set."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute("select redrive.names_of_limits_v1()").fetchall()
+    return column(conn, "select redrive.names_of_limits_v1()")
 
 
 def unused(conn: Connection, name: str) -> str | None:

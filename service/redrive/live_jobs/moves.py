@@ -14,9 +14,8 @@ from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
 import psycopg
-from psycopg.rows import scalar_row
 
-from redrive.database.rows import rows, value
+from redrive.database.rows import column, rows, value
 from redrive.encryption import configured
 from redrive.live_jobs.documents import renumbered
 from redrive.live_jobs.limits import find, names, put
@@ -53,9 +52,11 @@ _IS_HANDLED: LiteralString = """
           and (w.queues is null or %s = any (w.queues)) and redrive.handles_v1(w.kinds, %s))"""
 _KEYS: LiteralString = """
     from redrive.completions c where c.tenant = %s and c.is_moved is not true"""
+TENANTS_SINCE = "0012_moves"
+"""Migration since which a completion has the tenant of its job."""
 _OLD_KEYS: LiteralString = """
     select m.applied_at + r.keep from redrive.migrations m, redrive.retention r
-    where m.name = '0012_moves' and r.what = 'keys' and m.applied_at + r.keep > now()
+    where m.name = %s and r.what = 'keys' and m.applied_at + r.keep > now()
       and exists (select from redrive.completions c
                   where c.tenant is null and c.at < m.applied_at)"""
 # A job waits until older jobs of its ordering key have ended in the source.
@@ -114,6 +115,7 @@ class Plan:
         moving: number of jobs and of dead letters that move.
         taken: number of jobs that a stopped run has taken out.
         staying: number of each, with the reason why it stays.
+        kinds: number of jobs that move or were taken out, by queue and kind.
         keys: number of idempotency keys that have succeeded.
         limits: limits of the key alone.
         unhandled: kinds of these jobs that no live worker in the destination handles.
@@ -123,6 +125,7 @@ class Plan:
     moving: Counter[str] = field(default_factory=Counter[str])
     taken: int = 0
     staying: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     keys: int = 0
     limits: list[Limit] = field(default_factory=list[Limit])
     unhandled: list[Kind] = field(default_factory=list[Kind])
@@ -164,18 +167,19 @@ class Done:
 def look(source: Connection, there: Connection, key: str) -> Plan:
     """Preview the move of a key."""
     plan = Plan(limits=_limits(source, key))
-    kinds: Counter[tuple[str, str]] = Counter()
     for row in rows(source, _PLANNED, key):
         plan.count(row["what"], row["stays"])
         if row["what"] == "job" and row["stays"] is None:
-            kinds[row["queue"], row["kind"]] += 1
+            plan.kinds[row["queue"], row["kind"]] += 1
+
     for row in rows(source, _TAKEN, key):
         plan.taken += 1
         if row["kind"] is not None:
-            kinds[row["queue"], row["kind"]] += 1
-    plan.unhandled = _unhandled(there, kinds)
+            plan.kinds[row["queue"], row["kind"]] += 1
+
+    plan.unhandled = _unhandled(there, plan.kinds)
     plan.keys = value(source, "select count(*) " + _KEYS, key)
-    plan.unknown_until = value(source, _OLD_KEYS)
+    plan.unknown_until = value(source, _OLD_KEYS, TENANTS_SINCE)
     return plan
 
 
@@ -276,9 +280,8 @@ def _copy_keys(
         " select c.kind, c.key, c.at, c.enqueued_at,"
         " (row_number() over () - 1) / %s as n " + _KEYS + ") k group by k.n"
     )
-    with source.cursor(row_factory=scalar_row) as cursor:
-        for keys in cursor.execute(select, (KEYS_CHUNK, move.key)).fetchall():
-            yield value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
+    for keys in column(source, select, KEYS_CHUNK, move.key):
+        yield value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
 
 
 def _chunks(found: Iterable[dict[str, Any]]) -> Iterator[list[int]]:

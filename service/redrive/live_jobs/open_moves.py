@@ -3,7 +3,8 @@
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.rows import class_row
+
+from redrive.database.rows import records
 
 STOPPED_MINUTES = 10
 """Age of a job that was taken out. A move takes seconds, unless jobs of it run."""
@@ -20,12 +21,13 @@ class Stopped(NamedTuple):
 
 def stopped(conn: psycopg.Connection[Any]) -> list[Stopped]:
     """Return the moves that took jobs out long ago; the oldest come first."""
-    with conn.cursor(row_factory=class_row(Stopped)) as cursor:
-        return cursor.execute(
-            "select m.tenant as key, m.cell as to, count(*) as jobs,"
-            " (extract(epoch from now() - min(j.at)) / 60)::int as minutes"
-            " from redrive.moved_jobs j join redrive.moves m on m.id = j.move"
-            " where j.data is not null and m.ended_at is null group by m.id"
-            " having min(j.at) < now() - make_interval(mins => %s) order by min(j.at)",
-            (STOPPED_MINUTES,),
-        ).fetchall()
+    return records(
+        conn,
+        Stopped,
+        "select m.tenant as key, m.cell as to, count(*) as jobs,"
+        " (extract(epoch from now() - min(j.at)) / 60)::int as minutes"
+        " from redrive.moved_jobs j join redrive.moves m on m.id = j.move"
+        " where j.data is not null and m.ended_at is null group by m.id"
+        " having min(j.at) < now() - make_interval(mins => %s) order by min(j.at)",
+        STOPPED_MINUTES,
+    )

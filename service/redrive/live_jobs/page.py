@@ -53,12 +53,7 @@ def page(
     found = _live(conn, live, after, most, seconds)
     if found.place is not None or len(found.rows) >= most:
         return found
-    more = _ended(
-        conn,
-        chosen,
-        None,
-        most - len(found.rows),
-    )
+    more = _ended(conn, chosen, None, most - len(found.rows))
     return Page(found.rows + more.rows, more.place)
 
 
@@ -87,10 +82,10 @@ def _live(
     if named:
         return _named(conn, replace(chosen, ids=named))
     if chosen.kind and not chosen.queue:
-        queues = _queues_of(conn, chosen)
-        if not queues:
+        chosen = replace(chosen, queue=_queues_of(conn, chosen))
+        if not chosen.queue:
             return Page([], None)
-        chosen = replace(chosen, queue=queues)
+
     found, place = _walked(conn, chosen, after, most, seconds)
     if len(found) > most:
         place = found[most - 1]["place"]

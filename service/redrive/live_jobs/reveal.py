@@ -3,8 +3,8 @@
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import first_row
 from redrive.encryption import shown_payload
 
 
@@ -16,8 +16,7 @@ def reveal(
     The audit log records the reader and the reason. Returns None if nothing is kept of
     such a job.
     """
-    with conn.cursor(row_factory=dict_row) as cursor:
-        row = cursor.execute(
-            "select * from redrive.reveal_v1(%s, %s, %s)", (job, actor, why)
-        ).fetchone()
+    row = first_row(
+        conn, "select * from redrive.reveal_v1(%s, %s, %s)", job, actor, why
+    )
     return row and {"id": row["id"], "kind": row["kind"], "payload": shown_payload(row)}

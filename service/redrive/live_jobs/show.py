@@ -9,6 +9,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
+from redrive.database.rows import first_row
 from redrive.dead_letters import find as dead_letters
 from redrive.encryption import shown_noted, shown_payload
 from redrive.live_jobs.filter import JobFilter
@@ -86,8 +87,7 @@ def _notes(
     conn: psycopg.Connection[Any], job: int, failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the progress and the checkpoint that the handler reported."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        checkpoint = cursor.execute(_CHECKPOINT, (job,)).fetchone()
+    checkpoint = first_row(conn, _CHECKPOINT, job)
     return {
         "progress": progress_of(conn, [job]).get(job),
         "checkpoint": checkpoint and _checkpoint(job, checkpoint, failures),
@@ -115,8 +115,7 @@ def _live(
 ) -> dict[str, Any] | None:
     """Return a live job; None if it is not live."""
     live = next(find(conn, JobFilter(ids=(job,))), None)
-    with conn.cursor(row_factory=dict_row) as cursor:
-        row = cursor.execute(_PAYLOAD, (job,)).fetchone()
+    row = first_row(conn, _PAYLOAD, job)
     if live is None or row is None:
         return None
     payload = shown_payload(row)

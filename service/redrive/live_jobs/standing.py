@@ -4,7 +4,9 @@ import time
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.rows import class_row, scalar_row
+from psycopg.rows import class_row
+
+from redrive.database.rows import column, records, value
 
 PATIENCE_SECONDS = 60.0
 """How long a queue may stall."""
@@ -75,14 +77,12 @@ _LOCKED_ROWS: LiteralString = f"""
 
 def standing(conn: psycopg.Connection[Any]) -> list[Standing]:
     """Return the stalled queues, the longest stalled first."""
-    with conn.cursor(row_factory=class_row(Standing)) as cursor:
-        return cursor.execute(_STANDING, (PATIENCE_SECONDS,)).fetchall()
+    return records(conn, Standing, _STANDING, PATIENCE_SECONDS)
 
 
 def unserved(conn: psycopg.Connection[Any]) -> list[str]:
     """Return the queues that hold due jobs and that no live worker serves."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(_UNSERVED).fetchall()
+    return column(conn, _UNSERVED)
 
 
 def alive(conn: psycopg.Connection[Any]) -> int:
@@ -124,5 +124,4 @@ def lasting_locks(conn: psycopg.Connection[Any]) -> list[Blocker]:
 
 
 def _count(conn: psycopg.Connection[Any], statement: LiteralString) -> int:
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(statement).fetchone() or 0
+    return value(conn, statement) or 0

@@ -3,7 +3,8 @@
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.rows import class_row
+
+from redrive.database.rows import records
 
 
 class Unhandled(NamedTuple):
@@ -20,7 +21,6 @@ def unhandled(conn: psycopg.Connection[Any]) -> list[Unhandled]:
 
     Kinds with the most jobs come first.
     """
-    with conn.cursor(row_factory=class_row(Unhandled)) as cursor:
-        return cursor.execute(
-            "select queue, kind, jobs, handled from redrive.unhandled_v1()"
-        ).fetchall()
+    return records(
+        conn, Unhandled, "select queue, kind, jobs, handled from redrive.unhandled_v1()"
+    )

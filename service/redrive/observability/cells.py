@@ -30,11 +30,12 @@ class CellStats:
         asked = {cell: partial(_all_of, stats) for cell, stats in self._cells.items()}
         # The next scrape reads the answer of a cell that is late.
         answers = ask_all(asked, PATIENCE_SECONDS)
+        down = [up(is_up=False)]
         families: dict[str, Metric] = {}
         for cell in self._cells:
-            for family in answers.get(cell) or [up(is_up=False)]:
-                about = (family.name, family.documentation, family.type)
-                merged = families.setdefault(family.name, Metric(*about))
+            for family in answers.get(cell) or down:
+                empty = Metric(family.name, family.documentation, family.type)
+                merged = families.setdefault(family.name, empty)
                 merged.samples += _labelled(family, cell)
 
         return families.values()

@@ -145,8 +145,12 @@ class _Application:
             status, headers, body = 500, PLAIN, b"it failed; the log says why\n"
 
         of_body = (("content-length", str(len(body))), ("connection", "close"))
-        sent = [(name.encode(), value.encode()) for name, value in headers + of_body]
-        await send({"type": "http.response.start", "status": status, "headers": sent})
+        start = {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(n.encode(), value.encode()) for n, value in headers + of_body],
+        }
+        await send(start)
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(self, scope: Scope) -> Answer:

@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import class_row
 
+from redrive.database.rows import records
 from redrive.rules.marks import Mark
 
 MOST = 200
@@ -25,5 +25,4 @@ def read_marks(  # noqa: PLR0913 # each one selects marks
     With `queue` or `kind`, marks that are known to be about others are left out.
     """
     asked = (since, until, queue, kind, most)
-    with conn.cursor(row_factory=class_row(Mark)) as cursor:
-        return cursor.execute(_MARKS, asked).fetchall()
+    return records(conn, Mark, _MARKS, *asked)

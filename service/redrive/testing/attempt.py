@@ -150,10 +150,13 @@ async def run_async(  # noqa: PLR0913 # keywords
     stored = dump_model(payload)
     fields = fields_of_call("run_async", kind, stored, given)
     job = check_job(fields)
-    number, worker, deliveries = 1, 0, past.attempt
+    number = 1
+    worker = 0
+    deliveries = past.attempt
     if conn is not None:
         number = await answer(cast("Any", enqueue)(conn, kind, stored, **given))
-        worker, deliveries = await hold(conn, number), 1
+        worker = await hold(conn, number)
+        deliveries = 1
 
     work = _claimed(number, deliveries, job, past)
     batch = Jobs(worker, [job["queue"]], [work])

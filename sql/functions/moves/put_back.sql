@@ -19,11 +19,7 @@ declare
         select (g.doc ->> 'id')::bigint from jsonb_array_elements(documents) as g(doc));
     held bigint[];
 begin
-    select m.* into moving from redrive.moves m
-    where m.id = put_back_v1.move and not m.is_incoming and m.ended_at is null for share;
-    if not found then
-        raise exception using errcode = 'RD001', message = 'move: it has ended';
-    end if;
+    moving := redrive.open_move_v1(put_back_v1.move, is_incoming => false);
     held := array(select j.id from redrive.moved_jobs j
                   where j.id = any (given) and j.move = put_back_v1.move and j.data is not null
                   order by j.id for update);

@@ -17,16 +17,12 @@ declare
     strange int;
     refused bigint[];
 begin
-    select m.* into moving from redrive.moves m
-    where m.id = put_in_v1.move and m.is_incoming and m.ended_at is null for share;
-    if not found then
-        raise exception using errcode = 'RD001', message = 'move: it has ended in this cell';
-    end if;
+    moving := redrive.open_move_v1(put_in_v1.move, is_incoming => true);
     select count(*) into strange
     from jsonb_array_elements(documents) as g(doc)
     left join redrive.imports i on i.job = (g.doc ->> 'id')::bigint
     where (i.source, i.source_id)
-          is distinct from (format('%s %s', moving.cell, moving.id), g.doc ->> 'source_id')
+          is distinct from (redrive.move_source_v1(moving.cell, moving.id), g.doc ->> 'source_id')
        or coalesce(g.doc #>> '{job,tenant}', g.doc #>> '{dead_letters,0,tenant}')
           is distinct from moving.tenant;
     if strange > 0 then

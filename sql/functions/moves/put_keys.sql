@@ -14,11 +14,7 @@ declare
     moving redrive.moves;
     added int;
 begin
-    select m.* into moving from redrive.moves m
-    where m.id = put_keys_v1.move and m.is_incoming and m.ended_at is null for share;
-    if not found then
-        raise exception using errcode = 'RD001', message = 'move: it has ended in this cell';
-    end if;
+    moving := redrive.open_move_v1(put_keys_v1.move, is_incoming => true);
     insert into redrive.completions as c (kind, key, job, at, enqueued_at, tenant)
     select k.kind, k.key, nextval('redrive.jobs_id_seq'), k.at, k.enqueued_at, moving.tenant
     from jsonb_to_recordset(put_keys_v1.keys)

@@ -22,7 +22,7 @@ begin
     return query
     select i.source_id::bigint, i.job
     from redrive.imports i
-    where i.source = format('%s %s', refused.cell, refused.id)
+    where i.source = redrive.move_source_v1(refused.cell, refused.id)
       and i.source_id = any (array(select g.id::text from unnest(ids) as g(id)))
     order by 1;
 end

@@ -13,14 +13,10 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    origin text;
+    moving constant redrive.moves := redrive.open_move_v1(take_in_v1.move, is_incoming => true);
+    origin constant text := redrive.move_source_v1(moving.cell, moving.id);
     fresh bigint[];
 begin
-    select format('%s %s', m.cell, m.id) into origin from redrive.moves m
-    where m.id = take_in_v1.move and m.is_incoming and m.ended_at is null for share;
-    if not found then
-        raise exception using errcode = 'RD001', message = 'move: it has ended in this cell';
-    end if;
     with came as (
         insert into redrive.imports (source, source_id)
         select origin, v.id::text

@@ -23,11 +23,7 @@ declare
     key_queues text[];     -- of jobs that have an ordering key
     keys text[];
 begin
-    select m.* into moving from redrive.moves m
-    where m.id = take_out_v1.move and not m.is_incoming and m.ended_at is null for share;
-    if not found then
-        raise exception using errcode = 'RD001', message = 'move: it has ended';
-    end if;
+    moving := redrive.open_move_v1(take_out_v1.move, is_incoming => false);
     taken := redrive.hold_waiting_v1(take_out_v1.ids, true);
     perform from redrive.dead_letters d where d.id = any (take_out_v1.ids)
     order by d.id, d.redrives for update;

@@ -97,15 +97,20 @@ def _change(
     with database(change.settings) as conn:
         found, code = _found(conn, names, letters)
         done = _set(conn, found, change, is_acknowledged=is_acknowledged)
+
     for group in sorted(found.keys() - set(done)):
         code = not_found(f"group {printable(group)} has no open dead letters")
+    actor = change.settings.who() if is_acknowledged else None
     if as_json:
-        verb = "acknowledged" if is_acknowledged else "unacknowledged"
-        emit({"matched": sum(found.values()), verb: done})
+        _emit(found, done, actor)
     elif done or code == Exit.DONE:
-        actor = change.settings.who() if is_acknowledged else None
         click.echo(_done(done, actor))
     return Exit.DONE if done else code
+
+
+def _emit(found: dict[str, int], done: Sequence[str], actor: str | None) -> None:
+    verb = "acknowledged" if actor else "unacknowledged"
+    emit({"matched": sum(found.values()), verb: done})
 
 
 def _set(

@@ -1,7 +1,7 @@
 """redrive campaign: planned redrives with canaries, a rate and an automatic abort."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -17,11 +17,10 @@ from redrive.cli.dead_letters.together import (
     led_by,
     led_campaign,
     print_cells,
-    say_away,
     together,
     without_option,
 )
-from redrive.cli.support.connection import database
+from redrive.cli.support.connection import database, say_away
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
     Change,
@@ -47,7 +46,7 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.together import View
+from redrive.dead_letters.together import Together, View
 from redrive.live_jobs.destination import remarks
 from redrive.rules.dead_letters.campaign import (
     State,
@@ -366,15 +365,18 @@ def _follow(
     conn: psycopg.Connection[Any], known: dict[str, Any], *, as_json: bool
 ) -> dict[str, Any]:
     """Drive a campaign and show its progress; return its last state."""
-    which, found, ended = known["campaign"], None, 0
+    which = known["campaign"]
+    latest: dict[str, Any] | None = None
+    ended = 0
     with progress(f"campaign {which}", known["matched"]) as advance:
         for seen in campaigns.watch(conn, which):
-            if as_json and seen != found:
+            if as_json and seen != latest:
                 emit(seen)
-            done = seen["matched"] - seen["waiting"] - seen["in_flight"]
-            advance(done - ended, _WATCHED.format_map(seen))
-            found, ended = seen, done
-    return found or known
+            now_ended = seen["matched"] - seen["waiting"] - seen["in_flight"]
+            advance(now_ended - ended, _WATCHED.format_map(seen))
+            latest = seen
+            ended = now_ended
+    return latest or known
 
 
 @campaign.command()
@@ -389,12 +391,24 @@ def pause(which: int, change: Change, as_json: bool) -> int:
     """
     change.agree(f"Pause campaign {shown_id(which)}")
     with database(change.settings) as conn:
-        led = led_campaign(conn, change.settings, which)
-        view = led and led.pause(change.why)
-        if not view:
-            campaigns.pause(conn, which, actor=change.settings.who(), why=change.why)
+        view = _act(conn, which, change, Together.pause, campaigns.pause)
         found = campaigns.show(conn, which)
     return _print_campaign(which, found, view, as_json=as_json)
+
+
+def _act(
+    conn: psycopg.Connection[Any],
+    which: int,
+    change: Change,
+    together: Callable[[Together, str], View],
+    alone: Callable[..., object],
+) -> View | None:
+    """Change a campaign, with its followers if it leads; return the look at them."""
+    led = led_campaign(conn, change.settings, which)
+    if led is not None:
+        return together(led, change.why)
+    alone(conn, which, actor=change.settings.who(), why=change.why)
+    return None
 
 
 @campaign.command()
@@ -408,12 +422,8 @@ def resume(which: int, change: Change, as_json: bool) -> int:
     redrive campaign resume 12 --why 'the bank is ready'
     """
     change.agree(f"Resume campaign {shown_id(which)}")
-    actor = change.settings.who()
     with database(change.settings) as conn:
-        led = led_campaign(conn, change.settings, which)
-        view = led and led.resume(change.why)
-        if not view:
-            campaigns.resume(conn, which, actor=actor, why=change.why)
+        view = _act(conn, which, change, Together.resume, campaigns.resume)
         campaigns.drive(conn, which)
         found = campaigns.show(conn, which)
     return _print_campaign(which, found, view, as_json=as_json)

@@ -82,11 +82,8 @@ def list_dead_letters(
     with database(settings_for(database_url)) as conn, paged():
         found = find(conn, chosen)
         if not as_json:
-            for letter in found:
-                _mark_quarantined(letter)
-                letter["time_to_dlq"] = time_to_dlq(letter)
-        columns = [c for c in NARROW if c != "state" or chosen.state != ("open",)]
-        columns += WIDE if wide else ()
+            _for_people(found)
+        columns = _columns(chosen, wide=wide)
         right = ("id", "time_to_dlq", *NUMBERS)
         listing(found, columns, as_json=as_json, right=right, empty="no dead letters")
         if not found:
@@ -116,6 +113,20 @@ for _command in (
     dlq.add_command(_command)
 
 
+def _for_people(found: Sequence[dict[str, Any]]) -> None:
+    for letter in found:
+        _mark_quarantined(letter)
+        letter["time_to_dlq"] = time_to_dlq(letter)
+
+
+def _columns(chosen: Filter, *, wide: bool) -> list[str]:
+    """Return the columns of the list; the state is one if there may be several."""
+    columns = [*NARROW, *(WIDE if wide else ())]
+    if chosen.state == ("open",):
+        columns.remove("state")
+    return columns
+
+
 @dlq.command()
 @click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @filter_options(states=("open",))
@@ -134,10 +145,13 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
     """
     if not (jobs or chosen.narrows()):
         raise click.UsageError("give ids or a filter")
+    dismissed: list[int] = []
     with database(run.settings) as conn:
         why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
-        actor = run.settings.who()
-        dismissed = triage.dismiss(conn, matched, why=why, actor=actor) if why else []
+        if why:
+            actor = run.settings.who()
+            dismissed = triage.dismiss(conn, matched, why=why, actor=actor)
+
     if as_json:
         emit({"matched": len(matched), "dismissed": dismissed})
     elif why or not matched:
@@ -145,7 +159,9 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
     else:
         click.echo(run.unchanged())
     named = (*jobs, *chosen.ids)
-    return _name_missed(named, dismissed if why else matched) if named else Exit.DONE
+    if not named:
+        return Exit.DONE
+    return _name_missed(named, dismissed if why else matched)
 
 
 def _agreed(

@@ -126,7 +126,8 @@ def redrive_dead_letters(
     chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
     _check(run, allow, chosen, to_queue, is_vague=is_vague)
-    may_act = not (is_vague or run.dry_run) and (run.yes or is_watched())
+    may_act = not is_vague and _may_act(run)
+    found = None
     with database(run.settings) as conn:
         make = partial(_plan, conn, chosen, run, max_redrives, may_act=may_act)
         planned = make(allow)
@@ -135,10 +136,17 @@ def redrive_dead_letters(
         if may_act and _confirms_repeat(planned, chosen, run):
             planned = make(replace(allow, repeat=True))
         _say_unknown(conn, planned, chosen)
-        terms = _terms(planned, chosen, rate, canaries, to_queue)
-        found = _redrive(conn, planned, chosen, run, terms) if may_act else None
+        if may_act:
+            terms = _terms(planned, chosen, rate, canaries, to_queue)
+            found = _redrive(conn, planned, chosen, run, terms)
+
     _show(planned, found, run, is_vague=is_vague, as_json=as_json)
     return _exit(planned, chosen, found)
+
+
+def _may_act(run: Run) -> bool:
+    """Return True if the run is confirmed, or can ask for it."""
+    return not run.dry_run and (run.yes or is_watched())
 
 
 def _plan(
@@ -242,16 +250,10 @@ def _redrive(
         why = run.consent(question, str(planned.matched))
         if why is None:
             return None
-        found = _carry_out(
-            conn,
-            planned,
-            chosen,
-            run,
-            terms,
-            why,
-        )
-    has_aborted = found is not None and _has_aborted(found)
-    if run.every is not None and not has_aborted:
+        found = _carry_out(conn, planned, chosen, run, terms, why)
+        if _has_aborted(found):
+            return found
+    if run.every is not None:
         mark_done(conn, "redrive", run.every)
     return found
 

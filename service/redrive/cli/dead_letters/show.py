@@ -1,7 +1,7 @@
 """redrive dlq show: one dead letter with its history, or one group."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from operator import itemgetter
@@ -126,14 +126,21 @@ def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
     yield _head(letter)
     payload = json.dumps(letter["payload"], ensure_ascii=False)
     yield f"{_bold(title)}  {printable(payload)}"
-    edits = [edit | {"paths": ", ".join(edit["paths"])} for edit in letter["edits"]]
-    yield from _filled(_bold("edited") + " by {actor}, {at}: {paths}\n  {why}", edits)
+    yield from _edits(letter["edits"])
     yield _failures(letter["failures"])
     yield from _filled("side effect, {at}: {what} {detail}", letter["side_effects"])
     yield from _state(letter)
     if len(letter["lineage"]) > 1 or letter["campaign"]:
         yield _lineage(letter["lineage"])
-    yield from _filled(_bold("note") + " of {actor}, {at}\n  {text}", _notes(letter))
+    note = _bold("note")
+    yield from _filled(f"{note} of {{actor}}, {{at}}\n  {{text}}", _notes(letter))
+
+
+def _edits(edits: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield a section for each edit of the payload."""
+    edited = _bold("edited")
+    shown = [edit | {"paths": ", ".join(edit["paths"])} for edit in edits]
+    yield from _filled(f"{edited} by {{actor}}, {{at}}: {{paths}}\n  {{why}}", shown)
 
 
 def _state(letter: dict[str, Any]) -> Iterator[str]:

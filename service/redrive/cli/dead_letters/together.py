@@ -10,7 +10,7 @@ import psycopg
 
 from redrive.cli.dead_letters.plan import allow_options, require_ids, stayed
 from redrive.cli.dead_letters.terms import terms_options
-from redrive.cli.support.connection import database, explain
+from redrive.cli.support.connection import database, explain, say_away
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, require_why, run_options
@@ -25,7 +25,6 @@ from redrive.rules.dead_letters import together as rules
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms
-from redrive.rules.payloads.escape import escaped
 from redrive.rules.scheduling.cells import id_in_cell, parted
 
 if TYPE_CHECKING:
@@ -89,7 +88,8 @@ def together(
     starts. `pause`, `resume`, `cancel` and `show` of the leading campaign are for all cells.
     A cell that does not answer starts later. --without leaves it out.
     """
-    _check(chosen, allow, run, is_vague=not (chosen.narrows() or everything))
+    is_vague = not (chosen.narrows() or everything)
+    _check(chosen, allow, run, is_vague=is_vague)
     cells = cells_of(run.settings, without)
     code = Exit.DONE
     leader = driver.find(cells_of(run.settings), chosen, allow)
@@ -101,9 +101,11 @@ def together(
         click.echo(_FOUND.format(leader), err=True)
         if run.dry_run or not (run.yes or is_watched()):
             return code
+
     if leader is None:
         return code
-    return follow(_led(leader, run.settings, without), as_json=as_json)
+    led = _led(leader, run.settings, without)
+    return follow(led, as_json=as_json)
 
 
 _FOUND = (
@@ -185,22 +187,30 @@ def _start(
     as_json: bool,
 ) -> str | None:
     """Show the plan of all cells, ask, and start the leading campaign."""
-    counts: dict[str, int | None] = {
-        cell: plans[cell].matched if cell in plans else None for cell in cells
-    }
+    counts = _counts(cells, plans)
     if not as_json:
         for line in _remarks(plans, counts, terms):
             click.echo(line)
-    matched = sum(count or 0 for count in counts.values())
+
+    matched = sum(plan.matched for plan in plans.values())
     if not matched:
         return None
-    why = run.consent(f"Redrive {counted(matched, 'dead letter')}?", str(matched))
+    question = f"Redrive {counted(matched, 'dead letter')}?"
+    why = run.consent(question, str(matched))
     if why is None:
         if not as_json:
             click.echo(run.unchanged())
         return None
     actor = run.settings.who()
     return driver.start(cells, chosen, counts, terms, allow=allow, actor=actor, why=why)
+
+
+def _counts(cells: Cells, plans: Mapping[str, Plan]) -> dict[str, int | None]:
+    """Return what each cell has planned; None if it does not answer."""
+    counts: dict[str, int | None] = dict.fromkeys(cells)
+    for cell, plan in plans.items():
+        counts[cell] = plan.matched
+    return counts
 
 
 def _remarks(
@@ -213,24 +223,21 @@ def _remarks(
         return
     shares = rules.shares(counts, terms.rate)
     for cell, plan in plans.items():
-        line = f"{cell}: {counted(plan.matched, 'open dead letter')}"
-        share = shares.get(cell)
-        yield f"{line}, {_rate(share)} per second" if share else line
-        for cause, count in sorted(plan.blocked.items()):
-            yield f"{cell}: {count} will stay: {stayed(cause)}"
-        if plan.acted:
-            yield f"{cell}: {plan.acted} have side effects on record; see dlq show"
-    yield f"{leader} leads: its {counted(terms.canaries, 'canary', 'canaries')} go first"
+        for remark in _remarks_of(plan, shares.get(cell)):
+            yield f"{cell}: {remark}"
+
+    canaries = counted(terms.canaries, "canary", "canaries")
+    yield f"{leader} leads: its {canaries} go first"
 
 
-def say_away(away: Mapping[str, Exception]) -> Exit:
-    """Report the cells that do not answer, on stderr; return the exit code."""
-    worst = Exit.DONE
-    for cell, error in away.items():
-        code, text = explain(error)
-        click.echo(f"redrive: cell {cell}: {escaped(text)}", err=True)
-        worst = max(worst, code)
-    return worst
+def _remarks_of(plan: Plan, share: float | None) -> Iterator[str]:
+    """Yield what would happen in one cell."""
+    matched = counted(plan.matched, "open dead letter")
+    yield f"{matched}, {_rate(share)} per second" if share else matched
+    for cause, count in sorted(plan.blocked.items()):
+        yield f"{count} will stay: {stayed(cause)}"
+    if plan.acted:
+        yield f"{plan.acted} have side effects on record; see dlq show"
 
 
 def follow(led: Together, *, as_json: bool) -> int:
@@ -257,15 +264,22 @@ class _Shown:
 
     def show(self, view: View) -> None:
         """Show a look at all cells."""
-        texts = {cell: explain(error)[1] for cell, error in view.away.items()}
-        changed = texts.items() - self.away.items()
-        say_away({cell: view.away[cell] for cell, _ in sorted(changed)})
+        self._say_away(view.away)
         now = whole(view)
         if self.as_json and now != self.latest:
             emit(now)
+
         ended = now["succeeded"] + now["dead_again"] + now["cancelled"]
         self.advance(ended - self.ended, _WATCHED.format_map(now))
-        self.latest, self.away, self.ended = now, texts, ended
+        self.latest = now
+        self.ended = ended
+
+    def _say_away(self, away: Mapping[str, Exception]) -> None:
+        """Report the cells that do not answer, unless they were reported so."""
+        texts = {cell: explain(error)[1] for cell, error in away.items()}
+        changed = texts.items() - self.away.items()
+        say_away({cell: away[cell] for cell, _ in sorted(changed)})
+        self.away = texts
 
 
 def whole(view: View) -> dict[str, Any]:
@@ -299,15 +313,20 @@ def _in_cell(view: View, cell: str) -> dict[str, Any]:
 
 def print_cells(view: View) -> None:
     """Print a line for each cell."""
-    blank = dict.fromkeys(COLUMNS, "")
-    rows = [
-        blank
-        | row
-        | {"campaign": id_in_cell(row["campaign"], cell) if row["campaign"] else cell}
-        | {"said": printable(row.get("said") or ""), "rate": _rate(row.get("rate"))}
-        for cell, row in by_cell(view).items()
-    ]
+    rows = [_printed(cell, row) for cell, row in by_cell(view).items()]
     listing(rows, COLUMNS, as_json=False, right=(*COUNTS, "rate"))
+
+
+def _printed(cell: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a cell as it is printed."""
+    campaign = row["campaign"]
+    return {
+        **dict.fromkeys(COLUMNS, ""),
+        **row,
+        "campaign": id_in_cell(campaign, cell) if campaign else cell,
+        "said": printable(row.get("said") or ""),
+        "rate": _rate(row.get("rate")),
+    }
 
 
 def _rate(rate: float | None) -> str:

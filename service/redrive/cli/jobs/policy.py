@@ -80,15 +80,10 @@ def simulate(
     found = _handlers(settings)
     with database(settings) as conn:
         seen, changes = simulation.simulate(conn, found, since)
-    frequent = changes.most_common()
-    rows = [{"count": count, **asdict(change)} for change, count in frequent]
-    listing(
-        rows,
-        COLUMNS,
-        as_json=as_json,
-        right=("count",),
-        empty="",
-    )
+    rows = [
+        {"count": count, **asdict(change)} for change, count in changes.most_common()
+    ]
+    listing(rows, COLUMNS, as_json=as_json, right=("count",), empty="")
     if not as_json:
         click.echo(_summary(seen, changes.total()))
 

@@ -112,13 +112,19 @@ def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
         limited = {row["queue"]: row["waiting"] for row in rows_of(conn, _LIMITED)}
         waiting = unhandled(conn)
         around = Surroundings(conn).around
+
     for row in rows:
         queue = row["queue"]
         row["limited"] = limited.get(queue, 0)
         row["why"] = _why(queue, around)
         row["fair_by"] = "tenant" if queue in fair else None
-        row["unhandled"] = {one.kind: one.jobs for one in waiting if one.queue == queue}
+        row["unhandled"] = _by_kind(waiting, queue)
     return rows, waiting
+
+
+def _by_kind(waiting: Sequence[Unhandled], queue: str) -> dict[str, int]:
+    """Return how many jobs of each kind wait for a worker in a queue."""
+    return {one.kind: one.jobs for one in waiting if one.queue == queue}
 
 
 def _why(queue: str, around: Around) -> dict[str, str] | None:
@@ -132,13 +138,19 @@ def _named(of_cell: Mapping[str, Any]) -> str:
     return f"{of_cell['cell']}: " if "cell" in of_cell else ""
 
 
+def _cells(row: dict[str, Any], counts: Sequence[str]) -> list[Any]:
+    return [*(row[name] for name in counts), *_described(row)]
+
+
 def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
     """Print the table for people, and why due jobs do not run."""
-    first = [name for name in ("cell", "queue") if any(name in row for row in rows)]
+    first = ["queue"]
+    if any("cell" in row for row in rows):
+        first.insert(0, "cell")
     counts = (*first, *STATES)
     table(
         (*counts, "paused", "fair by", "oldest ready"),
-        ([*(row[name] for name in counts), *_described(row)] for row in rows),
+        [_cells(row, counts) for row in rows],
         right=(*STATES, "oldest ready"),
         empty="no queue has held a job yet",
     )
@@ -236,12 +248,12 @@ def set_options(  # settings that may be set alone or together
     redrive queue set mail --paused --why 'the provider is down'
     redrive queue set mail --history 7d --why 'support asks how a mail ended'
     """
-    if fair_by is None and paused is None and history is None:
+    wanted = tuple(_wanted(fair_by, paused, history))
+    if not wanted:
         msg = "give --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
     if not create and (none_such := _unknown(name, change.settings)):
         return not_found(none_such)
-    wanted = tuple(_wanted(fair_by, paused, history))
     texts = "; ".join(said for _, _, said in wanted)
     change.agree(f"Set the queue {name}: {texts}")
     for statement, values, said in wanted:
@@ -269,6 +281,7 @@ def _wanted(
         yield _HISTORY_SET, (history or None,), f"jobs that end from now on are {kept}"
 
 
+_LIMIT_NAMES: LiteralString = "select redrive.limit_names_v1(%s, %s, %s, %s)"
 _COUNT = click.IntRange(1, MOST_NAMES)
 
 
@@ -321,12 +334,10 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
     """
     texts = ", ".join(f"{number} {what}" for what, number in limits)
     change.agree(f"Allow at most {texts}")
+    actor = change.settings.who()
     with database(change.settings) as conn, conn.transaction():
-        for what, number in limits:
-            conn.execute(
-                "select redrive.limit_names_v1(%s, %s, %s, %s)",
-                (what, number, change.settings.who(), change.why),
-            )
+        for limit in limits:
+            conn.execute(_LIMIT_NAMES, (*limit, actor, change.why))
     for what, number in limits:
         click.echo(f"{what}: at most {number}")
 

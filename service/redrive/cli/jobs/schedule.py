@@ -114,21 +114,26 @@ def _changed(
     verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool
 ) -> int:
     """Change schedules by name after confirmation; print the result."""
-    actor = run.settings.who()
+    done: list[Any] = []
     with database(run.settings) as conn:
-        rows = schedules.find(conn)
-        matched = [row for row in rows if row["name"] in names]
+        matched = [row for row in schedules.find(conn) if row["name"] in names]
         if matched and not as_json:
             _show(matched, as_json=False)
         found = [row["name"] for row in matched]
         why = _agreed(verb, len(found), run)
-        done = _act(conn, outcome, found, actor, why) if why else []
+        if why:
+            done = _act(conn, outcome, found, run.settings.who(), why)
+
     if as_json:
         result = done if outcome == "jobs" else len(done)
         emit({"matched": len(found), outcome: result})
     elif found:
-        text = _said(outcome, done) if why else _unchanged(run)
-        click.echo(text)
+        click.echo(_said(outcome, done) if why else run.unchanged())
+    return _name_missing(names, found)
+
+
+def _name_missing(names: Sequence[str], found: Sequence[str]) -> Exit:
+    """Name the schedules that do not exist; return the exit code."""
     missing = set(names) - set(found)
     for name in sorted(missing):
         not_found(f"there is no schedule {name}")
@@ -161,8 +166,3 @@ def _said(outcome: str, done: Sequence[Any]) -> str:
         jobs = [f"job {job}" for job in done]
         return "enqueued " + ", ".join(jobs)
     return f"{counted(len(done), 'schedule')} {outcome}"
-
-
-def _unchanged(run: Run) -> str:
-    hint = "" if run.dry_run else "; add --yes to do it"
-    return "nothing was changed" + hint

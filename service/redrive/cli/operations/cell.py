@@ -104,15 +104,19 @@ def move_key(
     source = _named(cells, "--from", origin)
     run = Run(source, why, None, dry_run, yes)
     move = Move(key, origin, to, source.who(), "")
+    is_configured = any(settings.cell == to for settings in cells)
+    there = None
+    if is_configured or not is_lost:
+        there = _named(cells, "--to", to)
     if gives_up:
-        is_gone = is_lost and to not in {settings.cell for settings in cells}
-        there = None if is_gone else _named(cells, "--to", to)
         give_up.end_move(run, there, move, is_lost=is_lost, as_json=as_json)
     else:
-        _show_and_move(run, _named(cells, "--to", to), move, as_json=as_json)
+        assert there is not None  # noqa: S101 # --destination-lost was refused
+        _show_and_move(run, there, move, as_json=as_json)
 
 
 def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) -> None:
+    done = None
     with database(run.settings) as conn, database(there) as other:
         _require_equal(conn, other, move.origin, move.to)
         plan = moves.look(conn, other, move.key)
@@ -120,11 +124,12 @@ def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) ->
             _show(plan, move.to)
         question = f"Move {move.key} from {move.origin} to {move.to}?"
         reason = run.consent(question, move.key)
-        done = None
         if reason is not None:
-            done = _move(conn, other, run.settings, move._replace(why=reason), plan)
+            agreed = move._replace(why=reason)
+            done = _move(conn, other, run.settings, agreed, plan)
+
     if as_json:
-        emit(_fields(plan) | (_counts(done) if done else {}))
+        emit(_fields(plan) | _counts(done))
     elif done is None:
         click.echo(run.unchanged())
     else:
@@ -197,12 +202,14 @@ def _show(plan: Plan, to: str) -> None:
         " while its chunk is taken out"
     )
     if plan.unknown_until is not None:
-        forgotten = f"{plan.unknown_until:%Y-%m-%d %H:%M}"
-        click.echo(
-            "skips   idempotency keys that succeeded before the upgrade, because their"
-            f" tenant is unknown; the last one is forgotten at {forgotten}"
-        )
+        click.echo(_SKIPS.format(plan.unknown_until))
     click.echo(f"then    let producers enqueue the key in {to}, and run this again")
+
+
+_SKIPS = (
+    "skips   idempotency keys that succeeded before the upgrade, because their tenant is"
+    " unknown; the last one is forgotten at {:%Y-%m-%d %H:%M}"
+)
 
 
 def _warn(plan: Plan, to: str) -> None:
@@ -229,7 +236,10 @@ def _fields(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _counts(done: Done) -> dict[str, Any]:
+def _counts(done: Done | None) -> dict[str, Any]:
+    """Return what a move has done, for JSON; nothing if it was only shown."""
+    if done is None:
+        return {}
     return {
         "moved": done.moved,
         "known": done.known,

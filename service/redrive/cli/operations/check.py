@@ -10,7 +10,6 @@ from typing import Any, LiteralString
 
 import click
 import psycopg
-from psycopg.rows import class_row
 
 from redrive.cli.operations import check_server
 from redrive.cli.operations.check_server import Finding
@@ -22,6 +21,7 @@ from redrive.cli.support.unhandled import sentence
 from redrive.database import audit, foreign, publications
 from redrive.database import migrate as migrations
 from redrive.database.embedded import THROWAWAY
+from redrive.database.rows import first_record
 from redrive.encryption import configured
 from redrive.errors import RedriveError
 from redrive.live_jobs import open_moves, standing
@@ -172,10 +172,9 @@ def _looked(
 
 
 def _of_vitals(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
-    with conn.cursor(row_factory=class_row(_Vitals)) as cursor:
-        vitals = cursor.execute(
-            _READ_VITALS, (THROWAWAY, list(migrations.ROLES))
-        ).fetchone()
+    vitals = first_record(
+        conn, _Vitals, _READ_VITALS, THROWAWAY, list(migrations.ROLES)
+    )
     assert vitals is not None  # noqa: S101 # a select without a table has one row
     for look in (_server, _durability, _schema, _roles, _clock):
         yield look(vitals)

@@ -8,9 +8,9 @@ from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 import psycopg
-from psycopg.rows import class_row, scalar_row
 
 from redrive.cli.support.output import counted
+from redrive.database.rows import first_record, records, value
 from redrive.observability.snapshot import (
     Connections,
     FreezeAge,
@@ -72,8 +72,7 @@ class _Transaction(NamedTuple):
 
 def findings(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
     """Yield all findings of this module."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        body: Any = cursor.execute(_READ).fetchone()
+    body: Any = value(conn, _READ)
     health = None if body is None else msgspec.json.decode(body, type=Health)
     if health is None:
         text = "a sequence of schema redrive is locked, so nothing was read: try again"
@@ -109,8 +108,7 @@ def _connections(conn: psycopg.Connection[Any], health: Health) -> Finding:
     if _use(fullest) <= USED_CONNECTIONS:
         return Finding("connections", ok=True, text=text)
 
-    with conn.cursor(row_factory=class_row(_Sessions)) as cursor:
-        most = cursor.execute(_SESSIONS).fetchall()
+    most = records(conn, _Sessions, _SESSIONS)
     groups = "; ".join(map(_group, most))
     text += f"; most: {groups}; close some, or raise the limit"
     return Finding("connections", ok=False, text=text)
@@ -128,8 +126,7 @@ def _group(sessions: _Sessions) -> str:
 
 
 def _transactions(conn: psycopg.Connection[Any]) -> Finding:
-    with conn.cursor(row_factory=class_row(_Transaction)) as cursor:
-        oldest = cursor.execute(_OLDEST).fetchone()
+    oldest = first_record(conn, _Transaction, _OLDEST)
     if oldest is None or oldest.seconds <= LONG_TRANSACTION_SECONDS:
         return Finding("transactions", ok=True, text="none is long")
     text = (
@@ -155,8 +152,7 @@ def _end(found: _Transaction) -> str:
 
 def autovacuum(conn: psycopg.Connection[Any]) -> Finding:
     """Name the tables for which autovacuum is off."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        tables: str | None = cursor.execute(_NOT_VACUUMED).fetchone()
+    tables: str | None = value(conn, _NOT_VACUUMED)
     if tables is None:
         return Finding("autovacuum", ok=True, text="on for all tables")
     text = (

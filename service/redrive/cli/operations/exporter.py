@@ -41,16 +41,16 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     """
     start = in_child(lambda: _start(database_url, http_port))
     set_up(start.log_format, start.log_level)
-    databases = start.databases
-    if single := databases.get(None):
+    single = start.databases.get(None)
+    if single is not None:
         wait_for_schema(single, start.startup_timeout)
-    stats_of = {cell: DatabaseStats(address) for cell, address in databases.items()}
-    readers = list(stats_of.values())
-    named = {cell: stats for cell, stats in stats_of.items() if cell}
-    shown = CellStats(named) if named else readers[0]
-    port = _serve(start.http_port, readers, shown)
+    tended = [
+        _Tended(cell, DatabaseStats(address))
+        for cell, address in start.databases.items()
+    ]
+    port = _serve(start.http_port, tended)
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
-    _tend_all([_Tended(*each) for each in stats_of.items()], _stop_signal())
+    _tend_all(tended, _stop_signal())
 
 
 class _Tended:
@@ -58,7 +58,7 @@ class _Tended:
 
     def __init__(self, cell: str | None, stats: DatabaseStats) -> None:
         self.stats = stats
-        self._cell = cell
+        self.cell = cell
         self._failing_since: float | None = None
 
     def keep(self) -> None:
@@ -81,7 +81,7 @@ class _Tended:
             return
         self._failing_since = now
         extra = {
-            "cell": self._cell,
+            "cell": self.cell,
             "error": type(error).__name__,
             "sqlstate": error.sqlstate,
             "why": self.stats.link.fault,
@@ -93,7 +93,7 @@ class _Tended:
             return
         seconds = round(now - self._failing_since, 1)
         self._failing_since = None
-        extra = {"cell": self._cell, "seconds": seconds}
+        extra = {"cell": self.cell, "seconds": seconds}
         logger.info("the database answers again", extra=extra)
 
 
@@ -134,14 +134,18 @@ def _start(database_url: str | None, http_port: int | None) -> _Start:
     )
 
 
-def _serve(
-    port: int, readers: Sequence[DatabaseStats], shown: DatabaseStats | CellStats
-) -> int:
+def _shown(tended: Sequence[_Tended]) -> DatabaseStats | CellStats:
+    """Return the figures to serve, of all cells if there are any."""
+    named = {each.cell: each.stats for each in tended if each.cell}
+    return CellStats(named) if named else tended[0].stats
+
+
+def _serve(port: int, tended: Sequence[_Tended]) -> int:
     """Serve probes and scrapes from separate threads; return the port."""
-    exposition = Exposition(None, shown.collect)
+    exposition = Exposition(None, _shown(tended).collect)
 
     def ready() -> dict[str, str | None]:
-        links = [stats.link for stats in readers]
+        links = [each.stats.link for each in tended]
         faults = [trouble_of(link.failures, link.fault) for link in links]
         return {"database": faults[0] if all(faults) else None}
 

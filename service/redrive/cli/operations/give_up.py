@@ -1,7 +1,9 @@
 """redrive cell move --give-up: return the jobs of a move that cannot continue."""
 
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import click
 import psycopg
@@ -23,26 +25,35 @@ def end_move(
     run: Run, there: "Settings | None", move: Move, *, is_lost: bool, as_json: bool
 ) -> None:
     """Show what returns, ask, and end the move. `there`: None = not configured."""
+    done = None
     with database(run.settings) as conn, ExitStack() as stack:
         other = _destination(stack, there, move, is_lost=is_lost)
-        number = give_up.find(conn, move)
-        if number is None:
-            raise click.UsageError(
-                f"no move of {move.key} from {move.origin} to {move.to} is open"
-            )
+        number = _open(conn, move)
         plan = give_up.look(conn, other, number)
         if not as_json:
             _show(plan, move, is_lost=other is None)
         question = f"Give up the move of {move.key} to {move.to}?"
         reason = run.consent(question, move.key)
-        done = None
         if reason is not None:
+            agreed = move._replace(why=reason)
             with only_one(run.settings, "move"):
-                *_, done = give_up.run(conn, other, move._replace(why=reason), number)
+                *_, done = give_up.run(conn, other, agreed, number)
+
     if as_json:
-        emit(_fields(done or plan))
+        emit(asdict(done or plan))
+    elif done is None:
+        click.echo(run.unchanged())
     else:
-        click.echo(_summary(done, move) if done else run.unchanged())
+        click.echo(_summary(done, move))
+
+
+def _open(conn: Connection, move: Move) -> UUID:
+    """Return the id of the move. Raises click.UsageError if it is not open."""
+    number = give_up.find(conn, move)
+    if number is None:
+        way = f"from {move.origin} to {move.to}"
+        raise click.UsageError(f"no move of {move.key} {way} is open")
+    return number
 
 
 def _destination(
@@ -77,14 +88,10 @@ def _show(plan: Returned, move: Move, *, is_lost: bool) -> None:
     click.echo(f"stays   everything that has come to {move.to}")
 
 
-def _fields(done: Returned) -> dict[str, Any]:
-    return {"put_back": done.put_back, "known": done.known, "there": done.there}
-
-
 def _summary(done: Returned, move: Move) -> str:
-    known = (
-        f"; {counted(done.known, 'job')} left out, because {move.origin} has their keys"
-        if done.known
-        else ""
-    )
-    return f"{done.put_back} put back into {move.origin}{known}; {done.there} are in {move.to}"
+    parts = [f"{done.put_back} put back into {move.origin}"]
+    if done.known:
+        jobs = counted(done.known, "job")
+        parts.append(f"{jobs} left out, because {move.origin} has their keys")
+    parts.append(f"{done.there} are in {move.to}")
+    return "; ".join(parts)

@@ -6,7 +6,6 @@ from typing import Annotated, NamedTuple
 import click
 import msgspec
 import psycopg
-from psycopg.rows import class_row
 
 from redrive.cli.support.connection import database, wait_for_schema
 from redrive.cli.support.options import (
@@ -17,6 +16,7 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import emit, table
+from redrive.database.rows import records
 from redrive.dead_letters.owners import ANY, Pattern, parse_pattern
 
 DEFAULTS = Pattern(ANY)
@@ -150,12 +150,13 @@ def apply_objectives(objectives: str, change: Change) -> None:
 
 
 def _read(conn: psycopg.Connection) -> list[Objective]:
-    with conn.cursor(row_factory=class_row(Objective)) as cursor:
-        return cursor.execute(
-            "select queue, '*' as kind, objective, value from redrive.objectives union all"
-            " select queue, kind, objective, value from redrive.kind_objectives"
-            " order by queue, kind, objective"
-        ).fetchall()
+    return records(
+        conn,
+        Objective,
+        "select queue, '*' as kind, objective, value from redrive.objectives union all"
+        " select queue, kind, objective, value from redrive.kind_objectives"
+        " order by queue, kind, objective",
+    )
 
 
 def _set(conn: psycopg.Connection, wanted: Objective, change: Change) -> None:

@@ -139,15 +139,18 @@ def _print_table(conn: Connection, asked: _Asked, *, are_marks: bool) -> bool:
     if are_marks:
         marks = read_marks(conn, asked.since, now_of(conn), asked.queue, asked.kind)
         rows = [_mark_for_people(mark) for mark in marks]
-        columns, is_found, empty = MARK_COLUMNS, bool(marks), "nothing changed"
-    else:
-        rows, is_found = _steps(conn, asked)
-        columns = COLUMNS if asked.kind is None else COLUMNS[: -len(DEPTHS)]
-        columns, empty = list(_fitting(rows, columns)), NOTHING
+        _print(rows, MARK_COLUMNS, "nothing changed")
+        return bool(marks)
 
+    rows, is_found = _steps(conn, asked)
+    columns = COLUMNS if asked.kind is None else COLUMNS[: -len(DEPTHS)]
+    _print(rows, list(_fitting(rows, columns)), NOTHING)
+    return is_found
+
+
+def _print(rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
     with paged():
         listing(rows, columns, as_json=False, right=COLUMNS[1:], empty=empty)
-    return is_found
 
 
 def _steps(conn: Connection, asked: _Asked) -> tuple[list[Row], bool]:

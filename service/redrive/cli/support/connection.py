@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,11 +13,11 @@ import psycopg
 from redrive.cli.support.exits import Exit
 from redrive.database import migrate
 from redrive.database.address import Address
+from redrive.database.ask import outcomes
 from redrive.dead_letters.runs import hold_lock
 from redrive.errors import (
     Busy,
     InvalidJob,
-    RedriveError,
     SchemaError,
     SchemaTooNew,
     SettingsError,
@@ -34,6 +34,8 @@ logger = logging.getLogger("redrive.cli")
 UNREACHABLE_PATIENCE = 60.0
 """Minimum seconds to wait for the database, which often starts beside its workers."""
 
+PATIENCE_SECONDS = 120.0
+"""How long a command waits for what it reads; a frozen database never answers."""
 
 UNREACHABLE = "the database cannot be reached"
 
@@ -64,35 +66,36 @@ Answer = tuple[dict[str, str], T]
 
 
 def ask_each(
-    cells: Sequence["Settings"], read: Callable[["Settings"], T]
+    cells: Sequence["Settings"],
+    read: Callable[["Settings"], T],
+    seconds: float = PATIENCE_SECONDS,
 ) -> tuple[list[Answer[T]], Exit]:
     """Read every cell, all at once; return the rows and the exit code.
 
     With several cells, each row gets a column that names its cell. A cell that does not
-    answer is reported on stderr, and the others are still shown. With one cell there is
-    no such column, and its error is raised.
+    answer in time is reported on stderr, and the others are still shown. With one cell
+    there is no such column, and its error is raised.
     """
-    if len(cells) == 1:
-        return [({}, read(cells[0]))], Exit.DONE
-    answers: list[Answer[T]] = []
+    asked = {str(settings.cell): partial(read, settings) for settings in cells}
+    answers, errors = outcomes(asked, seconds)
+    if len(cells) > 1:
+        rows = [({"cell": cell}, answer) for cell, answer in answers.items()]
+        return rows, say_away(errors)
+
+    for error in errors.values():
+        raise error
+    (answer,) = answers.values()
+    return [({}, answer)], Exit.DONE
+
+
+def say_away(away: Mapping[str, Exception]) -> Exit:
+    """Report the cells that do not answer, on stderr; return the exit code."""
     worst = Exit.DONE
-    with ThreadPoolExecutor(len(cells)) as pool:  # one that is frozen delays no other
-        found = [pool.submit(read, settings) for settings in cells]
-    for settings, future in zip(cells, found, strict=True):
-        try:
-            answer = future.result()
-        except (psycopg.Error, RedriveError) as error:
-            code = _report_cell(settings, error)
-            worst = max(worst, code)
-        else:
-            answers.append(({"cell": str(settings.cell)}, answer))
-    return answers, worst
-
-
-def _report_cell(settings: "Settings", error: Exception) -> Exit:
-    code, text = explain(error)
-    click.echo(f"redrive: cell {settings.cell}: {escaped(text)}", err=True)
-    return code
+    for cell, error in away.items():
+        code, text = explain(error)
+        click.echo(f"redrive: cell {cell}: {escaped(text)}", err=True)
+        worst = max(worst, code)
+    return worst
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from typing import Any, LiteralString
 
 import click
 from psycopg import Connection
-from psycopg.rows import scalar_row
 
+from redrive.database.rows import column
 from redrive.rules.nearest import meant
 from redrive.rules.payloads.escape import escaped
 
@@ -19,8 +19,7 @@ _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
 def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
     """Return a warning about a name that no job has had; otherwise None."""
     query, had = _KNOWN[what]
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        known = cursor.execute(query).fetchall()
+    known = column(conn, query)
     if name in known:
         return None
     return f"no job has been {had} {name!r} yet{meant(name, known)}"

@@ -182,10 +182,9 @@ def _print_in_two(
     """Print the table without the columns of BELOW, and these under each row."""
     is_below = [column in BELOW for column in columns]
     is_beside = [not below for below in is_below]
-    beside, *rows = (list(compress(row, is_beside)) for row in (columns, *cells))
-    with console.capture() as captured:
-        _print_cut(console, _draw(beside, rows, right))
-    lines = captured.get().splitlines()
+    beside = list(compress(columns, is_beside))
+    rows = [list(compress(row, is_beside)) for row in cells]
+    lines = _drawn_lines(console, beside, rows, right)
     for line in lines[:HEAD_LINES]:
         click.echo(line)
     for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
@@ -194,6 +193,19 @@ def _print_in_two(
         if text := ": ".join(below):
             click.echo(f"      {text}")
     click.echo()
+
+
+def _drawn_lines(
+    console: Any,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str],
+) -> list[str]:
+    """Return a table as lines of text."""
+    with console.capture() as captured:
+        _print_cut(console, _draw(columns, rows, right))
+    text: str = captured.get()
+    return text.splitlines()
 
 
 def _draw(

@@ -96,25 +96,33 @@ def look(conn: Connection, order: Order) -> Look:
         seen = patch and _seen(conn, chosen, patch, order)
     except InvalidJob as error:
         return replace(found, patch=order.more.get("patch", ""), fault=str(error))
-    return (
-        replace(found, patch=rules.encoded(patch), seen=seen)
-        if patch and seen
-        else found
-    )
+    if not patch or not seen:
+        return found
+    return replace(found, patch=rules.encoded(patch), seen=seen)
 
 
 def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
     """Find the payloads to edit, and a sample."""
-    matched = len(letters.find(conn, chosen)) if chosen.narrows() else 0
+    matched = 0
+    if chosen.narrows():
+        matched = len(letters.find(conn, chosen))
     shell = shell_of(("dlq", "edit"), order.query, Filter, patch="...", why="...")
-    found = Look(as_seen(chosen), shell, matched, obstacle=obstacle_of(chosen, matched))
-    sample = None
-    if not found.obstacle:
-        sample = next(edits.find(conn, replace(chosen, limit=1)), None)
+    obstacle = obstacle_of(chosen, matched)
+    found = Look(as_seen(chosen), shell, matched, obstacle=obstacle)
+    if obstacle:
+        return found
+
+    sample = next(edits.find(conn, replace(chosen, limit=1)), None)
     if not isinstance(sample, Letter):
         return found
-    text = rules.indented(sample.redacted([sample.payload])[0])
-    return replace(found, sample=sample, text=order.more.get("payload") or text)
+    text = order.more.get("payload")
+    return replace(found, sample=sample, text=text or _shown(sample))
+
+
+def _shown(sample: Letter) -> str:
+    """Return the redacted payload of a dead letter, as an editor shows it."""
+    (redacted,) = sample.redacted([sample.payload])
+    return rules.indented(redacted)
 
 
 def _patch(order: Order, found: Look) -> Patch | None:

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 
 from redrive.console.agents.arguments import Arguments
 from redrive.console.agents.desk import UNKNOWN, Desk
-from redrive.console.agents.tools import TOOLS
+from redrive.console.agents.tools import LOOKS, TOOLS, Tools
 from redrive.console.connections import PageConnection
 from redrive.console.security.access import Access, Principal, Refused
 from redrive.dead_letters.proposals import Agent
@@ -36,22 +36,21 @@ Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
-def described() -> list[types.Tool]:
-    """Return the tools as clients see them."""
-    return [_described(name, of) for name, (of, _) in TOOLS.items()]
+def described(tools: Tools) -> list[types.Tool]:
+    """Return tools as clients see them."""
+    return [_described(name, of) for name, (of, _) in tools.items()]
 
 
 def _described(name: str, of: type[Arguments]) -> types.Tool:
     (_,), parts = msgspec.json.schema_components([of], ref_template="#/$defs/{name}")
     schema = parts.pop(of.__name__)
     text = schema.pop("description")
-    is_look = not name.startswith("propose")
     return types.Tool(
         name=name,
         description=" ".join(text.split()),
         input_schema={**schema, "$defs": parts},
         annotations=types.ToolAnnotations(
-            read_only_hint=is_look, destructive_hint=False
+            read_only_hint=name in LOOKS, destructive_hint=False
         ),
     )
 
@@ -62,13 +61,14 @@ def server(desk: Desk, person: str) -> Server[Any]:
     Args:
         person: the person that agents work for, if the transport names none.
     """
-    listed = types.ListToolsResult(tools=described())
+    every = types.ListToolsResult(tools=described(TOOLS))
+    looks = types.ListToolsResult(tools=described(LOOKS))
 
-    async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
-        return listed
+    async def list_tools(context: Any, _params: Any) -> types.ListToolsResult:
+        return every if _agent(context, person).may_propose else looks
 
     async def call_tool(context: Any, params: Any) -> types.CallToolResult:
-        agent = Agent(_client(context), _person(context) or person)
+        agent = _agent(context, person)
         call = functools.partial(desk.call, agent, params.name, params.arguments or {})
         answer = await anyio.to_thread.run_sync(call)
         content = types.TextContent(type="text", text=answer.text)
@@ -82,15 +82,15 @@ def server(desk: Desk, person: str) -> Server[Any]:
     )
 
 
-def _client(context: Any) -> str:
-    """Return the name that the agent's program gives itself."""
+def _agent(context: Any, person: str) -> Agent:
+    """Return the agent of a request; over HTTP, its user is the person."""
     params = context.session.client_params
-    return params.client_info.name if params else UNKNOWN
+    name = params.client_info.name if params else UNKNOWN
+    if not context.request:
+        return Agent(name, person)
 
-
-def _person(context: Any) -> str | None:
-    """Return the owner of the token of an HTTP request; None over stdio."""
-    return context.request.state.person if context.request else None
+    user: Principal = context.request.state.user
+    return Agent(name, user.name, user.may_change)
 
 
 async def serve_stdio(desk: Desk, person: str) -> None:
@@ -145,7 +145,7 @@ def _name_user(scope: Scope, user: Principal) -> None:
 
     A session of a token belongs to this token, and a session behind a proxy to a name.
     """
-    scope.setdefault("state", {})["person"] = user.name
+    scope.setdefault("state", {})["user"] = user
     token = b"" if user.may_forge else dict(scope["headers"])[b"authorization"]
     digest = hashlib.sha256(token).hexdigest()
     owner = AccessToken(token="", client_id=digest, scopes=[], subject=user.name)

@@ -83,10 +83,9 @@ def _series(conn: Connection, _: Agent, asked: given.Series) -> Any:
     """Return the counts of at most 60 steps, and what people and deploys changed."""
     now = now_of(conn)
     axis = period(_instant(asked.since), now, now, MOST_STEPS)
-    points = read_series(conn, axis, asked.queue, asked.kind)
-    marks = read_marks(
-        conn, axis.since, axis.until, asked.queue, asked.kind, MOST_MARKS
-    )
+    about = (asked.queue, asked.kind)
+    points = read_series(conn, axis, *about)
+    marks = read_marks(conn, axis.since, axis.until, *about, MOST_MARKS)
     return {
         "step_seconds": axis.step.total_seconds(),
         "steps": [_step(point) for point in points],
@@ -178,16 +177,27 @@ def _proposed(number: int) -> dict[str, Any]:
 
 
 Tool = Callable[[Connection, Agent, Any], Any]
+Tools = Mapping[str, tuple[type[given.Arguments], Tool]]
+"""Name -> the class of its arguments, and what it does."""
 
-TOOLS: Mapping[str, tuple[type[given.Arguments], Tool]] = {
+LOOKS: Tools = {
     "list_groups": (given.ListGroups, _list_groups),
     "explain_group": (given.ExplainGroup, _explain_group),
     "show_dead_letter": (given.ShowDeadLetter, _show_dead_letter),
     "why_job": (given.WhyJob, _why_job),
     "series": (given.Series, _series),
     "report": (given.Report, _report),
+}
+
+PROPOSES: Tools = {
     "propose_campaign": (given.ProposeCampaign, _propose_campaign),
     "propose_edit": (given.ProposeEdit, _propose_edit),
     "propose_mute": (given.ProposeMute, _propose_mute),
 }
-"""Name -> the class of its arguments, and what it does."""
+
+TOOLS: Tools = {**LOOKS, **PROPOSES}
+
+
+def tools_of(agent: Agent) -> Tools:
+    """Return the tools that an agent may use."""
+    return TOOLS if agent.may_propose else LOOKS

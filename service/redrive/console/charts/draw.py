@@ -1,12 +1,12 @@
 """Draw a chart as SVG. The curves stretch with the page, and the labels do not."""
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby
 
 from markupsafe import Markup
 
 from redrive.console.charts import axes
-from redrive.console.charts.chart import Chart, Line
+from redrive.console.charts.chart import Chart, Line, Mark
 from redrive.rules.payloads.escape import escaped
 
 WIDE, HIGH = 1000, 100
@@ -96,36 +96,59 @@ def _marks(chart: Chart) -> Iterator[Markup]:
     """Draw the marks, and the labels that have room up to the next mark."""
     marks = chart.shown_marks
     shares = [axes.share(mark.at, chart.since, chart.until) for mark in marks]
-    for mark, (share, after) in zip(marks, pairwise([*shares, 1.0]), strict=True):
-        x = _percent(share)
-        label = Markup()
-        if 0 < len(mark.label) <= LABEL_LONG and after - share > LABEL_WIDE:
-            label = LABEL.format(x=x, text=escaped(mark.label))
-        text = escaped(mark.text)
-        yield MARK.format(kind=mark.kind, text=text, x=x, y=ABOVE + TALL, label=label)
+    ends = [*shares[1:], 1.0]
+    for mark, share, end in zip(marks, shares, ends, strict=False):
+        label = _label(mark, share, end - share)
+        yield _mark(mark, share, label)
+
+
+def _mark(mark: Mark, share: float, label: Markup) -> Markup:
+    return MARK.format(
+        kind=mark.kind,
+        text=escaped(mark.text),
+        x=_percent(share),
+        y=ABOVE + TALL,
+        label=label,
+    )
+
+
+def _label(mark: Mark, share: float, room: float) -> Markup:
+    """Write the label of a mark, if it is short and has room."""
+    is_short = 0 < len(mark.label) <= LABEL_LONG
+    if not is_short or room <= LABEL_WIDE:
+        return Markup()
+    return LABEL.format(x=_percent(share), text=escaped(mark.label))
 
 
 def _bars(chart: Chart) -> Markup:
     """Draw the lines as bars, each on top of the ones before."""
+    return _joined(_bars_by_line(chart))
+
+
+def _bars_by_line(chart: Chart) -> Iterator[Markup]:
     floors = [0.0] * len(chart.starts)
-    found: list[Markup] = []
     for line in chart.lines:
-        path = "".join(_bar_paths(line, floors, chart.top))
-        found.append(PATH.format(form="bars", look=line.look, path=path))
-        floors = [
+        roofs = [
             floor + (value or 0)
             for floor, value in zip(floors, line.values, strict=True)
         ]
-    return _joined(iter(found))
+        path = "".join(_bar_paths(floors, roofs, chart.top))
+        yield PATH.format(form="bars", look=line.look, path=path)
+        floors = roofs
 
 
-def _bar_paths(line: Line, floors: Sequence[float], top: float) -> Iterator[str]:
+def _bar_paths(
+    floors: Sequence[float], roofs: Sequence[float], top: float
+) -> Iterator[str]:
     step = WIDE / len(floors)
-    for n, (floor, value) in enumerate(zip(floors, line.values, strict=True)):
-        if value:
-            x = n * step + step * (1 - FILLED) / 2
-            low, high = _y(floor, top), _y(floor + value, top)
-            yield f"M{x:.1f} {low:.1f}V{high:.1f}h{step * FILLED:.1f}V{low:.1f}z"
+    width = step * FILLED
+    for n, (floor, roof) in enumerate(zip(floors, roofs, strict=True)):
+        if roof == floor:
+            continue
+        x = n * step + (step - width) / 2
+        low = _y(floor, top)
+        high = _y(roof, top)
+        yield f"M{x:.1f} {low:.1f}V{high:.1f}h{width:.1f}V{low:.1f}z"
 
 
 def _y(value: float, top: float) -> float:
@@ -150,27 +173,29 @@ def _curve(line: Line, top: float) -> Markup:
 
 def _areas(line: Line, top: float) -> Iterator[Markup]:
     for part in _parts(line, top):
-        left, right = part[0].split()[0], part[-1].split()[0]
-        path = f"M{left} {HIGH}L{'L'.join(part)}L{right} {HIGH}z"
+        left = part[0].split()[0]
+        right = part[-1].split()[0]
+        through = "L".join(part)
+        path = f"M{left} {HIGH}L{through}L{right} {HIGH}z"
         yield PATH.format(form="area", look=line.look, path=path)
 
 
 def _parts(line: Line, top: float) -> Iterator[list[str]]:
     """Yield the points of each part of a curve; a gap is where nothing is known."""
     step = WIDE / len(line.values)
-    part: list[str] = []
-    for (n, value), (_, after) in pairwise([*enumerate(line.values), (0, None)]):
-        if value is not None:
-            part.append(f"{(n + 0.5) * step:.1f} {_y(value, top):.1f}")
-        if after is None and part:
-            yield _visible(part, step)
-            part = []
+    points = [
+        None if value is None else ((n + 0.5) * step, _y(value, top))
+        for n, value in enumerate(line.values)
+    ]
+    for is_gap, part in groupby(points, lambda point: point is None):
+        if not is_gap:
+            yield _visible([point for point in part if point], step)
 
 
-def _visible(part: list[str], step: float) -> list[str]:
-    """Return a part of a curve; a single point becomes a short line."""
-    if len(part) > 1:
-        return part
-    x, y = part[0].split()
-    half = step / 3
-    return [f"{float(x) - half:.1f} {y}", f"{float(x) + half:.1f} {y}"]
+def _visible(part: list[tuple[float, float]], step: float) -> list[str]:
+    """Return the points of a part as text; a single one becomes a short line."""
+    if len(part) == 1:
+        ((x, y),) = part
+        half = step / 3
+        part = [(x - half, y), (x + half, y)]
+    return [f"{x:.1f} {y:.1f}" for x, y in part]

@@ -63,16 +63,20 @@ class Span:
     def others(self) -> Mapping[str, Mapping[str, str]]:
         """Return the spans to go to, as parameters by the name of the link."""
         half = self.length / 2
-        middle = self.since + half
+        quarter = self.length / 4
         found = {
-            "Earlier": _written(self.since - half, self.until - half),
-            "Zoom out": _written(self.since - half, self.until + half),
+            "Earlier": self._shifted(-half, -half),
+            "Zoom out": self._shifted(-half, half),
         }
         if self.length >= 2 * SHORTEST:
-            found["Zoom in"] = _written(middle - half / 2, middle + half / 2)
+            found["Zoom in"] = self._shifted(quarter, -quarter)
         if not self.is_live:
-            found["Later"] = _written(self.since + half, self.until + half)
+            found["Later"] = self._shifted(half, half)
         return found
+
+    def _shifted(self, since: timedelta, until: timedelta) -> Mapping[str, str]:
+        """Return the parameters of a span whose ends are later by this much."""
+        return {"from": written(self.since + since), "to": written(self.until + until)}
 
 
 def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Span:
@@ -81,11 +85,19 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
     Raises:
         ValueError: a text is not a time, or the span is empty or too old.
     """
-    texts = {name: given.get(name, "").strip() for name in ("from", "to")}
-    kept = {name: text for name, text in texts.items() if text}
-    until = instant(kept["to"], now) if "to" in kept else now
+    kept = {name: given.get(name, "").strip() for name in ("from", "to")}
+    kept = {name: text for name, text in kept.items() if text}
+    until = now
+    if "to" in kept:
+        until = min(instant(kept["to"], now), now)
     since = instant(kept.get("from", default), now)
-    until = min(until, now)
+    _check(since, until)
+    # the table of a chart says that its times are UTC
+    since = max(since, OLDEST - LONGEST).astimezone(UTC)
+    return _span(since, until.astimezone(UTC), now, kept)
+
+
+def _check(since: datetime, until: datetime) -> None:
     if since >= until:
         empty = f"the span from {written(since)} to {written(until)} is empty"
         msg = f"{empty}; from must be before to, and before now"
@@ -93,11 +105,6 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
     if until < OLDEST:
         msg = f"the span ends before {written(OLDEST)}; to must be later"
         raise ValueError(msg)
-
-    # the table of a chart says that its times are UTC
-    return _span(
-        max(since, OLDEST - LONGEST).astimezone(UTC), until.astimezone(UTC), now, kept
-    )
 
 
 def _span(
@@ -116,10 +123,6 @@ def covering(at: datetime, now: datetime) -> str:
         if at >= now - length * 0.9:
             return name
     return [*LENGTHS][-1]
-
-
-def _written(since: datetime, until: datetime) -> Mapping[str, str]:
-    return {"from": written(since), "to": written(until)}
 
 
 def written(at: datetime) -> str:

@@ -178,10 +178,12 @@ def sums(
     by_kind: bool = False,
 ) -> Mapping[str, Sums]:
     """Return the sums of each queue in a span, or of each kind."""
+    by_queue = not by_kind
+    points = read_series(
+        conn, span.sparks, queue, kind, by_queue=by_queue, by_kind=by_kind
+    )
     found = defaultdict[str, list[Point]](list)
-    for point in read_series(
-        conn, span.sparks, queue, kind, by_queue=not by_kind, by_kind=by_kind
-    ):
+    for point in points:
         name = point.kind if by_kind else point.queue
         found[name or ""].append(point)
     starts = list(span.sparks.starts())

@@ -87,9 +87,9 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
         rows = read(conn, filter_of(visit.query))
 
     found = [{column: row[column] for column in shape.columns} for row in rows]
-    file = f'attachment; filename="{name}.{form}"'
     response = answer(found) if form == "json" else _csv(shape.columns, found)
-    response.headers["content-disposition"] = file
+    disposition = f'attachment; filename="{name}.{form}"'
+    response.headers["content-disposition"] = disposition
     return response
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import rows
 from redrive.live_jobs import breakers, standing
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
@@ -57,12 +57,6 @@ _DEATHS: LiteralString = """
               and d.died_at < s.start + %(step)s::interval
             limit %(most)s) few) c
     group by g.fingerprint"""
-
-
-def rows(conn: Connection, query: LiteralString, **values: Any) -> list[Row]:
-    """Run a statement and return its rows."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query, values or None).fetchall()
 
 
 def queues(conn: Connection) -> list[Row]:

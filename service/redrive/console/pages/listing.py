@@ -71,14 +71,17 @@ def layout(
         Refused: a column is unknown, or the list cannot be sorted by it.
     """
     asked = _asked(query)
-    sort = dict(query).get(SORT) or None
     for name in asked:
         if name not in known:
             raise not_a_choice(COLUMNS, name, known)
+
+    sort = dict(query).get(SORT) or None
     if sort is not None and sort.removeprefix("-") not in sortable:
         raise not_a_choice(SORT, sort, sortable)
+
     columns = [name for name in known if name in asked]
-    return Layout(known, columns or default, ",".join(asked) or None, sort)
+    text = ",".join(asked)
+    return Layout(known, columns or default, text or None, sort)
 
 
 def _asked(query: Query) -> list[str]:

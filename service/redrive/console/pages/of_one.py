@@ -14,6 +14,7 @@ from redrive.console.pages.privileges import readable
 from redrive.console.pages.spans import of_page, shell_of, span_of
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn, Visit
+from redrive.database.rows import rows
 from redrive.live_jobs.running import running
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -128,7 +129,7 @@ def _causes(conn: Connection, span: Span, one: One) -> list[dict[str, Any]]:
     """Count the open dead letters of a span by cause."""
     bounds = {"since": span.since, "until": span.until, "most": MOST_LETTERS}
     query = _CAUSES.format(one.word)
-    return figures.rows(conn, query, name=one.name, **bounds)
+    return rows(conn, query, name=one.name, **bounds)
 
 
 def _page(visit: Visit, span: Span, one: One, values: dict[str, Any]) -> Response:

@@ -7,8 +7,9 @@ from typing import Any, LiteralString
 
 from redrive.console.charts.chart import Chart, Line, Mark
 from redrive.console.charts.span import Span, read, written
-from redrive.console.pages.figures import Connection, rows
+from redrive.console.pages.figures import Connection
 from redrive.console.pages.marks import marks_of
+from redrive.database.rows import rows
 
 MOST = 100_000
 """Dead letters of a campaign that its chart counts."""

@@ -5,7 +5,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from redrive.console.pages.figures import rows
+from redrive.database.rows import rows
 
 MOST_LETTERS = 2000
 """Latest dead letters of the group that are looked at."""

@@ -209,8 +209,7 @@ class _Caller:
         self._fixed = FIXED_HEADERS | {"host": parts.netloc}
         self._own = {name.lower(): value for name, value in target.headers.items()}
         self.known = _secrets(self._own, self._keys)
-        networks = (*named, *_literal(self._host))
-        self._pool = _pool(target, networks, slots)
+        self._pool = _pool(target, (*named, *_literal(self._host)), slots)
 
     async def __call__(self, payload: str, job: Job) -> None:
         seconds = self._target.timeout

@@ -306,15 +306,22 @@ def _phase(seen: Seen) -> State:
 def _fault(seen: Seen) -> str | None:
     """Return the reason to abort, or None."""
     share = seen.abort_share
-    base = seen.canaries if seen.ended <= seen.canaries else max(seen.ended, MIN_ENDED)
-    if seen.dead > share * max(base, 1):
+    if seen.dead > share * _base(seen):
         return _too_many(seen)
-    if seen.window_dead > 2 * share * window(share):
-        return f"{seen.window_dead} of {window(share)} in a row died again"
+    in_a_row = window(share)
+    if seen.window_dead > 2 * share * in_a_row:
+        return f"{seen.window_dead} of {in_a_row} in a row died again"
     if seen.canaries and seen.fed:
         for name in _open(seen):
             return f"breaker {name} is open"
     return None
+
+
+def _base(seen: Seen) -> int:
+    """Return the number of jobs whose deaths are judged: the canaries, or all ended."""
+    if seen.ended <= seen.canaries:
+        return max(seen.canaries, 1)
+    return max(seen.ended, MIN_ENDED, 1)
 
 
 def _too_many(seen: Seen) -> str:
@@ -368,13 +375,16 @@ def _wrong_version(seen: Seen) -> str | None:
 
 def _feed(seen: Seen) -> tuple[int, float]:
     """Return how many jobs to release, and until when they use up the rate."""
-    room = max(min(_room(seen), seen.matched - seen.place), 0)
+    left = seen.matched - seen.place
+    room = max(min(_room(seen), left), 0)
     rate = seen.rate
     if rate is None:
         return room, seen.now
+
     fed_at = _fed_until(seen, rate)
-    left = (seen.now + AHEAD_SECONDS - fed_at) * rate - seen.unclaimed
-    feed = max(min(room, math.ceil(left - 1e-6)), 0)
+    seconds = seen.now + AHEAD_SECONDS - fed_at
+    allowed = seconds * rate - seen.unclaimed
+    feed = max(min(room, math.ceil(allowed - 1e-6)), 0)
     return feed, _first_turn(seen, fed_at, rate) + feed / rate
 
 

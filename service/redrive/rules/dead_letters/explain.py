@@ -191,8 +191,8 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
     Otherwise the content is compared with one base and the other fields with another.
     """
     of_kind = [base for base in bases if base.name != "other_kinds"]
-    of_others = [base for base in bases if base.name == "other_kinds"]
-    whole, others = _enough(of_kind), _enough(of_others)
+    whole = _enough(of_kind)
+    others = _enough(base for base in bases if base.name == "other_kinds")
     read = _enough(map(_only_read, of_kind))
     if whole is not None and read == whole:
         yield _Look(whole, _is_any, _is_any)
@@ -261,11 +261,12 @@ def _is_around(field: str) -> bool:
 
 
 def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Finding]:
-    counted = _counted(jobs, look)
-    paired = _paired(counted, len(jobs), len(look.base.jobs))
+    every = _counted(jobs, look)
+    paired = _paired(every, len(jobs), len(look.base.jobs))
     pairs = [pair for pair in combinations(paired, 2) if any(map(look.is_about, pair))]
-    counted = list(filter(look.is_about, counted))
-    trial = _Trial(len(jobs), look.base, level, len(counted) + 2 * len(pairs))
+    counted = list(filter(look.is_about, every))
+    tests = len(counted) + 2 * len(pairs)
+    trial = _Trial(len(jobs), look.base, level, tests)
     single = trial.best_of_each_field(counted)
     if any(map(_is_clear, single)):
         return single
@@ -300,7 +301,8 @@ def _conditions(
 def _of_field(
     field: str, jobs: Sequence[Observed], others: Sequence[Observed], least: int
 ) -> Iterator[Condition]:
-    marks, their_marks = _marks(field, jobs), _marks(field, others)
+    marks = _marks(field, jobs)
+    their_marks = _marks(field, others)
     if len(jobs) - len(marks) >= least:
         yield Condition(field, Test.MISSING)
     if len(marks) >= least:
@@ -338,7 +340,8 @@ def _by_range(
     field: str, jobs: Sequence[Observed], others: Sequence[Observed], least: int
 ) -> Iterator[Condition]:
     """Yield bounds of the jobs' numbers, with and without a few outliers."""
-    mine, theirs = _numbers(field, jobs), _numbers(field, others)
+    mine = _numbers(field, jobs)
+    theirs = _numbers(field, others)
     values = sorted(value for value, _ in mine)
     if len(values) < least or values[0] == values[-1]:
         return
@@ -464,7 +467,8 @@ class _Trial(NamedTuple):
 
     def adds(self, one: _Counted, other: _Counted) -> bool:
         """Return True if `one` still separates the jobs that meet `other`."""
-        jobs, others = other.jobs.bit_count(), other.others.bit_count()
+        jobs = other.jobs.bit_count()
+        others = other.others.bit_count()
         n = (one.jobs & other.jobs).bit_count()
         base_n = (one.others & other.others).bit_count()
         gap = n * others - base_n * jobs  # times jobs * others

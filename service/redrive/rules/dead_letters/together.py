@@ -181,14 +181,15 @@ def _is_proven(leader: Member) -> bool:
 
 def _continue(seen: Seen) -> list[Action]:
     """Start the missing followers, and resume each that a driver paused."""
-    actions: list[Action] = []
-    for cell in sorted(seen.cells & seen.members.keys() - {seen.cell}):
+    acts: dict[str, Act] = {}
+    followers = seen.cells & seen.members.keys() - {seen.cell}
+    for cell in sorted(followers):
         member = seen.members[cell]
         if member is None:
-            actions.append(Action(cell, Act.START, _with(seen, None)))
+            acts[cell] = Act.START
         elif is_held(seen.leader, member):
-            actions.append(Action(cell, Act.RESUME, _with(seen, None)))
-    return actions
+            acts[cell] = Act.RESUME
+    return [Action(cell, act, _with(seen, None)) for cell, act in acts.items()]
 
 
 def is_held(leader: str, member: Member) -> bool:

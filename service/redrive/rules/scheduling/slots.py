@@ -9,7 +9,7 @@ comes at the end of the gap. A time that exists twice comes the first time.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
@@ -111,12 +111,14 @@ class Plan(NamedTuple):
 
 def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) -> Plan:
     """Decide which slots of a schedule to fire when its slot `next_at` has come."""
-    next_at, now = next_at.astimezone(UTC), now.astimezone(UTC)
-    slots = _lately(cron, tz, max(next_at, now - ON_TIME), now, MOST_MISSED)
+    next_at = next_at.astimezone(UTC)
+    now = now.astimezone(UTC)
+    lately = partial(_lately, cron, tz, now=now)
+    slots = lately(max(next_at, now - ON_TIME), most=MOST_MISSED)
     if catch_up == "all":
-        slots = _lately(cron, tz, next_at, now, MOST_MISSED)
+        slots = lately(next_at, most=MOST_MISSED)
     elif catch_up == "one" and not slots:
-        slots = _lately(cron, tz, next_at, now, 1)
+        slots = lately(next_at, most=1)
 
     left_out = not slots or slots[0] > next_at
     return Plan(slots, next_slot(cron, tz, now), left_out)
