@@ -394,17 +394,17 @@ def test_a_worker_that_waits_for_its_turn_fetches_more_ahead():
 
 def test_a_turn_lasts_from_the_first_claim_that_other_workers_kept_waiting():
     polling = Polling(0.0)
-    polling.had_turn(5, 1.0, 1.1, may_wait=False)
+    polling.had_turn(5, 1.0, 1.1, has_waited=False)
     assert polling.turn_seconds == 0.0
 
-    polling.had_turn(0, 2.0, 2.1, may_wait=True)
-    polling.had_turn(0, 2.2, 2.3, may_wait=True)
-    polling.had_turn(5, 2.4, 2.5, may_wait=False)
+    polling.had_turn(0, 2.0, 2.1, has_waited=True)
+    polling.had_turn(0, 2.2, 2.3, has_waited=True)
+    polling.had_turn(5, 2.4, 2.5, has_waited=False)
     assert polling.turn_seconds == 0.5
 
-    polling.had_turn(0, 3.0, 3.1, may_wait=True)
-    polling.had_turn(0, 4.0, 4.1, may_wait=False)  # nothing was left
-    polling.had_turn(5, 5.0, 5.25, may_wait=True)
+    polling.had_turn(0, 3.0, 3.1, has_waited=True)
+    polling.had_turn(0, 4.0, 4.1, has_waited=False)  # nothing was left
+    polling.had_turn(5, 5.0, 5.25, has_waited=True)
     assert polling.turn_seconds == 0.25
 
 
@@ -647,14 +647,24 @@ def test_a_claim_waits_for_its_turn_as_long_as_turns_take():
     polling = Polling(100.0)
     polling.others = 99
     at_first = polling.lane_wait_ms(100.0)
-    polling.had_turn(0, 100.0, 100.05, may_wait=True)
+    polling.had_turn(0, 100.0, 100.05, has_waited=True)
     so_far = polling.lane_wait_ms(100.125)
-    polling.had_turn(5, 100.125, 100.25, may_wait=True)
+    polling.had_turn(5, 100.125, 100.25, has_waited=True)
     after_a_turn = polling.lane_wait_ms(200.0)
-    polling.had_turn(5, 200.0, 260.0, may_wait=True)
+    polling.had_turn(5, 200.0, 260.0, has_waited=True)
 
     assert (at_first, so_far, after_a_turn) == (LANE_WAIT_MS, 250, 500)
     assert polling.lane_wait_ms(300.0) == MAX_LANE_WAIT_MS
+
+
+def test_a_time_without_jobs_is_no_turn():
+    """An idle worker waited long for a lane, and took its rest for the time of a turn."""
+    polling = Polling(100.0)
+    polling.had_turn(0, 100.0, 100.1, has_waited=False)
+    while_idle = polling.lane_wait_ms(160.0)
+    polling.had_turn(5, 160.0, 160.1, has_waited=False)
+
+    assert (while_idle, polling.turn_seconds) == (LANE_WAIT_MS, 0.0)
 
 
 def test_a_job_that_is_known_to_be_due_is_not_waited_for_longer():

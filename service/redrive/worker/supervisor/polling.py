@@ -179,12 +179,12 @@ class Polling:
             self.found_nothing(now, chance)
 
     def had_turn(
-        self, count: int, asked_at: float, now: float, *, may_wait: bool
+        self, count: int, asked_at: float, now: float, *, has_waited: bool
     ) -> None:
-        """Learn how long claims wait for others. `may_wait`: this one may have."""
-        if not may_wait and not count:
+        """Learn how long claims wait for others. `has_waited`: this one had to."""
+        if not has_waited and not count:
             self._waits_since = None
-        elif self._waits_since is None and may_wait:
+        elif self._waits_since is None and has_waited:
             self._waits_since = asked_at
         if count:
             since = now if self._waits_since is None else self._waits_since

@@ -105,10 +105,10 @@ class Claims:
 
         is_any_busy = self._lanes.learn(request, answer.lanes, cost)
         self._telemetry.claimed(count, cost)
-        was_any_busy = any(lane.upto is None for lane in answer.lanes)
-        if request.lane_wait_ms and not (count or was_any_busy):
+        has_waited = any(lane.upto is None for lane in answer.lanes)
+        if request.lane_wait_ms and not (count or has_waited):
             self._polling.took(cost)
-        self._pace(request, count, is_any_busy=is_any_busy)
+        self._pace(request, count, is_any_busy=is_any_busy, has_waited=has_waited)
         self._cost = cost
 
         if not count:
@@ -116,12 +116,13 @@ class Claims:
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
         return LazyJobs(count, lambda: held_from(batch, answer.lanes, answer.rows()))
 
-    def _pace(self, request: ClaimRequest, count: int, *, is_any_busy: bool) -> None:
+    def _pace(
+        self, request: ClaimRequest, count: int, *, is_any_busy: bool, has_waited: bool
+    ) -> None:
         """Choose the time of the next claim."""
         now, chance = time.monotonic(), random.random()
         self._polling.claimed(count, request.want, now, chance)
-        may_wait = is_any_busy or bool(request.lane_wait_ms)
-        self._polling.had_turn(count, self.asked_at, now, may_wait=may_wait)
+        self._polling.had_turn(count, self.asked_at, now, has_waited=has_waited)
         if is_any_busy:
             self._polling.was_busy(now, chance)
 
