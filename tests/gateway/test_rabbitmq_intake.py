@@ -142,6 +142,21 @@ def test_headers_that_are_too_large_are_kept_in_the_payload(
     assert letter["payload"] == {"body": {"a": 1}, "headers": {"long": "x" * 20_000}}
 
 
+def test_headers_that_nobody_expects_stop_nothing(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    odd = [
+        {"nul": "a\0b"},
+        {"x-death": "no list"},
+        {"x-death": [{"count": "many", "reason": 7, "routing-keys": 3, "time": "now"}]},
+        {"redrive-job": "1.1.x." + "0" * 32},
+    ]
+    for n, headers in enumerate(odd):
+        broker.publish(f"{queue}.dead", b"%d" % n, headers=headers, message_id="a\0b")
+    gateway(file)
+    wait_for(lambda: len(open_letters(database)) == len(odd))
+
+
 def test_the_error_of_a_framework_makes_the_group(
     broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
 ) -> None:

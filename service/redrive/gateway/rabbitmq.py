@@ -27,6 +27,7 @@ from redrive.gateway.message import (
     instant,
     mark_of,
 )
+from redrive.rules.payloads.limits import MAX_ATTEMPTS
 
 # The library logs each failed connection in ten lines; the intake logs it in one.
 logging.getLogger("pika").setLevel(logging.CRITICAL)
@@ -127,7 +128,7 @@ class Queue:
         if others:
             headers["CC"] = others
         properties = pika.BasicProperties(
-            headers=headers, **message.origin.get("properties", {})
+            headers=headers, **_decoded(message.origin.get("properties", {}))
         )
         try:
             self._channel.basic_publish(
@@ -225,8 +226,8 @@ def _origin(deaths: Sequence[Mapping[str, Any]], properties: Any) -> dict[str, A
     return {
         "queue": died.get("queue"),
         "exchange": died.get("exchange"),
-        "routing_keys": list(died.get("routing-keys", ())),
-        "properties": {name: one for name, one in found.items() if one is not None},
+        "routing_keys": _list(died.get("routing-keys")),
+        "properties": _encoded({n: one for n, one in found.items() if one is not None}),
         "deaths": _encoded(list(deaths[:3])),
     }
 
@@ -238,9 +239,17 @@ def _identity(message_id: str | None, mark: object) -> str | None:
 
 def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the record of the broker: the places where it died, the latest first."""
-    found = headers.get("x-death")
-    entries = cast("list[Any]", found) if isinstance(found, list) else []
+    entries = _list(headers.get("x-death"))
     return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def _list(value: object) -> list[Any]:
+    """Return a list; empty for other values, which any publisher may have sent."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _count(value: object) -> int:
+    return min(max(1, value), MAX_ATTEMPTS) if isinstance(value, int) else 1
 
 
 def _where(deaths: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -266,7 +275,7 @@ def _death(
         message=text or f"{reason} in the queue {died.get('queue', queue)}",
         reason=REASONS.get(reason, "attempts_exhausted"),
         stack=stack,
-        attempts=max(1, int(died.get("count", 1))),
+        attempts=_count(died.get("count")),
         died_at=at,
         created_at=created if is_before else None,
     )
@@ -307,8 +316,8 @@ def _place(origin: Mapping[str, Any], source: RabbitMQ) -> tuple[str, Sequence[s
     return "", [queue]
 
 
-_BYTES, _TIME, _DECIMAL = "$bytes", "$time", "$decimal"
-"""Names of one-field objects that stand for values that JSON does not have."""
+_BYTES, _TEXT, _TIME, _DECIMAL = "$bytes", "$text", "$time", "$decimal"
+"""Names of one-field objects that stand for values that JSON or Postgres does not have."""
 
 
 def _encoded(value: Any) -> Any:
@@ -321,6 +330,8 @@ def _encoded(value: Any) -> Any:
             return [_encoded(one) for one in cast("list[Any]", value)]
         case bytes():
             return {_BYTES: base64.b64encode(value).decode()}
+        case str() if "\0" in value:
+            return {_TEXT: base64.b64encode(value.encode()).decode()}
         case datetime():
             return {_TIME: int(value.replace(tzinfo=UTC).timestamp())}
         case Decimal():
@@ -336,6 +347,8 @@ def _decoded(value: Any) -> Any:
     match value:
         case {"$bytes": str(text)}:
             return base64.b64decode(text)
+        case {"$text": str(text)}:
+            return base64.b64decode(text).decode()
         case {"$time": int(seconds)}:
             return datetime.fromtimestamp(seconds, UTC)
         case {"$decimal": str(text)}:
