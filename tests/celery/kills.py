@@ -75,7 +75,7 @@ def run(shop: Shop, database: Database, tasks: int, between: float) -> Run:
         f"{tasks} tasks, {len(failing)} of them fail; {done.children} processes of pools,"
         f" {done.whole} whole workers and {done.sessions} sessions of Postgres killed;"
         f" {len(exhausted)} exhausted, {len(shop.lines('exhausted'))} times; {len(dead)} dead letters;"
-        f" {len(failing - exhausted)} lost by the broker"
+        f" {len(failing - exhausted)} never reached their last try"
     )
     assert len(dead) == len(set(dead))
     assert set(dead) == exhausted
