@@ -499,11 +499,12 @@ def test_a_large_body_is_refused_announced_or_not(site: Site):
 
 def test_one_address_does_not_ask_for_ever(site: Site):
     client = site.client("198.51.100.9")
+    assert site.app._window._most == 600
+    site.app._window._most = 20  # a busy machine answers 600 in more than the minute
 
-    answers = [client.get("/sign-in").status_code for _ in range(601)]
+    answers = [client.get("/sign-in").status_code for _ in range(21)]
 
-    assert answers[:600] == [200] * 600
-    assert answers[600] == 429
+    assert answers == [200] * 20 + [429]
     assert client.get("/livez").status_code == 200
     assert site.client("198.51.100.10").get("/sign-in").status_code == 200
 

@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 def wait_for(
     condition: Callable[[], Any],
-    seconds: float = 60,
+    seconds: float = 180,
     *,
     every: float = 0.02,
     what: str = "",
@@ -177,7 +177,7 @@ class Worker:
                 total += float(line.rpartition(" ")[2])
         return total
 
-    def wait_ready(self, seconds: float = 60) -> "Worker":
+    def wait_ready(self, seconds: float = 180) -> "Worker":
         """Wait until /readyz says so."""
 
         def ready() -> bool:
@@ -191,7 +191,7 @@ class Worker:
         """Send the supervisor a signal."""
         self.process.send_signal(number)
 
-    def wait(self, seconds: float = 90) -> int:
+    def wait(self, seconds: float = 240) -> int:
         """Wait for its end. Returns the exit status."""
         try:
             return self.process.wait(seconds)
@@ -200,7 +200,7 @@ class Worker:
                 f"the worker did not end in {seconds} s:\n{self.log.read_text()[-4000:]}"
             ) from None
 
-    def stop(self, seconds: float = 90) -> tuple[int, float]:
+    def stop(self, seconds: float = 240) -> tuple[int, float]:
         """SIGTERM. Returns the exit status and how long it took."""
         began = time.monotonic()
         self.signal(signal.SIGTERM)
@@ -255,7 +255,7 @@ class Workers:
         self.started.append(worker)
         return worker
 
-    def run(self, *arguments: str, seconds: float = 120, **options: Any) -> Worker:
+    def run(self, *arguments: str, seconds: float = 300, **options: Any) -> Worker:
         """Run a worker until there is nothing left to do."""
         worker = self("--until-empty", *arguments, **options)
         status = worker.wait(seconds)
