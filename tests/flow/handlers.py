@@ -511,7 +511,7 @@ def effect_sync(payload: dict[str, Any], job: Job) -> None:
         raise ConnectionError("after the commit")
 
 
-@jobs.handle("effect.asleep", policy=Policy(timeout=0.5, max_attempts=2, **AT_ONCE))
+@jobs.handle("effect.asleep", policy=Policy(timeout=5, max_attempts=2, **AT_ONCE))
 def effect_asleep(payload: dict[str, Any], job: Job) -> None:
     """Outlive the timeout within a statement: the server does not notice that we are killed."""
     import psycopg
