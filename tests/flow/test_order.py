@@ -5,7 +5,7 @@ import os
 import signal
 
 from redrive import enqueue
-from redrive.enqueue import enqueue_reporting
+from redrive.enqueue import enqueue_many, enqueue_reporting
 from tests.factories import redrive
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
@@ -143,6 +143,24 @@ def test_what_is_urgent_runs_first(database: Database, workers: Workers):
     ranks = [{job: p for p, job in by_priority}[job] for job in order]
 
     assert ranks == sorted(ranks)
+
+
+def test_a_queue_that_is_paused_while_it_is_full_stops(
+    database: Database, workers: Workers
+):
+    """A worker kept each lane that still gave it jobs, and so the pause had no end."""
+    enqueue_many(
+        database.conn,
+        [{"kind": "work.sync", "payload": {"seconds": 0.02}} for _ in range(5_000)],
+    )
+    workers("--slots", "4", "--runners", "1")
+    wait_for(lambda: look.live(database) < 4_900)
+    database.value("select redrive.pause_v1('default', 'ada', 'the provider is down')")
+
+    wait_for(lambda: database.value("select count(*) from redrive.claims") == 0, 90)
+    left = look.live(database)
+
+    assert left > 500
 
 
 def test_a_paused_queue_is_left_alone_until_it_is_resumed(

@@ -69,8 +69,9 @@ declare
     first bigint;          -- the first claim of this call
     size bigint := 0;      -- of their payloads, as stored
 begin
-    -- For each lane that has a due job after its place. The newest claim of the lane may be further
-    -- than the worker, which would otherwise read all jobs that others have completed since.
+    -- For each lane that has a due job after its place, and whose queue is not paused. The newest
+    -- claim of the lane may be further than the worker, which would otherwise read all jobs that
+    -- others have completed since.
     for lane_no, is_full_scan in
         select l.no, l.is_full_scan
         from (
@@ -101,6 +102,10 @@ begin
                        else l.floor_id end)
               and j.run_at <= due
             offset 0)  -- not a join: planned for an empty table, it would read all jobs
+          and not exists (
+            select from redrive.queues q
+            where q.queue = l.queue and q.paused_at is not null
+            offset 0)
         order by l.no
     loop
         -- 1. Once: check that the worker may claim, read its kinds and the epoch.

@@ -1,4 +1,4 @@
--- pause: pause a queue; claims stop within about a second, and running jobs end as usual.
+-- pause: pause a queue. The next claim finds nothing in it. Jobs that a worker has fetched still run.
 create or replace function redrive.pause_v1(queue text, actor text, why text) returns void
 language sql security definer
 set search_path = pg_catalog, pg_temp
