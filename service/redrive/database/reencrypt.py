@@ -267,7 +267,7 @@ def count_stale(conn: Connection, key: str) -> int:
         value(
             conn,
             f"select count(*) from {place.table} where {place.is_stale()}",
-            {"key": key},
+            key=key,
         )
         or 0
         for place in PLACES.values()
