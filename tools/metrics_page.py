@@ -21,6 +21,7 @@ from tools.scratch import scratch_postgres
 PAGE = ROOT / "docs" / "metrics.md"
 
 NOT_SHOWN: dict[str, str] = {
+    "redrive_gateway_stalled_seconds": "the panel of what waits and the panel of what is taken in show the same",
     "redrive_queue_timeout_seconds": "what RedriveQueueStalled grants on top of ten minutes",
     "redrive_kind_objective": "alerts compare with it: `redrive objective ls` shows the same",
     "redrive_owner": "alerts get their label `owner` from it: `redrive owner ls` shows the same",

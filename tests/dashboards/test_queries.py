@@ -29,10 +29,13 @@ MAY_BE_EMPTY = {
     ("worker.json", "Settlements refused"),
     # This machine may set no limit.
     ("worker.json", "Memory"),
-    # No console, no standby and no slot is there, and nothing has waited for a day.
+    # No gateway, no console, no standby and no slot is there, and nothing has waited for a day.
     *(
         ("overview.json", title)
         for title in (
+            "Gateway: messages that wait",
+            "Gateway: messages per second",
+            "Gateway: lost connections",
             "Console: answers by status",
             "Vacuum horizon",
             "Last vacuum",

@@ -214,6 +214,7 @@ RECIPES: dict[str, LiteralString] = {
     # operators, on moves to other cells
     "begin_move_v1": "select redrive.begin_move_v1('another', 'us', 'ada', 'why')",
     "receive_move_v1": "select redrive.receive_move_v1(gen_random_uuid(), 'another', 'eu')",
+    "move_source_v1": "select redrive.move_source_v1('eu', gen_random_uuid())",
     "movable_v1": "select redrive.movable_v1('mover')",
     "take_out_v1": "select redrive.take_out_v1(%(outgoing)s, array[%(moving)s], 'ada', 'why')",
     "take_in_v1": "select redrive.take_in_v1(%(incoming)s, '{8}')",

@@ -3,7 +3,7 @@
 -- errors: RD001 'move: rule'
 -- locks: the move's row, shared
 create or replace function redrive.open_move_v1(move uuid, is_incoming boolean)
-returns redrive.moves
+returns record  -- a row of redrive.moves
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
