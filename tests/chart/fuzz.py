@@ -76,6 +76,7 @@ GIVEN_ON: dict[str, list[Any]] = {
     "projected": [{"sources": []}],
     "secret": [{"secretName": "1e3"}],
     "securityContext": [{}, {"runAsNonRoot": True}],
+    "targets": [{}, {"mail.*": {"url": "http://a/1e3"}}],
     "startupProbe": [{"exec": {"command": ["true"]}}],
     "livenessProbe": [{"tcpSocket": {"port": 1}}],
     "readinessProbe": [{"httpGet": {"port": "a", "path": "/"}}],
