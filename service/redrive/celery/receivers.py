@@ -12,6 +12,7 @@ from redrive.celery import records
 from redrive.celery.arguments import OBJECT, Arguments
 from redrive.celery.records import MARK, Record, Sent, sent_of
 from redrive.celery.spool import Full, Spool
+from redrive.errors import SettingsError
 from redrive.rules.attempts.failure import made_up
 from redrive.rules.model import Category, Failure
 
@@ -128,6 +129,8 @@ class Receivers:
                 self._spool.limit,
                 task_id,
             )
+        except SettingsError as error:
+            logger.error("%s: the end of task %s is not kept", error, task_id)  # noqa: TRY400 # as above
         except OSError as error:
             logger.error(  # noqa: TRY400 # as above
                 "%s cannot be written: %s: the end of task %s is not kept",
