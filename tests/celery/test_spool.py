@@ -193,7 +193,9 @@ def test_a_full_spool_takes_only_what_it_has(
         put(spool, "b")
 
     app: Any = object()
-    task = SimpleNamespace(app=app, name="shop.charge", request=Context(id="b"))
+    task = SimpleNamespace(
+        app=app, name="shop.charge", run=print, request=Context(id="b")
+    )
     error = ValueError("token=hush")
     Receivers(app, spool).failed(
         sender=task, task_id="b", exception=error, args=[], kwargs={}
@@ -242,7 +244,9 @@ def test_nothing_is_written_to_or_read_from_a_directory_of_somebody_else(
 ):
     put(spool, "planted")
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    task = SimpleNamespace(app=None, name="shop.charge", request=Context(id="b"))
+    task = SimpleNamespace(
+        app=None, name="shop.charge", run=print, request=Context(id="b")
+    )
 
     Receivers(None, spool).failed(
         sender=task, task_id="b", exception=ValueError("no"), args=[], kwargs={}
