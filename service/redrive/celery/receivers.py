@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from redrive.celery import records
 from redrive.celery.arguments import OBJECT, Arguments, by_name
@@ -93,8 +93,9 @@ class Receivers:
         """Report a task that this worker does not know. Celery drops its message."""
         if sender.app is not self._app:
             return
-        headers, where = {**(message.headers or {}), "id": id}, message.delivery_info
-        request = _context(headers, delivery_info=where)
+        headers: dict[str, Any] = message.headers or {}
+        where = message.delivery_info
+        request = _context({**headers, "id": id}, delivery_info=where)
         text = f"no worker that received it has the task {name!r}"
         kind = records.kind_of(name)
         failure = made_up("celery.NotRegistered", text, Category.BUG, kind)
@@ -155,8 +156,9 @@ def _arguments(message: Any) -> Arguments:
     if message.content_type != JSON:
         described = {OBJECT: f"arguments as {message.content_type}, not read"}
         return Arguments([described], {})
-    if isinstance(message.payload, dict):  # the first version of Celery's protocol
-        task: dict[str, Any] = message.payload
+    payload: Any = message.payload
+    if isinstance(payload, dict):  # the first version of Celery's protocol
+        task = cast("dict[str, Any]", payload)
         return Arguments(task.get("args") or [], task.get("kwargs") or {})
-    args, kwargs, _ = message.payload
+    args, kwargs, _ = payload
     return Arguments(args, kwargs)
