@@ -134,8 +134,8 @@ class Queue:
 
     def send(self, message: Outgoing) -> None:
         """Publish a message; return when the broker has confirmed it."""
-        exchange, (key, *others) = _place(message.origin, self._source)
         headers = {**_sent_headers(message.headers), MARK: str(message.mark)}
+        exchange, (key, *others) = _place(message.origin, self._source)
         if others:
             headers["CC"] = others
         properties = pika.BasicProperties(
