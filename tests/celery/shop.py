@@ -54,6 +54,13 @@ def charge(invoice: int, *, currency: str = "EUR", token: str = "") -> None:
         raise ValueError(msg)
 
 
+@app.task(name="shop.sign_in", bind=True)
+def sign_in(_self: Task, user: str, password: str) -> None:
+    """Fail, and repeat the password."""
+    msg = f"{user} may not sign in with {password}"
+    raise PermissionError(msg)
+
+
 @app.task(
     name="shop.mail",
     bind=True,

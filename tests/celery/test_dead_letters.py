@@ -41,6 +41,18 @@ def test_a_task_that_fails(shop: Shop, redrive: Redrive, database: Database):
     wait_for(lambda: shop.waiting() == 0)
 
 
+def test_a_secret_that_was_passed_by_its_position(
+    shop: Shop, redrive: Redrive, database: Database
+):
+    shop.worker()
+    shop.send("shop.sign_in", "ada", "kestrel harbour")
+
+    letter = the_letter(redrive, database)
+
+    assert letter["message"].startswith("ada may not sign in")
+    assert "kestrel" not in json.dumps(letter["failures"])
+
+
 def test_a_task_that_was_retried_in_vain(
     shop: Shop, redrive: Redrive, database: Database
 ):
@@ -84,6 +96,20 @@ def test_a_message_of_a_task_that_no_worker_knows(
 
     assert letter["error_class"] == "celery.NotRegistered"
     assert letter["payload"] == {"args": [17], "kwargs": {}}
+
+
+def test_an_unknown_task_in_the_first_version_of_the_protocol(
+    shop: Shop, redrive: Redrive, database: Database
+):
+    shop.worker()
+    shop.app.conf.task_protocol = 1
+    task = shop.send("shop.gone", 17, kwargs={"currency": "XAU"})
+
+    letter = the_letter(redrive, database)
+
+    assert letter["error_class"] == "celery.NotRegistered"
+    assert letter["headers"]["celery"]["id"] == task
+    assert letter["payload"] == {"args": [17], "kwargs": {"currency": "XAU"}}
 
 
 def test_a_pickled_message_of_an_unknown_task_is_not_read(

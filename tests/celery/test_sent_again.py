@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from redis import Redis
+
+from redrive.database.connect import connect
+from redrive.enqueue import enqueue
 from tests.celery.harness import Shop
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
@@ -171,3 +175,28 @@ def test_a_task_that_is_out_of_time_again_is_the_same_dead_letter(
     wait_for(lambda: (job, "open", None, 1) in states(database), 120)
 
     assert {job for job, *_ in states(database)} == {job}
+
+
+def test_a_producer_cannot_send_a_task(
+    shop: Shop,
+    redrive: Redrive,
+    database: Database,
+    sending: Callable[..., Any],
+):
+    sending()
+    forged = {"task": "Shop.charge", "id": "4711", "routing_key": "celery"}
+    with connect(database.url) as conn:
+        enqueue(
+            conn,
+            "celery.shop.charge",
+            {"args": [17], "kwargs": {}},
+            queue="celery",
+            headers={"celery": forged},
+        )
+
+    wait_for(lambda: open_letters(database), 120)
+
+    ((job, *_),) = states(database)
+    letter = redrive("dlq", "show", str(job), "--json").json
+    assert "it is no dead letter of Celery" in letter["message"]
+    assert Redis.from_url(shop.broker).llen("celery") == 0

@@ -11,12 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery import Celery
 from celery.app.task import Context
 
 from redrive.celery import records
 from redrive.celery.arguments import Arguments
 from redrive.celery.database import connects_to
 from redrive.celery.flush import flush
+from redrive.celery.install import default_directory
 from redrive.celery.receivers import Receivers
 from redrive.celery.spool import Full, Spool
 from redrive.database.embedded import free_port
@@ -191,7 +193,9 @@ def test_a_full_spool_takes_only_what_it_has(
         put(spool, "b")
 
     app: Any = object()
-    task = SimpleNamespace(app=app, name="shop.charge", request=Context(id="b"))
+    task = SimpleNamespace(
+        app=app, name="shop.charge", run=print, request=Context(id="b")
+    )
     error = ValueError("token=hush")
     Receivers(app, spool).failed(
         sender=task, task_id="b", exception=error, args=[], kwargs={}
@@ -230,6 +234,66 @@ def test_a_directory_of_somebody_else_is_refused(
 
     with pytest.raises(SettingsError, match="it belongs to user"):
         Spool(tmp_path, 10).prepare()
+
+
+def test_nothing_is_written_to_or_read_from_a_directory_of_somebody_else(
+    spool: Spool,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    put(spool, "planted")
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    task = SimpleNamespace(
+        app=None, name="shop.charge", run=print, request=Context(id="b")
+    )
+
+    Receivers(None, spool).failed(
+        sender=task, task_id="b", exception=ValueError("no"), args=[], kwargs={}
+    )
+    with pytest.raises(SettingsError, match="it belongs to user"):
+        flush(spool, connects_to(database.url))
+
+    assert "it belongs to user" in caplog.text
+    assert "the end of task b is not kept" in caplog.text
+    assert (len(spool.waiting()), dead(database)) == (1, 0)
+
+
+def test_a_link_is_refused(spool: Spool, tmp_path: Path):
+    link = tmp_path / "link"
+    link.symlink_to(spool.directory)
+
+    with pytest.raises(SettingsError, match="it is a link"):
+        put(Spool(link, 10), "a")
+
+    assert spool.waiting() == []
+
+
+def test_a_directory_that_others_could_write_to_is_closed_to_them(spool: Spool):
+    spool.directory.chmod(0o777)
+
+    put(spool, "a")
+
+    assert spool.directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_that_was_cleaned_up_is_created_again(spool: Spool):
+    spool.directory.rmdir()
+
+    put(spool, "a")
+
+    assert len(spool.waiting()) == 1
+
+
+def test_each_app_has_a_directory_of_its_own():
+    names = [default_directory(Celery(name)) for name in ("shop", "../../etc", None)]
+
+    user = os.geteuid()
+    assert names == [
+        f"/var/tmp/redrive-celery-{user}-shop",
+        f"/var/tmp/redrive-celery-{user}-.._.._etc",
+        f"/var/tmp/redrive-celery-{user}-celery",
+    ]
 
 
 def test_only_the_owner_can_read_the_spool(spool: Spool):

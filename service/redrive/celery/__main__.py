@@ -11,7 +11,7 @@ import psycopg
 
 from redrive.celery.database import connects_to
 from redrive.celery.flush import flush, trouble
-from redrive.celery.install import DIRECTORY, LIMIT
+from redrive.celery.install import LIMIT
 from redrive.celery.spool import Spool
 from redrive.errors import RedriveError
 
@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Send the dead letters that wait in a spool to REDRIVE_DATABASE_URL."
         " A dead letter that was sent before is left out.",
     )
-    command.add_argument("spool", type=Path, nargs="?", default=Path(DIRECTORY))
+    command.add_argument("spool", type=Path, help="directory of the spool")
     command.add_argument("--follow", action="store_true", help="do so until stopped")
     return parser
 

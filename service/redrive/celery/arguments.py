@@ -6,8 +6,9 @@ and the task is not sent until somebody has replaced that.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from inspect import signature
 from typing import Any, NamedTuple, cast
 
 from redrive.errors import InvalidJob
@@ -31,6 +32,21 @@ class Arguments(NamedTuple):
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
+
+
+def by_name(function: Callable[..., Any], given: Arguments) -> Arguments:
+    """Return the arguments with the names that the function has for them.
+
+    A secret is recognised by its name.
+    """
+    try:
+        bound = signature(function).bind(*given.args, **given.kwargs)
+    except (
+        TypeError,
+        ValueError,
+    ):  # they do not fit, and perhaps the task failed by it
+        return given
+    return Arguments(given.args, {**bound.arguments, **given.kwargs})
 
 
 def stored(given: Arguments) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from redrive.celery import records
-from redrive.celery.arguments import OBJECT, Arguments
+from redrive.celery.arguments import OBJECT, Arguments, by_name
 from redrive.celery.records import MARK, Record, Sent, sent_of
 from redrive.celery.spool import Full, Spool
+from redrive.errors import SettingsError
 from redrive.rules.attempts.failure import made_up
 from redrive.rules.model import Category, Failure
 
@@ -55,7 +56,7 @@ class Receivers:
     def succeeded(self, sender: Any, **_: Any) -> None:
         """Report a success, if Redrive has sent the task. Most tasks end here."""
         mark = getattr(sender.request, MARK, None)
-        if mark is not None:
+        if mark is not None and sender.app is self._app:
             self._report(sender.request.id, sent_of(mark), None)
 
     @contained
@@ -73,24 +74,28 @@ class Receivers:
         if request.is_eager or sender.app is not self._app:
             return
         given = Arguments(args or (), kwargs or {})
-        failure = records.failure_of(_original(exception), sender.name, given)
+        named = by_name(sender.run, given)
+        failure = records.failure_of(_original(exception), sender.name, named)
         self._end(request, sender.name, failure, given)
 
     @contained
     def revoked(self, sender: Any, request: Any, expired: object, **_: Any) -> None:
         """Report a revoked task, if Redrive has sent it. Others are wanted so."""
         sent = sent_of(getattr(request, MARK, None))
-        if sent is not None:
+        if sent is not None and sender.app is self._app:
             message = "the task expired" if expired else "the task was revoked"
             kind = records.kind_of(sender.name)
             failure = made_up("TaskRevoked", message, Category.OTHER, kind)
             self._report(request.id, sent, failure)
 
     @contained
-    def unknown(self, name: str, id: str, message: Any, **_: Any) -> None:  # noqa: A002 # as Celery has it
+    def unknown(self, sender: Any, name: str, id: str, message: Any, **_: Any) -> None:  # noqa: A002 # as Celery has it
         """Report a task that this worker does not know. Celery drops its message."""
-        headers, where = message.headers or {"id": id}, message.delivery_info
-        request = _context(headers, delivery_info=where)
+        if sender.app is not self._app:
+            return
+        headers: dict[str, Any] = message.headers or {}
+        where = message.delivery_info
+        request = _context({**headers, "id": id}, delivery_info=where)
         text = f"no worker that received it has the task {name!r}"
         kind = records.kind_of(name)
         failure = made_up("celery.NotRegistered", text, Category.BUG, kind)
@@ -128,6 +133,8 @@ class Receivers:
                 self._spool.limit,
                 task_id,
             )
+        except SettingsError as error:
+            logger.error("%s: the end of task %s is not kept", error, task_id)  # noqa: TRY400 # as above
         except OSError as error:
             logger.error(  # noqa: TRY400 # as above
                 "%s cannot be written: %s: the end of task %s is not kept",
@@ -149,5 +156,9 @@ def _arguments(message: Any) -> Arguments:
     if message.content_type != JSON:
         described = {OBJECT: f"arguments as {message.content_type}, not read"}
         return Arguments([described], {})
-    args, kwargs, _ = message.payload
+    payload: Any = message.payload
+    if isinstance(payload, dict):  # the first version of Celery's protocol
+        task = cast("dict[str, Any]", payload)
+        return Arguments(task.get("args") or [], task.get("kwargs") or {})
+    args, kwargs, _ = payload
     return Arguments(args, kwargs)

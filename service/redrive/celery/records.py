@@ -15,6 +15,7 @@ from redrive.dead_letters.imports import Reader
 from redrive.rules.attempts.failure import describe
 from redrive.rules.dead_letters.imported import Imported
 from redrive.rules.model import Category, Failure
+from redrive.rules.payloads.limits import MAX_ATTEMPTS
 from redrive.rules.payloads.redact import secret_values, secrets_of_environment
 
 SOURCE = "celery"
@@ -139,7 +140,7 @@ def letter(request: Any, task: str, failure: Failure, given: Arguments) -> Recor
         "queue": as_queue(where.get("routing_key") or "celery"),
         "payload": stored(given),
         "headers": {HEADER: _header(request, task, where)},
-        "attempts": (request.retries or 0) + 1,
+        "attempts": min((request.retries or 0) + 1, MAX_ATTEMPTS),
         "died_at": datetime.now(UTC).isoformat(),
     }
     return Record(letter=fields, failure=failure.record())

@@ -25,6 +25,8 @@ from redrive.rules.attempts.failure import Reported
 from redrive.rules.attempts.policy import Policy
 from redrive.signals import GiveUp, Seconds, Snooze, seconds
 
+NEVER_DEAD = "the job was not redriven, so it is no dead letter of Celery"
+
 HOUR = 3_600.0
 KEPT_SECONDS = 7 * 86_400.0
 FIRST_LOOK, LAST_LOOK = 1.0, 60.0
@@ -86,6 +88,8 @@ class _Send:
         self, conn: OwnConnection, payload: dict[str, Any], job: Job
     ) -> dict[str, Any]:
         """Send the task. A crash before the checkpoint sends it twice."""
+        if job.redrives == 0:  # a producer must not be able to send any task
+            raise GiveUp(NEVER_DEAD)
         task = _stored(job)
         given = _arguments_of(payload)
         mark = {"job": job.id, "send": job.redrives, "queue": job.queue}

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -36,27 +37,49 @@ class Spool:
         """Create the directory, for this user only.
 
         Raises:
-            SettingsError: it cannot be created, or belongs to somebody else.
+            SettingsError: it cannot be created, is a link, or belongs to somebody else.
         """
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            owner = self.directory.stat().st_uid
+            self.check()
         except OSError as error:
-            msg = (
-                f"spool is {str(self.directory)!r}; it cannot be used: {error.strerror}"
-            )
-            raise SettingsError(msg) from None
-        if owner != os.geteuid():
-            msg = f"spool is {str(self.directory)!r}; it belongs to user {owner}; name another directory"
-            raise SettingsError(msg)
+            why = f"it cannot be used: {error.strerror}"
+            raise self._refused(why) from None
+
+    def check(self) -> None:
+        """Check that nobody else can write to the directory.
+
+        Somebody else's records would be stored with the login of the worker.
+
+        Raises:
+            SettingsError: it is a link, or belongs to somebody else.
+            OSError: it does not exist.
+        """
+        found = self.directory.lstat()
+        why = None
+        if not stat.S_ISDIR(found.st_mode):
+            why = "it is a link; name the directory itself"
+        elif found.st_uid != os.geteuid():
+            why = f"it belongs to user {found.st_uid}; name another directory"
+        if why is not None:
+            raise self._refused(why)
+        if found.st_mode & 0o077:
+            self.directory.chmod(0o700)
+
+    def _refused(self, why: str) -> SettingsError:
+        return SettingsError(f"spool is {str(self.directory)!r}; {why}")
 
     def put(self, name: str, record: bytes) -> None:
         """Add a record, or replace the one of the same name.
 
+        The directory is created again if a program that cleans up has deleted it.
+
         Raises:
             Full: there is no room.
+            SettingsError: the directory is not ours.
             OSError: the disk refuses it.
         """
+        self.prepare()
         path = self.directory / f"{name}{SUFFIX}"
         if len(self.waiting()) >= self.limit and not path.exists():
             raise Full
@@ -109,7 +132,12 @@ class Spool:
 
         A process of the pool that is forked meanwhile inherits the open file. It must
         not inherit the lock, as it would with flock.
+
+        Raises:
+            SettingsError: the directory is not ours.
+            OSError: it does not exist.
         """
+        self.check()
         descriptor = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:

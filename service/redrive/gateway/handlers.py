@@ -61,7 +61,8 @@ class SendBack:
             done = {}  # of an earlier redrive
         if done.get("state") != SENT:
             done = self._send(payload, job, done)
-        left = float(done["until"]) - time.time()
+        # After the clock was set back, `until` may be far away.
+        left = min(float(done["until"]) - time.time(), self._source.verdict_seconds)
         if left > 0:
             raise Snooze(left)
         self._judge(job)
@@ -135,8 +136,9 @@ def _keep(job: Job, state: str, **more: float) -> dict[str, Any]:
 
 def _message(payload: dict[str, Any], job: Job) -> Outgoing:
     header: Any = job.headers.get("gateway")
-    if not isinstance(header, dict):
-        msg = "the job has no header `gateway`, so it was not a message of a gateway"
+    # A producer must not be able to publish to any queue.
+    if not isinstance(header, dict) or job.redrives == 0:
+        msg = "the job was not redriven from a dead letter with the header `gateway`"
         raise GiveUp(msg)
     source_id = str(job.headers.get("source_id"))
     try:

@@ -20,7 +20,7 @@ from redrive.dead_letters import imports
 from redrive.errors import InvalidJob, SettingsError
 from redrive.gateway.connect import connect
 from redrive.gateway.file import AnySource
-from redrive.gateway.message import Counts, Message, Source, letter_of
+from redrive.gateway.message import Counts, Mark, Message, Source, letter_of
 from redrive.rules.dead_letters.imported import Imported
 
 logger = logging.getLogger("redrive.gateway")
@@ -37,6 +37,15 @@ LOOK_SECONDS = 15.0
 _RETURNED: LiteralString = """
     select redrive.first_time_v1(key) from unnest(%s::text[]) key order by key"""
 
+_GENUINE: LiteralString = """
+    select v.n::int
+    from unnest(%s::bigint[], %s::text[]) with ordinality v(job, source_id, n)
+    where exists (select from redrive.imports i
+                  where i.source = %s and i.source_id = v.source_id and i.job = v.job)
+       or exists (select from redrive.jobs j
+                  where j.id = v.job and j.headers ->> 'source_id' = v.source_id)"""
+"""Marks of jobs that were taken in. Any publisher may write others."""
+
 _STANDING: LiteralString = """
     select v.n::int
     from unnest(%s::bigint[], %s::text[]) with ordinality v(job, source_id, n)
@@ -46,6 +55,10 @@ _STANDING: LiteralString = """
            or exists (select from redrive.dead_letters d
                       where d.id = v.job and d.state = 'open'))"""
 """Marks whose jobs are live or open dead letters."""
+
+
+class _Overtaken(Exception):
+    """Another gateway took in an equal message meanwhile, and perhaps not this one."""
 
 
 class Intake(threading.Thread):
@@ -115,12 +128,19 @@ class Intake(threading.Thread):
         """Store and acknowledge messages; return True if there were any to store."""
         if not messages:
             return False
-        found = Counts()
-        with conn.transaction():
-            done = self._commit(conn, messages, found)
+        found, done = self._committed(conn, messages)
         self._count(found)
         source.acknowledge(done)
         return bool(done)
+
+    def _committed(
+        self, conn: Connection, messages: Sequence[Message]
+    ) -> tuple[Counts, Sequence[Message]]:
+        """Store messages; do it again if another gateway took in equal ones."""
+        while True:
+            found = Counts()
+            with suppress(_Overtaken), conn.transaction():
+                return found, self._commit(conn, messages, found)
 
     def _commit(
         self, conn: Connection, messages: Sequence[Message], found: Counts
@@ -128,12 +148,16 @@ class Intake(threading.Thread):
         """Store messages; return all that may be acknowledged."""
         came_back = returns(conn, self.kind, messages)
         others = [m for n, m in enumerate(messages) if n not in came_back]
-        letters = list(self._letters(conn, others, found))
+        digests = [digest_of(message) for message in others]
+        before = imports.known(conn, self.kind, digests)
+        letters = list(self._letters(others, digests, set(before), found))
         found.returned = len(came_back)
         if letters:
             new = [letter for letter, _ in letters]
             found.taken = imports.take(conn, self.kind, new, why=WHY, actor=self._actor)
             found.known = len(new) - found.taken
+            if found.taken < len({letter.source_id for letter in new} - before):
+                raise _Overtaken
         return [messages[n] for n in came_back] + [message for _, message in letters]
 
     def _count(self, found: Counts) -> None:
@@ -142,11 +166,13 @@ class Intake(threading.Thread):
             setattr(self.counts, name, total)
 
     def _letters(
-        self, conn: Connection, messages: Sequence[Message], found: Counts
+        self,
+        messages: Sequence[Message],
+        digests: Sequence[str],
+        known: set[str],
+        found: Counts,
     ) -> Iterator[tuple[Imported, Message]]:
         """Yield each message with its dead letter; leave out messages that do not fit."""
-        digests = [digest_of(message) for message in messages]
-        known = imports.known(conn, self.kind, digests)
         for message, digest in zip(messages, digests, strict=True):
             source_id, is_doubtful = identity(message, digest, is_known=digest in known)
             known.add(digest)
@@ -200,14 +226,25 @@ def returns(conn: Connection, kind: str, messages: Sequence[Message]) -> set[int
     gone, so that its message is imported like any other.
     """
     marked = [(n, message.mark) for n, message in enumerate(messages) if message.mark]
+    genuine = _selected(conn, _GENUINE, kind, marked)
+    conn.execute(_RETURNED, (sorted({mark.key for _, mark in genuine}),))
+    return {n for n, _ in _selected(conn, _STANDING, kind, genuine)}
+
+
+Marked = Sequence[tuple[int, Mark]]
+"""Numbers of messages, and their marks."""
+
+
+def _selected(
+    conn: Connection, query: LiteralString, kind: str, marked: Marked
+) -> Marked:
+    """Return the marks that a query selects."""
     if not marked:
-        return set()
-    keys = sorted({mark.key for _, mark in marked})
-    conn.execute(_RETURNED, (keys,))
+        return []
     jobs = [mark.job for _, mark in marked]
     ids = [mark.source_id for _, mark in marked]
-    standing = conn.execute(_STANDING, (jobs, ids, kind)).fetchall()
-    return {marked[n - 1][0] for (n,) in standing}
+    found = conn.execute(query, (jobs, ids, kind)).fetchall()
+    return [marked[int(n) - 1] for (n,) in found]
 
 
 def preview(

@@ -48,7 +48,9 @@ class Mark(NamedTuple):
         return f"gateway/{self.job}/{self.redrives}"
 
 
-_MARK = re.compile(r"(\d{1,18})\.(\d{1,9})\.([^.]{1,255})\.([0-9a-f]{32})\Z", re.ASCII)
+_MARK = re.compile(
+    r"(\d{1,18})\.(\d{1,9})\.([^.\0]{1,255})\.([0-9a-f]{32})\Z", re.ASCII
+)
 
 
 def mark_of(header: object, body: bytes) -> Mark | None:

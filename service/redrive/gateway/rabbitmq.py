@@ -15,8 +15,10 @@ from typing import Any, cast
 
 import pika
 import pika.exceptions
+from msgspec.json import encode
 
 from redrive.errors import SettingsError
+from redrive.gateway import tables
 from redrive.gateway.file import RabbitMQ
 from redrive.gateway.message import (
     MARK,
@@ -31,6 +33,8 @@ from redrive.rules.payloads.limits import MAX_ATTEMPTS
 
 # The library logs each failed connection in ten lines; the intake logs it in one.
 logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+tables.tolerate()
 
 LOST = (pika.exceptions.AMQPError, OSError)
 """Errors after which a connection is opened again."""
@@ -78,6 +82,13 @@ FAULTS = (
 _DEATHS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
 _ERRORS = frozenset(name for names in FAULTS for name in names if name)
 
+COPIES = frozenset({"CC", "BCC"})
+"""Headers by which the broker sends a message to further queues."""
+
+MAX_NAME = 255
+MAX_DEATHS = 2_000
+"""Bytes of what is kept of `x-death`; a publisher may have written it."""
+
 REASONS = {"expired": "expired"}
 """Reason of the broker -> our reason; others are attempts_exhausted."""
 
@@ -123,8 +134,8 @@ class Queue:
 
     def send(self, message: Outgoing) -> None:
         """Publish a message; return when the broker has confirmed it."""
+        headers = {**_sent_headers(message.headers), MARK: str(message.mark)}
         exchange, (key, *others) = _place(message.origin, self._source)
-        headers = {**_decoded(message.headers), MARK: str(message.mark)}
         if others:
             headers["CC"] = others
         properties = pika.BasicProperties(
@@ -213,6 +224,19 @@ def _own(headers: Mapping[str, Any]) -> dict[str, Any]:
     return _encoded(dict(filter(_is_own, headers.items())))
 
 
+def _sent_headers(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers to send a message with.
+
+    Raises:
+        NotSent: they could not be read when it was taken in.
+    """
+    if tables.UNREADABLE in kept:
+        msg = "the headers of the message could not be read, so it cannot be sent"
+        raise NotSent(msg)
+    found: dict[str, Any] = _decoded(kept)
+    return {name: one for name, one in found.items() if name not in COPIES}
+
+
 def _is_own(header: tuple[str, Any]) -> bool:
     """Return True for a header of the application."""
     name, _ = header
@@ -224,11 +248,11 @@ def _origin(deaths: Sequence[Mapping[str, Any]], properties: Any) -> dict[str, A
     died = _where(deaths)
     found = {name: getattr(properties, name) for name in KEPT}
     return {
-        "queue": died.get("queue"),
-        "exchange": died.get("exchange"),
-        "routing_keys": _list(died.get("routing-keys")),
+        "queue": _name(died.get("queue")),
+        "exchange": _name(died.get("exchange")),
+        "routing_keys": _bounded(_names(died.get("routing-keys"))),
         "properties": _encoded({n: one for n, one in found.items() if one is not None}),
-        "deaths": _encoded(list(deaths[:3])),
+        "deaths": _bounded(_encoded(list(deaths[:3]))),
     }
 
 
@@ -246,6 +270,22 @@ def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _list(value: object) -> list[Any]:
     """Return a list; empty for other values, which any publisher may have sent."""
     return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _name(value: object) -> str | None:
+    """Return the name of a queue or an exchange; None for values that are none."""
+    if isinstance(value, str) and len(value) <= MAX_NAME and "\0" not in value:
+        return value
+    return None
+
+
+def _names(value: object) -> list[str]:
+    return [name for name in map(_name, _list(value)) if name is not None]
+
+
+def _bounded(values: list[Any]) -> list[Any]:
+    """Return the values if they are small; else none."""
+    return values if len(encode(values)) <= MAX_DEATHS else []
 
 
 def _count(value: object) -> int:
@@ -266,13 +306,13 @@ def _death(
     queue: str,
 ) -> Death:
     died = _where(deaths)
-    reason = str(died.get("reason", "published"))
+    reason = _name(died.get("reason", "published")) or "unknown"
     text, stack, error_class = _fault(headers)
     at, created = instant(died.get("time")), instant(properties.timestamp)
     is_before = at is not None and created is not None and created <= at
     return Death(
         error_class=error_class or f"rabbitmq.{reason}",
-        message=text or f"{reason} in the queue {died.get('queue', queue)}",
+        message=text or f"{reason} in the queue {_name(died.get('queue')) or queue}",
         reason=REASONS.get(reason, "attempts_exhausted"),
         stack=stack,
         attempts=_count(died.get("count")),

@@ -1,0 +1,49 @@
+"""Tables of headers that pika cannot read, or that a dead letter cannot hold.
+
+Any publisher may write such a table. An error of pika ends the connection, and the broker
+delivers the message again, so that one message would stop the intake for good. Its
+headers are kept as bytes instead.
+"""
+
+import struct
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pika.data
+import pika.spec
+
+UNREADABLE = "$unreadable"
+"""Name of the only header of a message whose headers cannot be read."""
+
+MAX_DEPTH = 20
+
+_spec: Any = pika.spec
+
+
+def read(encoded: bytes, offset: int) -> tuple[dict[Any, Any], int]:
+    """Read a table as pika does, and return where it ends."""
+    (size,) = struct.unpack_from(">I", encoded, offset)
+    end = offset + 4 + size
+    try:
+        table, _ = pika.data.decode_table(encoded, offset)
+    except Exception:  # noqa: BLE001 # a time out of range, or depth
+        return {UNREADABLE: encoded[offset:end]}, end
+    return (table if _is_plain(table) else {UNREADABLE: encoded[offset:end]}), end
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    """Return True if JSON and Postgres can hold all names, and the depth."""
+    if depth > MAX_DEPTH:
+        return False
+    if isinstance(value, dict):
+        table = cast("dict[Any, Any]", value)
+        names = all(isinstance(name, str) and "\0" not in name for name in table)
+        return names and all(_is_plain(one, depth + 1) for one in table.values())
+    if isinstance(value, list):
+        return all(_is_plain(one, depth + 1) for one in cast("list[Any]", value))
+    return True
+
+
+def tolerate() -> None:
+    """Let pika read the headers of messages with `read`."""
+    _spec.data = SimpleNamespace(**{**vars(pika.data), "decode_table": read})

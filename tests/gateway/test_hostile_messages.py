@@ -1,0 +1,135 @@
+"""Messages that somebody wrote to harm the gateway: none of them stops the others."""
+
+import hashlib
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pika.data
+import pytest
+
+from tests.cli.conftest import Redrive
+from tests.flow.harness import wait_for
+from tests.gateway.broker import Broker
+from tests.gateway.conftest import Gateway
+from tests.postgres import Database
+
+Sources = Callable[..., Path]
+
+
+class Raw(bytes):
+    """Bytes of a header's value as they are sent, with their type."""
+
+
+@pytest.fixture(autouse=True)
+def raw_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tests publish values that the client library does not write."""
+    encode = pika.data.encode_value
+
+    def encoded(pieces: list[bytes], value: Any) -> int:
+        if isinstance(value, Raw):
+            pieces.append(value)
+            return len(value)
+        return encode(pieces, value)
+
+    monkeypatch.setattr(pika.data, "encode_value", encoded)
+
+
+def nested(depth: int) -> Raw:
+    """Return a table in a table in a table."""
+    value = b"V"
+    for _ in range(depth):
+        member = b"\x01a" + value
+        value = b"F" + struct.pack(">I", len(member)) + member
+    return Raw(value)
+
+
+def marked(text: str, body: bytes) -> str:
+    """Return a mark that somebody made up."""
+    return f"{text}.{hashlib.sha256(body).hexdigest()[:32]}"
+
+
+HOSTILE: dict[str, dict[Any, Any]] = {
+    "nul in a mark": {"redrive-job": marked("1.1.a\0b", b"nul in a mark")},
+    "nul in a name": {"a\0b": 1},
+    "a name that is no text": {b"\xff\xfe": 1},
+    "nul in x-death": {"x-death": [{"queue": "a\0b", "reason": "x\0y", "count": 1}]},
+    "tables in x-death": {
+        "x-death": [{"queue": {"a": 1}, "exchange": [1], "routing-keys": [{}, b"\xff"]}]
+    },
+    "bytes in x-death": {"x-death": [{"queue": b"\xff", "reason": b"\xff"}]},
+    "a long reason": {"x-death": [{"queue": "q" * 9_000, "reason": "r" * 9_000}]},
+    "many deaths": {"x-death": [{"queue": "q", "count": 2**62}] * 500},
+    "odd errors": {"x-exception-message": "", "x-exception-stacktrace": "\0:\n"},
+    "a time of year 55000": {"at": Raw(b"T" + struct.pack(">Q", 1_700_000_000_000))},
+    "a time without end": {"at": Raw(b"T" + struct.pack(">Q", 2**64 - 1))},
+    "deep": {"deep": nested(80)},
+    "very deep": {"deep": nested(8_000)},
+}
+
+
+def bodies(database: Database) -> set[str]:
+    return set(database.column("select payload ->> 'body' from redrive.dead_letters"))
+
+
+def test_no_header_stops_the_intake(
+    broker: Broker, sources: Sources, gateway: Gateway, database: Database
+) -> None:
+    broker.declare("hostile", "hostile.dead")
+    for name, headers in HOSTILE.items():
+        broker.publish("hostile.dead", name.encode(), headers=headers)
+    broker.publish("hostile.dead", b"good")
+
+    gateway(sources(rabbitmq={"a": {"url": broker.url, "queue": "hostile.dead"}}))
+
+    wait_for(lambda: "good" in bodies(database))
+    assert bodies(database) == {*HOSTILE, "good"}
+    assert broker.waiting("hostile.dead") == 0
+
+
+def test_headers_that_cannot_be_read_are_not_sent(
+    broker: Broker,
+    sources: Sources,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    broker.declare("unread", "unread.dead")
+    headers = HOSTILE["a time of year 55000"]
+    broker.publish("unread.dead", b"hostile", headers=headers)
+    gateway(sources(rabbitmq={"a": {"url": broker.url, "queue": "unread.dead"}}))
+    wait_for(lambda: bodies(database))
+
+    redrive("dlq", "redrive", "--all", "--yes", "--why", "a test")
+
+    last = "select message from redrive.dead_letters where redrives = 1"
+    (message,) = wait_for(lambda: database.column(last))
+    assert "headers of the message could not be read" in message
+    assert broker.waiting("unread") == 0
+
+
+def test_copies_are_not_made_again(
+    broker: Broker,
+    sources: Sources,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    with broker.channel() as channel:
+        channel.exchange_declare("copies.dlx", "fanout", durable=True)
+        channel.queue_declare("copies.dead", durable=True)
+        channel.queue_bind("copies.dead", "copies.dlx")
+        arguments = {"x-dead-letter-exchange": "copies.dlx"}
+        channel.queue_declare("copies", durable=True, arguments=arguments)
+        channel.queue_declare("copies.other", durable=True)
+    broker.publish("copies", b"one", headers={"CC": ["copies.other"]})
+    broker.reject("copies")
+    assert len(broker.take("copies.other")) == 1
+    gateway(sources(rabbitmq={"a": {"url": broker.url, "queue": "copies.dead"}}))
+    wait_for(lambda: bodies(database))
+
+    redrive("dlq", "redrive", "--all", "--yes", "--why", "a test")
+
+    wait_for(lambda: broker.waiting("copies") == 1)
+    assert broker.waiting("copies.other") == 0

@@ -1,0 +1,68 @@
+"""Forged marks, and two gateways that take in equal messages at once."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from redrive.database.address import Address
+from redrive.database.connect import connect
+from redrive.dead_letters import imports
+from redrive.gateway.file import RabbitMQ
+from redrive.gateway.intake import Intake, digest_of, returns
+from redrive.gateway.message import Death, Mark, Message, digest, letter_of
+from tests.flow.harness import wait_for
+from tests.postgres import Database
+
+KIND = "rabbitmq.orders"
+DEATH = Death("rabbitmq.rejected", "rejected in the queue orders")
+
+
+def message(handle: int, mark: Mark | None = None) -> Message:
+    return Message(
+        handle, b"{}", {"queue": "orders", "properties": {}}, {}, DEATH, mark=mark
+    )
+
+
+def take(conn: Any, one: Message) -> None:
+    letter = letter_of(one, KIND, digest_of(one), exact=False)
+    imports.take(conn, KIND, [letter], why="a test", actor="a test")
+
+
+def test_equal_messages_of_two_gateways_are_both_taken_in(database: Database) -> None:
+    source = RabbitMQ(url="amqp://localhost", queue="orders.dead")
+    address = Address(database.url)
+    intake = Intake(KIND, source, address, "a test", threading.Event())
+    acknowledged: list[Message] = []
+    broker: Any = SimpleNamespace(acknowledge=acknowledged.extend)
+
+    def run() -> None:
+        with connect(database.url) as conn:
+            intake._take_batch(conn, broker, [message(2)])  # pyright: ignore[reportPrivateUsage]
+
+    thread = threading.Thread(target=run)
+    with connect(database.url) as other:
+        with other.transaction():
+            take(other, message(1))
+            thread.start()
+            waits = "select count(*) from pg_locks where not granted"
+            wait_for(lambda: database.value(waits))
+        thread.join(60)
+
+    assert len(acknowledged) == 1
+    assert database.value("select count(*) from redrive.dead_letters") == 2
+    assert (intake.counts.taken, intake.counts.known) == (1, 0)
+
+
+def test_a_forged_mark_makes_no_verdict(database: Database) -> None:
+    with connect(database.url) as conn:
+        take(conn, message(1))
+        (job,) = database.column("select id from redrive.dead_letters")
+        source_id = digest_of(message(1))
+        forged = Mark(job, 1, "guessed", digest(b"{}"))
+        real = Mark(job, 1, source_id, digest(b"{}"))
+
+        assert returns(conn, KIND, [message(2, forged)]) == set()
+        kept = "select count(*) from redrive.effects"
+        assert database.value(kept) == 0
+        assert returns(conn, KIND, [message(3), message(4, real)]) == {1}
+        assert database.value(kept) == 1
