@@ -59,4 +59,14 @@ def console(**more: Any) -> dict[str, Any]:
     return {"database": LOGINS, "console": CONSOLE | more}
 
 
+ORDERS = {"url_file": "/etc/redrive/brokers/rabbit/url", "queue": "orders.dead"}
+MAIL = {"queue_url": "https://sqs.example/1/mail-dead", "verdict_seconds": 90}
+SOURCES: dict[str, Any] = {"rabbitmq": {"orders": ORDERS}, "sqs": {"mail": MAIL}}
+GATEWAY = {
+    "enabled": True,
+    "login": {"existingSecret": "gateway-login"},
+    "sources": SOURCES,
+    "secrets": ["rabbit", "other.broker"],
+}
+
 LABELLED = {"action": "replace", "targetLabel": "cell", "replacement": "eu"}

@@ -107,7 +107,9 @@ def test_the_keyring_is_a_file_of_those_who_read_payloads(
         (item,) = secret["items"]
         pod = everything.get("Deployment", name)["spec"]["template"]["spec"]
         reader = next(
-            c for c in pod["containers"] if c["name"] in {"worker", "tools", "console"}
+            c
+            for c in pod["containers"]
+            if c["name"] in {"worker", "tools", "console", "gateway"}
         )
         mounts = {m["name"]: m["mountPath"] for m in reader["volumeMounts"]}
         found = {e["name"]: e.get("value") for e in reader["env"]}

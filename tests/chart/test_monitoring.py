@@ -107,7 +107,7 @@ def test_workers_and_exporter_are_one_job_to_prometheus(render: Render) -> None:
         {"action": "replace", "targetLabel": "job", "replacement": "rel"}
     ]
     components = monitor["selector"]["matchExpressions"][0]["values"]
-    assert components == ["worker", "exporter", "console"]
+    assert components == ["worker", "gateway", "exporter", "console"]
     for name in ("rel-worker-mail", "rel-exporter"):
         labels = release.get("Deployment", name)["spec"]["template"]["metadata"][
             "labels"

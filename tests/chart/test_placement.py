@@ -7,7 +7,7 @@ import pytest
 
 from tests.chart.conftest import EVERYTHING, Render, read_values
 from tests.chart.helm import HelmRefusedError, Release
-from tests.chart.rendered import with_pool
+from tests.chart.rendered import GATEWAY, with_pool
 
 ZONE = {
     "topologyKey": "topology.kubernetes.io/zone",
@@ -159,7 +159,7 @@ def test_a_constraint_that_is_there_twice_is_refused(
         render(values)
 
 
-@pytest.mark.parametrize("component", ["exporter", "console"])
+@pytest.mark.parametrize("component", ["exporter", "console", "gateway"])
 def test_a_component_adds_to_the_placement_of_all_pods(
     render: Render, component: str
 ) -> None:
@@ -170,6 +170,7 @@ def test_a_component_adds_to_the_placement_of_all_pods(
             "tolerations": [{"key": "all"}],
         },
         "console": CONSOLE,
+        "gateway": GATEWAY,
     }
     values[component] = values.get(component, {}) | {
         "priorityClassName": "high",

@@ -1,18 +1,13 @@
 """What comes out of which values."""
 
-import re
 from typing import Any
 
 import pytest
-import yaml
-from kubernetes_validate import utils
 
 from redrive.settings import Settings
-from tests import pages
 from tests.chart.conftest import EVERYTHING, EXAMPLES, Render, read_values
 from tests.chart.helm import CHART, ROOT, Release
 from tests.chart.rendered import LOGINS, environment, pods_of
-from tests.chart.test_kubernetes import VERSIONS
 from tests.commands import commands
 
 
@@ -93,23 +88,6 @@ def test_an_extra_object_knows_its_release(render: Render) -> None:
         "ConfigMap/rel-x"
         in render({"database": LOGINS, "extraObjects": [extra]}).names()
     )
-
-
-def test_the_gateway_of_its_page_is_valid(render: Render) -> None:
-    page = "docs/moving/beside-your-queue.md"
-    found = [block.text for block in pages.blocks("yaml") if block.page == page]
-    [values] = [text for text in found if "extraObjects" in text]
-
-    release = render({"database": LOGINS} | yaml.safe_load(values))
-    [gateway] = [
-        each
-        for each in release.objects
-        if each["kind"] == "Deployment" and each["metadata"]["name"] == "rel-gateway"
-    ]
-
-    utils.validate(gateway, VERSIONS[-1], strict=True)
-    [container] = gateway["spec"]["template"]["spec"]["containers"]
-    assert re.fullmatch(r"(\S+/)?redrive:[\w.-]+", container["image"])
 
 
 def test_the_notes_ask_for_no_address_that_is_there(everything: Release) -> None:

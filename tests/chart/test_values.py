@@ -98,6 +98,14 @@ CONTEXTS = [
     },
     {"database": LOGINS, "redrive": {"automatic": {"filter": {"queue": ["mail"]}}}},
     {"database": LOGINS, "cells": {"existingSecret": "cells"}},
+    {
+        "database": LOGINS,
+        "gateway": {
+            "enabled": True,
+            "login": {"existingSecret": "gateway"},
+            "existingConfigMap": "sources",
+        },
+    },
 ]
 
 # Tried in turn, for want of a word that fits every field.
@@ -142,6 +150,8 @@ CANDIDATES = [
     "openid changed",
     ["10.0.0.1"],
     {"changed": {"url": "https://changed.example"}},
+    {"changed": {"queue": "changed", "url": "amqp://changed"}},
+    {"changed": {"queue_url": "https://changed.example"}},
     [{"kind": "changed", "cron": "@daily"}],
     {"changed": "x"},
     {"cpu": "7m"},

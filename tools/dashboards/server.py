@@ -93,6 +93,7 @@ def gateway() -> list:
                 )
                 for name in counts
             ),
+            alerts=("RedriveGatewayDeadLettersGrow",),
             width=8,
         ),
         chart(

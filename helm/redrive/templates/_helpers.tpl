@@ -77,11 +77,13 @@ annotations:
 {{- if and .Values.postgres.trial.enabled (eq .Values.migrations.mode "hook") }}job{{ else }}{{ .Values.migrations.mode }}{{ end -}}
 {{- end }}
 
-{{/* What values say of a login: one of database, or console-<role>. (list root login) */}}
+{{/* What values say of a login: one of database, gateway, or console-<role>. (list root login) */}}
 {{- define "redrive.login" -}}
 {{- $values := (index . 0).Values -}}{{- $login := index . 1 -}}
 {{- if hasPrefix "console-" $login -}}
 {{- index $values.console.logins (trimPrefix "console-" $login) | toJson -}}
+{{- else if eq $login "gateway" -}}
+{{- $values.gateway.login | toJson -}}
 {{- else -}}
 {{- index $values.database $login | toJson -}}
 {{- end -}}
@@ -91,6 +93,7 @@ annotations:
 {{- define "redrive.logins" -}}
 {{- $logins := list "owner" "worker" "operator" "viewer" -}}
 {{- range include "redrive.console.roles" . | fromJsonArray }}{{ $logins = append $logins (printf "console-%s" .) }}{{ end -}}
+{{- if .Values.gateway.enabled }}{{ $logins = append $logins "gateway" }}{{ end -}}
 {{- toJson $logins -}}
 {{- end }}
 
@@ -161,7 +164,7 @@ relabelings:
   {{- with (index . 0).Values.cells }}
   {{- if .name }}
   # Figures of all cells come with the label; workers are of one.
-  - {{ if .existingSecret }}{sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_component], regex: worker, {{ else }}{ {{- end }}action: replace, targetLabel: cell, replacement: {{ quote .name }}}
+  - {{ if .existingSecret }}{sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_component], regex: worker|gateway, {{ else }}{ {{- end }}action: replace, targetLabel: cell, replacement: {{ quote .name }}}
   {{- end }}
   {{- end }}
   {{- with $monitor.relabelings }}

@@ -68,6 +68,11 @@
 {{- /* exporter, and one each for migration, purge, redrive with its lock, and the report */ -}}
 {{- $connections = add $connections 6 -}}
 {{- if $values.report.enabled }}{{ $connections = add $connections 1 }}{{ end -}}
+{{- /* The gateway: a worker, and an intake for each source. A ConfigMap does not say how many it names. */ -}}
+{{- with $values.gateway -}}
+{{- $intakes := max 1 (add (len .sources.rabbitmq) (len .sources.sqs)) -}}
+{{- if .enabled }}{{ $connections = add $connections (mul (add 4 $intakes) .replicas) }}{{ end -}}
+{{- end -}}
 {{- if and $values.database.connectionBudget (gt (int $connections) (int $values.database.connectionBudget)) -}}
 {{- fail (printf "database.connectionBudget is %d; the pools at their largest open %d connections, without those of handlers" (int $values.database.connectionBudget) (int $connections)) -}}
 {{- end -}}
@@ -80,6 +85,7 @@
 
 {{- include "redrive.validate.monitoring" . -}}
 {{- include "redrive.validate.console" . -}}
+{{- include "redrive.validate.gateway" . -}}
 
 {{- with $values.report -}}
 {{- if .enabled -}}

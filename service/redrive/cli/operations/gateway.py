@@ -71,7 +71,7 @@ def gateway(
     dry_run: bool,
     **flags: object,
 ) -> int:
-    """Take in dead letters of RabbitMQ or SQS, and send redriven ones back.
+    """Take in dead letters of RabbitMQ or SQS, and send them back.
 
     \b
     redrive gateway --sources gateway.yaml --dry-run
