@@ -2343,7 +2343,7 @@ create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rat
     set jit = off;
 
 create function redrive.open_move_v1(move uuid, is_incoming boolean)
-    returns redrive.moves
+    returns record
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;

@@ -961,8 +961,6 @@ def test_workers_share_the_pause_after_a_dear_look() -> None:
     assert pause_after_look(0.5, 100, 5.0) == 10.0
 
 
-
-
 def test_a_lane_that_was_empty_at_one_dear_look_is_still_looked_at():
     """Looks may be seconds apart there, and so long its next job would wait."""
     book = LaneBook(None)
