@@ -83,7 +83,7 @@ _DEATHS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
 _ERRORS = frozenset(name for names in FAULTS for name in names if name)
 
 COPIES = frozenset({"CC", "BCC"})
-"""Headers by which the broker sends a message to further queues."""
+"""Headers that let the broker send a message to further queues."""
 
 MAX_NAME = 255
 MAX_DEATHS = 2_000
@@ -273,7 +273,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _name(value: object) -> str | None:
-    """Return the name of a queue or an exchange; None for values that are none."""
+    """Return the name of a queue or an exchange; None for any other value."""
     if isinstance(value, str) and len(value) <= MAX_NAME and "\0" not in value:
         return value
     return None
