@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import redrive, started
+from tests.flow.conftest import keys
 from tests.flow.harness import Worker
 from tests.gateway.broker import Broker
 from tests.postgres import Database
 
-__all__ = ["redrive", "started"]
+__all__ = ["keys", "redrive", "started"]
 
 Gateway = Callable[..., Worker]
 

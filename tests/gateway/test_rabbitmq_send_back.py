@@ -84,6 +84,27 @@ def test_a_message_goes_back_as_it_was_and_its_job_succeeds(
     assert states(database)[0][1:] == (0, "resolved", "succeeded")
 
 
+def test_an_encrypted_message_goes_back_as_it_was(
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+    keys: Callable[..., Path],
+) -> None:
+    keyring = keys("new")
+    broker.publish(queue, b'{"card":"Zx9-canary-77"}', content_type="application/json")
+    broker.reject(queue)
+    gateway(file, redrive_encryption_keys_file=keyring)
+    taken(database, 1)
+    stored = database.rows("select to_jsonb(d) from redrive.dead_letters d")
+    assert "Zx9-canary-77" not in str(stored)
+    assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
+    found = wait_for(lambda: broker.waiting(queue) and broker.take(queue))
+    assert [body for _, body in found] == [b'{"card":"Zx9-canary-77"}']
+
+
 def test_an_edited_payload_is_what_goes_back(
     broker: Broker,
     queue: str,
