@@ -100,7 +100,7 @@ def arguments(text: str) -> Iterator[list[str]]:
         program, typed = Path(words[0]).name, words[1:]
         if program == "kubectl" and "--" in words:
             typed = words[words.index("--") + 1 :]
-            program = "redrive" if typed else ""
+            program = "redrive" if typed and typed[0] != "date" else ""
         if program == "r" or typed[:1] == ["redrive"]:
             typed = typed[1:]
         if program in {"redrive", "r"}:

@@ -183,6 +183,7 @@ def test_a_producer_cannot_send_a_task(
     database: Database,
     sending: Callable[..., Any],
 ):
+    """S45"""
     sending()
     forged = {"task": "Shop.charge", "id": "4711", "routing_key": "celery"}
     with connect(database.url) as conn:

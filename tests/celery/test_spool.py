@@ -242,6 +242,7 @@ def test_nothing_is_written_to_or_read_from_a_directory_of_somebody_else(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
+    """S44"""
     put(spool, "planted")
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     task = SimpleNamespace(

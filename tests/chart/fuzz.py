@@ -5,6 +5,7 @@ many, the tests a few.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -142,7 +143,7 @@ def numbers(schema: dict[str, Any], *, whole: bool) -> st.SearchStrategy[Any]:
     low = schema.get("minimum", schema.get("exclusiveMinimum", 0))
     high = schema.get("maximum", 10**9)
     edges = [low, high, *(n for n in (0, 1, 7, 10**6, 10**9) if low < n < high)]
-    drawn: st.SearchStrategy[Any] = st.integers(low, high)
+    drawn: st.SearchStrategy[Any] = st.integers(math.ceil(low), math.floor(high))
     return st.sampled_from(edges) | (drawn if whole else drawn | st.floats(low, high))
 
 

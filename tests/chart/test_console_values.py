@@ -109,7 +109,7 @@ def test_exporter_and_console_of_all_cells_have_their_file_and_nobody_else(
         release, "Deployment", "rel-worker-main"
     )
     for endpoint in release.get("PodMonitor", "rel")["spec"]["podMetricsEndpoints"]:
-        of_workers = {"sourceLabels": [COMPONENT], "regex": "worker"}
+        of_workers = {"sourceLabels": [COMPONENT], "regex": "worker|gateway"}
         assert endpoint["relabelings"][1] == LABELLED | of_workers
     of_cell = "https://mine.example{{ with $labels.cell }}/cells/{{ . }}{{ end }}/"
     rules = next(o for o in release.objects if o["kind"] == "PrometheusRule")["spec"][

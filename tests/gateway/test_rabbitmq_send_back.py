@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from redrive import enqueue
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
 from tests.gateway.broker import Broker, consumer
@@ -103,6 +104,24 @@ def test_an_encrypted_message_goes_back_as_it_was(
     assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
     found = wait_for(lambda: broker.waiting(queue) and broker.take(queue))
     assert [body for _, body in found] == [b'{"card":"Zx9-canary-77"}']
+
+
+def test_a_producer_cannot_send_a_message(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    """S45"""
+    forged = {"origin": {"queue": queue}, "form": "object"}
+    enqueue(
+        database.conn,
+        "rabbitmq.orders",
+        {"n": 1},
+        queue="gateway",
+        headers={"gateway": forged, "source_id": "x"},
+    )
+    gateway(file)
+    taken(database, 1)
+    assert [state for _, _, state, _ in states(database)] == ["open"]
+    assert broker.waiting(queue) == 0
 
 
 def test_an_edited_payload_is_what_goes_back(

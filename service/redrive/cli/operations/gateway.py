@@ -104,12 +104,12 @@ def gateway(
 @sources_option
 @json_option
 def check(database_url: str | None, gateway: Path | None, as_json: bool) -> int:
-    """Check the file, the login, and each queue, and count the waiting messages.
+    """Check the file, the login and each queue.
 
     \b
     redrive gateway check --sources gateway.yaml
 
-    Exit code 1: something is wrong. Nothing is read from the queues.
+    It counts the waiting messages, and reads none. Exit code 1: something is wrong.
     """
     settings = settings_for(database_url, gateway=gateway)
     rows = [_checked_login(settings)]
