@@ -8,9 +8,9 @@ from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 import psycopg
-from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
 
+from redrive.database.rows import column
 from redrive.encryption import HIDDEN, Whose, configured
 from redrive.rules.dead_letters import imported as rules
 from redrive.rules.dead_letters.imported import Imported
@@ -72,8 +72,7 @@ class Preview:
 
 def known(conn: Connection, source: str, ids: Sequence[str | None]) -> set[str]:
     """Return the ids that were imported before."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return set(cursor.execute(_KNOWN, (source, ids)))
+    return set(column(conn, _KNOWN, source, ids))
 
 
 class Reader:

@@ -14,7 +14,12 @@ from redrive.cli.operations import worker
 from redrive.cli.support.connection import database, first_line
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.misplaced import refuse_before_subcommand
-from redrive.cli.support.options import database_option, json_option, settings_for
+from redrive.cli.support.options import (
+    database_option,
+    json_option,
+    port_option,
+    settings_for,
+)
 from redrive.cli.support.output import counted, emit, table
 from redrive.dead_letters.imports import Preview
 from redrive.errors import SettingsError
@@ -52,12 +57,7 @@ sources_option = click.option(
     type=click.INT,
     help="Messages that are sent back at once. [env: REDRIVE_SLOTS; default: 16]",
 )
-@click.option(
-    "--http-port",
-    type=click.INT,
-    help="Port of /metrics, /livez and /readyz; 0 = none. [env: REDRIVE_HTTP_PORT;"
-    " default: 9808]",
-)
+@port_option
 @click.option(
     "--dry-run",
     is_flag=True,

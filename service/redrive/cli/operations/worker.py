@@ -15,7 +15,7 @@ from redrive.cli.support.child import in_child
 from redrive.cli.support.connection import trouble_of, wait_for_schema
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.misplaced import refuse_before_subcommand
-from redrive.cli.support.options import database_option, settings_for
+from redrive.cli.support.options import database_option, port_option, settings_for
 from redrive.encryption import configured
 from redrive.errors import SettingsError
 from redrive.observability import process
@@ -66,12 +66,7 @@ Figures = Callable[[], Iterable[Any]]
     type=click.INT,
     help="Runner processes. [env: REDRIVE_RUNNERS; default: 1]",
 )
-@click.option(
-    "--http-port",
-    type=click.INT,
-    help="Port of /metrics, /livez and /readyz; 0 = none. [env: REDRIVE_HTTP_PORT;"
-    " default: 9808]",
-)
+@port_option
 @click.option(
     "--until-empty",
     is_flag=True,

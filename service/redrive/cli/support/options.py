@@ -150,6 +150,12 @@ def database_option(command: Command) -> Command:
 json_option: Decorator = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per line."
 )
+port_option: Decorator = click.option(
+    "--http-port",
+    type=click.INT,
+    help="Port of /metrics, /livez and /readyz; 0 = none. [env: REDRIVE_HTTP_PORT;"
+    " default: 9808]",
+)
 pager_option: Decorator = click.option(
     "--no-pager",
     is_flag=True,
