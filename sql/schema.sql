@@ -1297,6 +1297,15 @@ create function redrive.claim_v1(me int, queues text[], priorities smallint[], l
     set jit = off;
 grant execute on function redrive.claim_v1 to redrive_worker;
 
+create function redrive.claimed_lanes_v1()
+    returns table(queue text, priority smallint, lane smallint)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+
 create function redrive.claimed_v1(me int, after bigint)
     returns table(claim bigint, id bigint, deliveries int, attempt int, kind text, payload jsonb,
         rest text, run_at timestamptz, created float8)

@@ -38,7 +38,6 @@ from redrive.worker.supervisor.claiming.lanes import (
     AGING_SHARE,
     LATE_COMMIT,
     LaneBook,
-    pause_after_look,
     sweep_pause,
 )
 from redrive.worker.supervisor.claiming.settlements import (
@@ -947,18 +946,6 @@ def test_lanes_say_when_the_next_job_is_due_and_when_they_are_stale():
     assert book.is_stale(20.17, was_notified=True)
     book.replace([(A, None)], 30.0, 30.001, others=10_000)
     assert book.is_stale(31.01, was_notified=True)
-
-
-def test_workers_share_the_pause_after_a_dear_look() -> None:
-    """While 600,000 jobs drained, a look took 8 ms, and 32 workers looked once a second each."""
-    assert pause_after_look(0.001, 0, 5.0) == pytest.approx(0.02)
-    assert pause_after_look(0.001, 30, 5.0) == pytest.approx(0.6)
-    assert pause_after_look(0.004, 100, 5.0) == 1.0
-    assert pause_after_look(0.008, 1, 5.0) == 1.0
-    assert pause_after_look(0.008, 10, 5.0) == pytest.approx(1.6)
-    assert pause_after_look(0.008, 100, 5.0) == 5.0
-    assert pause_after_look(0.008, 100, 1.0) == 1.0
-    assert pause_after_look(0.5, 100, 5.0) == 10.0
 
 
 def test_a_lane_that_was_empty_at_one_dear_look_is_still_looked_at():

@@ -1,6 +1,9 @@
 """A claim takes what is its own; a queue is paused, and names are limited, one by one."""
 
+import pytest
+
 from redrive.worker import store
+from redrive.worker.exchange import Lane
 from tests.factories import (
     claim,
     complete,
@@ -12,10 +15,16 @@ from tests.factories import (
 from tests.postgres import Database
 
 
-def test_lanes_are_gone_through_from_a_place(database: Database) -> None:
+@pytest.mark.parametrize("claimed", [(), (0,), (1, 2), (3, 4), (0, 1, 2, 3, 4)])
+def test_lanes_are_gone_through_from_a_place(
+    database: Database, claimed: tuple[int, ...]
+) -> None:
     lanes = [("a", 0, 0), ("a", 0, 1), ("a", 1, 0), ("b", -1, 0), ("c", 0, 0)]
     for queue, priority, lane in lanes:
         make_jobs(database.conn, 2, queue=queue, priority=priority, lane=lane)
+    worker = make_worker(database.conn)
+    for queue, priority, lane in (lanes[n] for n in claimed):
+        assert claim(database.conn, worker, 1, lanes=[Lane(priority, queue, lane)])
     after = "select * from redrive.next_lanes_v1(%s, %s, %s, %s, 9)"
 
     for n, place in enumerate(lanes, 1):

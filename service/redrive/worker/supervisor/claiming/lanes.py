@@ -41,11 +41,10 @@ SWEEP_COST_FACTOR, SWEEP_SECONDS = 200.0, 5.0
 DEAR_SECONDS = 0.005
 """A look that takes longer than this is not repeated for each notification.
 
-If the network or a busy server makes it long, a new lane waits up to REFRESH_SECONDS,
-and up to MAX_REFRESH_SECONDS among many workers that have other jobs meanwhile.
+If the network or a busy server makes it long, a new lane waits up to REFRESH_SECONDS.
 """
 
-REFRESH_SECONDS, MAX_REFRESH_SECONDS = 1.0, 5.0
+REFRESH_SECONDS = 1.0
 AGING_SHARE = 16
 
 LATE_COMMIT = timedelta(seconds=10)
@@ -55,18 +54,6 @@ LATE_COMMIT = timedelta(seconds=10)
 def sweep_pause(cost: float) -> float:
     """Return the seconds until the next sweep, after one that took `cost` seconds."""
     return max(COST_FACTOR * cost, min(SWEEP_COST_FACTOR * cost, SWEEP_SECONDS))
-
-
-def pause_after_look(cost: float, others: int, longest: float) -> float:
-    """Return the seconds until the next look, after one that took `cost` seconds.
-
-    A look is dear while a long lane drains, because it reads all dead entries at the
-    beginning of the lane. Then the looks of all workers share a pause, up to `longest`.
-    """
-    pause = COST_FACTOR * cost
-    if cost < DEAR_SECONDS:
-        return max(pause, min(pause * others, REFRESH_SECONDS))
-    return max(pause, REFRESH_SECONDS, min(pause * others, longest))
 
 
 class LaneBook:
@@ -118,8 +105,11 @@ class LaneBook:
         """
         due_in = dict(found)
         self._remember(due_in, ended)
-        longest = MAX_REFRESH_SECONDS if self._lanes else REFRESH_SECONDS
-        self._may_look_at = ended + pause_after_look(ended - began, others, longest)
+        cost = ended - began
+        pause = COST_FACTOR * cost
+        if cost >= DEAR_SECONDS:
+            pause = max(pause, REFRESH_SECONDS)
+        self._may_look_at = ended + max(pause, min(pause * others, REFRESH_SECONDS))
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
 
         waits = [wait for wait in due_in.values() if wait is not None]

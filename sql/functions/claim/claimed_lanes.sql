@@ -1,0 +1,28 @@
+-- claimed_lanes: list the lanes from which jobs are claimed and not all done.
+-- This is a loose index scan, from the last lane back to the first. Of the claims of a lane, the
+-- newest one comes first then, and the dead entries of older ones are not read.
+-- plan:  claims_lane_idx
+create or replace function redrive.claimed_lanes_v1()
+returns table (queue text, priority smallint, lane smallint)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with recursive found as (
+        (select k.queue, k.priority, k.lane from redrive.claims k
+         order by k.queue desc, k.priority desc, k.lane desc limit 1)
+        union all
+        select n.queue, n.priority, n.lane
+        from found f, lateral (
+            select k.queue, k.priority, k.lane from redrive.claims k
+            where (k.queue, k.priority, k.lane) < (f.queue, f.priority, f.lane)
+            order by k.queue desc, k.priority desc, k.lane desc limit 1) n)
+    select f.queue, f.priority, f.lane from found f;
+end
+$$;
