@@ -27,8 +27,8 @@ MOST_PROCESSES = 10
 """Workers of a peer: each is a process."""
 
 RATE = 1000.0
-REST_SECONDS = 15.0
-"""Until a fleet rests: its workers poll less and less often."""
+REST_SECONDS, REST_SECONDS_OF_EACH = 15.0, 0.1
+"""Until a fleet rests: its workers poll less and less often, and many begin slowly."""
 
 SAMPLE_SECONDS = 0.05
 _WAITING = (
@@ -123,7 +123,8 @@ def start(at: Session, workers: int, **more: str) -> None:
         at.start_workers(workers, config)
     for _ in at.workers:
         at.wait_for("run", 120 + workers)
-    list(at.events(time.monotonic() + REST_SECONDS))
+    rest = REST_SECONDS + workers * REST_SECONDS_OF_EACH
+    list(at.events(time.monotonic() + rest))
 
 
 def fleet(lab: Lab, system: System, *, workers: int) -> Figures:
