@@ -30,10 +30,8 @@ from psycopg import errors, sql
 from redrive.database import foreign
 from redrive.database.blockers import Waiting
 from redrive.database.connect import SEARCH_PATH
-from redrive.database.rows import first_record, value
+from redrive.database.rows import Connection, first_record, value
 from redrive.errors import SchemaError, SchemaTooNew
-
-Connection = psycopg.Connection[Any]
 
 LOCK_KEY = 0x72656472  # 'redr'
 OLDEST_SERVER = 14_00_00

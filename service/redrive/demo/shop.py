@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
-import psycopg
 from psycopg.rows import class_row
 
-from redrive.database.rows import value
+from redrive.database.rows import Connection, value
 from redrive.enqueue import Enqueued, enqueue_reporting
-
-Connection = psycopg.Connection[Any]
 
 SCHEMA: LiteralString = """
 create schema if not exists shop;

@@ -4,17 +4,15 @@ The audit log records each change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psycopg
 from psycopg.rows import scalar_row
 
 from redrive import results
+from redrive.database.rows import Connection
 from redrive.encryption import MARK, Undecryptable
 from redrive.results import Ended
 from redrive.rules.payloads.redact import redact
-
-Connection = psycopg.Connection[Any]
 
 CHUNK = 1000
 """Jobs that one transaction changes.

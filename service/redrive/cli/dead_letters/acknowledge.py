@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.dead_letters.groups import missing
 from redrive.cli.support.connection import database
@@ -20,6 +19,7 @@ from redrive.cli.support.output import (
     not_found,
     printable,
 )
+from redrive.database.rows import Connection
 from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids, open_by_group
@@ -114,7 +114,7 @@ def _emit(found: dict[str, int], done: Sequence[str], actor: str | None) -> None
 
 
 def _set(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     found: dict[str, int],
     change: Change,
     *,
@@ -141,7 +141,7 @@ def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -
 
 
 def _found(
-    conn: psycopg.Connection[Any], names: Sequence[str], letters: Filter
+    conn: Connection, names: Sequence[str], letters: Filter
 ) -> tuple[dict[str, int], Exit]:
     """Return the open dead letters of each group, and 2 if something is missing."""
     code = Exit.DONE
@@ -157,7 +157,7 @@ def _found(
     return found, code
 
 
-def _missed(conn: psycopg.Connection[Any], letters: Filter) -> list[int]:
+def _missed(conn: Connection, letters: Filter) -> list[int]:
     if not letters.ids:
         return []
     return sorted(set(letters.ids) - set(ids(conn, letters)))

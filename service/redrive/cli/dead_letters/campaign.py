@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.dead_letters.heal import heal
 from redrive.cli.dead_letters.plan import plan_campaign, rate_remarks, stayed
@@ -45,6 +43,7 @@ from redrive.cli.support.output import (
     shown_id,
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
+from redrive.database.rows import Connection
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.together import Together, View
 from redrive.live_jobs.destination import remarks
@@ -53,6 +52,7 @@ from redrive.rules.dead_letters.campaign import (
     pace,
 )
 from redrive.rules.dead_letters.terms import Terms
+from redrive.rules.rows import Row
 
 MANY = 1000
 """Number of dead letters above which `start` needs a time: now, or off hours."""
@@ -155,8 +155,8 @@ def _check_time(matched: int, *, has_time: bool) -> None:
 
 
 def _agreed(
-    conn: psycopg.Connection[Any],
-    found: dict[str, Any],
+    conn: Connection,
+    found: Row,
     terms: Terms,
     run: Run,
     *,
@@ -188,7 +188,7 @@ def _confirms_effects(effects: list[tuple[str, int]]) -> bool:
 
 
 def _remarks(
-    found: dict[str, Any],
+    found: Row,
     terms: Terms,
     effects: list[tuple[str, int]],
     destination: list[str],
@@ -204,7 +204,7 @@ def _remarks(
     yield from _remarks_on(terms, found)
 
 
-def _stay_remarks(found: dict[str, Any]) -> Iterator[str]:
+def _stay_remarks(found: Row) -> Iterator[str]:
     """Yield the numbers of dead letters that stay, by cause."""
     for cause, n in sorted(found["blocked"].items()):
         words = stayed(cause)
@@ -214,7 +214,7 @@ def _stay_remarks(found: dict[str, Any]) -> Iterator[str]:
         yield f"{n} will stay, invalid: {shown}"
 
 
-def _remarks_on(terms: Terms, found: dict[str, Any]) -> Iterator[str]:
+def _remarks_on(terms: Terms, found: Row) -> Iterator[str]:
     fastest = pace(terms.rate, found["rates"], len(found["kinds"]))
     if fastest:
         seconds = math.ceil(found["matched"] / fastest)
@@ -271,7 +271,7 @@ def _missing(which: int) -> int:
 
 def _print_campaign(
     which: int,
-    found: dict[str, Any] | None,
+    found: Row | None,
     view: View | None = None,
     *,
     as_json: bool,
@@ -294,7 +294,7 @@ def _print_campaign(
     return code
 
 
-def _worded(found: dict[str, Any]) -> dict[str, str]:
+def _worded(found: Row) -> dict[str, str]:
     """Return the fields of a campaign that are displayed as words."""
     campaign = shown_id(found["campaign"])
     said = ""
@@ -308,7 +308,7 @@ def _worded(found: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _rate(found: dict[str, Any]) -> str:
+def _rate(found: Row) -> str:
     """Return the terms of a campaign, and the rates of its kinds below them."""
     rate = found["rate"]
     limit = f"{rate:g} per second" if rate else "unlimited"
@@ -320,7 +320,7 @@ def _rate(found: dict[str, Any]) -> str:
 _TERMS = "{canaries} canaries, aborts above {abort_share:.0%}"
 
 
-def _blocked(found: dict[str, Any]) -> str:
+def _blocked(found: Row) -> str:
     """Return the numbers of dead letters that stay, by cause."""
     causes = sorted(found["blocked"].items())
     counts = (f"{n} {printable(cause)}" for cause, n in causes)
@@ -361,12 +361,10 @@ def watch(
     return ENDS.get(found["state"], Exit.FAILED)
 
 
-def _follow(
-    conn: psycopg.Connection[Any], known: dict[str, Any], *, as_json: bool
-) -> dict[str, Any]:
+def _follow(conn: Connection, known: Row, *, as_json: bool) -> Row:
     """Drive a campaign and show its progress; return its last state."""
     which = known["campaign"]
-    latest: dict[str, Any] | None = None
+    latest: Row | None = None
     ended = 0
     with progress(f"campaign {which}", known["matched"]) as advance:
         for seen in campaigns.watch(conn, which):
@@ -397,7 +395,7 @@ def pause(which: int, change: Change, as_json: bool) -> int:
 
 
 def _act(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     which: int,
     change: Change,
     together: Callable[[Together, str], View],
@@ -460,7 +458,7 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
     return _print_campaign(which, found, view, as_json=as_json)
 
 
-def _left(found: dict[str, Any], view: View | None) -> int:
+def _left(found: Row, view: View | None) -> int:
     """Return how many jobs have not ended, in all cells of a leading campaign."""
     rows = view.campaigns.values() if view else [found]
     return sum(row["waiting"] + row["in_flight"] for row in rows)

@@ -5,10 +5,8 @@ Its other commands have files of their own.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.dead_letters import groups
 from redrive.cli.dead_letters.acknowledge import ack, unack
@@ -45,9 +43,11 @@ from redrive.cli.support.output import (
     paged,
     printable,
 )
+from redrive.database.rows import Connection
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import COLUMNS, NUMBERS, find
+from redrive.rules.rows import Row
 from redrive.rules.scheduling.instants import duration
 
 NARROW = tuple(column.name for column in COLUMNS if not column.is_wide)
@@ -90,13 +90,13 @@ def list_dead_letters(
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 
 
-def time_to_dlq(letter: dict[str, Any]) -> str:
+def time_to_dlq(letter: Row) -> str:
     """Return how long after its enqueueing the job died; empty after a redrive."""
     seconds = letter["time_to_dlq_seconds"]
     return "" if seconds is None else duration(seconds)
 
 
-def _mark_quarantined(letter: dict[str, Any]) -> None:
+def _mark_quarantined(letter: Row) -> None:
     if letter["quarantined"]:
         letter["message"] = f"quarantined, {letter['message']}"
 
@@ -113,7 +113,7 @@ for _command in (
     dlq.add_command(_command)
 
 
-def _for_people(found: Sequence[dict[str, Any]]) -> None:
+def _for_people(found: Sequence[Row]) -> None:
     for letter in found:
         _mark_quarantined(letter)
         letter["time_to_dlq"] = time_to_dlq(letter)
@@ -165,7 +165,7 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
 
 
 def _agreed(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     jobs: Sequence[int],
     chosen: Filter,
     run: Run,

@@ -3,10 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import click
-import psycopg
 
 from redrive import handlers as registry
 from redrive.cli.support.connection import database
@@ -15,6 +13,7 @@ from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Id, Run, json_option, run_options
 from redrive.cli.support.output import counted, emit, no_letter
 from redrive.cli.support.terminal import is_watched, progress
+from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters.edit import Letter, Preview, Sample
 from redrive.dead_letters.filter import Filter
@@ -23,6 +22,7 @@ from redrive.handlers import Handlers
 from redrive.rules.payloads import edit as rules
 from redrive.rules.payloads.edit import NotApplicable, Patch
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Row
 
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 """Colour of a line of a diff, by its first character."""
@@ -106,7 +106,7 @@ def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
 
 
 def _in_editor(
-    conn: psycopg.Connection[Any], chosen: Filter, checked_by: Handlers
+    conn: Connection, chosen: Filter, checked_by: Handlers
 ) -> tuple[Patch, Preview]:
     """Open a payload in an editor; return the edit as a patch and a preview of it."""
     letter = next(edits.find(conn, chosen), None)
@@ -145,7 +145,7 @@ def _again(error: Exception) -> bool:
 
 
 def _edit(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     seen: Preview,
     patch: Patch,
     run: Run,
@@ -203,7 +203,7 @@ def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
         yield f"no handler checked {kinds}; see --handlers"
 
 
-def _report(seen: Preview, causes: Causes | None) -> dict[str, Any]:
+def _report(seen: Preview, causes: Causes | None) -> Row:
     counts = Counter(causes or {})
     edited = counts.pop(None, 0)
     for cause in ("unreadable", "in_campaign"):

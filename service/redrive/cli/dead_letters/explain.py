@@ -1,7 +1,7 @@
 """redrive dlq explain: common features of a group's dead letters."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +16,7 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import counted, emit, printable
 from redrive.dead_letters import explain as explaining
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -76,7 +77,7 @@ def _sample(
         return explaining.sample(conn, group, most)
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(found: Row) -> Iterator[str]:
     """Yield the findings, or the reason for none, then the numbers examined."""
     for finding in found["findings"]:
         yield printable(sentence(finding))
@@ -91,7 +92,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def _no_findings(found: dict[str, Any]) -> str | None:
+def _no_findings(found: Row) -> str | None:
     """Return why nothing or little was found; None if something was."""
     if found["looked_at"] < MIN_JOBS:
         return f"too few to compare: at least {MIN_JOBS} dead letters are needed"

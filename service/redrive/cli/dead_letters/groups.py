@@ -24,6 +24,7 @@ from redrive.cli.support.output import listing, not_found, paged, printable
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import CATEGORIES
 from redrive.rules.dead_letters.fixes import order_of, state_of, worded
+from redrive.rules.rows import Fields, Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -122,14 +123,14 @@ def list_groups(
     return code
 
 
-def _together(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _together(found: list[Row]) -> list[Row]:
     """Return one line for each cause, with the counts and the state in each cell."""
     name = itemgetter("group")
     causes = [list(same) for _, same in groupby(sorted(found, key=name), name)]
     return [_one(cause) for cause in causes]
 
 
-def _one(cause: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _one(cause: Sequence[Fields]) -> Row:
     by_size = sorted(cause, key=itemgetter("open"), reverse=True)
     shared = ("group", "kind", "category", "error_class", "message")
     return {
@@ -144,16 +145,16 @@ def _one(cause: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _seen(cause: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+def _seen(cause: Sequence[Fields], name: str) -> list[str]:
     return [group[name] for group in cause if group[name]]
 
 
-def _cells_for_people(group: dict[str, Any]) -> dict[str, Any]:
+def _cells_for_people(group: Row) -> Row:
     cells = (f"{name} {here['open']}" for name, here in group["cells"].items())
     return group | {"cells": ", ".join(cells)}
 
 
-def _columns(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _columns(found: Sequence[Fields]) -> list[str]:
     """Return the columns; leave out the state and the owner if no group has any."""
     useless = set[str]()
     if not any(group["owner"] for group in found):
@@ -163,14 +164,14 @@ def _columns(found: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in COLUMNS if name not in useless]
 
 
-def _empty(options: Mapping[str, Any]) -> str:
+def _empty(options: Fields) -> str:
     """Return the text in place of a table without groups."""
     if options["owner"] or options["unacknowledged"] or options["state"]:
         return "no such groups"
     return "no open dead letters"
 
 
-def _for_people(group: dict[str, Any]) -> dict[str, Any]:
+def _for_people(group: Row) -> Row:
     shown = dict(group) | {"state": worded(group)}
     if group["acknowledged_by"]:
         person = group["acknowledged_by"]
@@ -182,7 +183,7 @@ def _for_people(group: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _find(settings: "Settings", options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _find(settings: "Settings", options: Fields) -> list[Row]:
     with database(settings) as conn:
         found = groups.find(conn, **options)
         if not found:

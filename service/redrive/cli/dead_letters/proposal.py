@@ -1,9 +1,8 @@
 """redrive proposal: what agents propose, for a person to start or reject."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import psycopg
 
 from redrive import handlers as registry
 from redrive.cli.support.connection import database
@@ -17,9 +16,11 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import emit, listing, not_found, printable
+from redrive.database.rows import Connection
 from redrive.dead_letters import proposals
 from redrive.handlers import Handlers
 from redrive.rules.payloads.escape import escaped, escaped_lines
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -53,7 +54,7 @@ def list_proposals(database_url: str | None, as_json: bool) -> None:
     listing(rows, COLUMNS, as_json=as_json, empty="no proposals")
 
 
-def command(row: dict[str, Any]) -> str:
+def command(row: Row) -> str:
     """Return the command that starts a proposal."""
     if row["campaign"]:
         return f"redrive campaign start {row['campaign']}"
@@ -109,9 +110,7 @@ def _handlers(given: str | None, settings: "Settings") -> Handlers:
     return registry.load(target, "--handlers" if given else "REDRIVE_HANDLERS")
 
 
-def _shown(
-    conn: psycopg.Connection[Any], found: dict[str, Any], handlers: Handlers
-) -> str:
+def _shown(conn: Connection, found: Row, handlers: Handlers) -> str:
     """Return what the person should read before the start."""
     lines = [
         escaped(proposals.what(found)),

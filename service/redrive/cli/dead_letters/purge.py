@@ -1,16 +1,16 @@
 """redrive purge."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
-import psycopg
 
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Duration, Run, json_option, option, run_options
 from redrive.cli.support.output import counted, emit, length
 from redrive.cli.support.terminal import progress
+from redrive.database.rows import Connection
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.purge import Purgeable, forget, purgeable
 from redrive.dead_letters.purge import purge as delete
@@ -64,7 +64,7 @@ def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
 
 
 def _purge(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     run: Run,
     chosen: Filter,
     selected: Sequence[Purgeable],

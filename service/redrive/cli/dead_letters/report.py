@@ -31,6 +31,7 @@ from redrive.cli.support.output import listing, shown_cell
 from redrive.dead_letters import report as incident
 from redrive.dead_letters.review import review
 from redrive.rules.dead_letters import review as rules
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -183,14 +184,12 @@ def _incident(group: str, settings: "Settings") -> int:
     return Exit.DONE
 
 
-def _read(settings: "Settings", since: datetime) -> dict[str, Any]:
+def _read(settings: "Settings", since: datetime) -> Row:
     with database(settings) as conn:
         return review(conn, since)
 
 
-def _reviews(
-    found: Sequence[dict[str, Any]], cells: Sequence["Settings"]
-) -> list[rules.Review]:
+def _reviews(found: Sequence[Row], cells: Sequence["Settings"]) -> list[rules.Review]:
     """Return the review of each cell; one that did not answer is named."""
     shown = [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
     answered = {each.get("cell") for each in found}

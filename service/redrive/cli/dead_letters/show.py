@@ -29,6 +29,7 @@ from redrive.cli.support.output import (
 from redrive.dead_letters import find, groups
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.dead_letters.obstacles import stays
+from redrive.rules.rows import Fields, Row
 from redrive.rules.scheduling.cells import parted
 from redrive.rules.scheduling.instants import duration
 
@@ -121,7 +122,7 @@ def _show_letter(
     return Exit.DONE
 
 
-def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
+def _letter(letter: Row, title: str) -> Iterator[str]:
     """Yield the sections of a dead letter, with its payload under `title`."""
     yield _head(letter)
     payload = json.dumps(letter["payload"], ensure_ascii=False)
@@ -136,14 +137,14 @@ def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
     yield from _filled(f"{note} of {{actor}}, {{at}}\n  {{text}}", _notes(letter))
 
 
-def _edits(edits: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _edits(edits: Sequence[Row]) -> Iterator[str]:
     """Yield a section for each edit of the payload."""
     edited = _bold("edited")
     shown = [edit | {"paths": ", ".join(edit["paths"])} for edit in edits]
     yield from _filled(f"{edited} by {{actor}}, {{at}}: {{paths}}\n  {{why}}", shown)
 
 
-def _state(letter: dict[str, Any]) -> Iterator[str]:
+def _state(letter: Row) -> Iterator[str]:
     """Yield what ended its retries, what it holds up, and what holds it up."""
     over = why_over(letter["failures"])
     if over:
@@ -159,7 +160,7 @@ def _state(letter: dict[str, Any]) -> Iterator[str]:
     yield from _obstacles(letter)
 
 
-def _obstacles(letter: dict[str, Any]) -> Iterator[str]:
+def _obstacles(letter: Row) -> Iterator[str]:
     """Yield why a redrive would leave it, and why the last one did."""
     obstacle, blocked = letter["obstacle"], letter["blocked"]
     if obstacle:
@@ -169,12 +170,12 @@ def _obstacles(letter: dict[str, Any]) -> Iterator[str]:
         yield f"its last redrive was refused: {blocked}"
 
 
-def _notes(letter: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _notes(letter: Row) -> Iterator[Row]:
     for note in letter["notes"]:
         yield note | {"at": datetime.fromisoformat(note["at"])}
 
 
-def _head(letter: dict[str, Any]) -> str:
+def _head(letter: Row) -> str:
     """Return the first lines: identity, cause of death, attempts and owner."""
     job = shown_id(letter["id"])
     words = {
@@ -197,11 +198,11 @@ def _after(seconds: float | None) -> str:
     return f", after {duration(seconds)}"
 
 
-def _lineage(deaths: Iterable[Mapping[str, Any]]) -> str:
+def _lineage(deaths: Iterable[Fields]) -> str:
     return "\n".join((_bold("lineage"), *chain.from_iterable(map(_death, deaths))))
 
 
-def _death(death: Mapping[str, Any]) -> Iterator[str]:
+def _death(death: Fields) -> Iterator[str]:
     """Yield the lines of a death, and of the redrive after it."""
     shown = printable_fields(death)
     yield "  {died_at}  {reason}  {state}  {outcome}".format_map(shown).rstrip()
@@ -211,12 +212,12 @@ def _death(death: Mapping[str, Any]) -> Iterator[str]:
         yield line.format_map(shown)
 
 
-def _failures(failures: Iterable[dict[str, Any]]) -> str:
+def _failures(failures: Iterable[Row]) -> str:
     lines = chain.from_iterable(map(_failure, failures))
     return "\n".join((f"{_bold('failures')}, oldest first", *lines))
 
 
-def _failure(failure: dict[str, Any]) -> Iterator[str]:
+def _failure(failure: Row) -> Iterator[str]:
     """Yield the lines of a failure."""
     detail = failure["detail"]
     shown = printable_fields(failure)
@@ -242,7 +243,7 @@ def _circumstance(name: str, value: Any) -> str:
     return f"{name.replace('_', ' ')} {printable(value)}"
 
 
-def _group(group: dict[str, Any]) -> Iterator[str]:
+def _group(group: Row) -> Iterator[str]:
     """Yield the lines of a group."""
     words = {
         "title": _bold(f"group {group['group']}"),
@@ -268,7 +269,7 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
     yield "all:      redrive dlq ls --group {group}".format_map(shown)
 
 
-def _resolution(group: dict[str, Any]) -> Iterator[str]:
+def _resolution(group: Row) -> Iterator[str]:
     """Yield in which version a group is fixed, and its deaths of each version since."""
     if group["fixed_in"] is None:
         return
@@ -291,7 +292,7 @@ def _versions(versions: Mapping[str, str]) -> Iterator[str]:
         yield f"  version {printable(version)} since {since}"
 
 
-def _filled(template: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _filled(template: str, rows: Iterable[Fields]) -> Iterator[str]:
     """Yield the template filled with each row's fields as `printable`."""
     return (template.format_map(printable_fields(row)) for row in rows)
 

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.jobs.replay import replay
 from redrive.cli.support.connection import database
@@ -38,6 +37,7 @@ from redrive.cli.support.output import (
     shown_id,
 )
 from redrive.cli.support.terminal import progress
+from redrive.database.rows import Connection
 from redrive.live_jobs import control
 from redrive.live_jobs.filter import ENDED, LIVE, JobFilter
 from redrive.live_jobs.find import FAILURE, find, ids, listed
@@ -45,6 +45,7 @@ from redrive.live_jobs.history import PLACE, PLACES, find_ended
 from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show
 from redrive.results import UNKNOWN, Ended
+from redrive.rules.rows import Row
 
 Counts = dict[str, int]
 """Results of a change by name."""
@@ -141,7 +142,7 @@ def list_jobs(
         click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
 
 
-def _print_jobs(jobs: Iterable[dict[str, Any]], *, as_json: bool = False) -> None:
+def _print_jobs(jobs: Iterable[Row], *, as_json: bool = False) -> None:
     rows = map(listed if as_json else _for_people, jobs)
     right = ("id", "attempt")
     listing(
@@ -153,9 +154,7 @@ def _print_jobs(jobs: Iterable[dict[str, Any]], *, as_json: bool = False) -> Non
     )
 
 
-def _found(
-    conn: psycopg.Connection[Any], chosen: JobFilter, after: str | None
-) -> Iterator[dict[str, Any]]:
+def _found(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[Row]:
     """Yield live jobs, then ended ones, if these states are requested."""
     is_past_live = after is not None and after.startswith(PLACE)
     live = tuple(state for state in chosen.state if state in LIVE)
@@ -166,9 +165,9 @@ def _found(
     yield from find_ended(conn, chosen, after)
 
 
-def _for_people(row: dict[str, Any]) -> dict[str, Any]:
-    failure: dict[str, Any] = row["last_failure"] or {}
-    shown: dict[str, Any] = row | {name: failure.get(name) for name in FAILURE[:2]}
+def _for_people(row: Row) -> Row:
+    failure: Row = row["last_failure"] or {}
+    shown: Row = row | {name: failure.get(name) for name in FAILURE[:2]}
     if row["progress"]:
         shown["state"] += f" {row['progress']['share']:.0%}"
     return shown
@@ -220,7 +219,7 @@ def _nothing_kept(which: int, ended: Ended | None) -> str:
     return text
 
 
-def _sections(found: dict[str, Any]) -> Iterator[str]:
+def _sections(found: Row) -> Iterator[str]:
     """Format a job for people, section by section."""
     is_known = found["kind"] is not None  # known beyond the audit log
     template = _SUMMARY if is_known else _GONE
@@ -244,7 +243,7 @@ def _json(value: Any) -> str:
     return printable(json.dumps(value, ensure_ascii=False))
 
 
-def _facts(found: dict[str, Any]) -> Iterator[str]:
+def _facts(found: Row) -> Iterator[str]:
     """Format the numbers of a job; some are unknown once it is gone."""
     if found["attempt"] is not None:
         deliveries = counted(found["deliveries"] or 0, "delivery", "deliveries")
@@ -255,7 +254,7 @@ def _facts(found: dict[str, Any]) -> Iterator[str]:
         yield f"created {printable(found['created_at'])}"
 
 
-def _notes(found: dict[str, Any]) -> Iterator[str]:
+def _notes(found: Row) -> Iterator[str]:
     """Format the progress and the checkpoint that a handler reported."""
     progress, checkpoint = found["progress"], found["checkpoint"]
     if progress is not None:
@@ -265,7 +264,7 @@ def _notes(found: dict[str, Any]) -> Iterator[str]:
         yield f"{_bold('checkpoint')}  {_json(checkpoint['data'])}"
 
 
-def _step(step: dict[str, Any]) -> str:
+def _step(step: Row) -> str:
     """Format one line of the story."""
     shown = printable_fields(step)
     by = f"  by {shown['by']}" if step["by"] else ""
@@ -327,7 +326,7 @@ def _check_narrows(chosen: JobFilter) -> None:
         raise click.UsageError(f"--state {', '.join(over)}: these jobs have ended")
 
 
-def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
+def _preview(conn: Connection, matched: Sequence[int]) -> None:
     """Print how many jobs a change concerns, and the first of them."""
     if not matched:
         click.echo("nothing matched")
@@ -382,7 +381,7 @@ def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) ->
     return _changed("Cancel", chosen, run, _cancel, as_json=as_json)
 
 
-def _cancel(conn: psycopg.Connection[Any], jobs: Sequence[int], **how: Any) -> Counts:
+def _cancel(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
     return control.cancel(conn, jobs, **how)._asdict()
 
 
@@ -404,7 +403,7 @@ def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -
     return _changed("Run now", chosen, run, _run_now, as_json=as_json)
 
 
-def _run_now(conn: psycopg.Connection[Any], jobs: Sequence[int], **how: Any) -> Counts:
+def _run_now(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
     return {"due": control.run_now(conn, jobs, **how)}
 
 

@@ -1,6 +1,6 @@
 """redrive queue."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import click
@@ -25,6 +25,7 @@ from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import Unhandled, unhandled
 from redrive.rules.attempts.waiting import Around, why_queue
 from redrive.rules.payloads.limits import check_name
+from redrive.rules.rows import Fields, Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -104,7 +105,7 @@ def list_queues(database_url: str | None, as_json: bool) -> int:
     return code
 
 
-def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
+def _read(settings: "Settings") -> tuple[list[Row], list[Unhandled]]:
     """Return the queues, and the kinds without a worker."""
     with database(settings) as conn:
         rows = rows_of(conn, _DEPTHS)
@@ -133,16 +134,16 @@ def _why(queue: str, around: Around) -> dict[str, str] | None:
     return answer and {"code": str(answer.code), "text": answer.text}
 
 
-def _named(of_cell: Mapping[str, Any]) -> str:
+def _named(of_cell: Fields) -> str:
     """Return the prefix of a line about one of several cells."""
     return f"{of_cell['cell']}: " if "cell" in of_cell else ""
 
 
-def _cells(row: dict[str, Any], counts: Sequence[str]) -> list[Any]:
+def _cells(row: Row, counts: Sequence[str]) -> list[Any]:
     return [*(row[name] for name in counts), *_described(row)]
 
 
-def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
+def _show_queues(rows: Sequence[Row]) -> None:
     """Print the table for people, and why due jobs do not run."""
     first = ["queue"]
     if any("cell" in row for row in rows):
@@ -160,7 +161,7 @@ def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
             click.echo(f"{name}: {reason}")
 
 
-def _reasons(row: dict[str, Any]) -> Iterator[str]:
+def _reasons(row: Row) -> Iterator[str]:
     """Yield why due jobs of a queue do not run."""
     if row["why"] and row["ready"]:
         yield printable(row["why"]["text"])
@@ -168,7 +169,7 @@ def _reasons(row: dict[str, Any]) -> Iterator[str]:
         yield f"due jobs that wait for limits: {row['limited']} (redrive limit ls)"
 
 
-def _described(row: dict[str, Any]) -> tuple[str, str, str]:
+def _described(row: Row) -> tuple[str, str, str]:
     """Return, for people: paused or fair, and the age of its oldest ready job."""
     waited = row["oldest_ready_seconds"]
     paused = "yes" if row["paused"] else ""

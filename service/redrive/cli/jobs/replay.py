@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +22,7 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import counted, emit, no_letter, printable, shown_id
 from redrive.errors import RedriveError, SettingsError
 from redrive.live_jobs.export import export
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.dry_run.bundle import Bundle
@@ -264,7 +265,7 @@ def _say_test(file: Path, *, is_written: bool, as_json: bool) -> int:
     return Exit.DONE
 
 
-def _facts(bundle: "Bundle", found: "Replayed") -> dict[str, Any]:
+def _facts(bundle: "Bundle", found: "Replayed") -> Row:
     """Return a replay as `job replay --json` prints it."""
     from redrive.dry_run.places import place_of  # noqa: PLC0415 # slow
 
@@ -307,7 +308,7 @@ def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
         yield from _hints(bundle, found)
 
 
-def _traceback(failure: dict[str, Any]) -> Iterator[str]:
+def _traceback(failure: Row) -> Iterator[str]:
     from redrive.observability.tracebacks import traceback_lines  # noqa: PLC0415 # slow
 
     yield from traceback_lines(failure)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
@@ -16,7 +15,9 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import counted, emit, listing, not_found, printable
+from redrive.database.rows import Connection
 from redrive.live_jobs import schedules
+from redrive.rules.rows import Row
 
 COLUMNS = ("name", "kind", "cron", "tz", "state", "next_at", "last_at", "last_job")
 
@@ -41,7 +42,7 @@ def list_schedules(database_url: str | None, as_json: bool) -> None:
         _show(schedules.find(conn), as_json=as_json)
 
 
-def _show(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+def _show(rows: Sequence[Row], *, as_json: bool) -> None:
     listing(
         rows,
         COLUMNS,
@@ -149,7 +150,7 @@ def _agreed(verb: str, n: int, run: Run) -> str | None:
 
 
 def _act(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     outcome: str,
     names: Sequence[str],
     actor: str,

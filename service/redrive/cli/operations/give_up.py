@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import click
@@ -11,14 +11,13 @@ import psycopg
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.options import Run
 from redrive.cli.support.output import counted, emit
+from redrive.database.rows import Connection
 from redrive.live_jobs import give_up
 from redrive.live_jobs.give_up import Returned
 from redrive.live_jobs.moves import Move
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
-
-Connection = psycopg.Connection[Any]
 
 
 def end_move(

@@ -5,7 +5,6 @@ from typing import Annotated, NamedTuple
 
 import click
 import msgspec
-import psycopg
 
 from redrive.cli.support.connection import database, wait_for_schema
 from redrive.cli.support.options import (
@@ -16,7 +15,7 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import emit, table
-from redrive.database.rows import records
+from redrive.database.rows import Connection, records
 from redrive.dead_letters.owners import ANY, Pattern, parse_pattern
 
 DEFAULTS = Pattern(ANY)
@@ -149,7 +148,7 @@ def apply_objectives(objectives: str, change: Change) -> None:
         click.echo("nothing to do")
 
 
-def _read(conn: psycopg.Connection) -> list[Objective]:
+def _read(conn: Connection) -> list[Objective]:
     return records(
         conn,
         Objective,
@@ -159,7 +158,7 @@ def _read(conn: psycopg.Connection) -> list[Objective]:
     )
 
 
-def _set(conn: psycopg.Connection, wanted: Objective, change: Change) -> None:
+def _set(conn: Connection, wanted: Objective, change: Change) -> None:
     conn.execute(
         "select redrive.set_objective_v2(%s, %s, %s, %s, %s, %s)",
         (*wanted, change.settings.who(), change.why),

@@ -2,7 +2,6 @@
 
 import click
 import msgspec
-import psycopg
 
 from redrive.cli.support.connection import database, wait_for_schema
 from redrive.cli.support.exits import Exit
@@ -14,6 +13,7 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import emit, not_found, table
+from redrive.database.rows import Connection
 from redrive.dead_letters import owners
 from redrive.dead_letters.owners import MAX_CONTACT, NAME, Owner, parse_pattern
 
@@ -128,7 +128,7 @@ def _belongs(row: Owner) -> str:
     return f"{row.pattern} belongs to {row.owner}"
 
 
-def _set(conn: psycopg.Connection, wanted: Owner, change: Change) -> None:
+def _set(conn: Connection, wanted: Owner, change: Change) -> None:
     actor = change.settings.who()
     owners.set_owner(conn, wanted, actor=actor, why=change.why)
 

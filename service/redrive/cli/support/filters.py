@@ -18,6 +18,7 @@ from redrive.cli.support.options import (
 )
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CONDITION, Filter
+from redrive.rules.rows import Fields, Row
 
 ANY = "any"
 
@@ -100,8 +101,8 @@ def filter_options(
 
 
 def _values(
-    given: Mapping[str, Any], criteria: Mapping[str, Criterion], states: Sequence[str]
-) -> dict[str, Any]:
+    given: Fields, criteria: Mapping[str, Criterion], states: Sequence[str]
+) -> Row:
     """Return the values of the filter's fields, with the default states."""
     values = {
         name: tuple(chain.from_iterable(value)) if criteria[name].choices else value

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from itertools import compress
@@ -16,6 +16,7 @@ import msgspec
 
 from redrive.cli.support.exits import Exit
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Fields, Row
 from redrive.rules.scheduling.cells import id_in_cell
 
 BELOW = ("error_class", "message", "why", "start")
@@ -43,7 +44,7 @@ def shown_id(number: int) -> str:
     return id_in_cell(number, shown_cell())
 
 
-def _of_cell(row: Mapping[str, Any], column: str) -> Any:
+def _of_cell(row: Fields, column: str) -> Any:
     """Return a field; an id with its cell, if cells are on."""
     value = row[column]
     if column not in ID_COLUMNS or not isinstance(value, int):
@@ -56,14 +57,14 @@ def emit(value: Any) -> None:
     """Print one JSON line; if cells are on, an object names its cell."""
     cell = shown_cell()
     if cell is not None and isinstance(value, dict):
-        value = {"cell": cell} | cast("dict[str, Any]", value)
+        value = {"cell": cell} | cast("Row", value)
     encoded = msgspec.json.encode(value, enc_hook=str)
     line = escaped(encoded.decode())
     click.echo(line)
 
 
 def listing(
-    rows: Iterable[Mapping[str, Any]],
+    rows: Iterable[Fields],
     columns: Sequence[str],
     *,
     as_json: bool,
@@ -266,7 +267,7 @@ def printable(value: Any) -> str:
     return escaped(str(value))
 
 
-def printable_fields(row: Mapping[str, Any]) -> dict[str, str]:
+def printable_fields(row: Fields) -> dict[str, str]:
     """Return all fields of a row as `printable`, for a template."""
     return {name: printable(value) for name, value in row.items()}
 

@@ -5,7 +5,6 @@ from functools import partial
 
 from redrive.console.actions.change import (
     Change,
-    Connection,
     Done,
     Opening,
     Order,
@@ -15,6 +14,7 @@ from redrive.console.actions.change import (
 from redrive.console.actions.group import group_of, preview_group
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters.acknowledgements import acknowledge, unacknowledge
 
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from redrive.console.actions.change import (
     MOST,
     SAMPLE,
     Change,
-    Connection,
     Done,
     Input,
     Opening,
@@ -31,7 +29,7 @@ from redrive.console.actions.change import (
 )
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
-from redrive.database.rows import value
+from redrive.database.rows import Connection, value
 from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import Plan
 from redrive.dead_letters.filter import Filter
@@ -47,6 +45,7 @@ from redrive.rules.dead_letters.campaign import (
 )
 from redrive.rules.dead_letters.obstacles import Allow, stays
 from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms, usual_canaries
+from redrive.rules.rows import Fields, Row
 
 DRIVE_SECONDS = 3.0
 """How long a request drives the campaign that it starts."""
@@ -349,7 +348,7 @@ def as_sentence(remark: str) -> str:
 
 
 def _redriven(
-    done: Mapping[str, Any], path: str | None = None, others: Sequence[str] = ()
+    done: Fields, path: str | None = None, others: Sequence[str] = ()
 ) -> Done:
     """Say what a redrive did; `others` are remarks on where the jobs went."""
     number = done["campaign"]
@@ -363,7 +362,7 @@ def _redriven(
     )
 
 
-def _first_sentence(done: Mapping[str, Any]) -> str:
+def _first_sentence(done: Fields) -> str:
     """Say how many dead letters a campaign redrove, and how many stayed."""
     count = counted(done["redriven"], "dead letter")
     text = f"{count} redriven by campaign {done['campaign']}"
@@ -376,7 +375,7 @@ def _first_sentence(done: Mapping[str, Any]) -> str:
     return f"{text}."
 
 
-def _driven(conn: Connection, number: int) -> dict[str, Any]:
+def _driven(conn: Connection, number: int) -> Row:
     """Drive a campaign for a moment, so that a small one ends without a worker."""
     give_up_at = time.monotonic() + DRIVE_SECONDS
     while time.monotonic() < give_up_at:
@@ -386,7 +385,7 @@ def _driven(conn: Connection, number: int) -> dict[str, Any]:
     return found_in(conn, number)
 
 
-def found_in(conn: Connection, number: int) -> dict[str, Any]:
+def found_in(conn: Connection, number: int) -> Row:
     """Return a campaign as `campaign show` prints it. Raises Refused if it is
     unknown.
     """
@@ -446,7 +445,7 @@ def _preview_start(conn: Connection, query: Query) -> Preview:
     )
 
 
-def _not_to_start(conn: Connection, found: Mapping[str, Any]) -> str | None:
+def _not_to_start(conn: Connection, found: Fields) -> str | None:
     """Return why this user cannot start the campaign; None if they can."""
     if found["state"] != State.PLANNED:
         return f"Campaign {found['campaign']} is {found['state']}."

@@ -14,7 +14,6 @@ from redrive.console.actions.change import (
     MOST,
     SAMPLE,
     Change,
-    Connection,
     Done,
     Opening,
     Order,
@@ -36,6 +35,7 @@ from redrive.console.actions.resolutions import RESOLUTIONS
 from redrive.console.actions.switches import SWITCHES
 from redrive.console.query import Query, command, parse, url
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters import find as letters
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter

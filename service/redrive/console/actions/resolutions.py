@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from redrive.console.actions.change import (
     Change,
-    Connection,
     Done,
     Input,
     Opening,
@@ -21,6 +20,7 @@ from redrive.console.actions.group import (
 )
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters import groups
 from redrive.rules.dead_letters.fixes import worded
 

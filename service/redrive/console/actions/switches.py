@@ -9,7 +9,6 @@ from typing import Any, LiteralString
 from redrive.console.actions.acknowledge import ACKNOWLEDGE, UNACKNOWLEDGE
 from redrive.console.actions.change import (
     Change,
-    Connection,
     Done,
     Input,
     Opening,
@@ -21,10 +20,11 @@ from redrive.console.actions.change import (
 from redrive.console.actions.group import group_of, preview_group
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection, value
 from redrive.database.rows import rows as rows_of
-from redrive.database.rows import value
 from redrive.dead_letters import groups
 from redrive.live_jobs import breakers, limits, schedules
+from redrive.rules.rows import Row
 from redrive.rules.scheduling import concurrency
 from redrive.rules.scheduling.instants import seconds
 
@@ -213,7 +213,7 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     )
 
 
-def _limits_named(conn: Connection, name: str) -> list[dict[str, Any]]:
+def _limits_named(conn: Connection, name: str) -> list[Row]:
     return [row for row in limits.find(conn) if row["name"] == name]
 
 

@@ -60,6 +60,7 @@ from redrive.observability.series import each_point, now_of, shortest
 from redrive.observability.series import listed as listed_point
 from redrive.rules.marks import mark_row
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Row
 
 PREFIX = "/api/v1"
 JSON = "application/json"
@@ -67,7 +68,7 @@ PAGE, MOST = 100, 1000
 SECONDS = 3.0
 NOT_IN_FORM = {"why", "yes", "patch"}
 
-ERROR: dict[str, Any] = {
+ERROR: Row = {
     "description": "What is wrong, and what is allowed.",
     "content": {
         "application/json": {
@@ -98,13 +99,13 @@ def answer(value: Any, status: int = 200) -> Response:
 # ---------------------------------------------------------------------- for OpenAPI
 
 
-def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _parameter(name: str, schema: Row) -> Row:
     return {"name": name, "in": "query", "schema": schema}
 
 
-def _field(field: str, criterion: Criterion, *, many: bool) -> dict[str, Any]:
+def _field(field: str, criterion: Criterion, *, many: bool) -> Row:
     """Describe a field of a filter as a parameter."""
-    schema: dict[str, Any] = {"type": "string"}
+    schema: Row = {"type": "string"}
     if field in NUMBERS:
         schema = {"type": "integer"}
     if choices := choices_of(field, criterion):
@@ -115,9 +116,9 @@ def _field(field: str, criterion: Criterion, *, many: bool) -> dict[str, Any]:
     return _parameter(name, schema) | {"description": criterion.help}
 
 
-def described(of: type[Criteria] | None, *names: str) -> dict[str, Any]:
+def described(of: type[Criteria] | None, *names: str) -> Row:
     """Return the OpenAPI parameters of a call: a filter's fields and other names."""
-    found: list[dict[str, Any]] = []
+    found: list[Row] = []
     if of is not None:
         many = fields_of_many(of)
         found = [
@@ -143,7 +144,7 @@ def list_cells(request: Request, user: Known) -> Response:
     return _rows([_cell(row) for row in rows])
 
 
-def _cell(row: dict[str, Any]) -> dict[str, Any]:
+def _cell(row: Row) -> Row:
     sums = {name: row[name] for name in cells.SUMS}
     return {
         "cell": row["cell"],
@@ -390,7 +391,7 @@ _FIELDS = {
 }
 """Field of the body -> its type and its description."""
 
-_SCHEMA: dict[str, Any] = {
+_SCHEMA: Row = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
@@ -401,7 +402,7 @@ _SCHEMA: dict[str, Any] = {
 _BODY = {"required": False, "content": {"application/json": {"schema": _SCHEMA}}}
 
 
-def _shown(here: Console, seen: Preview) -> dict[str, Any]:
+def _shown(here: Console, seen: Preview) -> Row:
     """Describe a change that was not confirmed."""
     sample = [{name: row[name] for name in seen.columns} for row in seen.rows]
     return {
@@ -503,7 +504,7 @@ def edit(visit: SignedIn, wanted: Body) -> Response:
     return answer(_edit_preview(seen))
 
 
-def _edit_preview(look: edits.Look) -> dict[str, Any]:
+def _edit_preview(look: edits.Look) -> Row:
     """Describe an edit that was not confirmed. Raises Refused if it is impossible."""
     preview = look.seen
     if look.fault or preview is None:
