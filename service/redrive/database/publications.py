@@ -6,7 +6,7 @@ If a published table has no replica identity, it refuses every update and delete
 
 from typing import LiteralString
 
-from redrive.database.rows import Connection
+from redrive.database.rows import Connection, column
 
 _PUBLISHING: LiteralString = (
     "select distinct pubname::text from pg_catalog.pg_publication_tables"
@@ -28,9 +28,9 @@ _WITHOUT_IDENTITY: LiteralString = """
 
 def publishing(conn: Connection) -> list[str]:
     """Return the publications that include one of our tables."""
-    return [name for (name,) in conn.execute(_PUBLISHING)]
+    return column(conn, _PUBLISHING)
 
 
 def without_identity(conn: Connection) -> list[str]:
     """Return our tables, including partitions, that have no replica identity."""
-    return [name for (name,) in conn.execute(_WITHOUT_IDENTITY)]
+    return column(conn, _WITHOUT_IDENTITY)

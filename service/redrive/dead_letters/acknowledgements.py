@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import LiteralString
 
-from psycopg.rows import scalar_row
-
-from redrive.database.rows import Connection, rows
+from redrive.database.rows import Connection, column, rows
 from redrive.rules.rows import Row
 
 CHUNK = 1000
@@ -55,8 +53,7 @@ def _set(
     change = "select redrive.acknowledge_v1(%s, %s, %s, %s)"
     wanted = sorted(names)
     done: list[str] = []
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        for start in range(0, len(wanted), CHUNK):
-            chunk = wanted[start : start + CHUNK]
-            done += cursor.execute(change, (chunk, is_acknowledged, actor, why))
+    for start in range(0, len(wanted), CHUNK):
+        chunk = wanted[start : start + CHUNK]
+        done += column(conn, change, chunk, is_acknowledged, actor, why)
     return done

@@ -6,9 +6,6 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, LiteralString, NamedTuple
 
-import psycopg
-from psycopg.rows import dict_row, tuple_row
-
 from redrive.database.rows import Connection, column, rows
 from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.campaign import MAX_REDRIVES
@@ -149,8 +146,7 @@ def open_by_group(conn: Connection, chosen: Filter) -> dict[str, int]:
         f" where d.state = 'open' and {conditions}"
         " order by d.died_at desc, d.id desc limit %s) o group by 1"
     )
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        return dict(cursor.execute(query, (*parameters, chosen.limit)))
+    return dict(conn.execute(query, (*parameters, chosen.limit)).fetchall())
 
 
 def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
@@ -161,13 +157,11 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
     `original` is the payload from before all edits. The result is None for a job that
     never died.
     """
-    with conn.cursor(row_factory=dict_row) as cursor:
-        generations = cursor.execute(_GENERATIONS, (MAX_REDRIVES, job)).fetchall()
-        if not generations:
-            return None
-        failures = failures_of(cursor, job)
-        side_effects = side_effects_of(cursor, job)
-        edits = cursor.execute(_EDITS, (job,)).fetchall()
+    generations = rows(conn, _GENERATIONS, MAX_REDRIVES, job)
+    if not generations:
+        return None
+    failures = failures_of(conn, job)
+    edits = rows(conn, _EDITS, job)
     latest = generations[0]
     reveal(conn, [latest])
     acknowledgements.mark(conn, [latest])
@@ -177,7 +171,7 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
         "headers": headers,
         "failures": failures,
         "lineage": [_fields(death, LINEAGE) for death in reversed(generations)],
-        "side_effects": side_effects,
+        "side_effects": side_effects_of(conn, job),
         "edits": list(map(_edit, edits, pairwise(payloads))),
     }
 
@@ -186,16 +180,14 @@ def _fields(row: Fields, names: Iterable[str]) -> Row:
     return {name: row[name] for name in names}
 
 
-def failures_of(cursor: psycopg.Cursor[Row], job: int) -> list[Row]:
+def failures_of(conn: Connection, job: int) -> list[Row]:
     """Return the failures of any job, oldest first."""
-    found = cursor.execute(_FAILURES, (job,)).fetchall()
-    return [shown_failure(job, failure) for failure in found]
+    return [shown_failure(job, failure) for failure in rows(conn, _FAILURES, job)]
 
 
-def side_effects_of(cursor: psycopg.Cursor[Row], job: int) -> list[Row]:
+def side_effects_of(conn: Connection, job: int) -> list[Row]:
     """List the side effects that handlers of a job reported, oldest first."""
-    found = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
-    return [shown_side_effect(job, effect) for effect in found]
+    return [shown_side_effect(job, effect) for effect in rows(conn, _SIDE_EFFECTS, job)]
 
 
 def _edit(edit: Row, payloads: tuple[Any, Any]) -> Row:

@@ -5,10 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
 
-from psycopg.rows import dict_row
-
 from redrive.database.looks import widening
-from redrive.database.rows import Connection
+from redrive.database.rows import Connection, rows
 from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import LISTED, Place, find
@@ -94,9 +92,9 @@ def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
 def _read(
     conn: Connection, statement: LiteralString, asked: Sequence[Any]
 ) -> list[Row]:
-    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(_GUARDS)
-        return cursor.execute(statement, asked).fetchall()
+    with conn.transaction():
+        conn.execute(_GUARDS)
+        return rows(conn, statement, *asked)
 
 
 def _looked(

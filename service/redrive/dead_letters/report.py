@@ -11,9 +11,8 @@ from operator import itemgetter
 from typing import LiteralString
 
 import msgspec
-from psycopg.rows import dict_row
 
-from redrive.database.rows import Connection
+from redrive.database.rows import Connection, rows
 from redrive.dead_letters import groups
 from redrive.dead_letters.explain import explain
 from redrive.dead_letters.find import show
@@ -60,17 +59,13 @@ def report(conn: Connection, fingerprint: str) -> str | None:
     group = groups.show(conn, fingerprint)
     if group is None:
         return None
-    with conn.cursor(row_factory=dict_row) as cursor:
-        hours = cursor.execute(_HOURS, group).fetchall()
-        jobs = cursor.execute(_JOBS, group).fetchall()
-        actions = cursor.execute(_ACTIONS, group).fetchall()
     sections = (
         _head(group),
-        _hours(hours),
+        _hours(rows(conn, _HOURS, **group)),
         _common(explain(conn, group["group"])),
         _sample(show(conn, group["sample"])),
-        _jobs(jobs),
-        _actions(actions),
+        _jobs(rows(conn, _JOBS, **group)),
+        _actions(rows(conn, _ACTIONS, **group)),
         _redrive(group),
     )
     return "\n\n".join(chain.from_iterable(sections)) + "\n"

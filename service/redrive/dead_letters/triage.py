@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import LiteralString
 
-from psycopg.rows import scalar_row
-
-from redrive.database.rows import Connection, value
+from redrive.database.rows import Connection, column, value
 
 CHUNK = 1000
 """Dead letters that one statement changes, under one line of the audit log."""
@@ -55,10 +53,9 @@ def _changed(
     conn: Connection, change: LiteralString, ids: Sequence[int], *more: str
 ) -> list[int]:
     changed: list[int] = []
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        for start in range(0, len(ids), CHUNK):
-            chunk = list(ids[start : start + CHUNK])
-            changed += cursor.execute(change, (chunk, *more))
+    for start in range(0, len(ids), CHUNK):
+        chunk = list(ids[start : start + CHUNK])
+        changed += column(conn, change, chunk, *more)
     return sorted(changed)
 
 

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import LiteralString
 
-from psycopg.rows import dict_row
-
-from redrive.database.rows import Connection
+from redrive.database.rows import Connection, rows
 from redrive.dead_letters.campaign import Plan
 from redrive.dry_run.runner import ConfinedRunner, Died, TookTooLong
 from redrive.encryption import Whose, shown_failure
@@ -96,10 +94,7 @@ def try_some(  # noqa: PLR0913 # dead letters and handlers
 
 def _chosen(conn: Connection, made: Plan, handlers: Handlers, count: int) -> list[Row]:
     kinds = [kind for kind in made.kinds if handlers.get(kind)]
-    parameters = (made.plan, kinds, count)
-    with conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(_CHOSEN, parameters)
-        return cursor.fetchall()
+    return rows(conn, _CHOSEN, made.plan, kinds, count)
 
 
 class _Trial:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import LiteralString
 
-from redrive.database.rows import Connection, rows
+from redrive.database.rows import Connection, column, rows, value
 from redrive.rules.attempts.waiting import (
     MOST_AHEAD,
     Around,
@@ -139,8 +139,7 @@ class Surroundings:
         return self._ids(_BEFORE, row)
 
     def _ids(self, query: LiteralString, row: Fields) -> list[int]:
-        found = self._conn.execute(query, {**row, "most": MOST_AHEAD})
-        return [job for (job,) in found]
+        return column(self._conn, query, **row, most=MOST_AHEAD)
 
     def _hold(self, row: Fields, before: Sequence[int]) -> Hold | None:
         """Return the oldest dead letter that holds its ordering key.
@@ -179,8 +178,7 @@ class Surroundings:
         """
         if row["ordering_key"] is not None:
             return None
-        (batch,) = self._conn.execute(_BATCH, row).fetchone() or (None,)
-        return batch
+        return value(self._conn, _BATCH, **row)
 
     def _line(self, row: Fields) -> Line | None:
         """Return the limit that the job waits for, if it waits for one."""
@@ -188,10 +186,7 @@ class Surroundings:
         return found and Line(*found)
 
     def _ahead(self, row: Fields) -> int:
-        (ahead,) = self._conn.execute(
-            _AHEAD, {**row, "most": MOST_AHEAD}
-        ).fetchone() or (0,)
-        return ahead
+        return value(self._conn, _AHEAD, **row, most=MOST_AHEAD) or 0
 
 
 def _workers(rows: Iterable[Fields], *, is_alive: bool) -> list[Worker]:

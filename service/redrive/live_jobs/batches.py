@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from typing import LiteralString
 
-from psycopg.rows import dict_row
-
-from redrive.database.rows import Connection
+from redrive.database.rows import Connection, first_row, rows
 from redrive.rules.rows import Row
 
 _BATCH: LiteralString = """
@@ -31,9 +29,9 @@ _ONE: LiteralString = _BATCH + " where b.id = %s"
 
 def newest(conn: Connection, *, show_all: bool, limit: int) -> Iterator[Row]:
     """Yield batches, newest first; without `show_all` only if they are not over."""
-    return iter(conn.cursor(row_factory=dict_row).execute(_NEWEST, (show_all, limit)))
+    return iter(rows(conn, _NEWEST, show_all, limit))
 
 
 def show(conn: Connection, batch: int) -> Row | None:
     """Return one batch; None if it does not exist."""
-    return conn.cursor(row_factory=dict_row).execute(_ONE, (batch,)).fetchone()
+    return first_row(conn, _ONE, batch)

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, LiteralString
 
-from psycopg.rows import dict_row
-
-from redrive.database.rows import Connection
+from redrive.database.rows import Connection, rows
 from redrive.encryption import MARK, shown_failure, shown_noted
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import JobFilter
@@ -171,9 +169,9 @@ def _named(conn: Connection, chosen: JobFilter, named: Sequence[int]) -> list[Ro
 def _rows(
     conn: Connection, query: LiteralString, parameters: Sequence[Any]
 ) -> list[Row]:
-    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(GUARDS)
-        return cursor.execute(query, parameters).fetchall()
+    with conn.transaction():
+        conn.execute(GUARDS)
+        return rows(conn, query, *parameters)
 
 
 def described(row: Row, around: Surroundings, *, is_one_of_many: bool = False) -> Row:

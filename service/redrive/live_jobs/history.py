@@ -7,10 +7,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Annotated, LiteralString
 
-from psycopg.rows import dict_row
-
 from redrive.database.criteria import Criteria, Criterion
-from redrive.database.rows import Connection, first_row
+from redrive.database.rows import Connection, first_row, rows
 from redrive.live_jobs.filter import ENDED, JobFilter
 from redrive.rules.rows import Fields, Row
 
@@ -108,10 +106,10 @@ def _page(conn: Connection, chosen: JobFilter, last: int) -> list[Row]:
     query = "select h.*, (" + kept + ") as matches from (select " + _COLUMNS
     query += " from redrive.history h where " + named + _NEWEST
     asked = [*others, *parameters, last, LOOKS]
-    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
+    with conn.transaction():
         # An index has the requested order. On a new day the statistics know no rows.
-        cursor.execute("select set_config('enable_seqscan', 'off', true)")
-        return cursor.execute(query, asked).fetchall()
+        conn.execute("select set_config('enable_seqscan', 'off', true)")
+        return rows(conn, query, *asked)
 
 
 def _listed(row: Row) -> Row:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import LiteralString, NamedTuple
 
 from redrive.database.looks import widening
-from redrive.database.rows import Connection
+from redrive.database.rows import Connection, column
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import LIVE, JobFilter
 from redrive.live_jobs.find import (
@@ -72,8 +72,8 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
     limit = most + 1
     with conn.transaction():
         conn.execute(GUARDS)
-        found = conn.execute(statement, (list(keys), limit, limit)).fetchall()
-    return [job for (job,) in found] if len(found) <= most else []
+        found = column(conn, statement, list(keys), limit, limit)
+    return found if len(found) <= most else []
 
 
 def _live(
@@ -96,8 +96,7 @@ def _live(
 
 def _queues_of(conn: Connection, chosen: JobFilter) -> list[str]:
     """Return the queues that have had jobs of the kinds."""
-    found = conn.execute(_QUEUES, (list(chosen.kind),))
-    return [queue for (queue,) in found]
+    return column(conn, _QUEUES, list(chosen.kind))
 
 
 def _walked(

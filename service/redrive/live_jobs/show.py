@@ -6,9 +6,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import LiteralString
 
-from psycopg.rows import dict_row
-
-from redrive.database.rows import Connection, first_row
+from redrive.database.rows import Connection, first_row, rows
 from redrive.dead_letters import find as dead_letters
 from redrive.encryption import shown_noted, shown_payload
 from redrive.live_jobs.filter import JobFilter
@@ -56,11 +54,10 @@ def show(conn: Connection, job: int) -> Row | None:
 
     The payload is redacted. The result is None if nothing is on record of the job.
     """
-    with conn.cursor(row_factory=dict_row) as cursor:
-        deaths = cursor.execute(_DEATHS, (job,)).fetchall()
-        lines = cursor.execute(_AUDIT, (job,)).fetchall()
-        failures = dead_letters.failures_of(cursor, job)
-        effects = dead_letters.side_effects_of(cursor, job)
+    deaths = rows(conn, _DEATHS, job)
+    lines = rows(conn, _AUDIT, job)
+    failures = dead_letters.failures_of(conn, job)
+    effects = dead_letters.side_effects_of(conn, job)
     found = _live(conn, job, failures) or _over(conn, job, deaths, lines)
     if found is None:
         return None

@@ -309,14 +309,12 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     redrive queue limits
     """
     with database(settings_for(database_url)) as conn:
-        rows = conn.execute(
-            "select what, used, at_most from redrive.names_used_v1()"
-        ).fetchall()
+        found = rows_of(conn, "select what, used, at_most from redrive.names_used_v1()")
     if as_json:
-        for what, used, at_most in rows:
-            emit({"what": what, "used": used, "at_most": at_most})
+        for row in found:
+            emit(row)
         return
-    shown = ((what, used, at_most, NAMES[what]) for what, used, at_most in rows)
+    shown = ((*row.values(), NAMES[row["what"]]) for row in found)
     table(("what", "in use", "at most", "counted"), shown, right=("in use", "at most"))
 
 

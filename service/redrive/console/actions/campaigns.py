@@ -29,7 +29,7 @@ from redrive.console.actions.change import (
 )
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
-from redrive.database.rows import Connection, value
+from redrive.database.rows import Connection, column, value
 from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import Plan
 from redrive.dead_letters.filter import Filter
@@ -273,7 +273,7 @@ def _stay(
 def _two(conn: Connection, kinds: list[str]) -> list[str]:
     """Return the kinds whose redrive needs two people."""
     query = "select kind from redrive.approvals where kind = any (%s) order by kind"
-    return [str(kind) for (kind,) in conn.execute(query, (kinds,))]
+    return column(conn, query, kinds)
 
 
 def _all(chosen: Filter) -> Filter:
