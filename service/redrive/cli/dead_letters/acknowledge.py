@@ -128,7 +128,7 @@ def _set(
         verb, act = "Acknowledge", acknowledgements.acknowledge
     count = counted(sum(found.values()), "matching open dead letter")
     change.agree(f"{verb} {_named_or_counted(list(found))} ({count})")
-    return act(conn, list(found), actor=change.settings.who(), why=change.why)
+    return act(conn, list(found), **change.signed)
 
 
 def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -> None:
@@ -147,11 +147,11 @@ def _found(
     code = Exit.DONE
     found = open_by_group(conn, letters) if letters.narrows() else {}
     for job in _missed(conn, letters):
-        code = no_letter(job, "no open dead letter")
+        code = not_found(no_letter(job, "no open dead letter"))
     for name in names:
         group = groups.show(conn, name)
         if group is None:
-            code = missing(name)
+            code = not_found(missing(name))
         else:
             found[group["group"]] = group["open"]
     return found, code

@@ -19,7 +19,7 @@ from redrive.cli.dead_letters.together import (
     without_option,
 )
 from redrive.cli.support.connection import database, say_away
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.options import (
     Change,
     Id,
@@ -27,16 +27,17 @@ from redrive.cli.support.options import (
     Run,
     acting_options,
     database_option,
+    id_argument,
     json_option,
     pager_option,
     run_options,
     settings_for,
 )
 from redrive.cli.support.output import (
+    answer,
     counted,
     emit,
     listing,
-    not_found,
     paged,
     printable,
     printable_fields,
@@ -112,7 +113,7 @@ campaign.add_command(together)
 )
 @run_options()
 @json_option
-def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> int:
+def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> None:
     """Start a plan; workers drive the campaign from then on.
 
     \b
@@ -128,20 +129,16 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
     with database(run.settings) as conn:
         found = campaigns.show(conn, plan)
         if found is None:
-            return not_found(f"there is no plan {shown_id(plan)}")
+            raise NotFound(f"there is no plan {shown_id(plan)}")
         _check_time(found["matched"], has_time=bool(terms.not_before or at_once))
         why = _agreed(conn, found, terms, run, as_json=as_json)
         if why is not None:
-            campaigns.start(conn, plan, terms, actor=run.settings.who(), why=why)
+            campaigns.start(conn, plan, terms, **run.signed(why))
             campaigns.drive(conn, plan)
             found = campaigns.show(conn, plan) or found
-    if as_json:
-        emit({"campaign": plan, "state": found["state"]})
-    elif why is None:
-        click.echo(run.unchanged())
-    else:
-        click.echo(_DRIVEN.format(shown_id(plan), found["state"]))
-    return Exit.DONE
+    state = found["state"]
+    text = _DRIVEN.format(shown_id(plan), state) if why else run.unchanged()
+    answer({"campaign": plan, "state": state}, text, as_json=as_json)
 
 
 _DRIVEN = "campaign {0}: {1}; see: redrive campaign watch {0}"
@@ -249,7 +246,7 @@ def list_campaigns(
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @database_option
 @json_option
 def show(which: int, database_url: str | None, as_json: bool) -> int:
@@ -260,25 +257,21 @@ def show(which: int, database_url: str | None, as_json: bool) -> int:
     """
     settings = settings_for(database_url)
     with database(settings) as conn:
-        found = campaigns.show(conn, which)
+        found = _campaign(conn, which)
     led = led_by(settings, found)
-    return _print_campaign(which, found, led and led.look(), as_json=as_json)
+    return _print_campaign(found, led and led.look(), as_json=as_json)
 
 
-def _missing(which: int) -> int:
-    return not_found(f"there is no campaign {shown_id(which)}")
-
-
-def _print_campaign(
-    which: int,
-    found: Row | None,
-    view: View | None = None,
-    *,
-    as_json: bool,
-) -> int:
-    """Print a campaign, and the campaigns of all cells if it leads them."""
+def _campaign(conn: Connection, which: int) -> Row:
+    """Return a campaign. Raises NotFound."""
+    found = campaigns.show(conn, which)
     if found is None:
-        return _missing(which)
+        raise NotFound(f"there is no campaign {shown_id(which)}")
+    return found
+
+
+def _print_campaign(found: Row, view: View | None = None, *, as_json: bool) -> int:
+    """Print a campaign, and the campaigns of all cells if it leads them."""
     code = say_away(view.away) if view else Exit.DONE
     if as_json:
         emit(found | {"cells": by_cell(view)} if view else found)
@@ -332,7 +325,7 @@ def _blocked(found: Row) -> str:
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @without_option
 @database_option
 @json_option
@@ -349,15 +342,13 @@ def watch(
     """
     settings = settings_for(database_url)
     with database(settings) as conn:
-        known = campaigns.show(conn, which)
-        if known is None:
-            return _missing(which)
+        known = _campaign(conn, which)
         led = led_by(settings, known, without)
         if led:
             return follow(led, as_json=as_json)
         found = _follow(conn, known, as_json=as_json)
     if not as_json:
-        _print_campaign(which, found, as_json=False)
+        _print_campaign(found, as_json=False)
     return ENDS.get(found["state"], Exit.FAILED)
 
 
@@ -378,7 +369,7 @@ def _follow(conn: Connection, known: Row, *, as_json: bool) -> Row:
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @acting_options
 @json_option
 def pause(which: int, change: Change, as_json: bool) -> int:
@@ -390,8 +381,8 @@ def pause(which: int, change: Change, as_json: bool) -> int:
     change.agree(f"Pause campaign {shown_id(which)}")
     with database(change.settings) as conn:
         view = _act(conn, which, change, Together.pause, campaigns.pause)
-        found = campaigns.show(conn, which)
-    return _print_campaign(which, found, view, as_json=as_json)
+        found = _campaign(conn, which)
+    return _print_campaign(found, view, as_json=as_json)
 
 
 def _act(
@@ -405,12 +396,12 @@ def _act(
     led = led_campaign(conn, change.settings, which)
     if led is not None:
         return together(led, change.why)
-    alone(conn, which, actor=change.settings.who(), why=change.why)
+    alone(conn, which, **change.signed)
     return None
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @acting_options
 @json_option
 def resume(which: int, change: Change, as_json: bool) -> int:
@@ -423,12 +414,12 @@ def resume(which: int, change: Change, as_json: bool) -> int:
     with database(change.settings) as conn:
         view = _act(conn, which, change, Together.resume, campaigns.resume)
         campaigns.drive(conn, which)
-        found = campaigns.show(conn, which)
-    return _print_campaign(which, found, view, as_json=as_json)
+        found = _campaign(conn, which)
+    return _print_campaign(found, view, as_json=as_json)
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @run_options()
 @json_option
 def cancel(which: int, run: Run, as_json: bool) -> int:
@@ -441,9 +432,7 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
     or was tried already, ends as usual.
     """
     with database(run.settings) as conn:
-        found = campaigns.show(conn, which)
-        if found is None:
-            return _missing(which)
+        found = _campaign(conn, which)
         led = led_by(run.settings, found)
         view = led and led.look()
         why = _consent_to_cancel(_left(found, view), run)
@@ -453,9 +442,9 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
         elif led:
             view = led.cancel(why)
         else:
-            campaigns.cancel(conn, which, actor=run.settings.who(), why=why)
-        found = campaigns.show(conn, which)
-    return _print_campaign(which, found, view, as_json=as_json)
+            campaigns.cancel(conn, which, **run.signed(why))
+        found = _campaign(conn, which)
+    return _print_campaign(found, view, as_json=as_json)
 
 
 def _left(found: Row, view: View | None) -> int:

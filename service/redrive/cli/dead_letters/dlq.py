@@ -18,7 +18,7 @@ from redrive.cli.dead_letters.redrive import redrive_dead_letters
 from redrive.cli.dead_letters.report import report
 from redrive.cli.dead_letters.show import show
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
@@ -36,10 +36,12 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import (
+    answer,
     counted,
     emit,
     listing,
     no_letter,
+    not_found,
     paged,
     printable,
 )
@@ -149,8 +151,7 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
     with database(run.settings) as conn:
         why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
         if why:
-            actor = run.settings.who()
-            dismissed = triage.dismiss(conn, matched, why=why, actor=actor)
+            dismissed = triage.dismiss(conn, matched, **run.signed(why))
 
     if as_json:
         emit({"matched": len(matched), "dismissed": dismissed})
@@ -196,18 +197,9 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
     redrive dlq reopen 19 --why 'the customer wants it after all'
     """
     change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
-    actor = change.settings.who()
     with database(change.settings) as conn:
-        reopened = triage.reopen(
-            conn,
-            jobs,
-            why=change.why,
-            actor=actor,
-        )
-    if as_json:
-        emit({"reopened": reopened})
-    else:
-        click.echo(f"{len(reopened)} reopened")
+        reopened = triage.reopen(conn, jobs, **change.signed)
+    answer({"reopened": reopened}, f"{len(reopened)} reopened", as_json=as_json)
     return _name_missed(jobs, reopened, "no dismissed dead letter")
 
 
@@ -231,19 +223,10 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> 
         raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
     name = printable(owner) or "nobody"
     change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {name}")
-    actor = change.settings.who()
     with database(change.settings) as conn:
-        assigned = triage.assign(
-            conn,
-            jobs,
-            owner,
-            why=change.why,
-            actor=actor,
-        )
-    if as_json:
-        emit({"assigned": assigned, "owner": owner or None})
-    else:
-        click.echo(f"{len(assigned)} assigned to {owner or 'nobody'}")
+        assigned = triage.assign(conn, jobs, owner, **change.signed)
+    report = {"assigned": assigned, "owner": owner or None}
+    answer(report, f"{len(assigned)} assigned to {owner or 'nobody'}", as_json=as_json)
     return _name_missed(jobs, assigned)
 
 
@@ -252,7 +235,7 @@ def _name_missed(
 ) -> Exit:
     """Name the jobs that had no such dead letter; return the exit code."""
     for job in sorted(set(asked) - set(done)):
-        no_letter(job, what)
+        not_found(no_letter(job, what))
     if not done:
         return Exit.NOTHING_MATCHED
     return Exit.DONE
@@ -263,7 +246,7 @@ def _name_missed(
 @click.argument("text")
 @actor_option
 @database_option
-def note(job: int, text: str, actor: str | None, database_url: str | None) -> int:
+def note(job: int, text: str, actor: str | None, database_url: str | None) -> None:
     """Add a note to a dead letter.
 
     \b
@@ -274,16 +257,10 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
         raise click.UsageError("the note is empty")
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
-        is_noted = triage.note(
-            conn,
-            job,
-            text,
-            actor=settings.who(),
-        )
+        is_noted = triage.note(conn, job, text, actor=settings.who())
     if not is_noted:
-        return no_letter(job)
+        raise NotFound(no_letter(job))
     click.echo("noted")
-    return Exit.DONE
 
 
 dlq.add_command(groups.resolve)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import click
 
@@ -10,8 +9,8 @@ from redrive import handlers as registry
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
-from redrive.cli.support.options import Id, Run, json_option, run_options
-from redrive.cli.support.output import counted, emit, no_letter
+from redrive.cli.support.options import Run, json_option, run_options
+from redrive.cli.support.output import counted, emit, no_letter, not_found
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
@@ -36,7 +35,6 @@ KEPT = ("not_applicable", "invalid", "unchanged")
 
 
 @click.command("edit")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @click.option("--patch", metavar="JSON", help="The change, as JSON Patch (RFC 6902).")
 @click.option(
     "--handlers",
@@ -44,11 +42,10 @@ KEPT = ("not_applicable", "invalid", "unchanged")
     help="Check the payloads with these handlers: model and validate."
     " [env: REDRIVE_HANDLERS]",
 )
-@filter_options(states=("open",))
+@filter_options(states=("open",), takes_ids=True)
 @run_options()
 @json_option
 def edit(
-    jobs: tuple[int, ...],
     patch: str | None,
     handlers: str | None,
     chosen: Filter,
@@ -66,7 +63,6 @@ def edit(
     --yes it only shows them. The payloads from before are kept: redrive dlq show ID --original. If
     the patch does not apply, for example because a `test` in it fails, the payload stays as it is.
     """
-    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     _refuse(chosen, in_editor=patch is None, as_json=as_json)
     wanted = None if patch is None else rules.read_patch(patch)
     checked_by = _handlers(handlers, run)
@@ -230,7 +226,7 @@ def _show_outcome(seen: Preview, causes: Causes | None, run: Run) -> None:
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:
     """Name the ids that were not found; failed = some edits could not be made."""
     for missed in sorted(set(chosen.ids).difference(seen.found)):
-        no_letter(missed, "no open dead letter, or it does not match")
+        not_found(no_letter(missed, "no open dead letter, or it does not match"))
     if not seen.matched:
         return Exit.NOTHING_MATCHED if chosen.ids else Exit.DONE
     is_refused = causes is not None and not causes.get(None, 0)

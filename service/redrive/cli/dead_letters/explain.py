@@ -13,7 +13,7 @@ from redrive.cli.support.options import (
     json_option,
     settings_of_cells,
 )
-from redrive.cli.support.output import counted, emit, printable
+from redrive.cli.support.output import counted, emit, not_found, printable
 from redrive.dead_letters import explain as explaining
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
 from redrive.rules.rows import Row
@@ -41,7 +41,7 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
     cells = settings_of_cells(database_url)
     chosen, code = _choose(cells, group)
     if chosen is None:
-        return code or missing(group)
+        return code or not_found(missing(group))
     most = explaining.OF_GROUP // len(cells)
     samples, code = ask_each(cells, lambda settings: _sample(settings, chosen, most))
     found = explaining.compare(

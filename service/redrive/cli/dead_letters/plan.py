@@ -28,6 +28,7 @@ from redrive.cli.support.output import (
     emit,
     listing,
     no_letter,
+    not_found,
     printable,
     shown_id,
 )
@@ -201,7 +202,7 @@ def require_ids(allow: Allow, chosen: Filter) -> None:
 def exit_of(plan: Plan, chosen: Filter) -> Exit:
     """Name the requested dead letters that are missing; return the exit code."""
     for missed in plan.missing:
-        no_letter(missed, "no open dead letter, or it does not match")
+        not_found(no_letter(missed, "no open dead letter, or it does not match"))
     if chosen.ids and not plan.matched:
         return Exit.NOTHING_MATCHED
     return Exit.DONE

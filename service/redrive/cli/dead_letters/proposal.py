@@ -6,7 +6,7 @@ import click
 
 from redrive import handlers as registry
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
     InOrder,
@@ -15,7 +15,7 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, listing, not_found, printable
+from redrive.cli.support.output import answer, listing, printable
 from redrive.database.rows import Connection
 from redrive.dead_letters import proposals
 from redrive.handlers import Handlers
@@ -70,7 +70,7 @@ def command(row: Row) -> str:
 )
 @acting_options
 @json_option
-def start(which: int, handlers: str | None, change: Change, as_json: bool) -> int:
+def start(which: int, handlers: str | None, change: Change, as_json: bool) -> None:
     """Start a proposed edit or mute.
 
     \b
@@ -81,9 +81,7 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> in
     """
     checked_by = _handlers(handlers, change.settings)
     with database(change.settings) as conn:
-        found = proposals.show(conn, which)
-        if found is None:
-            return _missing(which)
+        found = _proposal(conn, which)
         lines = _shown(conn, found, checked_by)
         click.echo(lines, err=as_json)
         proposer = printable(found["proposed_by"])
@@ -95,11 +93,9 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> in
             actor=change.settings.who(),
             why=proposals.reason(found, change.why),
         )
-    if as_json:
-        emit({"proposal": which, "action": found["action"], "changed": changed})
-    else:
-        click.echo(f"started proposal {which}: {printable(proposals.what(found))}")
-    return Exit.DONE
+    report = {"proposal": which, "action": found["action"], "changed": changed}
+    text = f"started proposal {which}: {printable(proposals.what(found))}"
+    answer(report, text, as_json=as_json)
 
 
 def _handlers(given: str | None, settings: "Settings") -> Handlers:
@@ -124,7 +120,7 @@ def _shown(conn: Connection, found: Row, handlers: Handlers) -> str:
 @_number
 @acting_options
 @json_option
-def reject(which: int, change: Change, as_json: bool) -> int:
+def reject(which: int, change: Change, as_json: bool) -> None:
     """Reject a proposed edit or mute.
 
     \b
@@ -133,18 +129,17 @@ def reject(which: int, change: Change, as_json: bool) -> int:
     To reject a proposed redrive, type redrive campaign cancel.
     """
     with database(change.settings) as conn:
-        found = proposals.show(conn, which)
-        if found is None:
-            return _missing(which)
+        found = _proposal(conn, which)
         change.agree(f"Reject proposal {which}: {printable(proposals.what(found))}")
         why = proposals.reason(found, change.why)
         proposals.reject(conn, which, actor=change.settings.who(), why=why)
-    if as_json:
-        emit({"proposal": which, "rejected": True})
-    else:
-        click.echo(f"rejected proposal {which}")
-    return Exit.DONE
+    report = {"proposal": which, "rejected": True}
+    answer(report, f"rejected proposal {which}", as_json=as_json)
 
 
-def _missing(which: int) -> Exit:
-    return not_found(f"there is no open proposal {which} of an edit or a mute")
+def _proposal(conn: Connection, which: int) -> Row:
+    """Return an open proposal of an edit or a mute. Raises NotFound."""
+    found = proposals.show(conn, which)
+    if found is None:
+        raise NotFound(f"there is no open proposal {which} of an edit or a mute")
+    return found

@@ -21,7 +21,6 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
-    Id,
     Run,
     json_option,
     option,
@@ -85,14 +84,12 @@ _what_options = (
 
 
 @click.command("redrive")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
-@filter_options(ENV, states=("open",))
+@filter_options(ENV, states=("open",), takes_ids=True)
 @partial(with_options, _what_options)
 @allow_options(ENV)
 @run_options(ENV)
 @json_option
 def redrive_dead_letters(
-    jobs: tuple[int, ...],
     chosen: Filter,
     everything: bool,
     rate: float | None,
@@ -123,7 +120,6 @@ def redrive_dead_letters(
     also an environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
     REDRIVE_REDRIVE_YES=true.
     """
-    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
     _check(run, allow, chosen, to_queue, is_vague=is_vague)
     may_act = not is_vague and _may_act(run)

@@ -18,7 +18,7 @@ from redrive.cli.dead_letters.deliver import (
 )
 from redrive.cli.dead_letters.groups import missing
 from redrive.cli.support.connection import ask_each, database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.options import (
     Instant,
     database_option,
@@ -179,7 +179,7 @@ def _incident(group: str, settings: "Settings") -> int:
     with database(settings) as conn:
         found = incident.report(conn, group)
     if found is None:
-        return missing(group)
+        raise NotFound(missing(group))
     click.echo(found, nl=False)
     return Exit.DONE
 

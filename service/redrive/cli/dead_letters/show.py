@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from redrive.cli.dead_letters.groups import missing
+from redrive.cli.dead_letters.groups import the_group
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     database_option,
     json_option,
@@ -19,14 +19,14 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import (
+    answer,
     counted,
-    emit,
     no_letter,
     printable,
     printable_fields,
     shown_id,
 )
-from redrive.dead_letters import find, groups
+from redrive.dead_letters import find
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.dead_letters.obstacles import stays
 from redrive.rules.rows import Fields, Row
@@ -70,7 +70,7 @@ _GROUP = """\
 )
 @database_option
 @json_option
-def show(which: str, original: bool, database_url: str | None, as_json: bool) -> int:
+def show(which: str, original: bool, database_url: str | None, as_json: bool) -> None:
     """Show a dead letter with its whole history, or a group.
 
     \b
@@ -86,40 +86,26 @@ def show(which: str, original: bool, database_url: str | None, as_json: bool) ->
         keep_cell(cell)
     settings = settings_for(database_url)
     if is_group:
-        return _show_group(settings, name, as_json=as_json)
-    return _show_letter(
-        settings,
-        int(name),
-        original=original,
-        as_json=as_json,
-    )
-
-
-def _show_group(settings: "Settings", which: str, *, as_json: bool) -> int:
-    with database(settings) as conn:
-        found = groups.show(conn, which)
-    if found is None:
-        return missing(which)
-    if as_json:
-        emit(found)
+        _show_group(settings, name, as_json=as_json)
     else:
-        click.echo("\n".join(_group(found)))
-    return Exit.DONE
+        _show_letter(settings, int(name), original=original, as_json=as_json)
+
+
+def _show_group(settings: "Settings", which: str, *, as_json: bool) -> None:
+    with database(settings) as conn:
+        found = the_group(conn, which)
+    answer(found, "\n".join(_group(found)), as_json=as_json)
 
 
 def _show_letter(
     settings: "Settings", job: int, *, original: bool, as_json: bool
-) -> int:
+) -> None:
     with database(settings) as conn:
         found = find.show(conn, job, original=original)
     if found is None:
-        return no_letter(job)
-    if as_json:
-        emit(found)
-    else:
-        title = "original payload" if original else "payload"
-        click.echo("\n\n".join(_letter(found, title)))
-    return Exit.DONE
+        raise NotFound(no_letter(job))
+    title = "original payload" if original else "payload"
+    answer(found, "\n\n".join(_letter(found, title)), as_json=as_json)
 
 
 def _letter(letter: Row, title: str) -> Iterator[str]:

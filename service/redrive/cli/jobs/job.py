@@ -10,23 +10,24 @@ import click
 
 from redrive.cli.jobs.replay import replay
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Change,
     Duration,
-    Id,
     InOrder,
     Run,
     acting_options,
     database_option,
+    id_argument,
     json_option,
     pager_option,
     run_options,
     settings_for,
 )
 from redrive.cli.support.output import (
+    answer,
     counted,
     emit,
     listing,
@@ -174,10 +175,10 @@ def _for_people(row: Row) -> Row:
 
 
 @job.command("show")
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @database_option
 @json_option
-def show_job(which: int, database_url: str | None, as_json: bool) -> int:
+def show_job(which: int, database_url: str | None, as_json: bool) -> None:
     """Show the history of a job, and why it does not run.
 
     \b
@@ -190,12 +191,8 @@ def show_job(which: int, database_url: str | None, as_json: bool) -> int:
         found = show(conn, which)
         ended = None if found else control.wait(conn, which, 0)
     if found is None:
-        return not_found(_nothing_kept(which, ended))
-    if as_json:
-        emit(found)
-    else:
-        click.echo("\n\n".join(_sections(found)))
-    return Exit.DONE
+        raise NotFound(_nothing_kept(which, ended))
+    answer(found, "\n\n".join(_sections(found)), as_json=as_json)
 
 
 _KEEP_ENDED = "redrive queue set QUEUE --history 7d"
@@ -336,9 +333,9 @@ def _preview(conn: Connection, matched: Sequence[int]) -> None:
 
 
 @job.command("reveal")
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @acting_options
-def reveal_payload(which: int, change: Change) -> int:
+def reveal_payload(which: int, change: Change) -> None:
     """Print the payload of a job with its secrets, as JSON.
 
     \b
@@ -348,24 +345,17 @@ def reveal_payload(which: int, change: Change) -> int:
     """
     change.agree(f"Show the payload of job {shown_id(which)} with its secrets")
     with database(change.settings) as conn:
-        found = reveal(
-            conn,
-            which,
-            actor=change.settings.who(),
-            why=change.why,
-        )
+        found = reveal(conn, which, **change.signed)
     if found is None:
-        return not_found(f"nothing is kept of job {shown_id(which)}")
+        raise NotFound(f"nothing is kept of job {shown_id(which)}")
     emit(found["payload"])
-    return Exit.DONE
 
 
 @job.command()
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
-@filter_options(of=JobFilter)
+@filter_options(of=JobFilter, takes_ids=True)
 @run_options()
 @json_option
-def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -> int:
+def cancel(chosen: JobFilter, run: Run, as_json: bool) -> int:
     """Cancel jobs, by id or by filters.
 
     \b
@@ -377,7 +367,6 @@ def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) ->
     command shows the jobs and asks, unless you give --yes. Without a terminal and without --yes it
     only shows them.
     """
-    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     return _changed("Cancel", chosen, run, _cancel, as_json=as_json)
 
 
@@ -386,11 +375,10 @@ def _cancel(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
 
 
 @job.command("now")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
-@filter_options(of=JobFilter)
+@filter_options(of=JobFilter, takes_ids=True)
 @run_options()
 @json_option
-def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -> int:
+def run_now(chosen: JobFilter, run: Run, as_json: bool) -> int:
     """Run scheduled and retrying jobs now, by id or by filters.
 
     \b
@@ -399,7 +387,6 @@ def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -
     A job that waits for another job or on a paused queue keeps waiting. The command shows the jobs
     and asks, unless you give --yes. Without a terminal and without --yes it only shows them.
     """
-    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     return _changed("Run now", chosen, run, _run_now, as_json=as_json)
 
 
@@ -408,7 +395,7 @@ def _run_now(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
 
 
 @job.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @click.option(
     "--timeout",
     type=_Seconds(),
@@ -434,11 +421,9 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
     with database(settings_for(database_url)) as conn:
         ended = control.wait(conn, which, timeout)
     if ended is None:
-        return not_found(f"there is no job {shown_id(which)}")
-    if as_json:
-        emit({"id": which, "outcome": ended.outcome, "result": ended.result})
-    else:
-        click.echo(_outcome(ended))
+        raise NotFound(f"there is no job {shown_id(which)}")
+    report = {"id": which, "outcome": ended.outcome, "result": ended.result}
+    answer(report, _outcome(ended), as_json=as_json)
     return _WAITED.get(ended.outcome, Exit.FAILED)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 import click
 
 from redrive.cli.support.connection import ask_each, database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.names import unknown
 from redrive.cli.support.options import (
     Change,
@@ -17,7 +17,7 @@ from redrive.cli.support.options import (
     settings_for,
     settings_of_cells,
 )
-from redrive.cli.support.output import counted, emit, not_found, printable, table
+from redrive.cli.support.output import counted, emit, printable, table
 from redrive.cli.support.unhandled import sentence
 from redrive.database.rows import rows as rows_of
 from redrive.database.rows import value
@@ -186,24 +186,23 @@ _create_option = click.option(
 @click.argument("name")
 @_create_option
 @acting_options
-def pause(name: str, create: bool, change: Change) -> int:
+def pause(name: str, create: bool, change: Change) -> None:
     """Stop claiming from a queue; running jobs continue.
 
     \b
     redrive queue pause mail --why 'the provider is down'
     """
-    if not create and (none_such := _unknown(name, change.settings)):
-        return not_found(none_such)
+    if not create:
+        _require_known(name, change.settings)
     change.agree(f"Pause the queue {name}")
     _act(_PAUSED, name, change)
     click.echo(f"{name} is paused; workers stop claiming from it within a second")
-    return Exit.DONE
 
 
 @queue.command()
 @click.argument("name")
 @acting_options
-def resume(name: str, change: Change) -> int:
+def resume(name: str, change: Change) -> None:
     """Claim from a paused queue again.
 
     \b
@@ -211,9 +210,8 @@ def resume(name: str, change: Change) -> int:
     """
     change.agree(f"Resume the queue {printable(name)}")
     if not _act(_RESUMED, name, change):
-        return not_found(f"{name} was not paused")
+        raise NotFound(f"{name} was not paused")
     click.echo(f"{name} is resumed")
-    return Exit.DONE
 
 
 @queue.command("set")
@@ -241,7 +239,7 @@ def set_options(  # settings that may be set alone or together
     history: int | None,
     create: bool,
     change: Change,
-) -> int:
+) -> None:
     """Set how a queue is served.
 
     \b
@@ -253,14 +251,13 @@ def set_options(  # settings that may be set alone or together
     if not wanted:
         msg = "give --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
-    if not create and (none_such := _unknown(name, change.settings)):
-        return not_found(none_such)
+    if not create:
+        _require_known(name, change.settings)
     texts = "; ".join(said for _, _, said in wanted)
     change.agree(f"Set the queue {name}: {texts}")
     for statement, values, said in wanted:
         _act(statement, name, change, *values)
         click.echo(f"{name} is set: {said}")
-    return Exit.DONE
 
 
 def _wanted(
@@ -341,12 +338,13 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
         click.echo(f"{what}: at most {number}")
 
 
-def _unknown(name: str, settings: "Settings") -> str | None:
-    """Return a warning about a queue that has never been used; otherwise None."""
+def _require_known(name: str, settings: "Settings") -> None:
+    """Raise NotFound if no job has ever been in a queue."""
     check_name("queue", name)
     with database(settings) as conn:
-        said = unknown(conn, "queue", name)
-    return said and f"{said} (--create allows it)"
+        warning = unknown(conn, "queue", name)
+    if warning:
+        raise NotFound(f"{warning} (--create allows it)")
 
 
 def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:

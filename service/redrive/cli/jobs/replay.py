@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.options import (
     Id,
     Reveal,
@@ -127,11 +127,10 @@ def replay(
             "a test must not hold secrets: give made-up values by --payload, not --reveal"
         )
     target = _target(handlers)
-    found = _from_file(job, file, reveal) if file else None
-    if found is None:
+    if file:
+        found = _from_file(job, file, reveal)
+    else:
         found = _from_database(_required(job), reveal, actor, database_url)
-    if found is None:
-        return no_letter(_required(job))
     if payload is not None:
         found = with_payload(found, payload)
     way = _Way(target, debug, not no_sandbox, _test_file(test, found))
@@ -168,7 +167,7 @@ def _from_file(job: int | None, file: Path, reveal: Reveal | None) -> "Bundle":
 
 def _from_database(
     job: int, reveal: Reveal | None, actor: str | None, database_url: str | None
-) -> "Bundle | None":
+) -> "Bundle":
     from redrive.dry_run.bundle import bundle_of  # noqa: PLC0415 # slow
 
     settings = settings_for(database_url, actor=actor)
@@ -177,7 +176,9 @@ def _from_database(
     with database(settings) as conn:
         why = reveal and reveal.why
         exported = export(conn, job, actor=settings.who(), why=why)
-    return None if exported is None else bundle_of(exported)
+    if exported is None:
+        raise NotFound(no_letter(job))
+    return bundle_of(exported)
 
 
 def _test_file(test: str | None, bundle: "Bundle") -> Path | None:

@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from redrive.cli.support.connection import database, wait_for_schema
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
     acting_options,
@@ -12,7 +12,7 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, not_found, table
+from redrive.cli.support.output import emit, table
 from redrive.database.rows import Connection
 from redrive.dead_letters import owners
 from redrive.dead_letters.owners import MAX_CONTACT, NAME, Owner, parse_pattern
@@ -81,7 +81,7 @@ def set_owner(pattern: str, name: str, contact: str | None, change: Change) -> N
 @owner.command("rm")
 @click.argument("pattern")
 @acting_options
-def remove_owner(pattern: str, change: Change) -> int:
+def remove_owner(pattern: str, change: Change) -> None:
     """Remove the owner of a pattern.
 
     \b
@@ -91,11 +91,10 @@ def remove_owner(pattern: str, change: Change) -> int:
     with database(change.settings) as conn:
         patterns = [row.pattern for row in owners.find(conn)]
         if chosen not in patterns:
-            return not_found(f"{chosen} has no owner of its own; see redrive owner ls")
+            raise NotFound(f"{chosen} has no owner of its own; see redrive owner ls")
         change.agree(f"Remove the owner of {chosen}")
         _set(conn, Owner(*chosen, None), change)
     click.echo(f"{chosen} has no owner of its own")
-    return Exit.DONE
 
 
 @owner.command("apply")
@@ -129,8 +128,7 @@ def _belongs(row: Owner) -> str:
 
 
 def _set(conn: Connection, wanted: Owner, change: Change) -> None:
-    actor = change.settings.who()
-    owners.set_owner(conn, wanted, actor=actor, why=change.why)
+    owners.set_owner(conn, wanted, **change.signed)
 
 
 def _parse(text: str) -> list[Owner]:

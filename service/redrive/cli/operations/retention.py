@@ -100,7 +100,7 @@ def set_retention(kept: Sequence[Kept], change: Change) -> None:
         if changed:
             listed = ", ".join(said)
             change.agree(f"Set {listed}")
-        stored.change(conn, changed, actor=settings.who(), why=change.why)
+        stored.change(conn, changed, **change.signed)
     click.echo("\n".join(said) or "nothing to do")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 import psycopg
 
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.database import migrate
 from redrive.database.address import Address
 from redrive.database.ask import outcomes
@@ -175,6 +175,8 @@ def _code_of(error: BaseException) -> Exit:
     match error:
         case SettingsError() | InvalidJob():
             return Exit.USAGE
+        case NotFound():
+            return Exit.NOTHING_MATCHED
         case SchemaError():
             return Exit.SCHEMA
         case Busy():

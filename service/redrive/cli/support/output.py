@@ -283,8 +283,16 @@ def not_found(what: str) -> Exit:
     return Exit.NOTHING_MATCHED
 
 
-def no_letter(job: int, what: str = "no dead letter") -> Exit:
-    """Report on stderr that a job has no such dead letter; return the exit code."""
+def no_letter(job: int, what: str = "no dead letter") -> str:
+    """Return the text about a job that has no such dead letter."""
     shown = shown_id(job)
     look = f"redrive job show {shown} shows what became of it"
-    return not_found(f"job {shown} has {what}; {look}")
+    return f"job {shown} has {what}; {look}"
+
+
+def answer(report: Any, text: str, *, as_json: bool) -> None:
+    """Print the result of a command: a report as JSON, or a text for people."""
+    if as_json:
+        emit(report)
+    else:
+        click.echo(text)

@@ -33,7 +33,7 @@ def _make(opening: Opening, order: Order, *, is_acknowledged: bool) -> Done:
     act = acknowledge if is_acknowledged else unacknowledge
     with opening() as conn:
         name = group_of(conn, order)["group"]
-        if not act(conn, [name], actor=order.actor, why=order.why):
+        if not act(conn, [name], **order.signed):
             raise Refused(409, "the group has no open dead letters")
     state = "acknowledged" if is_acknowledged else "no longer acknowledged"
     return Done(

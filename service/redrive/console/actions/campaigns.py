@@ -336,7 +336,7 @@ def _redrive(opening: Opening, order: Order) -> Done:
 def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
     """Start the plan, unless a concurrent request started the same redrive."""
     try:
-        campaign.start_alone(conn, plan, terms, actor=order.actor, why=order.why)
+        campaign.start_alone(conn, plan, terms, **order.signed)
     except Busy as error:
         raise Refused(409, str(error)) from None
 
@@ -477,14 +477,14 @@ def _start(opening: Opening, order: Order) -> Done:
 def _pause(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
     with opening() as conn:
-        campaign.pause(conn, number, actor=order.actor, why=order.why)
+        campaign.pause(conn, number, **order.signed)
     return _stands("paused", number, "paused")
 
 
 def _resume(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
     with opening() as conn:
-        campaign.resume(conn, number, actor=order.actor, why=order.why)
+        campaign.resume(conn, number, **order.signed)
         state = _driven(conn, number)["state"]
     return _stands("resumed; its canaries run first", number, state)
 
@@ -492,7 +492,7 @@ def _resume(opening: Opening, order: Order) -> Done:
 def _cancel(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
     with opening() as conn:
-        taken = campaign.cancel(conn, number, actor=order.actor, why=order.why)
+        taken = campaign.cancel(conn, number, **order.signed)
     return _stands(
         f"cancelled; {taken:,} jobs are dead letters again", number, "cancelled"
     )

@@ -16,7 +16,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.handlers import Handlers
 from redrive.live_jobs.filter import JobFilter
 from redrive.rules.payloads.limits import NAME
-from redrive.rules.rows import Fields
+from redrive.rules.rows import Fields, Signed
 
 Opening = Callable[[], AbstractContextManager[Connection]]
 
@@ -80,6 +80,11 @@ class Order:
     actor: str
     more: Mapping[str, str] = field(default_factory=dict[str, str])
     handlers: Handlers | None = None
+
+    @property
+    def signed(self) -> Signed:
+        """Return who makes the change, and why."""
+        return Signed(actor=self.actor, why=self.why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,12 +160,7 @@ def edit(opening: Opening, order: Order) -> Done:
                 409, "some dead letters have changed; look at the preview again"
             )
         causes = edits.edit(
-            conn,
-            seen,
-            patch,
-            handlers=order.handlers or Handlers(),
-            why=order.why,
-            actor=order.actor,
+            conn, seen, patch, handlers=order.handlers or Handlers(), **order.signed
         )
     stayed = "".join(
         f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in causes.items() if c

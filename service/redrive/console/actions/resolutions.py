@@ -61,9 +61,7 @@ def _resolve(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         name = group_of(conn, order)["group"]
         try:
-            fixes = groups.resolve(
-                conn, name, versions, actor=order.actor, why=order.why
-            )
+            fixes = groups.resolve(conn, name, versions, **order.signed)
         except ValueError as error:
             raise Refused(400, str(error)) from None
     if fixes is None:
@@ -79,7 +77,7 @@ def _resolve(opening: Opening, order: Order) -> Done:
 def _unresolve(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         name = group_of(conn, order)["group"]
-        if not groups.unresolve(conn, name, actor=order.actor, why=order.why):
+        if not groups.unresolve(conn, name, **order.signed):
             raise Refused(409, "the group is not resolved")
     return Done(
         "The group is open.", {"group": name, "fixed_in": None}, f"/groups/{name}"
