@@ -13,8 +13,8 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Change, Id, acting_options, json_option
 from redrive.cli.support.output import (
+    answer,
     counted,
-    emit,
     no_letter,
     not_found,
     printable,
@@ -101,16 +101,11 @@ def _change(
     for group in sorted(found.keys() - set(done)):
         code = not_found(f"group {printable(group)} has no open dead letters")
     actor = change.settings.who() if is_acknowledged else None
-    if as_json:
-        _emit(found, done, actor)
-    elif done or code == Exit.DONE:
-        click.echo(_done(done, actor))
+    word = "acknowledged" if is_acknowledged else "unacknowledged"
+    report = {"matched": sum(found.values()), word: done}
+    text = _done(done, actor) if done or code == Exit.DONE else None
+    answer(report, text, as_json=as_json)
     return Exit.DONE if done else code
-
-
-def _emit(found: dict[str, int], done: Sequence[str], actor: str | None) -> None:
-    verb = "acknowledged" if actor else "unacknowledged"
-    emit({"matched": sum(found.values()), verb: done})
 
 
 def _set(

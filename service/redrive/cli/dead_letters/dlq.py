@@ -38,7 +38,6 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import (
     answer,
     counted,
-    emit,
     listing,
     no_letter,
     not_found,
@@ -153,12 +152,9 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
         if why:
             dismissed = triage.dismiss(conn, matched, **run.signed(why))
 
-    if as_json:
-        emit({"matched": len(matched), "dismissed": dismissed})
-    elif why or not matched:
-        click.echo(f"{len(dismissed)} dismissed")
-    else:
-        click.echo(run.unchanged())
+    report = {"matched": len(matched), "dismissed": dismissed}
+    text = f"{len(dismissed)} dismissed" if why or not matched else run.unchanged()
+    answer(report, text, as_json=as_json)
     named = (*jobs, *chosen.ids)
     if not named:
         return Exit.DONE

@@ -10,7 +10,7 @@ from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, run_options
-from redrive.cli.support.output import counted, emit, no_letter, not_found
+from redrive.cli.support.output import answer, counted, no_letter, not_found
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
@@ -74,10 +74,7 @@ def edit(
         if not as_json:
             _show(seen, wanted)
         causes = _edit(conn, seen, wanted, run, checked_by)
-    if as_json:
-        emit(_report(seen, causes))
-    else:
-        _show_outcome(seen, causes, run)
+    answer(_report(seen, causes), _outcome(seen, causes, run), as_json=as_json)
     return _exit(seen, causes, chosen)
 
 
@@ -212,15 +209,14 @@ def _report(seen: Preview, causes: Causes | None) -> Row:
     }
 
 
-def _show_outcome(seen: Preview, causes: Causes | None, run: Run) -> None:
-    """Print the result."""
+def _outcome(seen: Preview, causes: Causes | None, run: Run) -> str | None:
+    """Return the result as text; None if nothing matched."""
     if causes is not None:
         stayed = "".join(f", {n} {cause}" for cause, n in causes.items() if cause)
-        click.echo(f"{causes.get(None, 0)} edited{stayed}")
-    elif seen.ids:
-        click.echo(run.unchanged())
-    elif seen.matched:
-        click.echo("nothing was changed")
+        return f"{causes.get(None, 0)} edited{stayed}"
+    if seen.ids:
+        return run.unchanged()
+    return "nothing was changed" if seen.matched else None
 
 
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:

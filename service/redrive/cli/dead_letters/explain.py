@@ -13,7 +13,7 @@ from redrive.cli.support.options import (
     json_option,
     settings_of_cells,
 )
-from redrive.cli.support.output import counted, emit, not_found, printable
+from redrive.cli.support.output import answer, counted, not_found, printable
 from redrive.dead_letters import explain as explaining
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
 from redrive.rules.rows import Row
@@ -47,10 +47,7 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
     found = explaining.compare(
         chosen, {cell.get("cell"): sample for cell, sample in samples}
     )
-    if as_json:
-        emit(found)
-    else:
-        click.echo("\n".join(_lines(found)))
+    answer(found, "\n".join(_lines(found)), as_json=as_json)
     return code
 
 

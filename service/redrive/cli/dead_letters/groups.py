@@ -111,13 +111,12 @@ def list_groups(
     columns: list[str] = list(COLUMNS_TOGETHER) if together else _columns(found)
     if len(cells) > 1 and not together:
         columns.insert(0, "cell")
-    shown = _cells_for_people if together else _for_people
-    rows = found if as_json else map(shown, found)
     with paged():
         listing(
-            rows,
+            found,
             columns,
             as_json=as_json,
+            for_people=_cells_for_people if together else _for_people,
             right=("open", "total"),
             empty=_empty(options),
         )

@@ -20,7 +20,7 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit
+from redrive.cli.support.output import answer, emit
 from redrive.cli.support.terminal import progress
 from redrive.database.rows import Connection
 from redrive.enqueue import CHUNK, enqueue_many, enqueue_reporting
@@ -213,11 +213,9 @@ def _enqueue_lines(
 
 
 def _show_counts(read: int, created: int, *, as_json: bool) -> None:
-    if as_json:
-        emit({"read": read, "created": created})
-    else:
-        taken = f", {read - created} not new" if read > created else ""
-        click.echo(f"{created} enqueued{taken}")
+    taken = f", {read - created} not new" if read > created else ""
+    report = {"read": read, "created": created}
+    answer(report, f"{created} enqueued{taken}", as_json=as_json)
 
 
 def _enqueue_chunk(conn: Connection, chunk: list[Line]) -> int:

@@ -144,13 +144,12 @@ def list_jobs(
 
 
 def _print_jobs(jobs: Iterable[Row], *, as_json: bool = False) -> None:
-    rows = map(listed if as_json else _for_people, jobs)
-    right = ("id", "attempt")
     listing(
-        rows,
+        map(listed, jobs) if as_json else jobs,
         COLUMNS,
         as_json=as_json,
-        right=right,
+        for_people=_for_people,
+        right=("id", "attempt"),
         empty="no live job",
     )
 
@@ -293,10 +292,8 @@ def _changed(
                 actor=run.settings.who(),
                 progress=advance,
             )
-    if as_json:
-        emit({"matched": n} | counts)
-    elif matched:
-        click.echo(_counts(counts) if why else run.unchanged())
+    text = _counts(counts) if why else run.unchanged()
+    answer({"matched": n} | counts, text if matched else None, as_json=as_json)
     return _name_missed(chosen, matched)
 
 

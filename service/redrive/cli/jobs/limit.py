@@ -11,12 +11,18 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, printable, table
+from redrive.cli.support.output import listing, printable
 from redrive.live_jobs import limits
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.scheduling.concurrency import NAME, of_rate, per_second
 
-SHOWN = ("limit", "running", "at once", "rate", "waiting")
+COLUMNS = {
+    "limit": "name",
+    "running": "used",
+    "at once": "concurrency",
+    "rate": "rate",
+    "waiting": "waiting",
+}
 MOST_AT_ONCE = 1_000_000
 
 
@@ -59,14 +65,10 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         rows = limits.find(conn)
-    if as_json:
-        for row in rows:
-            emit(row)
-        return
-    fields = ("name", "used", "concurrency", "rate", "waiting")
-    table(
-        SHOWN,
-        ([row[field] for field in fields] for row in rows),
+    listing(
+        rows,
+        COLUMNS,
+        as_json=as_json,
         right=("running", "at once", "waiting"),
         empty="there are no limits",
     )

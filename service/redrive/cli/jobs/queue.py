@@ -17,7 +17,7 @@ from redrive.cli.support.options import (
     settings_for,
     settings_of_cells,
 )
-from redrive.cli.support.output import counted, emit, printable, table
+from redrive.cli.support.output import counted, emit, listing, printable, table
 from redrive.cli.support.unhandled import sentence
 from redrive.database.rows import rows as rows_of
 from redrive.database.rows import value
@@ -307,12 +307,13 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         found = rows_of(conn, "select what, used, at_most from redrive.names_used_v1()")
-    if as_json:
-        for row in found:
-            emit(row)
-        return
-    shown = ((*row.values(), NAMES[row["what"]]) for row in found)
-    table(("what", "in use", "at most", "counted"), shown, right=("in use", "at most"))
+    listing(
+        found,
+        {"what": "what", "in use": "used", "at most": "at_most", "counted": "counted"},
+        as_json=as_json,
+        for_people=lambda row: row | {"counted": NAMES[row["what"]]},
+        right=("in use", "at most"),
+    )
 
 
 @queue.command("limit")

@@ -19,7 +19,13 @@ from redrive.cli.support.options import (
     reveal_options,
     settings_for,
 )
-from redrive.cli.support.output import counted, emit, no_letter, printable, shown_id
+from redrive.cli.support.output import (
+    answer,
+    counted,
+    no_letter,
+    printable,
+    shown_id,
+)
 from redrive.errors import RedriveError, SettingsError
 from redrive.live_jobs.export import export
 from redrive.rules.rows import Row
@@ -214,10 +220,8 @@ def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
     )
     found = _run(request, way, as_json=as_json)
     is_written = way.test is not None and _write_test(way.test, found)
-    if as_json:
-        emit(_facts(bundle, found) | {"test": str(way.test) if is_written else None})
-    else:
-        click.echo("\n".join(_lines(bundle, found)))
+    report = _facts(bundle, found) | {"test": str(way.test) if is_written else None}
+    answer(report, "\n".join(_lines(bundle, found)), as_json=as_json)
     if way.test is not None:
         return _say_test(way.test, is_written=is_written, as_json=as_json)
     has_failed = found.result is None or found.result.failure is not None

@@ -14,7 +14,13 @@ from redrive.cli.support.options import (
     run_options,
     settings_for,
 )
-from redrive.cli.support.output import counted, emit, listing, not_found, printable
+from redrive.cli.support.output import (
+    answer,
+    counted,
+    listing,
+    not_found,
+    printable,
+)
 from redrive.database.rows import Connection
 from redrive.live_jobs import schedules
 from redrive.rules.rows import Row
@@ -125,11 +131,9 @@ def _changed(
         if why:
             done = _act(conn, outcome, found, run.settings.who(), why)
 
-    if as_json:
-        result = done if outcome == "jobs" else len(done)
-        emit({"matched": len(found), outcome: result})
-    elif found:
-        click.echo(_said(outcome, done) if why else run.unchanged())
+    report = {"matched": len(found), outcome: done if outcome == "jobs" else len(done)}
+    text = _said(outcome, done) if why else run.unchanged()
+    answer(report, text if found else None, as_json=as_json)
     return _name_missing(names, found)
 
 

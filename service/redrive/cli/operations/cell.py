@@ -15,7 +15,7 @@ from redrive.cli.support.options import (
     settings_of_cells,
     why_option,
 )
-from redrive.cli.support.output import counted, emit
+from redrive.cli.support.output import answer, counted
 from redrive.cli.support.terminal import progress
 from redrive.database import migrate
 from redrive.database.rows import Connection
@@ -129,12 +129,8 @@ def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) ->
             agreed = move._replace(why=reason)
             done = _move(conn, other, run.settings, agreed, plan)
 
-    if as_json:
-        emit(_fields(plan) | _counts(done))
-    elif done is None:
-        click.echo(run.unchanged())
-    else:
-        click.echo(_summary(done, move.to))
+    text = _summary(done, move.to) if done else run.unchanged()
+    answer(_fields(plan) | _counts(done), text, as_json=as_json)
 
 
 def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":

@@ -14,9 +14,10 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, table
+from redrive.cli.support.output import listing
 from redrive.database.rows import Connection, records
 from redrive.dead_letters.owners import ANY, Pattern, parse_pattern
+from redrive.rules.rows import Row
 
 DEFAULTS = Pattern(ANY)
 """Stands for all queues without values of their own."""
@@ -71,17 +72,19 @@ def list_objectives(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         held = _read(conn)
-    if as_json:
-        for row in held:
-            emit(row._asdict() | {"kind": None if row.kind == ANY else row.kind})
-        return
-    table(
-        ("queue", "objective", "value", "what"),
-        (
-            [str(row.pattern), row.objective, f"{row.value:g}", MEANINGS[row.objective]]
-            for row in held
-        ),
-    )
+    rows = [
+        row._asdict() | {"kind": None if row.kind == ANY else row.kind} for row in held
+    ]
+    columns = ("queue", "objective", "value", "what")
+    listing(rows, columns, as_json=as_json, for_people=_for_people)
+
+
+def _for_people(row: Row) -> Row:
+    return row | {
+        "queue": str(Pattern(row["queue"], row["kind"] or ANY)),
+        "value": f"{row['value']:g}",
+        "what": MEANINGS[row["objective"]],
+    }
 
 
 @objective.command("set")

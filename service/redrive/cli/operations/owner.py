@@ -12,7 +12,7 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, table
+from redrive.cli.support.output import listing
 from redrive.database.rows import Connection
 from redrive.dead_letters import owners
 from redrive.dead_letters.owners import MAX_CONTACT, NAME, Owner, parse_pattern
@@ -45,17 +45,9 @@ def list_owners(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         found = owners.find(conn)
-    if as_json:
-        for row in found:
-            emit({"pattern": str(row.pattern), **row._asdict()})
-        return
-    if not found:
-        click.echo("no owners")
-        return
-    table(
-        ("pattern", "owner", "contact"),
-        [[str(row.pattern), row.owner, row.contact or ""] for row in found],
-    )
+    rows = [{"pattern": str(row.pattern), **row._asdict()} for row in found]
+    columns = ("pattern", "owner", "contact")
+    listing(rows, columns, as_json=as_json, empty="no owners")
 
 
 @owner.command("set")

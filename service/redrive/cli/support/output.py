@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from itertools import compress
@@ -64,20 +64,29 @@ def emit(value: Any) -> None:
 
 
 def listing(
-    rows: Iterable[Fields],
-    columns: Sequence[str],
+    rows: Iterable[Row],
+    columns: Sequence[str] | Mapping[str, str],
     *,
     as_json: bool,
+    for_people: Callable[[Row], Row] = lambda row: row,
     right: Sequence[str] = (),
     empty: str = "none",
 ) -> None:
-    """Print rows as JSON lines with all fields, or as a table of these columns."""
+    """Print rows as JSON lines with all fields, or as a table of these columns.
+
+    Args:
+        columns: fields of the table, or its columns and the field of each.
+        for_people: returns a row as the table shows it.
+    """
     if as_json:
         for row in rows:
             emit(row)
         return
-    cells = ([_of_cell(row, column) for column in columns] for row in rows)
-    table(columns, cells, right=right, empty=empty)
+    fields = columns.values() if isinstance(columns, Mapping) else columns
+    cells = (
+        [_of_cell(row, field) for field in fields] for row in map(for_people, rows)
+    )
+    table(tuple(columns), cells, right=right, empty=empty)
 
 
 @contextmanager
@@ -290,9 +299,12 @@ def no_letter(job: int, what: str = "no dead letter") -> str:
     return f"job {shown} has {what}; {look}"
 
 
-def answer(report: Any, text: str, *, as_json: bool) -> None:
-    """Print the result of a command: a report as JSON, or a text for people."""
+def answer(report: Any, text: str | None, *, as_json: bool) -> None:
+    """Print the result of a command: a report as JSON, or a text for people.
+
+    Without a text, people have seen the result already.
+    """
     if as_json:
         emit(report)
-    else:
+    elif text is not None:
         click.echo(text)
