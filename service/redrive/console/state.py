@@ -26,6 +26,7 @@ from redrive.console.security.logins import Logins
 from redrive.console.streams import Streams
 from redrive.database.connect import OwnConnection
 from redrive.handlers import Handlers
+from redrive.rules.rows import Row
 
 MAX_FIELDS = 50
 FORM = "application/x-www-form-urlencoded"
@@ -101,9 +102,7 @@ class Console:
         html = self.templates.get_template(template).render(values | shared)
         return HTMLResponse(html, status)
 
-    def _of_every_page(
-        self, request: Request, user: Principal | None
-    ) -> dict[str, Any]:
+    def _of_every_page(self, request: Request, user: Principal | None) -> Row:
         """Return the values that the base template needs."""
         return {
             "user": user,

@@ -5,11 +5,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
 
-import psycopg
-
-from redrive.database.rows import rows
-
-Connection = psycopg.Connection[Any]
+from redrive.database.rows import Connection, rows
+from redrive.rules.rows import Row
 
 PAGE = 1000
 """Lines of one page."""
@@ -40,7 +37,7 @@ class Choice:
 
 def newest(
     conn: Connection, chosen: Choice, limit: int, before: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return the newest lines, newest first.
 
     With `before`, only lines older than that one.
@@ -54,7 +51,7 @@ def newest(
     return rows(conn, query, **parameters)
 
 
-def lines(conn: Connection, chosen: Choice) -> Iterator[dict[str, Any]]:
+def lines(conn: Connection, chosen: Choice) -> Iterator[Row]:
     """Yield all lines with their seals, oldest first, page by page."""
     query: LiteralString = (
         f"select {_FIELDS}, encode(a.hash, 'hex') as hash from redrive.audit a"

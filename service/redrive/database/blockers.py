@@ -5,21 +5,20 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Any, LiteralString, Self
+from typing import LiteralString, Self
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
 from redrive.database.connect import CONNECT_SECONDS
-from redrive.database.rows import first_record
+from redrive.database.rows import Connection, first_record
 from redrive.errors import SchemaError
+from redrive.rules.rows import Fields
 
 logger = logging.getLogger("redrive.migrate")
 
-Connection = psycopg.Connection[Any]
 
 TELL_SECONDS = 10.0
 """Seconds between two log lines about a wait."""
@@ -83,7 +82,7 @@ class Blocker:
     """Age of the session's transaction in seconds."""
     query: str | None
 
-    def fields(self) -> Mapping[str, Any]:
+    def fields(self) -> Fields:
         """Return the fields for a log line."""
         shown = asdict(self) | {"statement": statement(self.query)}
         age = None if self.seconds is None else round(self.seconds, 1)

@@ -9,6 +9,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any, LiteralString, get_type_hints
 
+from redrive.rules.rows import Row
+
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
@@ -59,14 +61,14 @@ class Criteria:
         """Return True if any field besides state and limit is set."""
         return bool(self._given().keys() - {"state", "limit"})
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Row:
         """Return the fields that are set, ready for JSON, for the audit log."""
         return {
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in self._given().items()
         }
 
-    def _given(self) -> dict[str, Any]:
+    def _given(self) -> Row:
         values = ((name, getattr(self, name)) for name in self.criteria())
         return {
             name: value if isinstance(value, str | int | datetime) else list(value)

@@ -3,10 +3,11 @@
 Their code would run with the caller's rights.
 """
 
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
 from psycopg.rows import tuple_row
+
+from redrive.database.rows import Connection
 
 _FOREIGN: LiteralString = """
     with ours as (
@@ -49,7 +50,7 @@ It runs before anything else, on any search_path.
 """
 
 
-def find(conn: psycopg.Connection[Any]) -> tuple[str, str] | None:
+def find(conn: Connection) -> tuple[str, str] | None:
     """Return an object in our schema with a foreign owner, and that owner.
 
     Objects of the schema's owner, of this user and of superusers are not foreign.

@@ -30,10 +30,8 @@ from psycopg import errors, sql
 from redrive.database import foreign
 from redrive.database.blockers import Waiting
 from redrive.database.connect import SEARCH_PATH
-from redrive.database.rows import first_record, value
+from redrive.database.rows import Connection, column, first_record, value
 from redrive.errors import SchemaError, SchemaTooNew
-
-Connection = psycopg.Connection[Any]
 
 LOCK_KEY = 0x72656472  # 'redr'
 OLDEST_SERVER = 14_00_00
@@ -365,14 +363,14 @@ def _tables(conn: Connection, names: Sequence[str]) -> list[str]:
     The oldest comes first, which is redrive.jobs. Workers and producers begin with it
     too.
     """
-    rows = conn.execute(
+    return column(
+        conn,
         "select t.relname from pg_class c left join pg_index i on i.indexrelid = c.oid"
         " join pg_class t on t.oid = coalesce(i.indrelid, c.oid) and t.relkind in ('r', 'p')"
         " where c.relnamespace = to_regnamespace('redrive') and c.relname = any (%s)"
         " group by t.oid, t.relname order by t.oid",
-        (list(names),),
+        list(names),
     )
-    return [name for (name,) in rows]
 
 
 def _exclude_other_runs(conn: Connection) -> None:
@@ -460,9 +458,7 @@ def _apply(conn: Connection, wanted: list[Migration]) -> list[str]:
 
 
 def _missing(conn: Connection, wanted: list[Migration]) -> list[Migration]:
-    known = {
-        version for (version,) in conn.execute("select version from redrive.migrations")
-    }
+    known = set(column(conn, "select version from redrive.migrations"))
     return [migration for migration in wanted if migration.version not in known]
 
 
@@ -531,11 +527,12 @@ def _record_functions(conn: Connection, *, with_roles: bool) -> None:
 
 def _triggers_that_differ(conn: Connection) -> list[tuple[str, str]]:
     """Return the triggers to make, each with the table that it locks."""
-    rows = conn.execute(
+    definitions = column(
+        conn,
         "select pg_get_triggerdef(t.oid) from pg_trigger t join pg_class c on c.oid = t.tgrelid"
-        " where c.relnamespace = 'redrive'::regnamespace and not t.tgisinternal"
+        " where c.relnamespace = 'redrive'::regnamespace and not t.tgisinternal",
     )
-    there = {_normal(definition) for (definition,) in rows}
+    there = set(map(_normal, definitions))
     wanted = (
         trigger for text in functions().values() for trigger in TRIGGER.findall(text)
     )
@@ -649,10 +646,9 @@ def _ensure_roles(conn: Connection) -> str | None:
 
 
 def _missing_roles(conn: Connection) -> list[str]:
-    rows = conn.execute(
-        "select rolname from pg_roles where rolname = any (%s)", (list(ROLES),)
+    existing = column(
+        conn, "select rolname from pg_roles where rolname = any (%s)", list(ROLES)
     )
-    existing = {name for (name,) in rows}
     return [role for role in ROLES if role not in existing]
 
 

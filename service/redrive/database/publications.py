@@ -4,9 +4,9 @@ If a published table has no replica identity, it refuses every update and delete
 (55000).
 """
 
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
+from redrive.database.rows import Connection, column
 
 _PUBLISHING: LiteralString = (
     "select distinct pubname::text from pg_catalog.pg_publication_tables"
@@ -26,11 +26,11 @@ _WITHOUT_IDENTITY: LiteralString = """
     order by 1"""
 
 
-def publishing(conn: psycopg.Connection[Any]) -> list[str]:
+def publishing(conn: Connection) -> list[str]:
     """Return the publications that include one of our tables."""
-    return [name for (name,) in conn.execute(_PUBLISHING)]
+    return column(conn, _PUBLISHING)
 
 
-def without_identity(conn: psycopg.Connection[Any]) -> list[str]:
+def without_identity(conn: Connection) -> list[str]:
     """Return our tables, including partitions, that have no replica identity."""
-    return [name for (name,) in conn.execute(_WITHOUT_IDENTITY)]
+    return column(conn, _WITHOUT_IDENTITY)

@@ -7,15 +7,14 @@ The run can be stopped and started again. It skips rows that the first key has s
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
 import msgspec
-import psycopg
 
+from redrive.database.rows import Connection, value
 from redrive.database.rows import rows as rows_of
-from redrive.database.rows import value
 from redrive.encryption import (
     MARK,
     SEALED,
@@ -25,9 +24,7 @@ from redrive.encryption import (
     is_sealed,
     open_payload,
 )
-
-Connection = psycopg.Connection[Any]
-Row = Mapping[str, Any]
+from redrive.rules.rows import Fields, Row
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -39,7 +36,7 @@ CHUNK = 500
 class Sealed(NamedTuple):
     """Envelope, and the header for a payload that was not encrypted before."""
 
-    envelope: dict[str, Any]
+    envelope: Row
     salt: str | None = None
 
 
@@ -72,7 +69,7 @@ class Place:
     n: LiteralString
     column: LiteralString
     read: LiteralString
-    seal: Callable[[Keyring, Row], Sealed]
+    seal: Callable[[Keyring, Fields], Sealed]
     or_stale: LiteralString = "false"
 
     def is_stale(self) -> LiteralString:
@@ -91,7 +88,7 @@ class Place:
             order by 1"""
 
 
-def _seal_payload(keyring: Keyring, row: Row) -> Sealed:
+def _seal_payload(keyring: Keyring, row: Fields) -> Sealed:
     old, whose = row["old"].encode(), Whose.of(row)
     if row["old"].startswith(SEALED):
         old = open_payload(keyring, row["old"], whose, row["headers"])
@@ -99,7 +96,7 @@ def _seal_payload(keyring: Keyring, row: Row) -> Sealed:
     return Sealed(envelope, header[MARK])
 
 
-def _seal_failure(keyring: Keyring, row: Row) -> Sealed:
+def _seal_failure(keyring: Keyring, row: Fields) -> Sealed:
     detail = _decode(row["old"])
     if is_sealed(detail):
         return Sealed(keyring.seal_again(detail, "failure", row["id"], row["n"]))
@@ -108,7 +105,7 @@ def _seal_failure(keyring: Keyring, row: Row) -> Sealed:
     return Sealed(sealed["detail"])
 
 
-def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
+def _seal_side_effect(keyring: Keyring, row: Fields) -> Sealed:
     effect = _decode(row["old"])
     if is_sealed(effect["detail"]):
         return Sealed(
@@ -121,10 +118,10 @@ def _seal_side_effect(keyring: Keyring, row: Row) -> Sealed:
     return Sealed(envelope)
 
 
-def _seal_note(what: str) -> Callable[[Keyring, Row], Sealed]:
+def _seal_note(what: str) -> Callable[[Keyring, Fields], Sealed]:
     """Return the function that seals a handler's note as a record of its own."""
 
-    def seal(keyring: Keyring, row: Row) -> Sealed:
+    def seal(keyring: Keyring, row: Fields) -> Sealed:
         note = _decode(row["old"])
         if is_sealed(note):
             sealed = keyring.seal_again(note, what, row["id"], row["n"])
@@ -301,8 +298,8 @@ def reencrypt(
 
 
 def _paced(
-    batches: Iterable[Sequence[Row]], rate: float | None
-) -> Iterator[Sequence[Row]]:
+    batches: Iterable[Sequence[Fields]], rate: float | None
+) -> Iterator[Sequence[Fields]]:
     """Yield the batches, with a wait after each one that exceeded the rate."""
     for rows in batches:
         began = time.monotonic()
@@ -311,7 +308,7 @@ def _paced(
             time.sleep(max(0.0, len(rows) / rate - (time.monotonic() - began)))
 
 
-def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[dict[str, Any]]]:
+def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[Row]]:
     """Yield the rows that the key has not sealed, in batches of CHUNK jobs."""
     query = place.select_stale()
     last = 0
@@ -321,7 +318,11 @@ def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[dict[str, 
 
 
 def _rewrite(
-    conn: Connection, keyring: Keyring, run: int | None, name: str, rows: Sequence[Row]
+    conn: Connection,
+    keyring: Keyring,
+    run: int | None,
+    name: str,
+    rows: Sequence[Fields],
 ) -> tuple[int, int]:
     """Change one batch in one transaction.
 
@@ -348,7 +349,9 @@ def _rewrite(
     return len(changes), changed or 0
 
 
-def _changes(keyring: Keyring, place: Place, rows: Sequence[Row]) -> Iterator[Change]:
+def _changes(
+    keyring: Keyring, place: Place, rows: Sequence[Fields]
+) -> Iterator[Change]:
     """Yield a change for each row that a configured key opens."""
     for row in rows:
         with contextlib.suppress(Undecryptable):

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-import psycopg
+from redrive.database.rows import Connection
 
 Kept = tuple[str, float]
 """Kind of data, and its retention in seconds."""
 
 
-def read(conn: psycopg.Connection) -> list[Kept]:
+def read(conn: Connection) -> list[Kept]:
     """Return the retention of each kind of data."""
     return conn.execute(
         "select what, extract(epoch from keep)::float8 from redrive.retention order by what"
@@ -16,7 +16,7 @@ def read(conn: psycopg.Connection) -> list[Kept]:
 
 
 def change(
-    conn: psycopg.Connection, kept: Iterable[Kept], *, actor: str, why: str | None
+    conn: Connection, kept: Iterable[Kept], *, actor: str, why: str | None
 ) -> None:
     """Set these retentions in one transaction."""
     query = (

@@ -8,13 +8,15 @@ from typing import Any, LiteralString, TypeVar
 import psycopg
 from psycopg.rows import class_row, dict_row, scalar_row
 
+from redrive.rules.rows import Row
+
 Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
 
 def rows(
     conn: Connection, statement: LiteralString, /, *values: object, **named: object
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Run a statement and return its rows."""
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(statement, named or values or None).fetchall()
@@ -22,7 +24,7 @@ def rows(
 
 def first_row(
     conn: Connection, statement: LiteralString, /, *values: object, **named: object
-) -> dict[str, Any] | None:
+) -> Row | None:
     """Run a statement and return its first row, if there is one."""
     with conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(statement, named or values or None).fetchone()

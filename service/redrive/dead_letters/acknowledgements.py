@@ -1,12 +1,10 @@
 """Acknowledgements of groups of dead letters: somebody works on them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-from psycopg.rows import scalar_row
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, column, rows
+from redrive.rules.rows import Row
 
 CHUNK = 1000
 """Groups that one statement changes, under one line of the audit log."""
@@ -16,7 +14,7 @@ _OF_GROUPS: LiteralString = """
     where fingerprint = any (%s) and acknowledged_at is not null"""
 
 
-def mark(conn: psycopg.Connection[Any], letters: Iterable[dict[str, Any]]) -> None:
+def mark(conn: Connection, letters: Iterable[Row]) -> None:
     """Add to each dead letter when its group was acknowledged, and by whom, or None."""
     listed = list(letters)
     names = {letter["group"] for letter in listed}
@@ -28,7 +26,7 @@ def mark(conn: psycopg.Connection[Any], letters: Iterable[dict[str, Any]]) -> No
 
 
 def acknowledge(
-    conn: psycopg.Connection[Any], names: Sequence[str], *, actor: str, why: str
+    conn: Connection, names: Sequence[str], *, actor: str, why: str
 ) -> list[str]:
     """Record that the actor works on these groups.
 
@@ -38,14 +36,14 @@ def acknowledge(
 
 
 def unacknowledge(
-    conn: psycopg.Connection[Any], names: Sequence[str], *, actor: str, why: str
+    conn: Connection, names: Sequence[str], *, actor: str, why: str
 ) -> list[str]:
     """Record that nobody works on these groups; return the names of the open ones."""
     return _set(conn, names, actor, why, is_acknowledged=False)
 
 
 def _set(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     names: Sequence[str],
     actor: str,
     why: str,
@@ -55,8 +53,7 @@ def _set(
     change = "select redrive.acknowledge_v1(%s, %s, %s, %s)"
     wanted = sorted(names)
     done: list[str] = []
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        for start in range(0, len(wanted), CHUNK):
-            chunk = wanted[start : start + CHUNK]
-            done += cursor.execute(change, (chunk, is_acknowledged, actor, why))
+    for start in range(0, len(wanted), CHUNK):
+        chunk = wanted[start : start + CHUNK]
+        done += column(conn, change, chunk, is_acknowledged, actor, why)
     return done

@@ -4,15 +4,15 @@ Any live worker or client drives them.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import msgspec
 import psycopg
 from psycopg.types.json import Jsonb
 
-from redrive.database.rows import column, first_row, rows, value
+from redrive.database.rows import Connection, column, first_row, rows, value
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
@@ -21,8 +21,7 @@ from redrive.rules.dead_letters import campaign as rules
 from redrive.rules.dead_letters.campaign import GOING, Seen, State, Step
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms
-
-Connection = psycopg.Connection[Any]
+from redrive.rules.rows import Fields, Row
 
 MAX_REDRIVES = 5
 STEP_SIZE = 500
@@ -68,7 +67,7 @@ class Plan:
     sample: list[int]
     kinds: list[str]
     queues: list[str]
-    groups: list[dict[str, Any]]
+    groups: list[Row]
     group_count: int
     rates: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -106,7 +105,7 @@ def plan(
     return Plan(**found, rates=rates)
 
 
-def selection(chosen: Filter, allow: Allow) -> dict[str, Any]:
+def selection(chosen: Filter, allow: Allow) -> Row:
     """Return a filter and the confirmed obstacles as the database keeps them."""
     selects = chosen.described() | allow.described()
     selects.pop("state", None)
@@ -114,8 +113,8 @@ def selection(chosen: Filter, allow: Allow) -> dict[str, Any]:
 
 
 def freeze(
-    conn: Connection, selects: Mapping[str, Any], max_redrives: int, actor: str | None
-) -> dict[str, Any]:
+    conn: Connection, selects: Fields, max_redrives: int, actor: str | None
+) -> Row:
     """Freeze a selection; return the report of `redrive.plan_campaign_v1`."""
     statement: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
     return value(conn, statement, Jsonb(dict(selects)), max_redrives, actor)
@@ -169,7 +168,7 @@ def start(  # noqa: PLR0913 # the columns of a campaign
     *,
     actor: str,
     why: str,
-    more: Mapping[str, Any] | None = None,
+    more: Fields | None = None,
 ) -> None:
     """Start a plan; from now on, any live worker drives it.
 
@@ -216,7 +215,7 @@ def start_alone(  # noqa: PLR0913 # as above
     *,
     actor: str,
     why: str,
-    more: Mapping[str, Any] | None = None,
+    more: Fields | None = None,
 ) -> None:
     """Start a plan, unless another campaign has the same dead letters.
 
@@ -308,7 +307,7 @@ def heal(conn: Connection, end: float) -> psycopg.Error | None:
     return None
 
 
-def healing(conn: Connection) -> list[dict[str, Any]]:
+def healing(conn: Connection) -> list[Row]:
     """List the open groups of bugs and invalid payloads.
 
     Each says whether heal tries it, or why not.
@@ -389,9 +388,7 @@ _SHOWN: LiteralString = """
     from redrive.campaigns c"""
 
 
-def find(
-    conn: Connection, states: tuple[str, ...] = (), limit: int = 100
-) -> list[dict[str, Any]]:
+def find(conn: Connection, states: tuple[str, ...] = (), limit: int = 100) -> list[Row]:
     """Return campaigns, the newest first; without states, all except plans."""
     query: LiteralString = (
         f"{_SHOWN} where case when %s::text[] = '{{}}' then c.state <> 'planned'"
@@ -401,13 +398,13 @@ def find(
     return [_shown(row) for row in rows(conn, query, wanted, wanted, limit)]
 
 
-def show(conn: Connection, campaign: int) -> dict[str, Any] | None:
+def show(conn: Connection, campaign: int) -> Row | None:
     """Return the details of a campaign; None if no campaign has this id."""
     row = first_row(conn, f"{_SHOWN} where c.id = %s", campaign)
     return row and _shown(row)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _shown(row: Row) -> Row:
     """Convert a row for display.
 
     Campaigns driven by a client report no waiting or in-flight counts.
@@ -419,7 +416,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 def feed(
     conn: Connection, campaign: int, *, progress: Callable[[int], None] = lambda _: None
-) -> dict[str, Any]:
+) -> Row:
     """Drive a campaign until every dead letter is processed or it stops.
 
     If nothing moves for `PATIENCE_SECONDS`, for example because no worker is up, this
@@ -445,11 +442,11 @@ def feed(
     return found
 
 
-def _is_going(found: dict[str, Any]) -> bool:
+def _is_going(found: Row) -> bool:
     return bool(found["waiting"]) and found["state"] in GOING
 
 
-def _known(conn: Connection, campaign: int) -> dict[str, Any]:
+def _known(conn: Connection, campaign: int) -> Row:
     found = show(conn, campaign)
     assert found is not None  # noqa: S101 # it was started, and is kept for longer than this takes
     return found
@@ -474,9 +471,7 @@ def cancel(conn: Connection, campaign: int, *, actor: str, why: str) -> int:
     )
 
 
-def watch(
-    conn: Connection, campaign: int, *, every: float = 1.0
-) -> Iterator[dict[str, Any]]:
+def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[Row]:
     """Drive a campaign and yield its progress until it is over or stops by itself.
 
     The last value has nothing in flight and nothing left to put back.
@@ -493,7 +488,7 @@ def watch(
             time.sleep(every)
 
 
-def _stands(found: dict[str, Any]) -> bool:
+def _stands(found: Row) -> bool:
     """Return True if the campaign is at rest: no job of it runs or waits."""
     if found["state"] in {State.PAUSED, State.PLANNED}:
         return True

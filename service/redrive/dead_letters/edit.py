@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, LiteralString, TypeGuard
 
 import msgspec
-import psycopg
 
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.unfit import refusal
@@ -34,9 +33,7 @@ from redrive.handlers.job_function import check_payload
 from redrive.rules.payloads import edit as rules
 from redrive.rules.payloads.edit import NotApplicable, Patch
 from redrive.rules.payloads.redact import redact, secret_values
-
-Connection = psycopg.Connection[Any]
-Row = Mapping[str, Any]
+from redrive.rules.rows import Fields, Row
 
 CHUNK = 500
 """Dead letters that are read at once, or edited by one transaction."""
@@ -66,7 +63,7 @@ class Letter:
     whose: Whose
     version: Any
     payload: Any
-    headers: Mapping[str, Any]
+    headers: Fields
     secret_fields: frozenset[str]
     campaign: int | None
 
@@ -154,7 +151,7 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
         last = page[-1]["id"]
 
 
-def _letters(conn: Connection, page: list[dict[str, Any]]) -> Iterator[Letter | int]:
+def _letters(conn: Connection, page: list[Row]) -> Iterator[Letter | int]:
     campaigns = _campaigns(conn, [row["id"] for row in page])
     for row in page:
         yield _opened(row, campaigns.get(row["id"]))
@@ -166,7 +163,7 @@ def _campaigns(conn: Connection, ids: list[int]) -> dict[int, int]:
     return dict(rows)
 
 
-def _opened(row: Row, campaign: int | None) -> Letter | int:
+def _opened(row: Fields, campaign: int | None) -> Letter | int:
     """Return a row as a dead letter, or its id if its payload cannot be opened."""
     stored = row["payload"]
     headers = row["headers"]

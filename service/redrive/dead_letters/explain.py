@@ -6,17 +6,16 @@ each part of the group's time.
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from functools import partial
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
-import psycopg
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
 from redrive.dead_letters import groups
 from redrive.encryption import is_sealed, shown_payload
 from redrive.rules.dead_letters import explain as rules
 from redrive.rules.dead_letters.explain import Base, Observed
 from redrive.rules.payloads.facts import MAX_PAYLOAD, Mark, facts_of
 from redrive.rules.payloads.redact import secret_values
+from redrive.rules.rows import Fields, Row
 
 OF_GROUP, SLICES = 2000, 20
 """Dead letters of the group to examine, and the parts of its time to sample."""
@@ -95,15 +94,13 @@ class Group(NamedTuple):
 class Sample(NamedTuple):
     """What one database has of a group, and of other jobs to compare it with."""
 
-    letters: list[dict[str, Any]]
-    succeeded: list[dict[str, Any]]
-    of_kind: list[dict[str, Any]]
-    other_kinds: list[dict[str, Any]]
+    letters: list[Row]
+    succeeded: list[Row]
+    of_kind: list[Row]
+    other_kinds: list[Row]
 
 
-def explain(
-    conn: psycopg.Connection[Any], fingerprint: str, *, most: int = OF_GROUP
-) -> dict[str, Any] | None:
+def explain(conn: Connection, fingerprint: str, *, most: int = OF_GROUP) -> Row | None:
     """Find the features that set one group apart, clearest first.
 
     The result also says how much was examined.
@@ -120,7 +117,7 @@ def explain(
     return compare(group, {None: sample(conn, group, most)})
 
 
-def find(conn: psycopg.Connection[Any], fingerprint: str) -> Group | None:
+def find(conn: Connection, fingerprint: str) -> Group | None:
     """Return the group with this name, or the only one whose name begins so."""
     found = groups.show(conn, fingerprint)
     if found is None:
@@ -128,7 +125,7 @@ def find(conn: psycopg.Connection[Any], fingerprint: str) -> Group | None:
     return Group(found["group"], found["kind"], found["open"])
 
 
-def sample(conn: psycopg.Connection[Any], group: Group, most: int = OF_GROUP) -> Sample:
+def sample(conn: Connection, group: Group, most: int = OF_GROUP) -> Sample:
     """Read at most `most` dead letters of a group, and others in proportion.
 
     The database need not know the group. Then its other jobs are still of use.
@@ -143,7 +140,7 @@ def sample(conn: psycopg.Connection[Any], group: Group, most: int = OF_GROUP) ->
     )
 
 
-def compare(group: Group, samples: Mapping[str | None, Sample]) -> dict[str, Any]:
+def compare(group: Group, samples: Mapping[str | None, Sample]) -> Row:
     """Explain a group by the samples of all its cells together.
 
     Args:
@@ -210,7 +207,7 @@ def _spans_days(samples: Iterable[Sample]) -> bool:
 
 
 def _observed(
-    letter: Mapping[str, Any],
+    letter: Fields,
     texts: MutableMapping[str, str] | None,
     *,
     cell: str | None,
@@ -240,7 +237,7 @@ def _observed(
 
 
 def _succeeded(
-    rows: Iterable[Mapping[str, Any]], cell: str | None, *, by_hour: bool
+    rows: Iterable[Fields], cell: str | None, *, by_hour: bool
 ) -> Iterator[Observed]:
     for row in rows:
         hour = {"hour": row["hour"]} if by_hour else {}

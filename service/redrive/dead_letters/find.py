@@ -1,15 +1,12 @@
 """Read dead letters: a list, or one with its whole history."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, LiteralString, NamedTuple
 
-import psycopg
-from psycopg.rows import dict_row, tuple_row
-
-from redrive.database.rows import column, rows
+from redrive.database.rows import Connection, column, rows
 from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.campaign import MAX_REDRIVES
 from redrive.dead_letters.filter import STATES, Filter
@@ -17,6 +14,7 @@ from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
 from redrive.rules.payloads.edit import diff
 from redrive.rules.payloads.redact import redact, secret_values
+from redrive.rules.rows import Fields, Row
 
 
 class Column(NamedTuple):
@@ -101,9 +99,7 @@ Place = tuple[datetime, int]
 """Place of a dead letter in a list: time of death and id."""
 
 
-def find(
-    conn: psycopg.Connection[Any], chosen: Filter, after: Place | None = None
-) -> list[dict[str, Any]]:
+def find(conn: Connection, chosen: Filter, after: Place | None = None) -> list[Row]:
     """Return dead letters, the latest first, with the fields of `dlq ls --json`.
 
     Args:
@@ -129,7 +125,7 @@ def find(
     return found
 
 
-def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
+def ids(conn: Connection, chosen: Filter) -> list[int]:
     """Return the ids of matching dead letters in one state, ordered as in `find`."""
     (state,) = chosen.state
     conditions, parameters = groups.where(conn, replace(chosen, state=()))
@@ -141,7 +137,7 @@ def ids(conn: psycopg.Connection[Any], chosen: Filter) -> list[int]:
     return column(conn, query, state, *parameters, chosen.limit)
 
 
-def open_by_group(conn: psycopg.Connection[Any], chosen: Filter) -> dict[str, int]:
+def open_by_group(conn: Connection, chosen: Filter) -> dict[str, int]:
     """Return how many open dead letters of each group match."""
     conditions, parameters = groups.where(conn, replace(chosen, state=()))
     query: LiteralString = (
@@ -150,13 +146,10 @@ def open_by_group(conn: psycopg.Connection[Any], chosen: Filter) -> dict[str, in
         f" where d.state = 'open' and {conditions}"
         " order by d.died_at desc, d.id desc limit %s) o group by 1"
     )
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        return dict(cursor.execute(query, (*parameters, chosen.limit)))
+    return dict(conn.execute(query, (*parameters, chosen.limit)).fetchall())
 
 
-def show(
-    conn: psycopg.Connection[Any], job: int, *, original: bool = False
-) -> dict[str, Any] | None:
+def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
     """Return all that is known of a job that died, or None.
 
     This is its latest death, failures, lineage and side effects. `obstacle` is why a
@@ -164,13 +157,11 @@ def show(
     `original` is the payload from before all edits. The result is None for a job that
     never died.
     """
-    with conn.cursor(row_factory=dict_row) as cursor:
-        generations = cursor.execute(_GENERATIONS, (MAX_REDRIVES, job)).fetchall()
-        if not generations:
-            return None
-        failures = failures_of(cursor, job)
-        side_effects = side_effects_of(cursor, job)
-        edits = cursor.execute(_EDITS, (job,)).fetchall()
+    generations = rows(conn, _GENERATIONS, MAX_REDRIVES, job)
+    if not generations:
+        return None
+    failures = failures_of(conn, job)
+    edits = rows(conn, _EDITS, job)
     latest = generations[0]
     reveal(conn, [latest])
     acknowledgements.mark(conn, [latest])
@@ -180,39 +171,33 @@ def show(
         "headers": headers,
         "failures": failures,
         "lineage": [_fields(death, LINEAGE) for death in reversed(generations)],
-        "side_effects": side_effects,
+        "side_effects": side_effects_of(conn, job),
         "edits": list(map(_edit, edits, pairwise(payloads))),
     }
 
 
-def _fields(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _fields(row: Fields, names: Iterable[str]) -> Row:
     return {name: row[name] for name in names}
 
 
-def failures_of(
-    cursor: psycopg.Cursor[dict[str, Any]], job: int
-) -> list[dict[str, Any]]:
+def failures_of(conn: Connection, job: int) -> list[Row]:
     """Return the failures of any job, oldest first."""
-    found = cursor.execute(_FAILURES, (job,)).fetchall()
-    return [shown_failure(job, failure) for failure in found]
+    return [shown_failure(job, failure) for failure in rows(conn, _FAILURES, job)]
 
 
-def side_effects_of(
-    cursor: psycopg.Cursor[dict[str, Any]], job: int
-) -> list[dict[str, Any]]:
+def side_effects_of(conn: Connection, job: int) -> list[Row]:
     """List the side effects that handlers of a job reported, oldest first."""
-    found = cursor.execute(_SIDE_EFFECTS, (job,)).fetchall()
-    return [shown_side_effect(job, effect) for effect in found]
+    return [shown_side_effect(job, effect) for effect in rows(conn, _SIDE_EFFECTS, job)]
 
 
-def _edit(edit: dict[str, Any], payloads: tuple[Any, Any]) -> dict[str, Any]:
+def _edit(edit: Row, payloads: tuple[Any, Any]) -> Row:
     """Describe an edit and its changes."""
     before, after = payloads
     changes = diff(before, after, f"edit {edit['n']}")
     return _fields(edit, EDITED) | {"diff": changes}
 
 
-def declared_secret(failures: Iterable[Mapping[str, Any]]) -> set[str]:
+def declared_secret(failures: Iterable[Fields]) -> set[str]:
     """Return the keys that the handler declares secret.
 
     A lost worker could not record them with its failure.
@@ -221,7 +206,7 @@ def declared_secret(failures: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def _redacted(
-    latest: dict[str, Any], edits: list[dict[str, Any]], failures: list[dict[str, Any]]
+    latest: Row, edits: list[Row], failures: list[Row]
 ) -> tuple[list[Any], Any]:
     """Return the payload before each edit and now, and the headers, without secrets."""
     payloads = [shown_payload(latest | _before(edit)) for edit in edits]
@@ -233,6 +218,6 @@ def _redacted(
     return shown, redact(headers, declared, secrets)
 
 
-def _before(edit: dict[str, Any]) -> dict[str, Any]:
+def _before(edit: Row) -> Row:
     """Return the columns of a dead letter that an edit changed."""
     return {"payload": edit["payload"], "headers": {MARK: edit["salt"]}}

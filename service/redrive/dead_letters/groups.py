@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, LiteralString
 
-import psycopg
 from psycopg.types.json import Jsonb
 
-from redrive.database.rows import rows, value
+from redrive.database.rows import Connection, rows, value
 from redrive.dead_letters import owners
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.reveal import reveal
 from redrive.rules.dead_letters.fixes import fixed_among, fixes_of
+from redrive.rules.rows import Row
 
 JUDGED_AT_A_TIME = 100
 
@@ -48,7 +48,7 @@ _FIND: LiteralString = f"""
 
 
 def find(  # noqa: PLR0913 # filters
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     *,
     kind: Sequence[str] = (),
     category: Sequence[str] = (),
@@ -58,7 +58,7 @@ def find(  # noqa: PLR0913 # filters
     unacknowledged: bool = False,
     closed: bool = False,
     limit: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return groups, the largest first.
 
     Args:
@@ -83,7 +83,7 @@ def find(  # noqa: PLR0913 # filters
     return found
 
 
-def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | None:
+def show(conn: Connection, fingerprint: str) -> Row | None:
     """Return the group with this name, or the only one whose name begins so, or None."""
     found = rows(
         conn,
@@ -98,14 +98,12 @@ def show(conn: psycopg.Connection[Any], fingerprint: str) -> dict[str, Any] | No
     return found[0]
 
 
-def named(conn: psycopg.Connection[Any], beginning: str) -> list[str]:
+def named(conn: Connection, beginning: str) -> list[str]:
     """Return the group with this name alone, or else all whose names begin so."""
     return value(conn, "select redrive.groups_named_v1(%s)", beginning) or []
 
 
-def where(
-    conn: psycopg.Connection[Any], chosen: Filter
-) -> tuple[LiteralString, list[Any]]:
+def where(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[Any]]:
     """Return a filter's conditions with names that an index finds."""
     found: dict[str, object] = {}
     if chosen.group:
@@ -116,7 +114,7 @@ def where(
 
 
 def mute(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     fingerprint: str,
     until: datetime | None,
     *,
@@ -140,7 +138,7 @@ def mute(
 
 
 def resolve(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     fingerprint: str,
     versions: Sequence[str],
     *,
@@ -164,9 +162,7 @@ def resolve(
             return fixes
 
 
-def unresolve(
-    conn: psycopg.Connection[Any], fingerprint: str, *, actor: str, why: str
-) -> bool:
+def unresolve(conn: Connection, fingerprint: str, *, actor: str, why: str) -> bool:
     """Forget the versions that have the fix; return whether any were recorded."""
     while True:
         group = show(conn, fingerprint)
@@ -178,8 +174,8 @@ def unresolve(
 
 
 def _resolve(
-    conn: psycopg.Connection[Any],
-    group: dict[str, Any],
+    conn: Connection,
+    group: Row,
     fixes: list[str] | None,
     *,
     actor: str,
@@ -197,7 +193,7 @@ def _resolve(
     )
 
 
-def judge(conn: psycopg.Connection[Any]) -> int:
+def judge(conn: Connection) -> int:
     """Find the resolved groups that died in a version with the fix, and record that.
 
     Returns how many groups were compared.

@@ -1,11 +1,9 @@
 """Owners of queues and kinds: the teams that care for their dead letters."""
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psycopg
-
-from redrive.database.rows import records, value
+from redrive.database.rows import Connection, records, value
 from redrive.rules.payloads.limits import check_name
 
 ANY = "*"
@@ -58,7 +56,7 @@ def parse_pattern(text: str) -> Pattern:
     return pattern
 
 
-def find(conn: psycopg.Connection[Any]) -> list[Owner]:
+def find(conn: Connection) -> list[Owner]:
     """Return all owners by pattern."""
     return records(
         conn,
@@ -67,23 +65,19 @@ def find(conn: psycopg.Connection[Any]) -> list[Owner]:
     )
 
 
-def owner_of(
-    conn: psycopg.Connection[Any], queue: str, kind: str | None = None
-) -> str | None:
+def owner_of(conn: Connection, queue: str, kind: str | None = None) -> str | None:
     """Return the owner of a kind on a queue, or of the queue; None = no owner."""
     return value(conn, "select redrive.owner_of_v1(%s, %s)", queue, kind)
 
 
-def set_owner(
-    conn: psycopg.Connection[Any], wanted: Owner, *, actor: str, why: str
-) -> None:
+def set_owner(conn: Connection, wanted: Owner, *, actor: str, why: str) -> None:
     """Set the owner of a pattern. An owner of None removes it."""
     conn.execute(
         "select redrive.set_owner_v1(%s, %s, %s, %s, %s, %s)", (*wanted, actor, why)
     )
 
 
-def owned(conn: psycopg.Connection[Any], owner: str) -> list[str]:
+def owned(conn: Connection, owner: str) -> list[str]:
     """Return the queues and kinds with dead letters that an owner has, as QUEUE/KIND."""
     found = value(conn, "select redrive.owned_v1(%s)", owner)
     return found or []

@@ -5,16 +5,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
 
-import psycopg
-from psycopg.rows import dict_row
-
 from redrive.database.looks import widening
+from redrive.database.rows import Connection, rows
 from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import LISTED, Place, find
 from redrive.dead_letters.reveal import reveal
-
-Connection = psycopg.Connection[Any]
+from redrive.rules.rows import Row
 
 FIRST_LOOKS, MOST_LOOKS = 1000, 50_000
 
@@ -34,7 +31,7 @@ _END: tuple[Any, int] = ("infinity", 0)
 class Page(NamedTuple):
     """Page of dead letters, and the place where the next begins; None = last page."""
 
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     place: Place | None
 
 
@@ -50,7 +47,7 @@ def page(
         rows = find(conn, replace(chosen, limit=most + 1), after)
         return _cut(rows, most, None)
     lists = _lists(conn, chosen)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     place = after
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
         wanted = most + 1 - len(rows)
@@ -72,7 +69,7 @@ def page(
     return shown
 
 
-def _cut(rows: list[dict[str, Any]], most: int, place: Place | None) -> Page:
+def _cut(rows: list[Row], most: int, place: Place | None) -> Page:
     """Return a page of at most `most` rows; without a cut it ends at `place`."""
     if len(rows) <= most:
         return Page(rows, place)
@@ -94,10 +91,10 @@ def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
 
 def _read(
     conn: Connection, statement: LiteralString, asked: Sequence[Any]
-) -> list[dict[str, Any]]:
-    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(_GUARDS)
-        return cursor.execute(statement, asked).fetchall()
+) -> list[Row]:
+    with conn.transaction():
+        conn.execute(_GUARDS)
+        return rows(conn, statement, *asked)
 
 
 def _looked(
@@ -106,7 +103,7 @@ def _looked(
     lists: tuple[LiteralString, Sequence[str]],
     after: Place | None,
     bounds: tuple[int, int],
-) -> tuple[list[dict[str, Any]], datetime | None]:
+) -> tuple[list[Row], datetime | None]:
     """Return the matching rows of the next batch, and where the batch ended.
 
     An end of None means that no dead letters are left.

@@ -7,12 +7,11 @@ edits and mutes for a person to start within a day.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
-import psycopg
 from psycopg.types.json import Jsonb
 
-from redrive.database.rows import rows, value
+from redrive.database.rows import Connection, rows, value
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters import groups
 from redrive.dead_letters.campaign import MAX_REDRIVES
@@ -22,8 +21,7 @@ from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
 from redrive.rules.payloads import edit as rules
 from redrive.rules.payloads.edit import Patch
-
-Connection = psycopg.Connection[Any]
+from redrive.rules.rows import Fields, Row
 
 PROPOSAL = "proposal"
 MOST_EDITED = 100
@@ -86,9 +84,7 @@ def charge(
     )
 
 
-def propose_campaign(
-    conn: Connection, agent: Agent, chosen: Filter, why: str
-) -> dict[str, Any]:
+def propose_campaign(conn: Connection, agent: Agent, chosen: Filter, why: str) -> Row:
     """Freeze a plan; return the report of `redrive.plan_campaign_v1`."""
     selects = Jsonb(chosen.described())
     return value(
@@ -115,7 +111,7 @@ def propose_mute(
 
 
 def _propose(
-    conn: Connection, action: str, agent: Agent, why: str, detail: Mapping[str, Any]
+    conn: Connection, action: str, agent: Agent, why: str, detail: Fields
 ) -> int:
     return value(
         conn,
@@ -124,18 +120,18 @@ def _propose(
     )
 
 
-def find(conn: Connection) -> list[dict[str, Any]]:
+def find(conn: Connection) -> list[Row]:
     """List the open proposals, newest first; a proposed redrive has a campaign."""
     return _open(conn, None)
 
 
-def show(conn: Connection, proposal: int) -> dict[str, Any] | None:
+def show(conn: Connection, proposal: int) -> Row | None:
     """Return an open proposal of an edit or a mute; None if it is not open."""
     found = _open(conn, proposal)
     return found[0] if found else None
 
 
-def _open(conn: Connection, proposal: int | None) -> list[dict[str, Any]]:
+def _open(conn: Connection, proposal: int | None) -> list[Row]:
     return rows(conn, _OPEN, id=proposal)
 
 
@@ -152,7 +148,7 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
 UNREADABLE = "unreadable: reject it"
 
 
-def what(row: Mapping[str, Any]) -> str:
+def what(row: Fields) -> str:
     """Describe a proposal in a few words.
 
     A program with the login of an agent can store anything as its detail.
@@ -163,7 +159,7 @@ def what(row: Mapping[str, Any]) -> str:
         return UNREADABLE
 
 
-def _what(row: Mapping[str, Any]) -> str:
+def _what(row: Fields) -> str:
     detail = row["detail"]
     if row["action"] == "redrive":
         return f"{detail['matched']} dead letters"
@@ -175,7 +171,7 @@ def _what(row: Mapping[str, Any]) -> str:
     return f"{count} payloads: {paths}"
 
 
-def effects(conn: Connection, row: Mapping[str, Any], handlers: Handlers) -> list[str]:
+def effects(conn: Connection, row: Fields, handlers: Handlers) -> list[str]:
     """Return what a start would change: diffs and sentences; secrets are redacted.
 
     Raises:
@@ -245,6 +241,6 @@ def _decide(
     )
 
 
-def reason(proposal: Mapping[str, Any], why: str) -> str:
+def reason(proposal: Fields, why: str) -> str:
     """Return the reason for the audit log: whose proposal, and why it was started."""
     return f"proposal {proposal['proposal']} of {proposal['proposed_by']}: {why}"[:2000]

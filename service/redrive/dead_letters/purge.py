@@ -1,11 +1,9 @@
 """Deletion of dead letters and all other data past their retention."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
-import psycopg
-
-from redrive.database.rows import records, value
+from redrive.database.rows import Connection, records, value
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import audited
@@ -26,9 +24,7 @@ class Purgeable(NamedTuple):
     redrives: int
 
 
-def purgeable(
-    conn: psycopg.Connection[Any], chosen: Filter, older_than: float
-) -> list[Purgeable]:
+def purgeable(conn: Connection, chosen: Filter, older_than: float) -> list[Purgeable]:
     """Return the dead letters that ended over `older_than` seconds ago, oldest first.
 
     For open ones, the time of death counts. Without a state in the filter these are
@@ -46,7 +42,7 @@ def purgeable(
 
 
 def purge(  # noqa: PLR0913 # what a purge needs
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     chosen: Filter,
     selected: Sequence[Purgeable],
     *,
@@ -86,7 +82,7 @@ def purge(  # noqa: PLR0913 # what a purge needs
 
 
 def _delete(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     run: int,
     chunk: Sequence[Purgeable],
     states: list[str],
@@ -103,7 +99,7 @@ def _delete(
     return int(deleted or 0)
 
 
-def forget(conn: psycopg.Connection[Any]) -> int:
+def forget(conn: Connection) -> int:
     """Delete all other data past its retention; workers do so gradually.
 
     Returns:

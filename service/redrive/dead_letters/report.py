@@ -8,17 +8,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import msgspec
-import psycopg
-from psycopg.rows import dict_row
 
+from redrive.database.rows import Connection, rows
 from redrive.dead_letters import groups
 from redrive.dead_letters.explain import explain
 from redrive.dead_letters.find import show
 from redrive.rules.dead_letters.explain import sentence
 from redrive.rules.payloads.escape import escaped, escaped_lines
+from redrive.rules.rows import Fields, Row
 
 _HOURS: LiteralString = """
     select date_trunc('hour', died_at) as hour, count(*) as count from redrive.dead_letters
@@ -50,7 +50,7 @@ _FAILURE = (
 )
 
 
-def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
+def report(conn: Connection, fingerprint: str) -> str | None:
     """Return the counts, timeline, a sample and the actions of one group.
 
     The sample has its history. Payloads are redacted. Returns None unless exactly one
@@ -59,53 +59,49 @@ def report(conn: psycopg.Connection[Any], fingerprint: str) -> str | None:
     group = groups.show(conn, fingerprint)
     if group is None:
         return None
-    with conn.cursor(row_factory=dict_row) as cursor:
-        hours = cursor.execute(_HOURS, group).fetchall()
-        jobs = cursor.execute(_JOBS, group).fetchall()
-        actions = cursor.execute(_ACTIONS, group).fetchall()
     sections = (
         _head(group),
-        _hours(hours),
+        _hours(rows(conn, _HOURS, **group)),
         _common(explain(conn, group["group"])),
         _sample(show(conn, group["sample"])),
-        _jobs(jobs),
-        _actions(actions),
+        _jobs(rows(conn, _JOBS, **group)),
+        _actions(rows(conn, _ACTIONS, **group)),
         _redrive(group),
     )
     return "\n\n".join(chain.from_iterable(sections)) + "\n"
 
 
-def _head(group: dict[str, Any]) -> Iterator[str]:
+def _head(group: Row) -> Iterator[str]:
     yield _HEAD.format_map(_in_code(group))
     if group["versions"]:
         yield "Versions: " + ", ".join(_versions(group["versions"]))
 
 
-def _hours(hours: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _hours(hours: Iterable[Fields]) -> Iterator[str]:
     yield "## By hour"
     rows = _lines("| {hour:%Y-%m-%d %H:00} | {count} |", hours)
     yield "| hour | dead letters |\n|---|---:|\n" + rows
 
 
-def _jobs(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _jobs(jobs: Sequence[Fields]) -> Iterator[str]:
     yield f"## Jobs (the latest {len(jobs)})"
     template = "| {id} | {died_at:%Y-%m-%d %H:%M:%S} | {reason} | {state} |"
     rows = _lines(template, jobs)
     yield "| id | died | reason | state |\n|---|---|---|---|\n" + rows
 
 
-def _actions(actions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _actions(actions: Iterable[Fields]) -> Iterator[str]:
     yield "## What was done"
     template = "- {at:%Y-%m-%d %H:%M} {actor}: {action} of {n}, {why}"
     yield _lines(template, map(_in_code, actions)) or "Nothing yet."
 
 
-def _redrive(group: dict[str, Any]) -> Iterator[str]:
+def _redrive(group: Row) -> Iterator[str]:
     yield "## Back to work"
     yield f"    redrive dlq redrive --group {group['group']} --rate 10 --why '...'"
 
 
-def _lines(template: str, rows: Iterable[Mapping[str, Any]]) -> str:
+def _lines(template: str, rows: Iterable[Fields]) -> str:
     return "\n".join(template.format_map(row) for row in rows)
 
 
@@ -115,14 +111,14 @@ def _versions(versions: Mapping[str, str]) -> Iterator[str]:
         yield f"{_code(version)} since {since[:16]}"
 
 
-def _common(explained: dict[str, Any] | None) -> Iterator[str]:
+def _common(explained: Row | None) -> Iterator[str]:
     """Yield the features that set the group apart, if there are any."""
     if explained is not None and explained["findings"]:
         yield "## What they have in common"
         yield "\n".join(f"- {_code(sentence(one))}" for one in explained["findings"])
 
 
-def _sample(letter: dict[str, Any] | None) -> Iterator[str]:
+def _sample(letter: Row | None) -> Iterator[str]:
     if letter is None:
         return
     yield f"## A sample: job {letter['id']}"
@@ -142,7 +138,7 @@ def _fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{escaped_lines(text)}\n{fence}"
 
 
-def _in_code(row: Mapping[str, Any]) -> dict[str, Any]:
+def _in_code(row: Fields) -> Row:
     """Return the row with its texts as code spans."""
     return {
         name: _code(value) if isinstance(value, str) else value

@@ -1,17 +1,13 @@
 """Decryption of failure messages for display."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import psycopg
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
 from redrive.encryption import HIDDEN, shown_failure
+from redrive.rules.rows import Row
 
 
-def reveal(
-    conn: psycopg.Connection[Any], rows: Sequence[dict[str, Any]], job: str = "id"
-) -> None:
+def reveal(conn: Connection, rows: Sequence[Row], job: str = "id") -> None:
     """Restore the failure's message in each row that has it encrypted.
 
     Args:
@@ -27,9 +23,7 @@ def reveal(
         row["message"] = messages.get((row[job], row["group"]), HIDDEN)
 
 
-def _messages(
-    conn: psycopg.Connection[Any], jobs: Sequence[int]
-) -> dict[tuple[int, str], str]:
+def _messages(conn: Connection, jobs: Sequence[int]) -> dict[tuple[int, str], str]:
     """Return the latest message of each job and fingerprint."""
     failures = rows(
         conn,

@@ -7,13 +7,9 @@ not grow with the number of dead letters. Payloads and messages are not read.
 from datetime import datetime
 from typing import Any, LiteralString
 
-import psycopg
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
 from redrive.rules.dead_letters import review as rules
-
-Connection = psycopg.Connection[Any]
-Row = dict[str, Any]
+from redrive.rules.rows import Row
 
 MOST_COUNTED = 100_000
 """Count no more dead letters of one state in one period."""

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psycopg
 from psycopg.types.json import Jsonb
 
-from redrive.database.rows import value
+from redrive.database.rows import Connection, value
 from redrive.errors import Busy
+from redrive.rules.rows import Row
 
 
-def hold_lock(conn: psycopg.Connection[Any], name: str) -> None:
+def hold_lock(conn: Connection, name: str) -> None:
     """Take a lock until the end of the open transaction on `conn`.
 
     It works through PgBouncer. Only a login that may run this may take the lock.
@@ -28,13 +28,13 @@ def hold_lock(conn: psycopg.Connection[Any], name: str) -> None:
 
 @contextmanager
 def audited(  # noqa: PLR0913 # the columns of the audit log
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     action: str,
     *,
     actor: str,
     why: str,
     n: int,
-    detail: dict[str, Any],
+    detail: Row,
 ) -> Iterator[int]:
     """Record a run over `n` rows from its beginning; yield its id for its steps.
 
@@ -56,7 +56,7 @@ def audited(  # noqa: PLR0913 # the columns of the audit log
             conn.execute("select redrive.end_run_v1(%s)", (run,))
 
 
-def expect(conn: psycopg.Connection[Any], name: str, every: float) -> None:
+def expect(conn: Connection, name: str, every: float) -> None:
     """Expect runs at most `every` seconds apart, for the alert; 0 = no longer."""
     conn.execute(
         "select redrive.expect_chore_v1(%s, nullif(%s::float8, 0) * interval '1 second')",
@@ -64,7 +64,7 @@ def expect(conn: psycopg.Connection[Any], name: str, every: float) -> None:
     )
 
 
-def mark_done(conn: psycopg.Connection[Any], name: str, every: float | None) -> None:
+def mark_done(conn: Connection, name: str, every: float | None) -> None:
     """Note that a scheduled run took place, for the alert on runs that stopped.
 
     Args:

@@ -4,17 +4,18 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
 from psycopg.rows import dict_row
 
+from redrive.database.rows import Connection
 from redrive.encryption import shown_failure
 from redrive.handlers import Handlers
 from redrive.rules.attempts.categories import Evidence, judge
 from redrive.rules.attempts.policy import RETRIED_FOR, WINDOW, Policy, decide, delay
 from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Outcome
 from redrive.rules.model import Category, Claimed, Failure, Reason
+from redrive.rules.rows import Row
 
 MIDDLE = 0.5
 """Value in place of a random jitter."""
@@ -71,7 +72,7 @@ class Change:
 
 
 def simulate(
-    conn: psycopg.Connection[Any], handlers: Handlers, since: datetime
+    conn: Connection, handlers: Handlers, since: datetime
 ) -> tuple[int, Counter[Change]]:
     """Judge the failures since an instant again, by the policies in the code.
 
@@ -90,16 +91,14 @@ def simulate(
     return seen, changes
 
 
-def _recorded(
-    conn: psycopg.Connection[Any], since: datetime
-) -> Iterator[dict[str, Any]]:
+def _recorded(conn: Connection, since: datetime) -> Iterator[Row]:
     with conn.cursor(row_factory=dict_row) as cursor:
         for row in cursor.execute(_RECORDED, {"since": since}):
             if row["at"] >= since:
                 yield shown_failure(row["job"], row)
 
 
-def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
+def _judge_again(row: Row, policy: Policy) -> Change:
     kind, error_class, category = row["kind"], row["error_class"], row["category"]
     then = row["reason"] or str(Outcome.RETRY)
     if row["detail"].get("phase") == "payload":  # always a death, whatever the policy
@@ -132,9 +131,7 @@ def _judge_again(row: dict[str, Any], policy: Policy) -> Change:
     )
 
 
-def _waits(
-    row: dict[str, Any], policy: Policy, category: Category
-) -> tuple[float, float]:
+def _waits(row: Row, policy: Policy, category: Category) -> tuple[float, float]:
     """Return the waits before a failure, and a jitter that leads to the same sum.
 
     A retry recorded the sum with its wait. A death recorded the sum without the wait
@@ -156,7 +153,7 @@ def _now(ending: NotComplete, then: str) -> str:
     return then if then == Reason.EXPIRED else str(ending.outcome)
 
 
-def _failure(row: dict[str, Any], policy: Policy) -> Failure:
+def _failure(row: Row, policy: Policy) -> Failure:
     """Return a recorded failure, in the category that the policy assigns."""
     detail = row["detail"]
     evidence = Evidence(

@@ -17,7 +17,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from redrive.database.ask import outcomes
-from redrive.database.rows import value
+from redrive.database.rows import Connection, value
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.errors import RedriveError
@@ -26,9 +26,9 @@ from redrive.rules.dead_letters.campaign import State
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.dead_letters.together import Act, Action, Member, Seen
+from redrive.rules.rows import Fields, Row
 from redrive.rules.scheduling.cells import id_in_cell
 
-Connection = psycopg.Connection[Any]
 Cells = Mapping[str, Callable[[], AbstractContextManager[Connection]]]
 """Cell -> how to open a connection to its database."""
 
@@ -43,7 +43,7 @@ LOOK_SECONDS = 10.0
 class Answers:
     """Answers of the cells, and why others have none."""
 
-    found: Mapping[str, Any]
+    found: Fields
     away: Mapping[str, Exception]
 
 
@@ -150,7 +150,7 @@ class View:
     """
 
     seen: Seen
-    campaigns: Mapping[str, dict[str, Any]]
+    campaigns: Mapping[str, Row]
     away: Mapping[str, Exception]
 
 
@@ -213,16 +213,14 @@ class Together:
         missing = dict.fromkeys(names - self.cells.keys(), unknown)
         return View(seen, found, missing | dict(answers.away))
 
-    def _taking_part(self, leader: Mapping[str, Any] | None) -> frozenset[str]:
+    def _taking_part(self, leader: Fields | None) -> frozenset[str]:
         """Return the cells that the leader knows, or all if it does not answer."""
         known = self.cells
         if leader is not None:
             known = leader["conditions"]["together"]["cells"]
         return frozenset(known) - self.without
 
-    def _members(
-        self, found: Mapping[str, dict[str, Any] | None]
-    ) -> dict[str, Member | None]:
+    def _members(self, found: Mapping[str, Row | None]) -> dict[str, Member | None]:
         """Return each cell that answers; None if it has no campaign yet."""
         members: dict[str, Member | None] = {}
         for cell, row in found.items():
@@ -231,9 +229,7 @@ class Together:
                 members[cell] = rules.NOTHING
         return members
 
-    def _find(
-        self, cell: str, conn: Connection, *, drive: bool
-    ) -> dict[str, Any] | None:
+    def _find(self, cell: str, conn: Connection, *, drive: bool) -> Row | None:
         number = self._number(cell, conn)
         if number is None:
             return None
@@ -247,7 +243,7 @@ class Together:
         return self.campaign if cell == self.cell else _follower(conn, self.leader)
 
     def _act(
-        self, actions: Mapping[str, Action], found: Mapping[str, dict[str, Any]]
+        self, actions: Mapping[str, Action], found: Mapping[str, Row]
     ) -> Mapping[str, Exception]:
         """Make the changes that are due, and return the cells that could not."""
         cells = {cell: self.cells[cell] for cell in actions}
@@ -271,7 +267,7 @@ class Together:
             if error.sqlstate != campaigns.REFUSED:
                 raise
 
-    def _follow(self, cell: str, conn: Connection, leader: Mapping[str, Any]) -> None:
+    def _follow(self, cell: str, conn: Connection, leader: Fields) -> None:
         """Plan and start the campaign of a cell, unless another driver did."""
         together = leader["conditions"]["together"]
         share = rules.shares(together["cells"], together["rate"])[cell]
@@ -351,7 +347,7 @@ class Together:
         return replace(view, away=failed | dict(view.away))
 
 
-def leads(found: Mapping[str, Any] | None) -> bool:
+def leads(found: Fields | None) -> bool:
     """Return True if a campaign leads others."""
     return found is not None and "together" in (found["conditions"] or {})
 
@@ -370,11 +366,11 @@ def _hold(conn: Connection, number: int, leader: str, *, actor: str, why: str) -
         return True
 
 
-def _member(row: Mapping[str, Any]) -> Member:
+def _member(row: Fields) -> Member:
     return Member(row["campaign"], State(row["state"]), row["said"], row["in_flight"])
 
 
-def _until(leader: Mapping[str, Any]) -> dict[str, Any]:
+def _until(leader: Fields) -> Row:
     """Return the leader's selection, without the dead letters that came after it."""
     selects, end = dict(leader["filter"]), leader["created_at"]
     if "until" in selects:
@@ -382,13 +378,13 @@ def _until(leader: Mapping[str, Any]) -> dict[str, Any]:
     return selects | {"until": end.isoformat()}
 
 
-def _terms(leader: Mapping[str, Any], share: float | None) -> Terms:
+def _terms(leader: Fields, share: float | None) -> Terms:
     """Return the terms of a follower; its other conditions are kept as they are."""
     canaries = min(leader["canaries"], rules.FOLLOWER_CANARIES)
     return Terms(share, canaries, leader["abort_share"])
 
 
-def _kept(leader: Mapping[str, Any]) -> dict[str, Any]:
+def _kept(leader: Fields) -> Row:
     return {n: v for n, v in leader["conditions"].items() if n != "together"}
 
 

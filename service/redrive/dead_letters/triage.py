@@ -1,20 +1,15 @@
 """Decisions about single dead letters, each recorded in the audit log."""
 
 from collections.abc import Sequence
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-from psycopg.rows import scalar_row
-
-from redrive.database.rows import value
+from redrive.database.rows import Connection, column, value
 
 CHUNK = 1000
 """Dead letters that one statement changes, under one line of the audit log."""
 
 
-def dismiss(
-    conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str
-) -> list[int]:
+def dismiss(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> list[int]:
     """Close open dead letters that will not be fixed.
 
     Returns the ids that were open, sorted.
@@ -24,9 +19,7 @@ def dismiss(
     )
 
 
-def reopen(
-    conn: psycopg.Connection[Any], ids: Sequence[int], *, why: str, actor: str
-) -> list[int]:
+def reopen(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> list[int]:
     """Reopen dismissed dead letters; return the ids that were dismissed, sorted."""
     return _changed(
         conn, "select redrive.reopen_v1(%s::bigint[], %s, %s)", ids, actor, why
@@ -34,7 +27,7 @@ def reopen(
 
 
 def assign(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     ids: Sequence[int],
     owner: str,
     *,
@@ -57,17 +50,16 @@ def assign(
 
 
 def _changed(
-    conn: psycopg.Connection[Any], change: LiteralString, ids: Sequence[int], *more: str
+    conn: Connection, change: LiteralString, ids: Sequence[int], *more: str
 ) -> list[int]:
     changed: list[int] = []
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        for start in range(0, len(ids), CHUNK):
-            chunk = list(ids[start : start + CHUNK])
-            changed += cursor.execute(change, (chunk, *more))
+    for start in range(0, len(ids), CHUNK):
+        chunk = list(ids[start : start + CHUNK])
+        changed += column(conn, change, chunk, *more)
     return sorted(changed)
 
 
-def note(conn: psycopg.Connection[Any], job: int, text: str, *, actor: str) -> bool:
+def note(conn: Connection, job: int, text: str, *, actor: str) -> bool:
     """Attach a note to a job's latest dead letter; return whether there is one."""
     statement: LiteralString = "select redrive.note_v1(%s, %s, %s)"
     return bool(value(conn, statement, job, actor, text))

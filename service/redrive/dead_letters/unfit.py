@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
-import psycopg
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
 from redrive.encryption import SEALED, Undecryptable, Whose, configured, open_payload
 from redrive.handlers import Handler, Handlers, decode_object
 from redrive.rules.payloads.redact import scrub, secret_values
-
-Row = Mapping[str, Any]
+from redrive.rules.rows import Fields
 
 PAGE = 500
 """Payloads that are held in memory at once."""
@@ -48,7 +45,7 @@ class Unfit:
 
 
 def leave_out(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     campaign: int,
     handlers: Handlers,
     *,
@@ -71,9 +68,7 @@ def leave_out(
     return found
 
 
-def _leave_out(
-    conn: psycopg.Connection[Any], campaign: int, causes: Mapping[int, str]
-) -> None:
+def _leave_out(conn: Connection, campaign: int, causes: Mapping[int, str]) -> None:
     if not causes:
         return
     numbers = list(causes)
@@ -83,7 +78,9 @@ def _leave_out(
     )
 
 
-def _look(row: Row, handlers: Handlers, found: Unfit, causes: dict[int, str]) -> None:
+def _look(
+    row: Fields, handlers: Handlers, found: Unfit, causes: dict[int, str]
+) -> None:
     """Check a dead letter of the plan; record the cause if it does not fit."""
     handler = handlers.get(row["kind"])
     if handler is None:
@@ -100,7 +97,7 @@ def _look(row: Row, handlers: Handlers, found: Unfit, causes: dict[int, str]) ->
         causes[row["n"]] = _count(found.invalid, cause)
 
 
-def _opened(row: Row) -> str:
+def _opened(row: Fields) -> str:
     """Return a payload's JSON, decrypted.
 
     Raises:

@@ -8,6 +8,8 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from redrive.rules.rows import Row
+
 KEY = "0123456789abcdef0123456789abcdef"
 """Integration key that Alertmanager sends."""
 
@@ -15,9 +17,7 @@ KEY = "0123456789abcdef0123456789abcdef"
 class _Handler(BaseHTTPRequestHandler):
     """Request handler that passes on the path and the JSON body of each POST."""
 
-    def __init__(
-        self, take: Callable[[str, dict[str, Any]], None], *arguments: Any
-    ) -> None:
+    def __init__(self, take: Callable[[str, Row], None], *arguments: Any) -> None:
         self._take = take  # first, because the base class answers the request
         super().__init__(*arguments)
 
@@ -39,15 +39,15 @@ class Pager:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.events: list[dict[str, Any]] = []
-        self.tickets: list[dict[str, Any]] = []
+        self.events: list[Row] = []
+        self.tickets: list[Row] = []
         self._read = 0
         self._server = ThreadingHTTPServer(
             ("127.0.0.1", 0), partial(_Handler, self._take)
         )
         self.address = f"127.0.0.1:{self._server.server_port}"
 
-    def _take(self, path: str, body: dict[str, Any]) -> None:
+    def _take(self, path: str, body: Row) -> None:
         with self.changed:
             (self.events if path == "/v2/enqueue" else self.tickets).append(body)
             self.changed.notify_all()
@@ -73,7 +73,7 @@ class Pager:
         with self.changed:
             return bool(self.changed.wait_for(what, seconds))
 
-    def sent(self, action: str, queue: str) -> list[dict[str, Any]]:
+    def sent(self, action: str, queue: str) -> list[Row]:
         """Return the events about one queue with one action, `trigger` or `resolve`."""
         return [
             event
@@ -81,7 +81,7 @@ class Pager:
             if event["event_action"] == action and queue in event["payload"]["summary"]
         ]
 
-    def news(self) -> list[dict[str, Any]]:
+    def news(self) -> list[Row]:
         """Return the events since the last call."""
         news = self.events[self._read :]
         self._read += len(news)
@@ -100,7 +100,7 @@ class Pager:
         }
 
 
-def as_shown(event: dict[str, Any]) -> list[tuple[str, str]]:
+def as_shown(event: Row) -> list[tuple[str, str]]:
     """Return the fields of an event as a phone shows a page, or the ended incident."""
     payload = event["payload"]
     summary = ("summary", payload["summary"])

@@ -6,15 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
-import psycopg
-from psycopg.rows import class_row
-
-from redrive.database.rows import value
+from redrive.database.rows import Connection, column, first_record, value
 from redrive.enqueue import Enqueued, enqueue_reporting
-
-Connection = psycopg.Connection[Any]
 
 SCHEMA: LiteralString = """
 create schema if not exists shop;
@@ -134,9 +129,8 @@ def switch(conn: Connection, name: str) -> Switch | None:
     """Return the wanted and the actual position of a switch; None if no demo runs."""
     if not value(conn, "select to_regclass('demo.switches') is not null"):
         return None
-    with conn.cursor(row_factory=class_row(Switch)) as cursor:
-        query = "select wanted, actual from demo.switches where name = %s"
-        return cursor.execute(query, (name,)).fetchone()
+    query = "select wanted, actual from demo.switches where name = %s"
+    return first_record(conn, Switch, query, name)
 
 
 def turn(conn: Connection, name: str, wanted: str) -> None:
@@ -195,12 +189,13 @@ def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
 
     The exceptions are named without their modules.
     """
-    rows = conn.execute(
+    return column(
+        conn,
         "select id from redrive.dead_letters where state = 'open' and kind = %s"
         " and regexp_replace(error_class, '^.*[.]', '') = any (%s) order by id",
-        (kind, list(error_classes)),
+        kind,
+        list(error_classes),
     )
-    return [job for (job,) in rows]
 
 
 def group(conn: Connection, job: int) -> str:

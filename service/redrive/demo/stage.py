@@ -23,6 +23,7 @@ from urllib.request import urlopen
 from redrive.database import connect
 from redrive.database.embedded import EmbeddedPostgres, free_port
 from redrive.database.migrate import migrate
+from redrive.database.rows import Connection
 from redrive.demo import shop
 from redrive.demo.home import keep_password
 from redrive.demo.monitoring import Monitoring
@@ -62,7 +63,7 @@ class Stage:
         self.monitoring: Monitoring | None = None
         self.console: str | None = None
         self._serving = contextlib.ExitStack()
-        self._conn: shop.Connection | None = None
+        self._conn: Connection | None = None
         self._processes = Processes(home)
         self._actual = {"release": "1.0", "mail": "up"}
 
@@ -72,7 +73,7 @@ class Stage:
         return self._postgres.url()
 
     @property
-    def conn(self) -> shop.Connection:
+    def conn(self) -> Connection:
         """Return the stage's own connection."""
         if self._conn is None or self._conn.closed:
             self._conn = connect.connect(self.url, name="redrive demo")

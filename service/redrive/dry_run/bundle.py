@@ -1,6 +1,5 @@
 """A dead letter as `redrive dlq export` writes it, and as a replay needs it."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +9,7 @@ import msgspec
 from redrive.errors import SettingsError
 from redrive.live_jobs.export import BUNDLE
 from redrive.rules.payloads.redact import HIDDEN
+from redrive.rules.rows import Fields, Row
 from redrive.testing import Past
 from redrive.testing.past import can_set_clock
 from redrive.worker.protocol import LastCheckpoint, Work
@@ -24,7 +24,7 @@ class Recorded(msgspec.Struct, frozen=True):
     error_class: str
     message: str = ""
     fingerprint: str | None = None
-    detail: dict[str, Any] = {}
+    detail: Row = {}
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -34,13 +34,13 @@ class Bundle(msgspec.Struct, frozen=True):
     id: int
     kind: str
     queue: str
-    payload: dict[str, Any]
+    payload: Row
     attempt: int
     deliveries: int
     created_at: datetime
     started_at: datetime
     seed: str
-    headers: dict[str, Any] = {}
+    headers: Row = {}
     checkpoint: LastCheckpoint | None = None
     failures: list[Recorded] = []
     redrives: int = 0
@@ -131,7 +131,7 @@ def _check_years(bundle: Bundle, name: str) -> None:
         raise SettingsError(msg)
 
 
-def bundle_of(exported: Mapping[str, Any]) -> Bundle:
+def bundle_of(exported: Fields) -> Bundle:
     """Return a bundle from `export`."""
     return read_bundle(msgspec.json.encode(exported), "the dead letter")
 
@@ -143,7 +143,7 @@ def with_payload(bundle: Bundle, file: Path) -> Bundle:
         SettingsError: the file cannot be read, or holds no JSON object.
     """
     try:
-        payload = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        payload = msgspec.json.decode(file.read_bytes(), type=Row)
     except (OSError, msgspec.DecodeError, RecursionError) as error:
         msg = f"--payload {file}: {error}; it must hold a JSON object"
         raise SettingsError(msg) from None
@@ -158,7 +158,7 @@ def _hidden(value: Any, path: str) -> list[str]:
             if HIDDEN in value:
                 found.append(path)
         case dict():
-            for name, item in cast("dict[str, Any]", value).items():
+            for name, item in cast("Row", value).items():
                 found += _hidden(item, f"{path}.{name}".lstrip("."))
         case list():
             for n, item in enumerate(cast("list[Any]", value)):

@@ -1,7 +1,8 @@
 """The place of a failure in the code, and whether two failures are the same."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from redrive.rules.rows import Fields, Row
 
 Verdict = Literal["same", "same_failure", "moved", "other"]
 """How a failure compares with that of the attempt:
@@ -26,12 +27,12 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line} in {self.function}"
 
 
-def place_of(failure: Mapping[str, Any]) -> Place | None:
+def place_of(failure: Fields) -> Place | None:
     """Return where a failure was raised: the innermost line of the application's code.
 
     A failure without such a line was raised at the innermost line of all.
     """
-    stack: list[dict[str, Any]] = failure["detail"].get("stack") or []
+    stack: list[Row] = failure["detail"].get("stack") or []
     own = [frame for frame in stack if frame.get("own")] or stack
     if not own:
         return None
@@ -41,7 +42,7 @@ def place_of(failure: Mapping[str, Any]) -> Place | None:
     )
 
 
-def compared(before: Mapping[str, Any], now: Mapping[str, Any]) -> Verdict:
+def compared(before: Fields, now: Fields) -> Verdict:
     """Compare a failure with the one on record."""
     if before["error_class"] != now["error_class"]:
         return "other"

@@ -1,24 +1,21 @@
 """Trial of a few dead letters of a plan in a confined process."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-from psycopg.rows import dict_row
-
+from redrive.database.rows import Connection, rows
 from redrive.dead_letters.campaign import Plan
 from redrive.dry_run.runner import ConfinedRunner, Died, TookTooLong
 from redrive.encryption import Whose, shown_failure
 from redrive.handlers import Handlers, decode_object, encode_json
 from redrive.rules.attempts.failure import made_up
 from redrive.rules.model import Category
+from redrive.rules.rows import Fields, Row
 from redrive.signals import seconds
 from redrive.worker.protocol import Report, Work
 from redrive.worker.supervisor.runners.crash import Crash
-
-Row = Mapping[str, Any]
 
 MAX_SECONDS = 10.0
 """Limit for a handler whose policy allows more."""
@@ -70,7 +67,7 @@ class Tried:
 
 
 def try_some(  # noqa: PLR0913 # dead letters and handlers
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     made: Plan,
     handlers: Handlers,
     target: str,
@@ -95,14 +92,9 @@ def try_some(  # noqa: PLR0913 # dead letters and handlers
     return trial.tried
 
 
-def _chosen(
-    conn: psycopg.Connection[Any], made: Plan, handlers: Handlers, count: int
-) -> list[dict[str, Any]]:
+def _chosen(conn: Connection, made: Plan, handlers: Handlers, count: int) -> list[Row]:
     kinds = [kind for kind in made.kinds if handlers.get(kind)]
-    parameters = (made.plan, kinds, count)
-    with conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(_CHOSEN, parameters)
-        return cursor.fetchall()
+    return rows(conn, _CHOSEN, made.plan, kinds, count)
 
 
 class _Trial:
@@ -114,7 +106,7 @@ class _Trial:
         self._target = target
         self._runner: ConfinedRunner | None = None
 
-    def run(self, row: Row) -> None:
+    def run(self, row: Fields) -> None:
         """Run an attempt of a dead letter, and count its result."""
         if self._runner is None:
             self._runner = ConfinedRunner(self._target)
@@ -129,7 +121,7 @@ class _Trial:
         else:
             self._count_failure(row, failure)
 
-    def _count_failure(self, row: Row, failure: Row) -> None:
+    def _count_failure(self, row: Fields, failure: Fields) -> None:
         cause = failure["error_class"]
         if message := failure["message"]:
             cause = f"{cause}: {message}"
@@ -139,7 +131,7 @@ class _Trial:
         if failure["fingerprint"] == row["fingerprint"]:
             self.tried.again += 1
 
-    def _failure(self, runner: ConfinedRunner, row: Row) -> Row | None:
+    def _failure(self, runner: ConfinedRunner, row: Fields) -> Fields | None:
         """Return the failure of the attempt; None if its handler returned."""
         kind = row["kind"]
         policy = self._handlers.known(kind).policy
@@ -164,13 +156,13 @@ class _Trial:
             self._runner = None
 
 
-def _made_up(error_class: str, message: str, kind: str) -> Row:
+def _made_up(error_class: str, message: str, kind: str) -> Fields:
     """Return the failure of an attempt that could not report one."""
     failure = made_up(error_class, message, Category.LOST, kind)
     return failure.record()
 
 
-def _failure_of(report: Report) -> Row:
+def _failure_of(report: Report) -> Fields:
     """Return the failure, or a substitute if the handler released its job."""
     if report.failure is None:
         why = report.reason or str(report.outcome)
@@ -179,7 +171,7 @@ def _failure_of(report: Report) -> Row:
     return shown_failure(report.id, failure)
 
 
-def _work(row: Row) -> Work:
+def _work(row: Fields) -> Work:
     """Return the job in the form that a runner would get after a redrive."""
     extras = {
         "redrives": row["redrives"] + 1,

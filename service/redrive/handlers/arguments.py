@@ -9,6 +9,7 @@ from redrive.handlers.handler import Upgrade
 from redrive.rules.attempts.policy import OnDeath, Policy, is_whole
 from redrive.rules.dead_letters.heal import Heal
 from redrive.rules.payloads.limits import check_name
+from redrive.rules.rows import Fields
 from redrive.rules.scheduling.slots import Schedule
 from redrive.signals import is_duration
 
@@ -78,7 +79,7 @@ def check_type(kind: str, name: str, value: Any) -> None:
         raise ValueError(msg)
 
 
-def check_declared(options: Mapping[str, Any]) -> None:
+def check_declared(options: Fields) -> None:
     """Raise ValueError for options that no handler can have."""
     check_name("kind", options["kind"])
     check_name("queue", options["queue"])

@@ -10,6 +10,7 @@ from redrive.handlers.handler import Approval, Handler, Upgrade
 from redrive.handlers.job_function import plain
 from redrive.rules.attempts.policy import OnDeath, Policy
 from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.rows import Fields
 from redrive.rules.scheduling.concurrency import check_templates
 from redrive.rules.scheduling.slots import Schedule
 from redrive.signals import Seconds, seconds
@@ -42,7 +43,7 @@ class Options(TypedDict):
 class Declared(NamedTuple):
     """Checked options of a handler. The function is still missing."""
 
-    fields: Mapping[str, Any]
+    fields: Fields
     secret: frozenset[str]
     schedules: Sequence[Schedule]
 

@@ -3,12 +3,11 @@
 import importlib
 import os
 import sys
-from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
 
 from redrive.errors import CannotImport, SettingsError
 from redrive.handlers.registry import Handlers
+from redrive.rules.rows import Fields
 
 
 def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
@@ -92,9 +91,7 @@ def _is_within(target: str, package: str | None) -> bool:
     return f"{module}.".startswith(f"{package}.")
 
 
-def _application_frames(
-    failure: Mapping[str, Any], error: BaseException
-) -> list[Mapping[str, Any]]:
+def _application_frames(failure: Fields, error: BaseException) -> list[Fields]:
     """Return the frames of the application, and the place of a syntax error."""
     stack = failure["detail"].get("stack", ())
     frames = [frame for frame in stack if not _leads_there(frame)]
@@ -105,7 +102,7 @@ def _application_frames(
     return frames
 
 
-def _leads_there(frame: Mapping[str, Any]) -> bool:
+def _leads_there(frame: Fields) -> bool:
     """Return True if a frame belongs to the import itself."""
     is_library = frame["module"].startswith(("redrive.", "importlib"))
     return is_library or frame["file"].startswith("<")

@@ -1,12 +1,10 @@
 """Surroundings of jobs: pauses, breakers, workers, and the jobs ahead of one."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, column, rows, value
 from redrive.rules.attempts.waiting import (
     MOST_AHEAD,
     Around,
@@ -18,8 +16,7 @@ from redrive.rules.attempts.waiting import (
     Waiting,
     Worker,
 )
-
-Row = Mapping[str, Any]
+from redrive.rules.rows import Fields
 
 _PAUSES: LiteralString = """
     select queue, paused_by, paused_why, paused_at from redrive.queues
@@ -69,18 +66,18 @@ _LINE: LiteralString = """
     select name, place, used, concurrency, rate from redrive.limit_line_v1(array[%s::bigint])"""
 
 
-SILENT: Mapping[str, Any] = {"slots": 0, "asked": None, "running": {}}
+SILENT: Fields = {"slots": 0, "asked": None, "running": {}}
 """Defaults for a worker that reports nothing about its jobs."""
 
 
-def _pause(row: Row) -> Pause:
+def _pause(row: Fields) -> Pause:
     return Pause(row["paused_by"], row["paused_why"], row["paused_at"])
 
 
 class Surroundings:
     """State of the system at one moment, read once for all jobs of a list."""
 
-    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+    def __init__(self, conn: Connection) -> None:
         self._conn = conn
         workers = rows(conn, _WORKERS)
         self._names = {row["id"]: row["name"] for row in workers}
@@ -99,7 +96,7 @@ class Surroundings:
         """Return the name of a worker by its identity."""
         return None if worker is None else self._names.get(worker, str(worker))
 
-    def waiting(self, row: Row, *, is_one_of_many: bool = False) -> Waiting:
+    def waiting(self, row: Fields, *, is_one_of_many: bool = False) -> Waiting:
         """Return a live job, from a row of `find`, in the form that `why` takes.
 
         This includes the jobs before it. For one of many, the due jobs ahead of it are
@@ -127,12 +124,12 @@ class Surroundings:
             failed=failure and "{error_class}: {message}".format_map(failure),
         )
 
-    def _seconds(self, row: Row) -> float | None:
+    def _seconds(self, row: Fields) -> float | None:
         """Return how long a job has been running, if its worker reports it."""
         progress = self._progress.get(row["held_by"], SILENT)
         return progress["running"].get(str(row["id"]))
 
-    def _before(self, row: Row) -> list[int] | None:
+    def _before(self, row: Fields) -> list[int] | None:
         """Return the older live jobs of its ordering key, or None.
 
         None means that the job waits for no job of any key.
@@ -141,11 +138,10 @@ class Surroundings:
             return None
         return self._ids(_BEFORE, row)
 
-    def _ids(self, query: LiteralString, row: Row) -> list[int]:
-        found = self._conn.execute(query, {**row, "most": MOST_AHEAD})
-        return [job for (job,) in found]
+    def _ids(self, query: LiteralString, row: Fields) -> list[int]:
+        return column(self._conn, query, **row, most=MOST_AHEAD)
 
-    def _hold(self, row: Row, before: Sequence[int]) -> Hold | None:
+    def _hold(self, row: Fields, before: Sequence[int]) -> Hold | None:
         """Return the oldest dead letter that holds its ordering key.
 
         The result is None while an older job is live.
@@ -155,7 +151,7 @@ class Surroundings:
             return None
         return Hold(row["ordering_key"], len(before) + 1, *found)
 
-    def _head(self, row: Row, before: Sequence[int]) -> Head | None:
+    def _head(self, row: Fields, before: Sequence[int]) -> Head | None:
         """Return the job that its ordering key waits for, unless it is this job."""
         ids = before or self._ids(_ACTIVE, row)
         if not ids:
@@ -175,33 +171,29 @@ class Surroundings:
             run_at,
         )
 
-    def _batch(self, row: Row) -> int | None:
+    def _batch(self, row: Fields) -> int | None:
         """Return the batch whose callback this parked job is.
 
         Such a job has no ordering key.
         """
         if row["ordering_key"] is not None:
             return None
-        (batch,) = self._conn.execute(_BATCH, row).fetchone() or (None,)
-        return batch
+        return value(self._conn, _BATCH, **row)
 
-    def _line(self, row: Row) -> Line | None:
+    def _line(self, row: Fields) -> Line | None:
         """Return the limit that the job waits for, if it waits for one."""
         found = self._conn.execute(_LINE, (row["id"],)).fetchone()
         return found and Line(*found)
 
-    def _ahead(self, row: Row) -> int:
-        (ahead,) = self._conn.execute(
-            _AHEAD, {**row, "most": MOST_AHEAD}
-        ).fetchone() or (0,)
-        return ahead
+    def _ahead(self, row: Fields) -> int:
+        return value(self._conn, _AHEAD, **row, most=MOST_AHEAD) or 0
 
 
-def _workers(rows: Iterable[Row], *, is_alive: bool) -> list[Worker]:
+def _workers(rows: Iterable[Fields], *, is_alive: bool) -> list[Worker]:
     return [_worker(row) for row in rows if row["is_alive"] == is_alive]
 
 
-def _worker(row: Row) -> Worker:
+def _worker(row: Fields) -> Worker:
     progress = _progress(row)
     seen_at = row["seen_at"]
     seconds = progress["asked"]
@@ -218,5 +210,5 @@ def _worker(row: Row) -> Worker:
     )
 
 
-def _progress(row: Row) -> Mapping[str, Any]:
+def _progress(row: Fields) -> Fields:
     return {**SILENT, **(row["progress"] or {})}

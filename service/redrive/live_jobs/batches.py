@@ -1,12 +1,10 @@
 """Batches, and the outcomes of their jobs."""
 
 from collections.abc import Iterator
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-from psycopg.rows import dict_row
-
-Row = dict[str, Any]
+from redrive.database.rows import Connection, first_row, rows
+from redrive.rules.rows import Row
 
 _BATCH: LiteralString = """
     select b.id,
@@ -29,13 +27,11 @@ _NEWEST: LiteralString = (
 _ONE: LiteralString = _BATCH + " where b.id = %s"
 
 
-def newest(
-    conn: psycopg.Connection[Any], *, show_all: bool, limit: int
-) -> Iterator[Row]:
+def newest(conn: Connection, *, show_all: bool, limit: int) -> Iterator[Row]:
     """Yield batches, newest first; without `show_all` only if they are not over."""
-    return iter(conn.cursor(row_factory=dict_row).execute(_NEWEST, (show_all, limit)))
+    return iter(rows(conn, _NEWEST, show_all, limit))
 
 
-def show(conn: psycopg.Connection[Any], batch: int) -> Row | None:
+def show(conn: Connection, batch: int) -> Row | None:
     """Return one batch; None if it does not exist."""
-    return conn.cursor(row_factory=dict_row).execute(_ONE, (batch,)).fetchone()
+    return first_row(conn, _ONE, batch)

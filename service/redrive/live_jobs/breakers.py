@@ -1,10 +1,9 @@
 """Breakers of dependencies: list them, and hold or reset one."""
 
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
-from redrive.database.rows import rows, value
+from redrive.database.rows import Connection, rows, value
+from redrive.rules.rows import Row
 
 _FOUND: LiteralString = """
     select name, state, failures, successes, opened, opened_at, open_until, forced_by,
@@ -13,13 +12,13 @@ _FOUND: LiteralString = """
 _FORCE: LiteralString = "select redrive.force_breaker_v1(%s, %s, %s, %s)"
 
 
-def find(conn: psycopg.Connection[Any]) -> list[dict[str, Any]]:
+def find(conn: Connection) -> list[Row]:
     """Return all breakers, by name."""
     return rows(conn, _FOUND)
 
 
 def force(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     name: str,
     state: str | None,
     *,

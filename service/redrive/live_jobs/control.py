@@ -4,17 +4,13 @@ The audit log records each change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-import psycopg
-from psycopg.rows import scalar_row
+from typing import NamedTuple
 
 from redrive import results
+from redrive.database.rows import Connection, column
 from redrive.encryption import MARK, Undecryptable
 from redrive.results import Ended
 from redrive.rules.payloads.redact import redact
-
-Connection = psycopg.Connection[Any]
 
 CHUNK = 1000
 """Jobs that one transaction changes.
@@ -49,11 +45,13 @@ def cancel(
     """
     outcomes: list[str] = []
     for chunk in _chunks(ids, progress):
-        with conn.cursor(row_factory=scalar_row) as cursor:
-            outcomes += cursor.execute(
-                "select outcome from redrive.cancel_v1(%s::bigint[], %s, %s)",
-                (chunk, actor, why),
-            )
+        outcomes += column(
+            conn,
+            "select outcome from redrive.cancel_v1(%s::bigint[], %s, %s)",
+            chunk,
+            actor,
+            why,
+        )
     return Cancelled(outcomes.count("cancelled"), outcomes.count("asked"))
 
 

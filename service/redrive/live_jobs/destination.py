@@ -1,17 +1,13 @@
 """Remarks on the queue to which a redrive sends jobs."""
 
 from collections.abc import Iterable
-from typing import Any
 
-import psycopg
-
+from redrive.database.rows import Connection
 from redrive.live_jobs.around import Surroundings
 from redrive.rules.attempts.waiting import Worker
 
 
-def remarks(
-    conn: psycopg.Connection[Any], queue: str | None, kinds: Iterable[str]
-) -> list[str]:
+def remarks(conn: Connection, queue: str | None, kinds: Iterable[str]) -> list[str]:
     """Return what to know before jobs of these kinds go to a queue."""
     if queue is None:
         return []

@@ -1,16 +1,14 @@
 """A dead letter as one JSON object, from which its last attempt can be replayed."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import psycopg
-
-from redrive.database.rows import first_row
+from redrive.database.rows import Connection, first_row
 from redrive.dead_letters import find
 from redrive.encryption import MARK, shown_noted, shown_payload
 from redrive.live_jobs.reveal import reveal
 from redrive.rules.attempts.seeds import seed_of
 from redrive.rules.payloads.redact import redact, secret_values
+from redrive.rules.rows import Fields, Row
 
 BUNDLE = 1
 """Version of the format."""
@@ -31,8 +29,8 @@ _REST = """
 
 
 def export(
-    conn: psycopg.Connection[Any], job: int, *, actor: str, why: str | None = None
-) -> dict[str, Any] | None:
+    conn: Connection, job: int, *, actor: str, why: str | None = None
+) -> Row | None:
     """Return the bundle of a dead letter, or None if the job never died.
 
     Args:
@@ -53,12 +51,12 @@ def export(
     return bundle
 
 
-def _attempt(letter: Mapping[str, Any]) -> dict[str, Any]:
+def _attempt(letter: Fields) -> Row:
     """Return the facts about the attempt of the last failure."""
     failures = letter["failures"]
-    last: Mapping[str, Any] = failures[-1] if failures else {}
+    last: Fields = failures[-1] if failures else {}
     deliveries = last.get("deliveries", letter["deliveries"])
-    detail: Mapping[str, Any] = last.get("detail", {})
+    detail: Fields = last.get("detail", {})
     return {
         "attempt": last.get("attempt", letter["attempts"]),
         "deliveries": deliveries,
@@ -70,13 +68,13 @@ def _attempt(letter: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _secret_parts(
-    conn: psycopg.Connection[Any],
-    letter: Mapping[str, Any],
-    rest: Mapping[str, Any],
+    conn: Connection,
+    letter: Fields,
+    rest: Fields,
     *,
     actor: str,
     why: str | None,
-) -> dict[str, Any] | None:
+) -> Row | None:
     """Return payload, headers and checkpoint, redacted unless there is a reason.
 
     Returns None if the reason could not be recorded, because the job is gone.
@@ -94,14 +92,14 @@ def _secret_parts(
     return {"payload": payload, "headers": headers, "checkpoint": checkpoint}
 
 
-def _redacted(letter: Mapping[str, Any], rest: Mapping[str, Any], saved: Any) -> Any:
+def _redacted(letter: Fields, rest: Fields, saved: Any) -> Any:
     """Return a checkpoint without the secrets of its job."""
     declared = find.declared_secret(letter["failures"])
     places = [shown_payload(rest), rest["headers"], saved]
     return redact(saved, declared, secret_values(places, declared))
 
 
-def _opened(job: int, checkpoint: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _opened(job: int, checkpoint: Fields | None) -> Row | None:
     """Return a checkpoint with its data decrypted."""
     if checkpoint is None:
         return None

@@ -1,17 +1,14 @@
 """Find live jobs page by page, at a bounded cost for each page."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, LiteralString
 
-import psycopg
-from psycopg.rows import dict_row
-
+from redrive.database.rows import Connection, rows
 from redrive.encryption import MARK, shown_failure, shown_noted
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import JobFilter
 from redrive.rules.attempts.waiting import Code, why
-
-Connection = psycopg.Connection[Any]
+from redrive.rules.rows import Fields, Row
 
 MOST_LOOKS = 10_000
 """Jobs that one statement examines."""
@@ -70,7 +67,7 @@ FAILURE = ("error_class", "message", "category", "at")
 
 def find(
     conn: Connection, chosen: JobFilter, after: str | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield the live jobs of a filter, with the fields of `job ls --json` and more.
 
     The order is queue, priority and lane, and within a lane the order of execution.
@@ -93,8 +90,8 @@ def find(
 
 
 def all_described(
-    conn: Connection, page: Sequence[dict[str, Any]], around: Surroundings
-) -> Iterator[dict[str, Any]]:
+    conn: Connection, page: Sequence[Row], around: Surroundings
+) -> Iterator[Row]:
     """Yield each job of a page for display, with the progress of running ones."""
     running = [row["id"] for row in page if row["state"] == "running"]
     progress = progress_of(conn, running) if running else {}
@@ -111,7 +108,7 @@ def ids(conn: Connection, chosen: JobFilter) -> list[int]:
 
 def _pages(
     conn: Connection, chosen: JobFilter, after: str | None
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[list[Row]]:
     if chosen.ids:
         yield from _named_pages(conn, chosen)
         return
@@ -127,14 +124,14 @@ def _pages(
         looks = min(MOST_LOOKS, looks * 4)  # matches are rare
 
 
-def _named_pages(conn: Connection, chosen: JobFilter) -> Iterator[list[dict[str, Any]]]:
+def _named_pages(conn: Connection, chosen: JobFilter) -> Iterator[list[Row]]:
     for start in range(0, len(chosen.ids), IDS_AT_A_TIME):
         yield _named(conn, chosen, chosen.ids[start : start + IDS_AT_A_TIME])
 
 
 def walk(
     conn: Connection, chosen: JobFilter, after: str | None, looks: int
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return the matching jobs among the next `looks` jobs.
 
     If there may be more, the last row has no id.
@@ -152,16 +149,14 @@ def walk(
 
 def _selected(
     conn: Connection, chosen: JobFilter, source: LiteralString, asked: Sequence[Any]
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return the matching jobs of a source; `asked` are the parameters of the source."""
     where, parameters = chosen.where()
     query = _SELECTED + source + _FOUND + where + _KEPT
     return _rows(conn, query, (*asked, *parameters))
 
 
-def _named(
-    conn: Connection, chosen: JobFilter, named: Sequence[int]
-) -> list[dict[str, Any]]:
+def _named(conn: Connection, chosen: JobFilter, named: Sequence[int]) -> list[Row]:
     source: LiteralString = "redrive.live_jobs_v1(%s::bigint[]) w"
     return _selected(
         conn,
@@ -173,15 +168,13 @@ def _named(
 
 def _rows(
     conn: Connection, query: LiteralString, parameters: Sequence[Any]
-) -> list[dict[str, Any]]:
-    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(GUARDS)
-        return cursor.execute(query, parameters).fetchall()
+) -> list[Row]:
+    with conn.transaction():
+        conn.execute(GUARDS)
+        return rows(conn, query, *parameters)
 
 
-def described(
-    row: dict[str, Any], around: Surroundings, *, is_one_of_many: bool = False
-) -> dict[str, Any]:
+def described(row: Row, around: Surroundings, *, is_one_of_many: bool = False) -> Row:
     """Return a row with its derived fields, some of them from its surroundings."""
     row["last_failure"] = _last_failure(row)
     row["worker"] = around.name(row["held_by"])
@@ -193,7 +186,7 @@ def described(
     return row
 
 
-def _last_failure(row: dict[str, Any]) -> dict[str, Any] | None:
+def _last_failure(row: Row) -> Row | None:
     if row["error_class"] is None:
         return None
     failure = {name: row[name] for name in (*FAILURE, "detail")}
@@ -202,12 +195,12 @@ def _last_failure(row: dict[str, Any]) -> dict[str, Any] | None:
     return {name: shown[name] for name in FAILURE}
 
 
-def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, dict[str, Any]]:
+def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, Row]:
     """Return the reported progress of these jobs, by id."""
     return {row["job"]: _progress(row) for row in _rows(conn, _PROGRESS, (list(jobs),))}
 
 
-def _progress(row: Mapping[str, Any]) -> dict[str, Any]:
+def _progress(row: Fields) -> Row:
     noted = shown_noted(
         row["detail"],
         "progress",
@@ -222,6 +215,6 @@ def _progress(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def listed(row: Mapping[str, Any]) -> dict[str, Any]:
+def listed(row: Fields) -> Row:
     """Return a row of `find` as `job ls --json` prints it."""
     return {name: row[name] for name in LISTED}

@@ -7,17 +7,13 @@ and ids back. A run that was killed is continued by the next one.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import LiteralString
 from uuid import UUID
 
-import psycopg
-
-from redrive.database.rows import value
+from redrive.database.rows import Connection, value
 from redrive.encryption import configured
 from redrive.live_jobs.documents import renumbered
 from redrive.live_jobs.moves import CHUNK, Move, drop, end
-
-Connection = psycopg.Connection[Any]
 
 _WAITING: LiteralString = """
     select array(select id from redrive.moved_jobs where move = %s and data is not null)"""

@@ -1,20 +1,16 @@
 """Ended jobs of queues with a history, newest first, at a bounded cost per page."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any, LiteralString
-
-import psycopg
-from psycopg.rows import dict_row
+from typing import Annotated, LiteralString
 
 from redrive.database.criteria import Criteria, Criterion
-from redrive.database.rows import first_row
+from redrive.database.rows import Connection, first_row, rows
 from redrive.live_jobs.filter import ENDED, JobFilter
-
-Connection = psycopg.Connection[Any]
+from redrive.rules.rows import Fields, Row
 
 LOOKS = 2_000
 """Jobs that one statement examines."""
@@ -64,7 +60,7 @@ class _Kept(Criteria):
 
 def find_ended(
     conn: Connection, chosen: JobFilter, after: str | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield the ended jobs of a filter, newest first, as `job ls --json` has them.
 
     Args:
@@ -80,9 +76,7 @@ def _needs_failures(chosen: JobFilter) -> bool:
     return any((chosen.reason, chosen.category, chosen.error_class, chosen.group))
 
 
-def _matching(
-    conn: Connection, chosen: JobFilter, after: str | None
-) -> Iterator[dict[str, Any]]:
+def _matching(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[Row]:
     last = int(after.removeprefix(PLACE)) if after else 2**63 - 1
     while True:
         rows = _page(conn, chosen, last)
@@ -92,7 +86,7 @@ def _matching(
         last = rows[-1]["id"]
 
 
-def _page(conn: Connection, chosen: JobFilter, last: int) -> list[dict[str, Any]]:
+def _page(conn: Connection, chosen: JobFilter, last: int) -> list[Row]:
     """Return the next jobs that an index finds, and whether each matches."""
     by_index = _Named(
         ids=chosen.ids,
@@ -112,13 +106,13 @@ def _page(conn: Connection, chosen: JobFilter, last: int) -> list[dict[str, Any]
     query = "select h.*, (" + kept + ") as matches from (select " + _COLUMNS
     query += " from redrive.history h where " + named + _NEWEST
     asked = [*others, *parameters, last, LOOKS]
-    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
+    with conn.transaction():
         # An index has the requested order. On a new day the statistics know no rows.
-        cursor.execute("select set_config('enable_seqscan', 'off', true)")
-        return cursor.execute(query, asked).fetchall()
+        conn.execute("select set_config('enable_seqscan', 'off', true)")
+        return rows(conn, query, *asked)
 
 
-def _listed(row: dict[str, Any]) -> dict[str, Any]:
+def _listed(row: Row) -> Row:
     return row | {
         "key": row["idempotency_key"],
         "waiting_for": None,
@@ -128,7 +122,7 @@ def _listed(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def ended(conn: Connection, job: int) -> Mapping[str, Any] | None:
+def ended(conn: Connection, job: int) -> Fields | None:
     """Return all that is kept of an ended job, with its payload as it is stored."""
     query: LiteralString = "select " + _COLUMNS + ", headers, payload" + _SHOWN
     row = first_row(conn, query, job)

@@ -1,20 +1,17 @@
 """Read and set limits, with their numbers of running and waiting jobs."""
 
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
-from redrive.database.rows import column, rows, value
+from redrive.database.rows import Connection, column, rows, value
 from redrive.rules.nearest import meant
+from redrive.rules.rows import Row
 from redrive.rules.scheduling.concurrency import counts_under, of_all, of_rate
-
-Connection = psycopg.Connection[Any]
 
 _FOUND: LiteralString = """
     select name, concurrency, rate, used, waiting, set_at from redrive.limits_v1()"""
 
 
-def find(conn: Connection) -> list[dict[str, Any]]:
+def find(conn: Connection) -> list[Row]:
     """Return the limits, with the fields of `limit ls --json`."""
     found = rows(conn, _FOUND)
     for row in found:

@@ -13,14 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
-import psycopg
-
-from redrive.database.rows import column, rows, value
+from redrive.database.rows import Connection, column, rows, value
 from redrive.encryption import configured
 from redrive.live_jobs.documents import renumbered
 from redrive.live_jobs.limits import find, names, put
-
-Connection = psycopg.Connection[Any]
+from redrive.rules.rows import Row
 
 CHUNK = 500
 """Jobs that one transaction takes out or puts in."""
@@ -284,7 +281,7 @@ def _copy_keys(
         yield value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
 
 
-def _chunks(found: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
+def _chunks(found: Iterable[Row]) -> Iterator[list[int]]:
     """Yield the ids to take out together, with all of an ordering key in one chunk.
 
     If only some of them were taken, the others could run before them.
@@ -299,7 +296,7 @@ def _chunks(found: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
         yield chunk
 
 
-def _by_key(found: Iterable[dict[str, Any]]) -> Iterable[list[int]]:
+def _by_key(found: Iterable[Row]) -> Iterable[list[int]]:
     """Return the ids that move, with all of an ordering key together."""
     together: dict[object, list[int]] = {}
     for row in found:

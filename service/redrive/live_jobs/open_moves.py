@@ -1,10 +1,8 @@
 """Moves to another cell that have stopped, with jobs that are in no cell."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psycopg
-
-from redrive.database.rows import records
+from redrive.database.rows import Connection, records
 
 STOPPED_MINUTES = 10
 """Age of a job that was taken out. A move takes seconds, unless jobs of it run."""
@@ -19,7 +17,7 @@ class Stopped(NamedTuple):
     minutes: int
 
 
-def stopped(conn: psycopg.Connection[Any]) -> list[Stopped]:
+def stopped(conn: Connection) -> list[Stopped]:
     """Return the moves that took jobs out long ago; the oldest come first."""
     return records(
         conn,

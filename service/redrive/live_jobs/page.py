@@ -1,21 +1,22 @@
 """A page of jobs at a bounded cost: live jobs first, then ended ones."""
 
 from dataclasses import replace
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
 from redrive.database.looks import widening
+from redrive.database.rows import Connection, column
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import LIVE, JobFilter
 from redrive.live_jobs.find import (
     FIRST_LOOKS,
     GUARDS,
     MOST_LOOKS,
-    Connection,
     all_described,
     find,
     walk,
 )
 from redrive.live_jobs.history import PLACE, find_ended
+from redrive.rules.rows import Row
 
 _QUEUES: LiteralString = """
     select distinct queue from redrive.totals where kind = any (%s::text[])"""
@@ -35,7 +36,7 @@ _BY_KEY: LiteralString = """
 class Page(NamedTuple):
     """Page of jobs, and the place where the next begins; None = last page."""
 
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     place: str | None
 
 
@@ -71,8 +72,8 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
     limit = most + 1
     with conn.transaction():
         conn.execute(GUARDS)
-        found = conn.execute(statement, (list(keys), limit, limit)).fetchall()
-    return [job for (job,) in found] if len(found) <= most else []
+        found = column(conn, statement, list(keys), limit, limit)
+    return found if len(found) <= most else []
 
 
 def _live(
@@ -95,15 +96,14 @@ def _live(
 
 def _queues_of(conn: Connection, chosen: JobFilter) -> list[str]:
     """Return the queues that have had jobs of the kinds."""
-    found = conn.execute(_QUEUES, (list(chosen.kind),))
-    return [queue for (queue,) in found]
+    return column(conn, _QUEUES, list(chosen.kind))
 
 
 def _walked(
     conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
-) -> tuple[list[dict[str, Any]], str | None]:
+) -> tuple[list[Row], str | None]:
     """Return matching jobs, and the place where the walk ended; None = at the end."""
-    found: list[dict[str, Any]] = []
+    found: list[Row] = []
     place = after
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
         rows = walk(conn, chosen, place, looks)

@@ -1,16 +1,11 @@
 """Read the payload of a job in full, for a stated reason."""
 
-from typing import Any
-
-import psycopg
-
-from redrive.database.rows import first_row
+from redrive.database.rows import Connection, first_row
 from redrive.encryption import shown_payload
+from redrive.rules.rows import Row
 
 
-def reveal(
-    conn: psycopg.Connection[Any], job: int, *, actor: str, why: str
-) -> dict[str, Any] | None:
+def reveal(conn: Connection, job: int, *, actor: str, why: str) -> Row | None:
     """Return the payload of a job, decrypted and not redacted.
 
     The audit log records the reader and the reason. Returns None if nothing is kept of

@@ -1,11 +1,10 @@
 """Jobs that run now, as workers reported them with their last heartbeats."""
 
 from collections.abc import Sequence
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
+from redrive.rules.rows import Row
 
 _RUNNING: LiteralString = """
     select w.id as worker_id, w.name as worker, j.id, j.kind, j.queue, j.attempt + 1 as attempt,
@@ -33,18 +32,14 @@ _OF_WORKERS: LiteralString = """
     where w.id = any (%s)
     order by w.id, r.seconds desc, j.id"""
 
-Connection = psycopg.Connection[Any]
-
 
 def running(
     conn: Connection, queue: str | None, kind: str | None, most: int
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return the jobs that run now, and since when, the longest first."""
     return rows(conn, _RUNNING, queue, queue, kind, kind, most)
 
 
-def of_workers(
-    conn: Connection, workers: Sequence[int], most: int
-) -> list[dict[str, Any]]:
+def of_workers(conn: Connection, workers: Sequence[int], most: int) -> list[Row]:
     """Return the longest jobs of each worker, by the id of the worker."""
     return rows(conn, _OF_WORKERS, most, list(workers))

@@ -1,12 +1,9 @@
 """Schedules: list, pause and resume them, and run one now."""
 
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
-from redrive.database.rows import rows, value
-
-Connection = psycopg.Connection[Any]
+from redrive.database.rows import Connection, rows, value
+from redrive.rules.rows import Row
 
 _FOUND: LiteralString = """
     select name, kind, queue, cron, tz, catch_up, state, next_at, last_at, last_job, paused_at,
@@ -14,7 +11,7 @@ _FOUND: LiteralString = """
     from redrive.schedules_v1()"""
 
 
-def find(conn: Connection) -> list[dict[str, Any]]:
+def find(conn: Connection) -> list[Row]:
     """Return the schedules, with the fields of `schedule ls --json`."""
     return rows(conn, _FOUND)
 

@@ -4,12 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from operator import itemgetter
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-from psycopg.rows import dict_row
-
-from redrive.database.rows import first_row
+from redrive.database.rows import Connection, first_row, rows
 from redrive.dead_letters import find as dead_letters
 from redrive.encryption import shown_noted, shown_payload
 from redrive.live_jobs.filter import JobFilter
@@ -18,9 +15,9 @@ from redrive.live_jobs.history import ended
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.attempts.waiting import Code, Why
 from redrive.rules.payloads.redact import redact, secret_values
+from redrive.rules.rows import Fields, Row
 
-Row = Mapping[str, Any]
-Step = dict[str, Any]
+Step = Row
 """Event of a job's life: at, what, by, why."""
 
 _PAYLOAD: LiteralString = """
@@ -52,16 +49,15 @@ _EDIT = "edit"
 """Action of the audit log for edits, which has a list of changes."""
 
 
-def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
+def show(conn: Connection, job: int) -> Row | None:
     """Return a job with its story and why it does not run, or None.
 
     The payload is redacted. The result is None if nothing is on record of the job.
     """
-    with conn.cursor(row_factory=dict_row) as cursor:
-        deaths = cursor.execute(_DEATHS, (job,)).fetchall()
-        lines = cursor.execute(_AUDIT, (job,)).fetchall()
-        failures = dead_letters.failures_of(cursor, job)
-        effects = dead_letters.side_effects_of(cursor, job)
+    deaths = rows(conn, _DEATHS, job)
+    lines = rows(conn, _AUDIT, job)
+    failures = dead_letters.failures_of(conn, job)
+    effects = dead_letters.side_effects_of(conn, job)
     found = _live(conn, job, failures) or _over(conn, job, deaths, lines)
     if found is None:
         return None
@@ -83,9 +79,7 @@ def show(conn: psycopg.Connection[Any], job: int) -> dict[str, Any] | None:
     }
 
 
-def _notes(
-    conn: psycopg.Connection[Any], job: int, failures: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _notes(conn: Connection, job: int, failures: list[Row]) -> Row:
     """Return the progress and the checkpoint that the handler reported."""
     checkpoint = first_row(conn, _CHECKPOINT, job)
     return {
@@ -94,7 +88,7 @@ def _notes(
     }
 
 
-def _checkpoint(job: int, row: Row, failures: list[dict[str, Any]]) -> dict[str, Any]:
+def _checkpoint(job: int, row: Fields, failures: list[Row]) -> Row:
     """Return the checkpoint that the next attempt starts from, without secrets."""
     noted = shown_noted(
         row["data"],
@@ -110,9 +104,7 @@ def _checkpoint(job: int, row: Row, failures: list[dict[str, Any]]) -> dict[str,
     }
 
 
-def _live(
-    conn: psycopg.Connection[Any], job: int, failures: list[dict[str, Any]]
-) -> dict[str, Any] | None:
+def _live(conn: Connection, job: int, failures: list[Row]) -> Row | None:
     """Return a live job; None if it is not live."""
     live = next(find(conn, JobFilter(ids=(job,))), None)
     row = first_row(conn, _PAYLOAD, job)
@@ -131,8 +123,8 @@ def _live(
 
 
 def _over(
-    conn: psycopg.Connection[Any], job: int, deaths: Sequence[Row], lines: Sequence[Row]
-) -> dict[str, Any] | None:
+    conn: Connection, job: int, deaths: Sequence[Fields], lines: Sequence[Fields]
+) -> Row | None:
     """Return a job that is no longer live, from the source that knows most."""
     if (row := ended(conn, job)) is not None:
         return _kept(row)
@@ -141,7 +133,7 @@ def _over(
     return _gone(job, lines[-1]) if lines else None
 
 
-def _kept(row: Row) -> dict[str, Any]:
+def _kept(row: Fields) -> Row:
     """Return a job from the history of its queue."""
     payload = shown_payload(row)
     secrets = secret_values([payload, row["headers"]])
@@ -152,7 +144,7 @@ def _kept(row: Row) -> dict[str, Any]:
     }
 
 
-def _ended(letter: Row, death: Row) -> dict[str, Any]:
+def _ended(letter: Fields, death: Fields) -> Row:
     """Return a job that died, and its outcome since."""
     state = _STATES.get((death["state"], death["outcome"]), "completed")
     text = f"it has ended: {state}"
@@ -184,7 +176,7 @@ _SAME_FIELDS = (
 """Fields of a dead letter that have the same name in the list of jobs."""
 
 
-def _gone(job: int, line: Row) -> dict[str, Any]:
+def _gone(job: int, line: Fields) -> Row:
     """Return a job that only the audit log knows."""
     action = line["action"]
     is_cancelled = action in {"cancel", "end cancel"}
@@ -196,23 +188,23 @@ def _gone(job: int, line: Row) -> dict[str, Any]:
     }
 
 
-def _beginning(job: Row) -> Iterator[Step]:
+def _beginning(job: Fields) -> Iterator[Step]:
     if job["created_at"] is not None:
         yield _step(job["created_at"], _enqueued(job["schedule"]))
 
 
-def _failures(failures: list[dict[str, Any]]) -> Iterator[Step]:
+def _failures(failures: list[Row]) -> Iterator[Step]:
     for failure in failures:
         what = "attempt {attempt} failed: {error_class}: {message}".format_map(failure)
         yield _step(failure["at"], what, failure["worker"])
 
 
-def _side_effects(effects: list[dict[str, Any]]) -> Iterator[Step]:
+def _side_effects(effects: list[Row]) -> Iterator[Step]:
     for effect in effects:
         yield _step(effect["at"], f"side effect: {effect['what']}")
 
 
-def _deaths(deaths: Sequence[Row], failures: list[dict[str, Any]]) -> Iterator[Step]:
+def _deaths(deaths: Sequence[Fields], failures: list[Row]) -> Iterator[Step]:
     """Yield each death, and the redrive after it."""
     failed_at = {failure["deliveries"]: failure["at"] for failure in failures}
     for death in deaths:
@@ -232,7 +224,7 @@ def _deaths(deaths: Sequence[Row], failures: list[dict[str, Any]]) -> Iterator[S
             )
 
 
-def _died(letter: Row) -> str:
+def _died(letter: Fields) -> str:
     """Say why a job died, and what redrives it."""
     cause = letter["reason"]
     over = why_over(letter["failures"])
@@ -241,7 +233,7 @@ def _died(letter: Row) -> str:
     return f"it died: {cause}; to redrive it: redrive dlq redrive {letter['id']}"
 
 
-def _redriven(death: Row) -> str:
+def _redriven(death: Fields) -> str:
     text = "redriven"
     if death["campaign"]:
         text += f" by campaign {death['campaign']}"
@@ -250,7 +242,7 @@ def _redriven(death: Row) -> str:
     return text
 
 
-def _acts(lines: Sequence[Row]) -> Iterator[Step]:
+def _acts(lines: Sequence[Fields]) -> Iterator[Step]:
     """Yield the acts in the audit log that no dead letter records."""
     for line in lines:
         if line["action"] != _BY_CAMPAIGN:
@@ -262,13 +254,13 @@ def _acts(lines: Sequence[Row]) -> Iterator[Step]:
             )
 
 
-def _act(line: Row) -> str:
+def _act(line: Fields) -> str:
     """Return the act that a line of the audit log describes."""
     action: str = line["action"]
     return f"edited: {', '.join(line['paths'])}" if action == _EDIT else action
 
 
-def _schedule_of(headers: Mapping[str, Any]) -> dict[str, str] | None:
+def _schedule_of(headers: Fields) -> dict[str, str] | None:
     """Return the schedule that enqueued a job, and its slot.
 
     None means that a producer enqueued it.
@@ -287,7 +279,7 @@ def _enqueued(schedule: Mapping[str, str] | None) -> str:
     return "enqueued by schedule {name} for {scheduled_for}".format_map(schedule)
 
 
-def _end(job: Row) -> Iterator[Step]:
+def _end(job: Fields) -> Iterator[Step]:
     """Yield the end of a job that the history has kept."""
     if "ended_at" in job:
         yield _step(job["ended_at"], job["state"], job["worker"])

@@ -1,12 +1,11 @@
 """Find stalled queues and lost workers, and the sessions that block them."""
 
 import time
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
-import psycopg
 from psycopg.rows import class_row
 
-from redrive.database.rows import column, records, value
+from redrive.database.rows import Connection, column, records, value
 
 PATIENCE_SECONDS = 60.0
 """How long a queue may stall."""
@@ -75,27 +74,27 @@ _LOCKED_ROWS: LiteralString = f"""
       and a.application_name not like 'redrive %'"""
 
 
-def standing(conn: psycopg.Connection[Any]) -> list[Standing]:
+def standing(conn: Connection) -> list[Standing]:
     """Return the stalled queues, the longest stalled first."""
     return records(conn, Standing, _STANDING, PATIENCE_SECONDS)
 
 
-def unserved(conn: psycopg.Connection[Any]) -> list[str]:
+def unserved(conn: Connection) -> list[str]:
     """Return the queues that hold due jobs and that no live worker serves."""
     return column(conn, _UNSERVED)
 
 
-def alive(conn: psycopg.Connection[Any]) -> int:
+def alive(conn: Connection) -> int:
     """Return the number of live workers."""
     return _count(conn, _ALIVE)
 
 
-def lost(conn: psycopg.Connection[Any]) -> int:
+def lost(conn: Connection) -> int:
     """Return the number of workers that hold jobs and are no longer live."""
     return _count(conn, "select redrive.lost_workers_v1()")
 
 
-def blockers(conn: psycopg.Connection[Any]) -> list[Blocker]:
+def blockers(conn: Connection) -> list[Blocker]:
     """Return the sessions whose locks stop Redrive.
 
     This takes up to a second: a session that blocks a row is visible only while another
@@ -110,7 +109,7 @@ def blockers(conn: psycopg.Connection[Any]) -> list[Blocker]:
     return found
 
 
-def lasting_locks(conn: psycopg.Connection[Any]) -> list[Blocker]:
+def lasting_locks(conn: Connection) -> list[Blocker]:
     """Return the sessions that keep a table of Redrive locked.
 
     Two looks, a second apart: a lock that is held for a moment stops nothing.
@@ -123,5 +122,5 @@ def lasting_locks(conn: psycopg.Connection[Any]) -> list[Blocker]:
         return [held for held in cursor.execute(_LOCKED_TABLES) if held.pid in first]
 
 
-def _count(conn: psycopg.Connection[Any], statement: LiteralString) -> int:
+def _count(conn: Connection, statement: LiteralString) -> int:
     return value(conn, statement) or 0

@@ -1,10 +1,8 @@
 """Kinds whose jobs wait while no living worker handles them."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psycopg
-
-from redrive.database.rows import records
+from redrive.database.rows import Connection, records
 
 
 class Unhandled(NamedTuple):
@@ -16,7 +14,7 @@ class Unhandled(NamedTuple):
     handled: list[str]
 
 
-def unhandled(conn: psycopg.Connection[Any]) -> list[Unhandled]:
+def unhandled(conn: Connection) -> list[Unhandled]:
     """Return the kinds whose jobs wait while no live worker handles them.
 
     Kinds with the most jobs come first.

@@ -1,10 +1,9 @@
 """Workers: their names, their queues, and when each was last seen."""
 
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
+from redrive.rules.rows import Row
 
 _FOUND: LiteralString = """
     select w.id, w.name, w.version, w.started_at, w.seen_at, w.queues, w.kinds,
@@ -33,21 +32,17 @@ _SUMS: LiteralString = f"""
            sum(f.slots)::int as slots
     from ({_FOUND}) f group by f.version, f.state order by max(f.started_at) desc, f.state"""
 
-Connection = psycopg.Connection[Any]
 
-
-def find(
-    conn: Connection, most: int | None = None, skip: int = 0
-) -> list[dict[str, Any]]:
+def find(conn: Connection, most: int | None = None, skip: int = 0) -> list[Row]:
     """Return the workers by name, with the fields of `worker ls --json`."""
     return rows(conn, _BY_NAME, most, skip)
 
 
-def worst_first(conn: Connection, most: int, skip: int) -> list[dict[str, Any]]:
+def worst_first(conn: Connection, most: int, skip: int) -> list[Row]:
     """Return a part of the workers: lost ones first, then silent, draining, working."""
     return rows(conn, _WORST_FIRST, most, skip)
 
 
-def sums(conn: Connection) -> list[dict[str, Any]]:
+def sums(conn: Connection) -> list[Row]:
     """Count workers, running jobs and slots by version and state, newest first."""
     return rows(conn, _SUMS)

@@ -8,7 +8,7 @@ fingerprint of a failure. `redrive dlq show` and `redrive job show` find the res
 import logging
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from redrive.observability.tracebacks import DIM, RESET, traceback_lines
 from redrive.rules.attempts.failure import describe
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.payloads.redact import secrets_of_environment
+from redrive.rules.rows import Fields
 
 FAILURE = "failure"
 """Name of the extra that holds a failure's record.
@@ -51,7 +52,7 @@ def _event(record: logging.LogRecord) -> str:
     return " ".join((level, record.getMessage(), *fields)).rstrip()
 
 
-def _summary(failure: Mapping[str, Any]) -> dict[str, str]:
+def _summary(failure: Fields) -> dict[str, str]:
     """Return the fields of a failure that a JSON log line has."""
     return {
         "error_class": failure["error_class"],

@@ -1,11 +1,9 @@
 """Marks of a time axis, from the audit log and from what workers report."""
 
 from datetime import datetime
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
-from redrive.database.rows import records
+from redrive.database.rows import Connection, records
 from redrive.rules.marks import Mark
 
 MOST = 200
@@ -13,7 +11,7 @@ _MARKS: LiteralString = "select * from redrive.read_marks_v1(%s, %s, %s, %s, %s)
 
 
 def read_marks(  # noqa: PLR0913 # each one selects marks
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     since: datetime,
     until: datetime,
     queue: str | None = None,

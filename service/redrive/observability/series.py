@@ -6,13 +6,13 @@ hours, and hours for 35 days. The sums of each step are made in the database.
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 
-import psycopg
 from psycopg.rows import args_row
 
-from redrive.database.rows import value
+from redrive.database.rows import Connection, value
 from redrive.rules import times
+from redrive.rules.rows import Row
 from redrive.rules.times import (
     DURATION_BUCKETS,
     HOURS_KEPT,
@@ -21,8 +21,6 @@ from redrive.rules.times import (
     Period,
     quantile,
 )
-
-Connection = psycopg.Connection[Any]
 
 _SERIES: LiteralString = """
     select at, queue, kind, enqueued, completed, failed, retried, died, redriven,
@@ -139,7 +137,7 @@ def read_queues(
         return cursor.execute(_QUEUES, asked).fetchall()
 
 
-def listed(point: Point) -> dict[str, Any]:
+def listed(point: Point) -> Row:
     """Return a point as the command line and the API show it; times are seconds."""
     return {
         "at": point.at.astimezone(UTC),

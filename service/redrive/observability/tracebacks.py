@@ -4,11 +4,11 @@ Secrets are removed from source lines, as from the record's texts.
 """
 
 import linecache
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
 from redrive.rules.payloads.escape import escaped, escaped_lines
 from redrive.rules.payloads.redact import scrub
+from redrive.rules.rows import Fields
 
 DIM, RED, RESET = "\x1b[2m", "\x1b[31m", "\x1b[0m"
 MAX_SOURCE = 200
@@ -16,7 +16,7 @@ MAX_SOURCE = 200
 
 
 def traceback_lines(
-    failure: Mapping[str, Any], secrets: Collection[str] = (), *, colours: bool = False
+    failure: Fields, secrets: Collection[str] = (), *, colours: bool = False
 ) -> Iterator[str]:
     """Yield the lines of a failure's record: frames, the exception and its causes.
 
@@ -33,7 +33,7 @@ def traceback_lines(
         yield f"because {_summary(cause)}"
 
 
-def _frame(frame: Mapping[str, Any], secrets: Collection[str]) -> Iterator[str]:
+def _frame(frame: Fields, secrets: Collection[str]) -> Iterator[str]:
     file, line = frame["file"], frame["line"]
     yield escaped(f'  File "{file}", line {line}, in {frame["function"]}')
     linecache.checkcache(file)  # it may have been edited since
@@ -42,7 +42,7 @@ def _frame(frame: Mapping[str, Any], secrets: Collection[str]) -> Iterator[str]:
         yield escaped(f"    {scrub(source[:MAX_SOURCE], secrets)}")
 
 
-def _summary(error: Mapping[str, Any]) -> str:
+def _summary(error: Fields) -> str:
     """Return class and message.
 
     Later lines of a message are indented, so that none looks like a log line.

@@ -15,11 +15,12 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from redrive.errors import SettingsError
+from redrive.rules.rows import Fields
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, SpanKind, Tracer
@@ -100,7 +101,7 @@ class Tracing:
 
     @contextmanager
     def process(
-        self, queue: str, kind: str, job: int, attempt: int, headers: Mapping[str, Any]
+        self, queue: str, kind: str, job: int, attempt: int, headers: Fields
     ) -> Iterator["Span"]:
         """Make an attempt's span the current one while its handler runs."""
         from opentelemetry.trace import SpanKind
@@ -213,9 +214,7 @@ def current_traceparent() -> str | None:
 
 
 @contextmanager
-def sending(
-    queue: str, kind: str, headers: Mapping[str, Any]
-) -> Iterator[Mapping[str, Any]]:
+def sending(queue: str, kind: str, headers: Fields) -> Iterator[Fields]:
     """Yield the headers of a job to enqueue, with a send span's context if traced.
 
     This costs nothing in a process that has not loaded OpenTelemetry.

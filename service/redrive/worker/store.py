@@ -11,10 +11,10 @@ from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 import psycopg
-from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from redrive.database.arrays import Texts
+from redrive.database.rows import column, records, value
 from redrive.rules.dead_letters.heal import Heal
 from redrive.rules.scheduling.slots import Declaration
 from redrive.worker.exchange import Lane
@@ -161,17 +161,16 @@ class Rescued(NamedTuple):
 
 def side_effects(conn: Connection, reported: Sequence[WorkerSideEffect]) -> set[int]:
     """Keep side effects. Returns the jobs whose side effects must be sent again."""
-    found = conn.execute(
+    found = column(
+        conn,
         _SIDE_EFFECTS,
-        (
-            [worker for worker, _ in reported],
-            [effect.id for _, effect in reported],
-            [effect.deliveries for _, effect in reported],
-            [effect.what for _, effect in reported],
-            [effect.detail for _, effect in reported],
-        ),
+        [worker for worker, _ in reported],
+        [effect.id for _, effect in reported],
+        [effect.deliveries for _, effect in reported],
+        [effect.what for _, effect in reported],
+        [effect.detail for _, effect in reported],
     )
-    return {job for (job,) in found}
+    return set(found)
 
 
 def keep_checkpoints(
@@ -182,28 +181,15 @@ def keep_checkpoints(
     Returns, for jobs that are still held, (id, deliveries) -> False if it must be sent
     again.
     """
-    workers, claims, ids, deliveries, data, _ = zip(*noted, strict=True)
-    found = conn.execute(
-        _KEEP_CHECKPOINTS,
-        (list(workers), list(claims), list(ids), list(deliveries), list(data)),
-    )
+    *columns, _ = map(list, zip(*noted, strict=True))
+    found = conn.execute(_KEEP_CHECKPOINTS, columns)
     return {(job, delivery): is_kept for job, delivery, is_kept in found}
 
 
 def keep_progress(conn: Connection, noted: Sequence[Noted]) -> None:
     """Keep the progress of jobs that are still held."""
-    workers, claims, ids, deliveries, data, shares = zip(*noted, strict=True)
-    conn.execute(
-        _KEEP_PROGRESS,
-        (
-            list(workers),
-            list(claims),
-            list(ids),
-            list(deliveries),
-            list(shares),
-            list(data),
-        ),
-    )
+    *columns, data, shares = map(list, zip(*noted, strict=True))
+    conn.execute(_KEEP_PROGRESS, (*columns, shares, data))
 
 
 def is_any_due(
@@ -212,7 +198,7 @@ def is_any_due(
     """Return True if a free job of these kinds is due. `queues`: None = all."""
     asked = None if queues is None else list(queues), list(kinds)
     return bool(
-        _value(
+        value(
             conn,
             "select exists (select from redrive.due_v1(%s::text[], %s::text[]))",
             *asked,
@@ -222,10 +208,9 @@ def is_any_due(
 
 def known_queues(conn: Connection) -> list[str]:
     """Return the queues that ever had a job or a setting."""
-    found = conn.execute(
-        "select queue from redrive.totals union select queue from redrive.queues"
+    return column(
+        conn, "select queue from redrive.totals union select queue from redrive.queues"
     )
-    return [queue for (queue,) in found]
 
 
 def lanes(
@@ -248,24 +233,23 @@ def breakers(
     successes: Mapping[str, int],
 ) -> list[BreakerRow]:
     """Report what was seen of dependencies. Returns their states."""
-    with conn.cursor(row_factory=class_row(BreakerRow)) as cursor:
-        return cursor.execute(
-            _BREAKERS,
-            (
-                [d.name for d in settings],
-                [failures.get(d.name, 0) for d in settings],
-                [successes.get(d.name, 0) for d in settings],
-                [d.threshold for d in settings],
-                [d.window for d in settings],
-                [d.cooldown for d in settings],
-            ),
-        ).fetchall()
+    return records(
+        conn,
+        BreakerRow,
+        _BREAKERS,
+        [d.name for d in settings],
+        [failures.get(d.name, 0) for d in settings],
+        [successes.get(d.name, 0) for d in settings],
+        [d.threshold for d in settings],
+        [d.window for d in settings],
+        [d.cooldown for d in settings],
+    )
 
 
 def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
     """Try to get the probe of a half-open dependency for `lease` seconds."""
     return bool(
-        _value(
+        value(
             conn,
             "select redrive.take_probe_v1(%s, %s, %s * interval '1 second')",
             name,
@@ -303,7 +287,7 @@ def register(conn: Connection, worker: Registration) -> int:
         conn.execute(
             "select redrive.say_heals_v1(%s, %s)", (worker.version, Jsonb(heals))
         )
-    return _value(conn, sql, *said) or 0
+    return value(conn, sql, *said) or 0
 
 
 class Beaten(NamedTuple):
@@ -347,7 +331,7 @@ def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:
 
     The others are locked until the end of the transaction.
     """
-    return set(_value(conn, "select redrive.busy_v1(%s::bigint[])", list(jobs)))
+    return set(value(conn, "select redrive.busy_v1(%s::bigint[])", list(jobs)))
 
 
 def end_left_open(conn: Connection, deliveries: Iterable[tuple[int, int]]) -> list[int]:
@@ -356,17 +340,17 @@ def end_left_open(conn: Connection, deliveries: Iterable[tuple[int, int]]) -> li
     Returns the jobs that are free now. A transaction of another role cannot be ended.
     """
     ids, numbers = zip(*deliveries, strict=True)
-    found = conn.execute(
+    return column(
+        conn,
         "select redrive.end_left_open_v1(%s::bigint[], %s::int[])",
-        (list(ids), list(numbers)),
+        list(ids),
+        list(numbers),
     )
-    return [job for (job,) in found]
 
 
 def cancelled(conn: Connection, workers: Sequence[int]) -> list[int]:
     """Return the jobs of these identities that are no longer wanted."""
-    found = conn.execute("select redrive.cancelled_v1(%s::int[])", (list(workers),))
-    return [job for (job,) in found]
+    return column(conn, "select redrive.cancelled_v1(%s::int[])", list(workers))
 
 
 def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
@@ -375,7 +359,7 @@ def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
     Returns after how many seconds it has outlasted its crashes; None if the worker was
     declared lost.
     """
-    return _value(conn, "select redrive.run_alone_v1(%s, %s)", worker, job)
+    return value(conn, "select redrive.run_alone_v1(%s, %s)", worker, job)
 
 
 class Retired(NamedTuple):
@@ -391,8 +375,7 @@ def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> Retired:
     An identity that holds no more jobs is forgotten.
     """
     statement = "select released, is_over from redrive.retire_v1(%s, %s::bigint[])"
-    with conn.cursor(row_factory=class_row(Retired)) as cursor:
-        (retired,) = cursor.execute(statement, (worker, list(known)))
+    (retired,) = records(conn, Retired, statement, worker, list(known))
     return retired
 
 
@@ -402,16 +385,15 @@ def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
     Returns the jobs that had been charged.
     """
     ids, deliveries = [job for job, _ in held], [n for _, n in held]
-    found = conn.execute(
-        "select redrive.forgive_v1(%s::bigint[], %s::int[])", (ids, deliveries)
+    return column(
+        conn, "select redrive.forgive_v1(%s::bigint[], %s::int[])", ids, deliveries
     )
-    return [job for (job,) in found]
 
 
 def take_chore(conn: Connection, name: str, every: float) -> bool:
     """Try to take a chore. One of all workers gets it, once in `every` seconds."""
     return bool(
-        _value(
+        value(
             conn,
             "select redrive.take_chore_v1(%s, %s * interval '1 second')",
             name,
@@ -425,13 +407,15 @@ def take_chores(conn: Connection, everys: Mapping[str, float]) -> set[str]:
 
     Returns the names of the chores that this worker should do now.
     """
-    found = conn.execute(
+    taken = column(
+        conn,
         "select redrive.take_chores_v1(%s::text[], array("
         " select e * interval '1 second' from unnest(%s::float8[]) with ordinality as a(e, n)"
         " order by n))",
-        (list(everys), list(everys.values())),
+        list(everys),
+        list(everys.values()),
     )
-    return {name for (name,) in found}
+    return set(taken)
 
 
 def mark_lost(conn: Connection, ttl: float) -> int:
@@ -440,7 +424,7 @@ def mark_lost(conn: Connection, ttl: float) -> int:
     Returns their number.
     """
     return (
-        _value(conn, "select redrive.mark_lost_v1(%s * interval '1 second')", ttl) or 0
+        value(conn, "select redrive.mark_lost_v1(%s * interval '1 second')", ttl) or 0
     )
 
 
@@ -483,7 +467,7 @@ def forget(conn: Connection) -> int:
     """
     end, forgotten, gone = time.monotonic() + STEPS_SECONDS, 0, FORGET_BATCH
     while gone >= FORGET_BATCH and time.monotonic() < end:
-        gone = _value(conn, "select gone from redrive.forget_v1(%s)", FORGET_BATCH)
+        gone = value(conn, "select gone from redrive.forget_v1(%s)", FORGET_BATCH)
         forgotten += gone
     return forgotten
 
@@ -493,7 +477,7 @@ def tend_history(conn: Connection) -> int:
 
     Returns their number.
     """
-    return _value(conn, "select redrive.tend_history_v1()") or 0
+    return value(conn, "select redrive.tend_history_v1()") or 0
 
 
 def sample(conn: Connection) -> None:
@@ -503,7 +487,7 @@ def sample(conn: Connection) -> None:
 
 def fold_series(conn: Connection) -> bool:
     """Record the minute that has just ended. Returns False if there is nothing to do."""
-    return bool(_value(conn, "select redrive.fold_series_v1()"))
+    return bool(value(conn, "select redrive.fold_series_v1()"))
 
 
 def count_times(conn: Connection, measured: Sequence[Measured]) -> None:
@@ -536,7 +520,7 @@ def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
     Returns how many were kept.
     """
     kinds, facts = Texts([s.kind for s in samples]), Texts([s.facts for s in samples])
-    return _value(
+    return value(
         conn, "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])", kinds, facts
     )
 
@@ -546,18 +530,18 @@ def unpark(conn: Connection) -> int:
 
     Returns their number.
     """
-    return _value(conn, "select redrive.unpark_v1(%s)", KEYS_AT_A_TIME) or 0
+    return value(conn, "select redrive.unpark_v1(%s)", KEYS_AT_A_TIME) or 0
 
 
 def tend_limits(conn: Connection) -> int:
     """Wake jobs that wait behind a limit with free slots. Returns their number."""
-    return _value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
+    return value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
 
 
 def end_cancellations(conn: Connection) -> int:
     """End the waiting jobs that are to be cancelled. Returns how many it looked at."""
     return (
-        _value(conn, "select redrive.end_cancellations_v1(%s)", CANCELLATIONS_AT_A_TIME)
+        value(conn, "select redrive.end_cancellations_v1(%s)", CANCELLATIONS_AT_A_TIME)
         or 0
     )
 
@@ -566,9 +550,7 @@ def fold_batches(conn: Connection) -> int:
     """Find batches that have ended, in short steps. Returns how many it looked at."""
     end, looked, last = time.monotonic() + STEPS_SECONDS, 0, BATCHES_AT_A_TIME
     while last >= BATCHES_AT_A_TIME and time.monotonic() < end:
-        last = (
-            _value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
-        )
+        last = value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
         looked += last
     return looked
 
@@ -581,7 +563,7 @@ def declare_schedules(
         asdict(one) | {"payload": msgspec.json.decode(one.payload)} for one in declared
     ]
     return bool(
-        _value(
+        value(
             conn,
             "select redrive.declare_schedules_v1(%s, %s, %s::jsonb)",
             worker,
@@ -593,11 +575,12 @@ def declare_schedules(
 
 def due_schedules(conn: Connection) -> list[DueSchedule]:
     """Return the schedules that are due."""
-    with conn.cursor(row_factory=class_row(DueSchedule)) as cursor:
-        return cursor.execute(
-            "select name, declaration, cron, tz, catch_up, expected, next_at, after, as_of"
-            " from redrive.due_schedules_v1()"
-        ).fetchall()
+    return records(
+        conn,
+        DueSchedule,
+        "select name, declaration, cron, tz, catch_up, expected, next_at, after, as_of"
+        " from redrive.due_schedules_v1()",
+    )
 
 
 def fire_schedule(
@@ -607,7 +590,7 @@ def fire_schedule(
 
     Returns the jobs; None if another worker has done it.
     """
-    return _value(
+    return value(
         conn,
         "select redrive.fire_schedule_v1(%s, %s, %s, %s::timestamptz[], %s)",
         due.name,
@@ -626,7 +609,7 @@ def is_pending(
     `queues`: None = all.
     """
     return bool(
-        _value(
+        value(
             conn,
             "select redrive.pending_v1(%s::text[], %s::text[], %s * interval '1 second')",
             None if queues is None else list(queues),
@@ -634,9 +617,3 @@ def is_pending(
             horizon,
         )
     )
-
-
-def _value(conn: Connection, statement: LiteralString, *parameters: object) -> Any:
-    """Return the one value that a statement returns."""
-    with conn.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(statement, parameters).fetchone()

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.dead_letters.groups import missing
 from redrive.cli.support.connection import database
@@ -14,12 +13,13 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Change, Id, acting_options, json_option
 from redrive.cli.support.output import (
+    answer,
     counted,
-    emit,
     no_letter,
     not_found,
     printable,
 )
+from redrive.database.rows import Connection
 from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids, open_by_group
@@ -101,20 +101,15 @@ def _change(
     for group in sorted(found.keys() - set(done)):
         code = not_found(f"group {printable(group)} has no open dead letters")
     actor = change.settings.who() if is_acknowledged else None
-    if as_json:
-        _emit(found, done, actor)
-    elif done or code == Exit.DONE:
-        click.echo(_done(done, actor))
+    word = "acknowledged" if is_acknowledged else "unacknowledged"
+    report = {"matched": sum(found.values()), word: done}
+    text = _done(done, actor) if done or code == Exit.DONE else None
+    answer(report, text, as_json=as_json)
     return Exit.DONE if done else code
 
 
-def _emit(found: dict[str, int], done: Sequence[str], actor: str | None) -> None:
-    verb = "acknowledged" if actor else "unacknowledged"
-    emit({"matched": sum(found.values()), verb: done})
-
-
 def _set(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     found: dict[str, int],
     change: Change,
     *,
@@ -128,7 +123,7 @@ def _set(
         verb, act = "Acknowledge", acknowledgements.acknowledge
     count = counted(sum(found.values()), "matching open dead letter")
     change.agree(f"{verb} {_named_or_counted(list(found))} ({count})")
-    return act(conn, list(found), actor=change.settings.who(), why=change.why)
+    return act(conn, list(found), **change.signed)
 
 
 def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -> None:
@@ -141,23 +136,23 @@ def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -
 
 
 def _found(
-    conn: psycopg.Connection[Any], names: Sequence[str], letters: Filter
+    conn: Connection, names: Sequence[str], letters: Filter
 ) -> tuple[dict[str, int], Exit]:
     """Return the open dead letters of each group, and 2 if something is missing."""
     code = Exit.DONE
     found = open_by_group(conn, letters) if letters.narrows() else {}
     for job in _missed(conn, letters):
-        code = no_letter(job, "no open dead letter")
+        code = not_found(no_letter(job, "no open dead letter"))
     for name in names:
         group = groups.show(conn, name)
         if group is None:
-            code = missing(name)
+            code = not_found(missing(name))
         else:
             found[group["group"]] = group["open"]
     return found, code
 
 
-def _missed(conn: psycopg.Connection[Any], letters: Filter) -> list[int]:
+def _missed(conn: Connection, letters: Filter) -> list[int]:
     if not letters.ids:
         return []
     return sorted(set(letters.ids) - set(ids(conn, letters)))

@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.dead_letters.heal import heal
 from redrive.cli.dead_letters.plan import plan_campaign, rate_remarks, stayed
@@ -21,7 +19,7 @@ from redrive.cli.dead_letters.together import (
     without_option,
 )
 from redrive.cli.support.connection import database, say_away
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.options import (
     Change,
     Id,
@@ -29,22 +27,24 @@ from redrive.cli.support.options import (
     Run,
     acting_options,
     database_option,
+    id_argument,
     json_option,
     pager_option,
     run_options,
     settings_for,
 )
 from redrive.cli.support.output import (
+    answer,
     counted,
     emit,
     listing,
-    not_found,
     paged,
     printable,
     printable_fields,
     shown_id,
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
+from redrive.database.rows import Connection
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.together import Together, View
 from redrive.live_jobs.destination import remarks
@@ -53,6 +53,7 @@ from redrive.rules.dead_letters.campaign import (
     pace,
 )
 from redrive.rules.dead_letters.terms import Terms
+from redrive.rules.rows import Row
 
 MANY = 1000
 """Number of dead letters above which `start` needs a time: now, or off hours."""
@@ -112,7 +113,7 @@ campaign.add_command(together)
 )
 @run_options()
 @json_option
-def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> int:
+def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> None:
     """Start a plan; workers drive the campaign from then on.
 
     \b
@@ -128,20 +129,16 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> in
     with database(run.settings) as conn:
         found = campaigns.show(conn, plan)
         if found is None:
-            return not_found(f"there is no plan {shown_id(plan)}")
+            raise NotFound(f"there is no plan {shown_id(plan)}")
         _check_time(found["matched"], has_time=bool(terms.not_before or at_once))
         why = _agreed(conn, found, terms, run, as_json=as_json)
         if why is not None:
-            campaigns.start(conn, plan, terms, actor=run.settings.who(), why=why)
+            campaigns.start(conn, plan, terms, **run.signed(why))
             campaigns.drive(conn, plan)
             found = campaigns.show(conn, plan) or found
-    if as_json:
-        emit({"campaign": plan, "state": found["state"]})
-    elif why is None:
-        click.echo(run.unchanged())
-    else:
-        click.echo(_DRIVEN.format(shown_id(plan), found["state"]))
-    return Exit.DONE
+    state = found["state"]
+    text = _DRIVEN.format(shown_id(plan), state) if why else run.unchanged()
+    answer({"campaign": plan, "state": state}, text, as_json=as_json)
 
 
 _DRIVEN = "campaign {0}: {1}; see: redrive campaign watch {0}"
@@ -155,8 +152,8 @@ def _check_time(matched: int, *, has_time: bool) -> None:
 
 
 def _agreed(
-    conn: psycopg.Connection[Any],
-    found: dict[str, Any],
+    conn: Connection,
+    found: Row,
     terms: Terms,
     run: Run,
     *,
@@ -188,7 +185,7 @@ def _confirms_effects(effects: list[tuple[str, int]]) -> bool:
 
 
 def _remarks(
-    found: dict[str, Any],
+    found: Row,
     terms: Terms,
     effects: list[tuple[str, int]],
     destination: list[str],
@@ -204,7 +201,7 @@ def _remarks(
     yield from _remarks_on(terms, found)
 
 
-def _stay_remarks(found: dict[str, Any]) -> Iterator[str]:
+def _stay_remarks(found: Row) -> Iterator[str]:
     """Yield the numbers of dead letters that stay, by cause."""
     for cause, n in sorted(found["blocked"].items()):
         words = stayed(cause)
@@ -214,7 +211,7 @@ def _stay_remarks(found: dict[str, Any]) -> Iterator[str]:
         yield f"{n} will stay, invalid: {shown}"
 
 
-def _remarks_on(terms: Terms, found: dict[str, Any]) -> Iterator[str]:
+def _remarks_on(terms: Terms, found: Row) -> Iterator[str]:
     fastest = pace(terms.rate, found["rates"], len(found["kinds"]))
     if fastest:
         seconds = math.ceil(found["matched"] / fastest)
@@ -249,7 +246,7 @@ def list_campaigns(
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @database_option
 @json_option
 def show(which: int, database_url: str | None, as_json: bool) -> int:
@@ -260,25 +257,21 @@ def show(which: int, database_url: str | None, as_json: bool) -> int:
     """
     settings = settings_for(database_url)
     with database(settings) as conn:
-        found = campaigns.show(conn, which)
+        found = _campaign(conn, which)
     led = led_by(settings, found)
-    return _print_campaign(which, found, led and led.look(), as_json=as_json)
+    return _print_campaign(found, led and led.look(), as_json=as_json)
 
 
-def _missing(which: int) -> int:
-    return not_found(f"there is no campaign {shown_id(which)}")
-
-
-def _print_campaign(
-    which: int,
-    found: dict[str, Any] | None,
-    view: View | None = None,
-    *,
-    as_json: bool,
-) -> int:
-    """Print a campaign, and the campaigns of all cells if it leads them."""
+def _campaign(conn: Connection, which: int) -> Row:
+    """Return a campaign. Raises NotFound."""
+    found = campaigns.show(conn, which)
     if found is None:
-        return _missing(which)
+        raise NotFound(f"there is no campaign {shown_id(which)}")
+    return found
+
+
+def _print_campaign(found: Row, view: View | None = None, *, as_json: bool) -> int:
+    """Print a campaign, and the campaigns of all cells if it leads them."""
     code = say_away(view.away) if view else Exit.DONE
     if as_json:
         emit(found | {"cells": by_cell(view)} if view else found)
@@ -294,7 +287,7 @@ def _print_campaign(
     return code
 
 
-def _worded(found: dict[str, Any]) -> dict[str, str]:
+def _worded(found: Row) -> dict[str, str]:
     """Return the fields of a campaign that are displayed as words."""
     campaign = shown_id(found["campaign"])
     said = ""
@@ -308,7 +301,7 @@ def _worded(found: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _rate(found: dict[str, Any]) -> str:
+def _rate(found: Row) -> str:
     """Return the terms of a campaign, and the rates of its kinds below them."""
     rate = found["rate"]
     limit = f"{rate:g} per second" if rate else "unlimited"
@@ -320,7 +313,7 @@ def _rate(found: dict[str, Any]) -> str:
 _TERMS = "{canaries} canaries, aborts above {abort_share:.0%}"
 
 
-def _blocked(found: dict[str, Any]) -> str:
+def _blocked(found: Row) -> str:
     """Return the numbers of dead letters that stay, by cause."""
     causes = sorted(found["blocked"].items())
     counts = (f"{n} {printable(cause)}" for cause, n in causes)
@@ -332,7 +325,7 @@ def _blocked(found: dict[str, Any]) -> str:
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @without_option
 @database_option
 @json_option
@@ -349,24 +342,20 @@ def watch(
     """
     settings = settings_for(database_url)
     with database(settings) as conn:
-        known = campaigns.show(conn, which)
-        if known is None:
-            return _missing(which)
+        known = _campaign(conn, which)
         led = led_by(settings, known, without)
         if led:
             return follow(led, as_json=as_json)
         found = _follow(conn, known, as_json=as_json)
     if not as_json:
-        _print_campaign(which, found, as_json=False)
+        _print_campaign(found, as_json=False)
     return ENDS.get(found["state"], Exit.FAILED)
 
 
-def _follow(
-    conn: psycopg.Connection[Any], known: dict[str, Any], *, as_json: bool
-) -> dict[str, Any]:
+def _follow(conn: Connection, known: Row, *, as_json: bool) -> Row:
     """Drive a campaign and show its progress; return its last state."""
     which = known["campaign"]
-    latest: dict[str, Any] | None = None
+    latest: Row | None = None
     ended = 0
     with progress(f"campaign {which}", known["matched"]) as advance:
         for seen in campaigns.watch(conn, which):
@@ -380,7 +369,7 @@ def _follow(
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @acting_options
 @json_option
 def pause(which: int, change: Change, as_json: bool) -> int:
@@ -392,12 +381,12 @@ def pause(which: int, change: Change, as_json: bool) -> int:
     change.agree(f"Pause campaign {shown_id(which)}")
     with database(change.settings) as conn:
         view = _act(conn, which, change, Together.pause, campaigns.pause)
-        found = campaigns.show(conn, which)
-    return _print_campaign(which, found, view, as_json=as_json)
+        found = _campaign(conn, which)
+    return _print_campaign(found, view, as_json=as_json)
 
 
 def _act(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     which: int,
     change: Change,
     together: Callable[[Together, str], View],
@@ -407,12 +396,12 @@ def _act(
     led = led_campaign(conn, change.settings, which)
     if led is not None:
         return together(led, change.why)
-    alone(conn, which, actor=change.settings.who(), why=change.why)
+    alone(conn, which, **change.signed)
     return None
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @acting_options
 @json_option
 def resume(which: int, change: Change, as_json: bool) -> int:
@@ -425,12 +414,12 @@ def resume(which: int, change: Change, as_json: bool) -> int:
     with database(change.settings) as conn:
         view = _act(conn, which, change, Together.resume, campaigns.resume)
         campaigns.drive(conn, which)
-        found = campaigns.show(conn, which)
-    return _print_campaign(which, found, view, as_json=as_json)
+        found = _campaign(conn, which)
+    return _print_campaign(found, view, as_json=as_json)
 
 
 @campaign.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @run_options()
 @json_option
 def cancel(which: int, run: Run, as_json: bool) -> int:
@@ -443,9 +432,7 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
     or was tried already, ends as usual.
     """
     with database(run.settings) as conn:
-        found = campaigns.show(conn, which)
-        if found is None:
-            return _missing(which)
+        found = _campaign(conn, which)
         led = led_by(run.settings, found)
         view = led and led.look()
         why = _consent_to_cancel(_left(found, view), run)
@@ -455,12 +442,12 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
         elif led:
             view = led.cancel(why)
         else:
-            campaigns.cancel(conn, which, actor=run.settings.who(), why=why)
-        found = campaigns.show(conn, which)
-    return _print_campaign(which, found, view, as_json=as_json)
+            campaigns.cancel(conn, which, **run.signed(why))
+        found = _campaign(conn, which)
+    return _print_campaign(found, view, as_json=as_json)
 
 
-def _left(found: dict[str, Any], view: View | None) -> int:
+def _left(found: Row, view: View | None) -> int:
     """Return how many jobs have not ended, in all cells of a leading campaign."""
     rows = view.campaigns.values() if view else [found]
     return sum(row["waiting"] + row["in_flight"] for row in rows)

@@ -5,10 +5,8 @@ Its other commands have files of their own.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.dead_letters import groups
 from redrive.cli.dead_letters.acknowledge import ack, unack
@@ -20,7 +18,7 @@ from redrive.cli.dead_letters.redrive import redrive_dead_letters
 from redrive.cli.dead_letters.report import report
 from redrive.cli.dead_letters.show import show
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
@@ -38,16 +36,19 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import (
+    answer,
     counted,
-    emit,
     listing,
     no_letter,
+    not_found,
     paged,
     printable,
 )
+from redrive.database.rows import Connection
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import COLUMNS, NUMBERS, find
+from redrive.rules.rows import Row
 from redrive.rules.scheduling.instants import duration
 
 NARROW = tuple(column.name for column in COLUMNS if not column.is_wide)
@@ -90,13 +91,13 @@ def list_dead_letters(
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 
 
-def time_to_dlq(letter: dict[str, Any]) -> str:
+def time_to_dlq(letter: Row) -> str:
     """Return how long after its enqueueing the job died; empty after a redrive."""
     seconds = letter["time_to_dlq_seconds"]
     return "" if seconds is None else duration(seconds)
 
 
-def _mark_quarantined(letter: dict[str, Any]) -> None:
+def _mark_quarantined(letter: Row) -> None:
     if letter["quarantined"]:
         letter["message"] = f"quarantined, {letter['message']}"
 
@@ -113,7 +114,7 @@ for _command in (
     dlq.add_command(_command)
 
 
-def _for_people(found: Sequence[dict[str, Any]]) -> None:
+def _for_people(found: Sequence[Row]) -> None:
     for letter in found:
         _mark_quarantined(letter)
         letter["time_to_dlq"] = time_to_dlq(letter)
@@ -149,15 +150,11 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
     with database(run.settings) as conn:
         why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
         if why:
-            actor = run.settings.who()
-            dismissed = triage.dismiss(conn, matched, why=why, actor=actor)
+            dismissed = triage.dismiss(conn, matched, **run.signed(why))
 
-    if as_json:
-        emit({"matched": len(matched), "dismissed": dismissed})
-    elif why or not matched:
-        click.echo(f"{len(dismissed)} dismissed")
-    else:
-        click.echo(run.unchanged())
+    report = {"matched": len(matched), "dismissed": dismissed}
+    text = f"{len(dismissed)} dismissed" if why or not matched else run.unchanged()
+    answer(report, text, as_json=as_json)
     named = (*jobs, *chosen.ids)
     if not named:
         return Exit.DONE
@@ -165,7 +162,7 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
 
 
 def _agreed(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     jobs: Sequence[int],
     chosen: Filter,
     run: Run,
@@ -196,18 +193,9 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
     redrive dlq reopen 19 --why 'the customer wants it after all'
     """
     change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
-    actor = change.settings.who()
     with database(change.settings) as conn:
-        reopened = triage.reopen(
-            conn,
-            jobs,
-            why=change.why,
-            actor=actor,
-        )
-    if as_json:
-        emit({"reopened": reopened})
-    else:
-        click.echo(f"{len(reopened)} reopened")
+        reopened = triage.reopen(conn, jobs, **change.signed)
+    answer({"reopened": reopened}, f"{len(reopened)} reopened", as_json=as_json)
     return _name_missed(jobs, reopened, "no dismissed dead letter")
 
 
@@ -231,19 +219,10 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> 
         raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
     name = printable(owner) or "nobody"
     change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {name}")
-    actor = change.settings.who()
     with database(change.settings) as conn:
-        assigned = triage.assign(
-            conn,
-            jobs,
-            owner,
-            why=change.why,
-            actor=actor,
-        )
-    if as_json:
-        emit({"assigned": assigned, "owner": owner or None})
-    else:
-        click.echo(f"{len(assigned)} assigned to {owner or 'nobody'}")
+        assigned = triage.assign(conn, jobs, owner, **change.signed)
+    report = {"assigned": assigned, "owner": owner or None}
+    answer(report, f"{len(assigned)} assigned to {owner or 'nobody'}", as_json=as_json)
     return _name_missed(jobs, assigned)
 
 
@@ -252,7 +231,7 @@ def _name_missed(
 ) -> Exit:
     """Name the jobs that had no such dead letter; return the exit code."""
     for job in sorted(set(asked) - set(done)):
-        no_letter(job, what)
+        not_found(no_letter(job, what))
     if not done:
         return Exit.NOTHING_MATCHED
     return Exit.DONE
@@ -263,7 +242,7 @@ def _name_missed(
 @click.argument("text")
 @actor_option
 @database_option
-def note(job: int, text: str, actor: str | None, database_url: str | None) -> int:
+def note(job: int, text: str, actor: str | None, database_url: str | None) -> None:
     """Add a note to a dead letter.
 
     \b
@@ -274,16 +253,10 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> in
         raise click.UsageError("the note is empty")
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
-        is_noted = triage.note(
-            conn,
-            job,
-            text,
-            actor=settings.who(),
-        )
+        is_noted = triage.note(conn, job, text, actor=settings.who())
     if not is_noted:
-        return no_letter(job)
+        raise NotFound(no_letter(job))
     click.echo("noted")
-    return Exit.DONE
 
 
 dlq.add_command(groups.resolve)

@@ -2,19 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
 
 import click
-import psycopg
 
 from redrive import handlers as registry
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
-from redrive.cli.support.options import Id, Run, json_option, run_options
-from redrive.cli.support.output import counted, emit, no_letter
+from redrive.cli.support.options import Run, json_option, run_options
+from redrive.cli.support.output import answer, counted, no_letter, not_found
 from redrive.cli.support.terminal import is_watched, progress
+from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters.edit import Letter, Preview, Sample
 from redrive.dead_letters.filter import Filter
@@ -23,6 +21,7 @@ from redrive.handlers import Handlers
 from redrive.rules.payloads import edit as rules
 from redrive.rules.payloads.edit import NotApplicable, Patch
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Row
 
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 """Colour of a line of a diff, by its first character."""
@@ -36,7 +35,6 @@ KEPT = ("not_applicable", "invalid", "unchanged")
 
 
 @click.command("edit")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
 @click.option("--patch", metavar="JSON", help="The change, as JSON Patch (RFC 6902).")
 @click.option(
     "--handlers",
@@ -44,11 +42,10 @@ KEPT = ("not_applicable", "invalid", "unchanged")
     help="Check the payloads with these handlers: model and validate."
     " [env: REDRIVE_HANDLERS]",
 )
-@filter_options(states=("open",))
+@filter_options(states=("open",), takes_ids=True)
 @run_options()
 @json_option
 def edit(
-    jobs: tuple[int, ...],
     patch: str | None,
     handlers: str | None,
     chosen: Filter,
@@ -66,7 +63,6 @@ def edit(
     --yes it only shows them. The payloads from before are kept: redrive dlq show ID --original. If
     the patch does not apply, for example because a `test` in it fails, the payload stays as it is.
     """
-    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     _refuse(chosen, in_editor=patch is None, as_json=as_json)
     wanted = None if patch is None else rules.read_patch(patch)
     checked_by = _handlers(handlers, run)
@@ -78,10 +74,7 @@ def edit(
         if not as_json:
             _show(seen, wanted)
         causes = _edit(conn, seen, wanted, run, checked_by)
-    if as_json:
-        emit(_report(seen, causes))
-    else:
-        _show_outcome(seen, causes, run)
+    answer(_report(seen, causes), _outcome(seen, causes, run), as_json=as_json)
     return _exit(seen, causes, chosen)
 
 
@@ -106,7 +99,7 @@ def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
 
 
 def _in_editor(
-    conn: psycopg.Connection[Any], chosen: Filter, checked_by: Handlers
+    conn: Connection, chosen: Filter, checked_by: Handlers
 ) -> tuple[Patch, Preview]:
     """Open a payload in an editor; return the edit as a patch and a preview of it."""
     letter = next(edits.find(conn, chosen), None)
@@ -145,7 +138,7 @@ def _again(error: Exception) -> bool:
 
 
 def _edit(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     seen: Preview,
     patch: Patch,
     run: Run,
@@ -203,7 +196,7 @@ def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
         yield f"no handler checked {kinds}; see --handlers"
 
 
-def _report(seen: Preview, causes: Causes | None) -> dict[str, Any]:
+def _report(seen: Preview, causes: Causes | None) -> Row:
     counts = Counter(causes or {})
     edited = counts.pop(None, 0)
     for cause in ("unreadable", "in_campaign"):
@@ -216,21 +209,20 @@ def _report(seen: Preview, causes: Causes | None) -> dict[str, Any]:
     }
 
 
-def _show_outcome(seen: Preview, causes: Causes | None, run: Run) -> None:
-    """Print the result."""
+def _outcome(seen: Preview, causes: Causes | None, run: Run) -> str | None:
+    """Return the result as text; None if nothing matched."""
     if causes is not None:
         stayed = "".join(f", {n} {cause}" for cause, n in causes.items() if cause)
-        click.echo(f"{causes.get(None, 0)} edited{stayed}")
-    elif seen.ids:
-        click.echo(run.unchanged())
-    elif seen.matched:
-        click.echo("nothing was changed")
+        return f"{causes.get(None, 0)} edited{stayed}"
+    if seen.ids:
+        return run.unchanged()
+    return "nothing was changed" if seen.matched else None
 
 
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:
     """Name the ids that were not found; failed = some edits could not be made."""
     for missed in sorted(set(chosen.ids).difference(seen.found)):
-        no_letter(missed, "no open dead letter, or it does not match")
+        not_found(no_letter(missed, "no open dead letter, or it does not match"))
     if not seen.matched:
         return Exit.NOTHING_MATCHED if chosen.ids else Exit.DONE
     is_refused = causes is not None and not causes.get(None, 0)

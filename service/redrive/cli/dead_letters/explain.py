@@ -1,7 +1,7 @@
 """redrive dlq explain: common features of a group's dead letters."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +13,10 @@ from redrive.cli.support.options import (
     json_option,
     settings_of_cells,
 )
-from redrive.cli.support.output import counted, emit, printable
+from redrive.cli.support.output import answer, counted, not_found, printable
 from redrive.dead_letters import explain as explaining
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -40,16 +41,13 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
     cells = settings_of_cells(database_url)
     chosen, code = _choose(cells, group)
     if chosen is None:
-        return code or missing(group)
+        return code or not_found(missing(group))
     most = explaining.OF_GROUP // len(cells)
     samples, code = ask_each(cells, lambda settings: _sample(settings, chosen, most))
     found = explaining.compare(
         chosen, {cell.get("cell"): sample for cell, sample in samples}
     )
-    if as_json:
-        emit(found)
-    else:
-        click.echo("\n".join(_lines(found)))
+    answer(found, "\n".join(_lines(found)), as_json=as_json)
     return code
 
 
@@ -76,7 +74,7 @@ def _sample(
         return explaining.sample(conn, group, most)
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(found: Row) -> Iterator[str]:
     """Yield the findings, or the reason for none, then the numbers examined."""
     for finding in found["findings"]:
         yield printable(sentence(finding))
@@ -91,7 +89,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def _no_findings(found: dict[str, Any]) -> str | None:
+def _no_findings(found: Row) -> str | None:
     """Return why nothing or little was found; None if something was."""
     if found["looked_at"] < MIN_JOBS:
         return f"too few to compare: at least {MIN_JOBS} dead letters are needed"

@@ -3,7 +3,7 @@
 import click
 
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Id,
     Reveal,
@@ -21,7 +21,7 @@ from redrive.live_jobs.export import export
 @database_option
 def export_dead_letter(
     job: int, reveal: Reveal | None, actor: str | None, database_url: str | None
-) -> int:
+) -> None:
     """Print a dead letter as one JSON object, to replay it elsewhere.
 
     \b
@@ -39,6 +39,5 @@ def export_dead_letter(
         why = reveal and reveal.why
         bundle = export(conn, job, actor=settings.who(), why=why)
     if bundle is None:
-        return no_letter(job)
+        raise NotFound(no_letter(job))
     emit(bundle)
-    return Exit.DONE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from redrive.cli.support.connection import ask_each, database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Change,
@@ -20,10 +20,12 @@ from redrive.cli.support.options import (
     pager_option,
     settings_of_cells,
 )
-from redrive.cli.support.output import listing, not_found, paged, printable
+from redrive.cli.support.output import listing, paged, printable
+from redrive.database.rows import Connection
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import CATEGORIES
 from redrive.rules.dead_letters.fixes import order_of, state_of, worded
+from redrive.rules.rows import Fields, Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -109,27 +111,26 @@ def list_groups(
     columns: list[str] = list(COLUMNS_TOGETHER) if together else _columns(found)
     if len(cells) > 1 and not together:
         columns.insert(0, "cell")
-    shown = _cells_for_people if together else _for_people
-    rows = found if as_json else map(shown, found)
     with paged():
         listing(
-            rows,
+            found,
             columns,
             as_json=as_json,
+            for_people=_cells_for_people if together else _for_people,
             right=("open", "total"),
             empty=_empty(options),
         )
     return code
 
 
-def _together(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _together(found: list[Row]) -> list[Row]:
     """Return one line for each cause, with the counts and the state in each cell."""
     name = itemgetter("group")
     causes = [list(same) for _, same in groupby(sorted(found, key=name), name)]
     return [_one(cause) for cause in causes]
 
 
-def _one(cause: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _one(cause: Sequence[Fields]) -> Row:
     by_size = sorted(cause, key=itemgetter("open"), reverse=True)
     shared = ("group", "kind", "category", "error_class", "message")
     return {
@@ -144,16 +145,16 @@ def _one(cause: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _seen(cause: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+def _seen(cause: Sequence[Fields], name: str) -> list[str]:
     return [group[name] for group in cause if group[name]]
 
 
-def _cells_for_people(group: dict[str, Any]) -> dict[str, Any]:
+def _cells_for_people(group: Row) -> Row:
     cells = (f"{name} {here['open']}" for name, here in group["cells"].items())
     return group | {"cells": ", ".join(cells)}
 
 
-def _columns(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _columns(found: Sequence[Fields]) -> list[str]:
     """Return the columns; leave out the state and the owner if no group has any."""
     useless = set[str]()
     if not any(group["owner"] for group in found):
@@ -163,14 +164,14 @@ def _columns(found: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in COLUMNS if name not in useless]
 
 
-def _empty(options: Mapping[str, Any]) -> str:
+def _empty(options: Fields) -> str:
     """Return the text in place of a table without groups."""
     if options["owner"] or options["unacknowledged"] or options["state"]:
         return "no such groups"
     return "no open dead letters"
 
 
-def _for_people(group: dict[str, Any]) -> dict[str, Any]:
+def _for_people(group: Row) -> Row:
     shown = dict(group) | {"state": worded(group)}
     if group["acknowledged_by"]:
         person = group["acknowledged_by"]
@@ -182,7 +183,7 @@ def _for_people(group: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _find(settings: "Settings", options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _find(settings: "Settings", options: Fields) -> list[Row]:
     with database(settings) as conn:
         found = groups.find(conn, **options)
         if not found:
@@ -202,7 +203,7 @@ def _find(settings: "Settings", options: Mapping[str, Any]) -> list[dict[str, An
 )
 @click.option("--off", is_flag=True, help="Unmute it.")
 @acting_options
-def mute(group: str, length: float, off: bool, change: Change) -> int:
+def mute(group: str, length: float, off: bool, change: Change) -> None:
     """Leave a group out of redrives for a while.
 
     \b
@@ -210,21 +211,11 @@ def mute(group: str, length: float, off: bool, change: Change) -> int:
     """
     until = None if off else datetime.now(UTC) + timedelta(seconds=length)
     with database(change.settings) as conn:
-        found = groups.show(conn, group)
-        if found is None:
-            return missing(group)
+        found = the_group(conn, group)
         change.agree(_question(found["open"], group, until))
-        name, actor = found["group"], change.settings.who()
-        if not groups.mute(
-            conn,
-            name,
-            until,
-            actor=actor,
-            why=change.why,
-        ):
-            return missing(group)
+        if not groups.mute(conn, found["group"], until, **change.signed):
+            raise NotFound(missing(group))
     click.echo(f"{group} is {_muted(until)}")
-    return Exit.DONE
 
 
 @click.command()
@@ -238,7 +229,7 @@ def mute(group: str, length: float, off: bool, change: Change) -> int:
     help="First version with the fix. Repeat it for each release line with a backport.",
 )
 @acting_options
-def resolve(group: str, versions: tuple[str, ...], change: Change) -> int:
+def resolve(group: str, versions: tuple[str, ...], change: Change) -> None:
     """Say in which version a group is fixed.
 
     \b
@@ -250,18 +241,16 @@ def resolve(group: str, versions: tuple[str, ...], change: Change) -> int:
     them.
     """
     with database(change.settings) as conn:
-        found = groups.show(conn, group)
-        if found is None:
-            return missing(group)
+        found = the_group(conn, group)
         shown = printable(", ".join(versions))
         change.agree(f"Resolve {printable(group)} in {shown}")
-        name, actor = found["group"], change.settings.who()
+        name = found["group"]
         try:
-            fixes = groups.resolve(conn, name, versions, actor=actor, why=change.why)
+            fixes = groups.resolve(conn, name, versions, **change.signed)
         except ValueError as error:
             raise click.UsageError(f"--{error}") from None
     if fixes is None:
-        return missing(group)
+        raise NotFound(missing(group))
     shown = ", ".join(fixes)
     click.echo(f"{group} is resolved in {shown}")
     if found["open"]:
@@ -270,7 +259,6 @@ def resolve(group: str, versions: tuple[str, ...], change: Change) -> int:
             f" redrive dlq redrive --group {name}"
         )
     _warn_of_unordered(found["versions"])
-    return Exit.DONE
 
 
 def _warn_of_unordered(versions: Mapping[str, str]) -> None:
@@ -287,24 +275,20 @@ def _warn_of_unordered(versions: Mapping[str, str]) -> None:
 @click.command()
 @click.argument("group")
 @acting_options
-def unresolve(group: str, change: Change) -> int:
+def unresolve(group: str, change: Change) -> None:
     """Open a resolved or regressed group again.
 
     \b
     redrive dlq unresolve 3f9a --why 'the fix was not the fix'
     """
     with database(change.settings) as conn:
-        found = groups.show(conn, group)
-        if found is None:
-            return missing(group)
+        found = the_group(conn, group)
         shown = printable(group)
         state = worded(found)
         change.agree(f"Open {shown} again, which is {state}")
-        actor = change.settings.who()
-        if not groups.unresolve(conn, found["group"], actor=actor, why=change.why):
-            return not_found(f"{shown} is not resolved")
+        if not groups.unresolve(conn, found["group"], **change.signed):
+            raise NotFound(f"{shown} is not resolved")
     click.echo(f"{group} is open")
-    return Exit.DONE
 
 
 def _question(count: int, group: str, until: datetime | None) -> str:
@@ -316,6 +300,14 @@ def _muted(until: datetime | None) -> str:
     return f"muted until {printable(until)}" if until else "no longer muted"
 
 
-def missing(group: str) -> Exit:
-    """Report that there is no such group; return the exit code."""
-    return not_found(f"no group begins with {printable(group)}, or more than one does")
+def the_group(conn: Connection, name: str) -> Row:
+    """Return a group by the beginning of its name. Raises NotFound."""
+    found = groups.show(conn, name)
+    if found is None:
+        raise NotFound(missing(name))
+    return found
+
+
+def missing(group: str) -> str:
+    """Return the text about a name that selects no group, or several."""
+    return f"no group begins with {printable(group)}, or more than one does"

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import psycopg
 
 from redrive import handlers as registry
 from redrive.cli.support.connection import database
@@ -29,10 +28,12 @@ from redrive.cli.support.output import (
     emit,
     listing,
     no_letter,
+    not_found,
     printable,
     shown_id,
 )
 from redrive.cli.support.terminal import progress
+from redrive.database.rows import Connection
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan
 from redrive.dead_letters.filter import Filter
@@ -41,6 +42,7 @@ from redrive.handlers import Handlers
 from redrive.rules.dead_letters.campaign import CANARIES, exposure, pace
 from redrive.rules.dead_letters.obstacles import Allow, stays
 from redrive.rules.dead_letters.terms import BadTerm, read_term
+from redrive.rules.rows import Row
 from redrive.settings import Settings
 
 if TYPE_CHECKING:
@@ -200,7 +202,7 @@ def require_ids(allow: Allow, chosen: Filter) -> None:
 def exit_of(plan: Plan, chosen: Filter) -> Exit:
     """Name the requested dead letters that are missing; return the exit code."""
     for missed in plan.missing:
-        no_letter(missed, "no open dead letter, or it does not match")
+        not_found(no_letter(missed, "no open dead letter, or it does not match"))
     if chosen.ids and not plan.matched:
         return Exit.NOTHING_MATCHED
     return Exit.DONE
@@ -212,9 +214,7 @@ def _load(settings: Settings) -> Handlers | None:
     return registry.load(settings.handlers, settings.name_of("handlers"))
 
 
-def _leave_out(
-    conn: psycopg.Connection[Any], plan: Plan, handlers: Handlers | None
-) -> Unfit:
+def _leave_out(conn: Connection, plan: Plan, handlers: Handlers | None) -> Unfit:
     """Leave payloads that the handlers refuse out of a plan; count them."""
     if handlers is None or plan.plan is None:
         return Unfit()
@@ -228,7 +228,7 @@ def _leave_out(
 
 
 def _try(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     plan: Plan,
     handlers: Handlers | None,
     settings: Settings,
@@ -267,7 +267,7 @@ def _show(checked: _Checked, *, as_json: bool) -> None:
     click.echo(f"plan {shown}; start it with: redrive campaign start {shown}")
 
 
-def _fields(checked: _Checked) -> dict[str, Any]:
+def _fields(checked: _Checked) -> Row:
     plan = checked.plan
     fields = asdict(plan) | asdict(checked.unfit)
     fields["seconds"] = seconds_of(plan, checked.rate)

@@ -1,13 +1,12 @@
 """redrive proposal: what agents propose, for a person to start or reject."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import psycopg
 
 from redrive import handlers as registry
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
     InOrder,
@@ -16,10 +15,12 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, listing, not_found, printable
+from redrive.cli.support.output import answer, listing, printable
+from redrive.database.rows import Connection
 from redrive.dead_letters import proposals
 from redrive.handlers import Handlers
 from redrive.rules.payloads.escape import escaped, escaped_lines
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -53,7 +54,7 @@ def list_proposals(database_url: str | None, as_json: bool) -> None:
     listing(rows, COLUMNS, as_json=as_json, empty="no proposals")
 
 
-def command(row: dict[str, Any]) -> str:
+def command(row: Row) -> str:
     """Return the command that starts a proposal."""
     if row["campaign"]:
         return f"redrive campaign start {row['campaign']}"
@@ -69,7 +70,7 @@ def command(row: dict[str, Any]) -> str:
 )
 @acting_options
 @json_option
-def start(which: int, handlers: str | None, change: Change, as_json: bool) -> int:
+def start(which: int, handlers: str | None, change: Change, as_json: bool) -> None:
     """Start a proposed edit or mute.
 
     \b
@@ -80,9 +81,7 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> in
     """
     checked_by = _handlers(handlers, change.settings)
     with database(change.settings) as conn:
-        found = proposals.show(conn, which)
-        if found is None:
-            return _missing(which)
+        found = _proposal(conn, which)
         lines = _shown(conn, found, checked_by)
         click.echo(lines, err=as_json)
         proposer = printable(found["proposed_by"])
@@ -94,11 +93,9 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> in
             actor=change.settings.who(),
             why=proposals.reason(found, change.why),
         )
-    if as_json:
-        emit({"proposal": which, "action": found["action"], "changed": changed})
-    else:
-        click.echo(f"started proposal {which}: {printable(proposals.what(found))}")
-    return Exit.DONE
+    report = {"proposal": which, "action": found["action"], "changed": changed}
+    text = f"started proposal {which}: {printable(proposals.what(found))}"
+    answer(report, text, as_json=as_json)
 
 
 def _handlers(given: str | None, settings: "Settings") -> Handlers:
@@ -109,9 +106,7 @@ def _handlers(given: str | None, settings: "Settings") -> Handlers:
     return registry.load(target, "--handlers" if given else "REDRIVE_HANDLERS")
 
 
-def _shown(
-    conn: psycopg.Connection[Any], found: dict[str, Any], handlers: Handlers
-) -> str:
+def _shown(conn: Connection, found: Row, handlers: Handlers) -> str:
     """Return what the person should read before the start."""
     lines = [
         escaped(proposals.what(found)),
@@ -125,7 +120,7 @@ def _shown(
 @_number
 @acting_options
 @json_option
-def reject(which: int, change: Change, as_json: bool) -> int:
+def reject(which: int, change: Change, as_json: bool) -> None:
     """Reject a proposed edit or mute.
 
     \b
@@ -134,18 +129,17 @@ def reject(which: int, change: Change, as_json: bool) -> int:
     To reject a proposed redrive, type redrive campaign cancel.
     """
     with database(change.settings) as conn:
-        found = proposals.show(conn, which)
-        if found is None:
-            return _missing(which)
+        found = _proposal(conn, which)
         change.agree(f"Reject proposal {which}: {printable(proposals.what(found))}")
         why = proposals.reason(found, change.why)
         proposals.reject(conn, which, actor=change.settings.who(), why=why)
-    if as_json:
-        emit({"proposal": which, "rejected": True})
-    else:
-        click.echo(f"rejected proposal {which}")
-    return Exit.DONE
+    report = {"proposal": which, "rejected": True}
+    answer(report, f"rejected proposal {which}", as_json=as_json)
 
 
-def _missing(which: int) -> Exit:
-    return not_found(f"there is no open proposal {which} of an edit or a mute")
+def _proposal(conn: Connection, which: int) -> Row:
+    """Return an open proposal of an edit or a mute. Raises NotFound."""
+    found = proposals.show(conn, which)
+    if found is None:
+        raise NotFound(f"there is no open proposal {which} of an edit or a mute")
+    return found

@@ -1,16 +1,16 @@
 """redrive purge."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
-import psycopg
 
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Duration, Run, json_option, option, run_options
-from redrive.cli.support.output import counted, emit, length
+from redrive.cli.support.output import answer, counted, length
 from redrive.cli.support.terminal import progress
+from redrive.database.rows import Connection
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.purge import Purgeable, forget, purgeable
 from redrive.dead_letters.purge import purge as delete
@@ -57,14 +57,12 @@ def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
             n = counted(len(selected), "dead letter")
             click.echo(f"{n} ended more than {length(older_than)} ago")
         purged = _purge(conn, run, chosen, selected)
-    if as_json:
-        emit({"matched": len(selected), "purged": purged.letters if purged else 0})
-    else:
-        _show_outcome(purged, run)
+    report = {"matched": len(selected), "purged": purged.letters if purged else 0}
+    answer(report, _outcome(purged, run), as_json=as_json)
 
 
 def _purge(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     run: Run,
     chosen: Filter,
     selected: Sequence[Purgeable],
@@ -84,9 +82,8 @@ def _purge(
         return Purged(letters, others=forget(conn))
 
 
-def _show_outcome(purged: Purged | None, run: Run) -> None:
+def _outcome(purged: Purged | None, run: Run) -> str:
     if purged is None:
-        click.echo(run.unchanged())
-        return
+        return run.unchanged()
     others = f"{purged.others} other rows past their retention"
-    click.echo(f"{purged.letters} purged, {others}")
+    return f"{purged.letters} purged, {others}"

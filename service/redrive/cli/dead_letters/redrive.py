@@ -3,10 +3,8 @@
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.dead_letters.plan import (
     MAX_REDRIVES_HELP,
@@ -23,7 +21,6 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
-    Id,
     Run,
     json_option,
     option,
@@ -33,6 +30,7 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import counted, emit, printable, shown_id
 from redrive.cli.support.terminal import confirm, is_watched, progress
+from redrive.database.rows import Connection
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
@@ -43,6 +41,7 @@ from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms, usual_canaries
 from redrive.rules.payloads.limits import check_name
+from redrive.rules.rows import Row
 
 ENV = "REDRIVE_REDRIVE"
 
@@ -85,14 +84,12 @@ _what_options = (
 
 
 @click.command("redrive")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
-@filter_options(ENV, states=("open",))
+@filter_options(ENV, states=("open",), takes_ids=True)
 @partial(with_options, _what_options)
 @allow_options(ENV)
 @run_options(ENV)
 @json_option
 def redrive_dead_letters(
-    jobs: tuple[int, ...],
     chosen: Filter,
     everything: bool,
     rate: float | None,
@@ -123,7 +120,6 @@ def redrive_dead_letters(
     also an environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
     REDRIVE_REDRIVE_YES=true.
     """
-    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     is_vague = not chosen.narrows() and not everything
     _check(run, allow, chosen, to_queue, is_vague=is_vague)
     may_act = not is_vague and _may_act(run)
@@ -150,7 +146,7 @@ def _may_act(run: Run) -> bool:
 
 
 def _plan(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     chosen: Filter,
     run: Run,
     max_redrives: int,
@@ -165,7 +161,7 @@ def _plan(
     return plan(conn, chosen, actor=actor, max_redrives=max_redrives, allow=allow)
 
 
-def _say_unknown(conn: psycopg.Connection[Any], planned: Plan, chosen: Filter) -> None:
+def _say_unknown(conn: Connection, planned: Plan, chosen: Filter) -> None:
     """Name kinds and queues that do not exist, if nothing matched."""
     if planned.matched:
         return
@@ -186,7 +182,7 @@ def _terms(
 
 
 def _preview(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     planned: Plan,
     rate: float | None,
     to_queue: str | None,
@@ -224,7 +220,7 @@ def _confirms_repeat(planned: Plan, chosen: Filter, run: Run) -> bool:
     return confirm(f"{jobs} must not run twice.", "repeat")
 
 
-def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
+def _exit(planned: Plan, chosen: Filter, found: Row | None) -> Exit:
     code = exit_of(planned, chosen)
     if found is None or not _has_aborted(found):
         return code
@@ -233,13 +229,13 @@ def _exit(planned: Plan, chosen: Filter, found: dict[str, Any] | None) -> Exit:
     return Exit.ABORTED
 
 
-def _has_aborted(found: dict[str, Any]) -> bool:
+def _has_aborted(found: Row) -> bool:
     return found["state"] == State.ABORTED
 
 
 def _redrive(
-    conn: psycopg.Connection[Any], planned: Plan, chosen: Filter, run: Run, terms: Terms
-) -> dict[str, Any] | None:
+    conn: Connection, planned: Plan, chosen: Filter, run: Run, terms: Terms
+) -> Row | None:
     """Redrive a plan after confirmation.
 
     Returns None if there was nothing to do or the user declined.
@@ -259,13 +255,13 @@ def _redrive(
 
 
 def _carry_out(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     planned: Plan,
     chosen: Filter,
     run: Run,
     terms: Terms,
     why: str,
-) -> dict[str, Any]:
+) -> Row:
     """Start the campaign and wait until every dead letter is processed."""
     number = planned.plan
     assert number is not None  # noqa: S101 # it was planned to be started
@@ -287,7 +283,7 @@ def _lock(chosen: Filter, run: Run) -> AbstractContextManager[object]:
     return only_one(run.settings, "redrive")
 
 
-def _say_first(conn: psycopg.Connection[Any], terms: Terms, shown: str) -> None:
+def _say_first(conn: Connection, terms: Terms, shown: str) -> None:
     """Say what the campaign needs from workers before its next jobs."""
     if terms.canaries:
         first = counted(terms.canaries, "canary", "canaries")
@@ -304,7 +300,7 @@ _WAITS = (
 )
 
 
-def _report(planned: Plan, found: dict[str, Any] | None) -> Redriven:
+def _report(planned: Plan, found: Row | None) -> Redriven:
     if not found:
         return Redriven(planned.matched, blocked=planned.blocked)
     done, stayed = found["redriven"], found["blocked"]
@@ -318,7 +314,7 @@ def _report(planned: Plan, found: dict[str, Any] | None) -> Redriven:
 
 def _show(
     planned: Plan,
-    found: dict[str, Any] | None,
+    found: Row | None,
     run: Run,
     *,
     is_vague: bool,
@@ -338,7 +334,7 @@ def _show(
     click.echo(run.unchanged())
 
 
-def _outcome(found: dict[str, Any]) -> str:
+def _outcome(found: Row) -> str:
     """Return what a campaign has done so far."""
     text = f"{found['redriven']} redriven"
     for cause, n in sorted(found["blocked"].items()):

@@ -18,7 +18,7 @@ from redrive.cli.dead_letters.deliver import (
 )
 from redrive.cli.dead_letters.groups import missing
 from redrive.cli.support.connection import ask_each, database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.options import (
     Instant,
     database_option,
@@ -31,6 +31,7 @@ from redrive.cli.support.output import listing, shown_cell
 from redrive.dead_letters import report as incident
 from redrive.dead_letters.review import review
 from redrive.rules.dead_letters import review as rules
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -178,19 +179,17 @@ def _incident(group: str, settings: "Settings") -> int:
     with database(settings) as conn:
         found = incident.report(conn, group)
     if found is None:
-        return missing(group)
+        raise NotFound(missing(group))
     click.echo(found, nl=False)
     return Exit.DONE
 
 
-def _read(settings: "Settings", since: datetime) -> dict[str, Any]:
+def _read(settings: "Settings", since: datetime) -> Row:
     with database(settings) as conn:
         return review(conn, since)
 
 
-def _reviews(
-    found: Sequence[dict[str, Any]], cells: Sequence["Settings"]
-) -> list[rules.Review]:
+def _reviews(found: Sequence[Row], cells: Sequence["Settings"]) -> list[rules.Review]:
     """Return the review of each cell; one that did not answer is named."""
     shown = [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
     answered = {each.get("cell") for each in found}

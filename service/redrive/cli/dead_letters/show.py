@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from redrive.cli.dead_letters.groups import missing
+from redrive.cli.dead_letters.groups import the_group
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     database_option,
     json_option,
@@ -19,16 +19,17 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import (
+    answer,
     counted,
-    emit,
     no_letter,
     printable,
     printable_fields,
     shown_id,
 )
-from redrive.dead_letters import find, groups
+from redrive.dead_letters import find
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.dead_letters.obstacles import stays
+from redrive.rules.rows import Fields, Row
 from redrive.rules.scheduling.cells import parted
 from redrive.rules.scheduling.instants import duration
 
@@ -69,7 +70,7 @@ _GROUP = """\
 )
 @database_option
 @json_option
-def show(which: str, original: bool, database_url: str | None, as_json: bool) -> int:
+def show(which: str, original: bool, database_url: str | None, as_json: bool) -> None:
     """Show a dead letter with its whole history, or a group.
 
     \b
@@ -85,43 +86,29 @@ def show(which: str, original: bool, database_url: str | None, as_json: bool) ->
         keep_cell(cell)
     settings = settings_for(database_url)
     if is_group:
-        return _show_group(settings, name, as_json=as_json)
-    return _show_letter(
-        settings,
-        int(name),
-        original=original,
-        as_json=as_json,
-    )
-
-
-def _show_group(settings: "Settings", which: str, *, as_json: bool) -> int:
-    with database(settings) as conn:
-        found = groups.show(conn, which)
-    if found is None:
-        return missing(which)
-    if as_json:
-        emit(found)
+        _show_group(settings, name, as_json=as_json)
     else:
-        click.echo("\n".join(_group(found)))
-    return Exit.DONE
+        _show_letter(settings, int(name), original=original, as_json=as_json)
+
+
+def _show_group(settings: "Settings", which: str, *, as_json: bool) -> None:
+    with database(settings) as conn:
+        found = the_group(conn, which)
+    answer(found, "\n".join(_group(found)), as_json=as_json)
 
 
 def _show_letter(
     settings: "Settings", job: int, *, original: bool, as_json: bool
-) -> int:
+) -> None:
     with database(settings) as conn:
         found = find.show(conn, job, original=original)
     if found is None:
-        return no_letter(job)
-    if as_json:
-        emit(found)
-    else:
-        title = "original payload" if original else "payload"
-        click.echo("\n\n".join(_letter(found, title)))
-    return Exit.DONE
+        raise NotFound(no_letter(job))
+    title = "original payload" if original else "payload"
+    answer(found, "\n\n".join(_letter(found, title)), as_json=as_json)
 
 
-def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
+def _letter(letter: Row, title: str) -> Iterator[str]:
     """Yield the sections of a dead letter, with its payload under `title`."""
     yield _head(letter)
     payload = json.dumps(letter["payload"], ensure_ascii=False)
@@ -136,14 +123,14 @@ def _letter(letter: dict[str, Any], title: str) -> Iterator[str]:
     yield from _filled(f"{note} of {{actor}}, {{at}}\n  {{text}}", _notes(letter))
 
 
-def _edits(edits: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _edits(edits: Sequence[Row]) -> Iterator[str]:
     """Yield a section for each edit of the payload."""
     edited = _bold("edited")
     shown = [edit | {"paths": ", ".join(edit["paths"])} for edit in edits]
     yield from _filled(f"{edited} by {{actor}}, {{at}}: {{paths}}\n  {{why}}", shown)
 
 
-def _state(letter: dict[str, Any]) -> Iterator[str]:
+def _state(letter: Row) -> Iterator[str]:
     """Yield what ended its retries, what it holds up, and what holds it up."""
     over = why_over(letter["failures"])
     if over:
@@ -159,7 +146,7 @@ def _state(letter: dict[str, Any]) -> Iterator[str]:
     yield from _obstacles(letter)
 
 
-def _obstacles(letter: dict[str, Any]) -> Iterator[str]:
+def _obstacles(letter: Row) -> Iterator[str]:
     """Yield why a redrive would leave it, and why the last one did."""
     obstacle, blocked = letter["obstacle"], letter["blocked"]
     if obstacle:
@@ -169,12 +156,12 @@ def _obstacles(letter: dict[str, Any]) -> Iterator[str]:
         yield f"its last redrive was refused: {blocked}"
 
 
-def _notes(letter: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _notes(letter: Row) -> Iterator[Row]:
     for note in letter["notes"]:
         yield note | {"at": datetime.fromisoformat(note["at"])}
 
 
-def _head(letter: dict[str, Any]) -> str:
+def _head(letter: Row) -> str:
     """Return the first lines: identity, cause of death, attempts and owner."""
     job = shown_id(letter["id"])
     words = {
@@ -197,11 +184,11 @@ def _after(seconds: float | None) -> str:
     return f", after {duration(seconds)}"
 
 
-def _lineage(deaths: Iterable[Mapping[str, Any]]) -> str:
+def _lineage(deaths: Iterable[Fields]) -> str:
     return "\n".join((_bold("lineage"), *chain.from_iterable(map(_death, deaths))))
 
 
-def _death(death: Mapping[str, Any]) -> Iterator[str]:
+def _death(death: Fields) -> Iterator[str]:
     """Yield the lines of a death, and of the redrive after it."""
     shown = printable_fields(death)
     yield "  {died_at}  {reason}  {state}  {outcome}".format_map(shown).rstrip()
@@ -211,12 +198,12 @@ def _death(death: Mapping[str, Any]) -> Iterator[str]:
         yield line.format_map(shown)
 
 
-def _failures(failures: Iterable[dict[str, Any]]) -> str:
+def _failures(failures: Iterable[Row]) -> str:
     lines = chain.from_iterable(map(_failure, failures))
     return "\n".join((f"{_bold('failures')}, oldest first", *lines))
 
 
-def _failure(failure: dict[str, Any]) -> Iterator[str]:
+def _failure(failure: Row) -> Iterator[str]:
     """Yield the lines of a failure."""
     detail = failure["detail"]
     shown = printable_fields(failure)
@@ -242,7 +229,7 @@ def _circumstance(name: str, value: Any) -> str:
     return f"{name.replace('_', ' ')} {printable(value)}"
 
 
-def _group(group: dict[str, Any]) -> Iterator[str]:
+def _group(group: Row) -> Iterator[str]:
     """Yield the lines of a group."""
     words = {
         "title": _bold(f"group {group['group']}"),
@@ -268,7 +255,7 @@ def _group(group: dict[str, Any]) -> Iterator[str]:
     yield "all:      redrive dlq ls --group {group}".format_map(shown)
 
 
-def _resolution(group: dict[str, Any]) -> Iterator[str]:
+def _resolution(group: Row) -> Iterator[str]:
     """Yield in which version a group is fixed, and its deaths of each version since."""
     if group["fixed_in"] is None:
         return
@@ -291,7 +278,7 @@ def _versions(versions: Mapping[str, str]) -> Iterator[str]:
         yield f"  version {printable(version)} since {since}"
 
 
-def _filled(template: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _filled(template: str, rows: Iterable[Fields]) -> Iterator[str]:
     """Yield the template filled with each row's fields as `printable`."""
     return (template.format_map(printable_fields(row)) for row in rows)
 

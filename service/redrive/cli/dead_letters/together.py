@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import psycopg
 
 from redrive.cli.dead_letters.plan import allow_options, require_ids, stayed
 from redrive.cli.dead_letters.terms import terms_options
@@ -16,6 +15,7 @@ from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, require_why, run_options
 from redrive.cli.support.output import counted, emit, listing, printable
 from redrive.cli.support.terminal import Advance, is_watched, progress
+from redrive.database.rows import Connection
 from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters import together as driver
 from redrive.dead_letters.campaign import Plan
@@ -25,6 +25,7 @@ from redrive.rules.dead_letters import together as rules
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms
+from redrive.rules.rows import Fields, Row
 from redrive.rules.scheduling.cells import id_in_cell, parted
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def cells_of(settings: "Settings", without: tuple[str, ...] = ()) -> Cells:
 
 def led_by(
     settings: "Settings",
-    found: Mapping[str, Any] | None,
+    found: Fields | None,
     without: tuple[str, ...] = (),
 ) -> Together | None:
     """Return the campaigns of all cells if this one leads them; else None."""
@@ -258,7 +259,7 @@ class _Shown:
 
     advance: Advance
     as_json: bool
-    latest: dict[str, Any] | None = None
+    latest: Row | None = None
     away: Mapping[str, str] = field(default_factory=dict[str, str])
     ended: int = 0
 
@@ -282,7 +283,7 @@ class _Shown:
         self.away = texts
 
 
-def whole(view: View) -> dict[str, Any]:
+def whole(view: View) -> Row:
     """Return the sums of all cells and each cell's campaign, for JSON."""
     leader = view.seen.leading
     cell, number = parted(view.seen.leader)
@@ -296,12 +297,12 @@ def whole(view: View) -> dict[str, Any]:
     }
 
 
-def by_cell(view: View) -> dict[str, dict[str, Any]]:
+def by_cell(view: View) -> dict[str, Row]:
     """Return each cell's campaign; a cell that is away or has not started says so."""
     return {cell: _in_cell(view, cell) for cell in sorted(view.seen.cells)}
 
 
-def _in_cell(view: View, cell: str) -> dict[str, Any]:
+def _in_cell(view: View, cell: str) -> Row:
     row = view.campaigns.get(cell)
     if row is not None:
         return {name: row[name] for name in IN_CELL}
@@ -317,7 +318,7 @@ def print_cells(view: View) -> None:
     listing(rows, COLUMNS, as_json=False, right=(*COUNTS, "rate"))
 
 
-def _printed(cell: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _printed(cell: str, row: Fields) -> Row:
     """Return the row of a cell as it is printed."""
     campaign = row["campaign"]
     return {
@@ -333,8 +334,6 @@ def _rate(rate: float | None) -> str:
     return f"{rate:.3g}" if rate else ""
 
 
-def led_campaign(
-    conn: psycopg.Connection[Any], settings: "Settings", which: int
-) -> Together | None:
+def led_campaign(conn: Connection, settings: "Settings", which: int) -> Together | None:
     """Return the campaigns of all cells if this campaign leads them; else None."""
     return led_by(settings, campaigns.show(conn, which))

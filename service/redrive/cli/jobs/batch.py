@@ -3,12 +3,11 @@
 import click
 
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import Id, database_option, json_option, settings_for
 from redrive.cli.support.output import (
-    emit,
+    answer,
     listing,
-    not_found,
     printable_fields,
     shown_id,
 )
@@ -67,7 +66,7 @@ def list_batches(
 @click.argument("id", type=Id())
 @database_option
 @json_option
-def show(id: int, database_url: str | None, as_json: bool) -> int:  # noqa: A002 # its name everywhere
+def show(id: int, database_url: str | None, as_json: bool) -> None:  # noqa: A002 # its name everywhere
     """Show one batch: the outcomes of its jobs, and its callbacks.
 
     \b
@@ -76,11 +75,7 @@ def show(id: int, database_url: str | None, as_json: bool) -> int:  # noqa: A002
     with database(settings_for(database_url)) as conn:
         row = batches.show(conn, id)
     if row is None:
-        return not_found(f"there is no batch {id}")
-    if as_json:
-        emit(row)
-        return Exit.DONE
-    row["id"] = shown_id(row["id"])
-    for name, text in printable_fields(row).items():
-        click.echo(f"{name:<12}{text}")
-    return Exit.DONE
+        raise NotFound(f"there is no batch {id}")
+    fields = printable_fields(row | {"id": shown_id(row["id"])})
+    lines = (f"{name:<12}{text}" for name, text in fields.items())
+    answer(row, "\n".join(lines), as_json=as_json)

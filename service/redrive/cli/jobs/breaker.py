@@ -3,7 +3,7 @@
 import click
 
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
     acting_options,
@@ -11,7 +11,7 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import listing, not_found, printable
+from redrive.cli.support.output import listing, printable
 from redrive.live_jobs import breakers
 
 COLUMNS = (
@@ -56,38 +56,36 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("state", type=click.Choice(["open", "closed"]))
 @acting_options
-def force(name: str, state: str, change: Change) -> int:
+def force(name: str, state: str, change: Change) -> None:
     """Hold a breaker open or closed until it is reset.
 
     \b
     redrive breaker force sendgrid open --why 'their status page'
     """
     change.agree(f"Hold the breaker {printable(name)} {state}")
-    return _force(name, state, change)
+    _force(name, state, change)
 
 
 @breaker.command()
 @click.argument("name")
 @acting_options
-def reset(name: str, change: Change) -> int:
+def reset(name: str, change: Change) -> None:
     """Close a breaker; it opens again if jobs fail.
 
     \b
     redrive breaker reset smtp --why 'the provider says it is back'
     """
     change.agree(f"Reset the breaker {printable(name)}")
-    return _force(name, None, change)
+    _force(name, None, change)
 
 
-def _force(name: str, state: str | None, change: Change) -> int:
-    actor = change.settings.who()
+def _force(name: str, state: str | None, change: Change) -> None:
     with database(change.settings) as conn:
-        exists = breakers.force(conn, name, state, actor=actor, why=change.why)
+        exists = breakers.force(conn, name, state, **change.signed)
     if not exists:
-        return not_found(f"there is no breaker {name}")
+        raise NotFound(f"there is no breaker {name}")
     click.echo(
         f"{name} is held {state}"
         if state
         else f"{name} is closed; it opens again if jobs fail"
     )
-    return Exit.DONE

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
 import click
-import psycopg
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.json_lines import read_json, read_object
@@ -21,8 +20,9 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit
+from redrive.cli.support.output import answer, emit
 from redrive.cli.support.terminal import progress
+from redrive.database.rows import Connection
 from redrive.enqueue import CHUNK, enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
 from redrive.rules.payloads.job_fields import (
@@ -32,6 +32,7 @@ from redrive.rules.payloads.job_fields import (
     JobOptions,
     check_job,
 )
+from redrive.rules.rows import Fields, Row
 from redrive.settings import Settings
 
 
@@ -141,7 +142,7 @@ def enqueue(
     )
 
 
-def _declared_options(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
+def _declared_options(settings: Settings) -> Callable[[str], Fields]:
     """Return a function: the options that the handler of a kind declares.
 
     They are empty if this process has no handler for the kind.
@@ -154,7 +155,7 @@ def _declared_options(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
     registry = importlib.import_module("redrive.handlers").load(settings.handlers)
     options_for = importlib.import_module("redrive.handlers.job_function").options_for
 
-    def declared(kind: str) -> Mapping[str, Any]:
+    def declared(kind: str) -> Fields:
         handler = registry.get(kind)
         return options_for(handler, {}) if handler else {}
 
@@ -195,7 +196,7 @@ class Line(NamedTuple):
 
 
 def _enqueue_lines(
-    settings: Settings, lines: IO[bytes], defaults: Mapping[str, Any], *, as_json: bool
+    settings: Settings, lines: IO[bytes], defaults: Fields, *, as_json: bool
 ) -> None:
     created = read = 0
     jobs = _jobs(lines, defaults, _declared_options(settings))
@@ -212,14 +213,12 @@ def _enqueue_lines(
 
 
 def _show_counts(read: int, created: int, *, as_json: bool) -> None:
-    if as_json:
-        emit({"read": read, "created": created})
-    else:
-        taken = f", {read - created} not new" if read > created else ""
-        click.echo(f"{created} enqueued{taken}")
+    taken = f", {read - created} not new" if read > created else ""
+    report = {"read": read, "created": created}
+    answer(report, f"{created} enqueued{taken}", as_json=as_json)
 
 
-def _enqueue_chunk(conn: psycopg.Connection[Any], chunk: list[Line]) -> int:
+def _enqueue_chunk(conn: Connection, chunk: list[Line]) -> int:
     """Enqueue all of a chunk or none of it; return how many are new."""
     try:
         with conn.transaction():
@@ -232,8 +231,8 @@ def _enqueue_chunk(conn: psycopg.Connection[Any], chunk: list[Line]) -> int:
 
 def _jobs(
     lines: IO[bytes],
-    defaults: Mapping[str, Any],
-    declared: Callable[[str], Mapping[str, Any]],
+    defaults: Fields,
+    declared: Callable[[str], Fields],
 ) -> Iterator[Line]:
     for number, text in enumerate(lines, 1):
         if not text.strip():
@@ -243,7 +242,7 @@ def _jobs(
         yield Line(number, cast("JobFields", {**declared(kind), **job}))
 
 
-def _read_line(path: str, text: bytes) -> dict[str, Any]:
+def _read_line(path: str, text: bytes) -> Row:
     fields = read_object(path, text)
     if "payload" in fields and fields["payload"] is None:
         raise InvalidJob(f"{path}.payload", NO_PAYLOAD)

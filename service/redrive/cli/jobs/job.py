@@ -7,27 +7,27 @@ from itertools import islice
 from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.jobs.replay import replay
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Change,
     Duration,
-    Id,
     InOrder,
     Run,
     acting_options,
     database_option,
+    id_argument,
     json_option,
     pager_option,
     run_options,
     settings_for,
 )
 from redrive.cli.support.output import (
+    answer,
     counted,
     emit,
     listing,
@@ -38,6 +38,7 @@ from redrive.cli.support.output import (
     shown_id,
 )
 from redrive.cli.support.terminal import progress
+from redrive.database.rows import Connection
 from redrive.live_jobs import control
 from redrive.live_jobs.filter import ENDED, LIVE, JobFilter
 from redrive.live_jobs.find import FAILURE, find, ids, listed
@@ -45,6 +46,7 @@ from redrive.live_jobs.history import PLACE, PLACES, find_ended
 from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show
 from redrive.results import UNKNOWN, Ended
+from redrive.rules.rows import Row
 
 Counts = dict[str, int]
 """Results of a change by name."""
@@ -141,21 +143,18 @@ def list_jobs(
         click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
 
 
-def _print_jobs(jobs: Iterable[dict[str, Any]], *, as_json: bool = False) -> None:
-    rows = map(listed if as_json else _for_people, jobs)
-    right = ("id", "attempt")
+def _print_jobs(jobs: Iterable[Row], *, as_json: bool = False) -> None:
     listing(
-        rows,
+        map(listed, jobs) if as_json else jobs,
         COLUMNS,
         as_json=as_json,
-        right=right,
+        for_people=_for_people,
+        right=("id", "attempt"),
         empty="no live job",
     )
 
 
-def _found(
-    conn: psycopg.Connection[Any], chosen: JobFilter, after: str | None
-) -> Iterator[dict[str, Any]]:
+def _found(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[Row]:
     """Yield live jobs, then ended ones, if these states are requested."""
     is_past_live = after is not None and after.startswith(PLACE)
     live = tuple(state for state in chosen.state if state in LIVE)
@@ -166,19 +165,19 @@ def _found(
     yield from find_ended(conn, chosen, after)
 
 
-def _for_people(row: dict[str, Any]) -> dict[str, Any]:
-    failure: dict[str, Any] = row["last_failure"] or {}
-    shown: dict[str, Any] = row | {name: failure.get(name) for name in FAILURE[:2]}
+def _for_people(row: Row) -> Row:
+    failure: Row = row["last_failure"] or {}
+    shown: Row = row | {name: failure.get(name) for name in FAILURE[:2]}
     if row["progress"]:
         shown["state"] += f" {row['progress']['share']:.0%}"
     return shown
 
 
 @job.command("show")
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @database_option
 @json_option
-def show_job(which: int, database_url: str | None, as_json: bool) -> int:
+def show_job(which: int, database_url: str | None, as_json: bool) -> None:
     """Show the history of a job, and why it does not run.
 
     \b
@@ -191,12 +190,8 @@ def show_job(which: int, database_url: str | None, as_json: bool) -> int:
         found = show(conn, which)
         ended = None if found else control.wait(conn, which, 0)
     if found is None:
-        return not_found(_nothing_kept(which, ended))
-    if as_json:
-        emit(found)
-    else:
-        click.echo("\n\n".join(_sections(found)))
-    return Exit.DONE
+        raise NotFound(_nothing_kept(which, ended))
+    answer(found, "\n\n".join(_sections(found)), as_json=as_json)
 
 
 _KEEP_ENDED = "redrive queue set QUEUE --history 7d"
@@ -220,7 +215,7 @@ def _nothing_kept(which: int, ended: Ended | None) -> str:
     return text
 
 
-def _sections(found: dict[str, Any]) -> Iterator[str]:
+def _sections(found: Row) -> Iterator[str]:
     """Format a job for people, section by section."""
     is_known = found["kind"] is not None  # known beyond the audit log
     template = _SUMMARY if is_known else _GONE
@@ -244,7 +239,7 @@ def _json(value: Any) -> str:
     return printable(json.dumps(value, ensure_ascii=False))
 
 
-def _facts(found: dict[str, Any]) -> Iterator[str]:
+def _facts(found: Row) -> Iterator[str]:
     """Format the numbers of a job; some are unknown once it is gone."""
     if found["attempt"] is not None:
         deliveries = counted(found["deliveries"] or 0, "delivery", "deliveries")
@@ -255,7 +250,7 @@ def _facts(found: dict[str, Any]) -> Iterator[str]:
         yield f"created {printable(found['created_at'])}"
 
 
-def _notes(found: dict[str, Any]) -> Iterator[str]:
+def _notes(found: Row) -> Iterator[str]:
     """Format the progress and the checkpoint that a handler reported."""
     progress, checkpoint = found["progress"], found["checkpoint"]
     if progress is not None:
@@ -265,7 +260,7 @@ def _notes(found: dict[str, Any]) -> Iterator[str]:
         yield f"{_bold('checkpoint')}  {_json(checkpoint['data'])}"
 
 
-def _step(step: dict[str, Any]) -> str:
+def _step(step: Row) -> str:
     """Format one line of the story."""
     shown = printable_fields(step)
     by = f"  by {shown['by']}" if step["by"] else ""
@@ -297,10 +292,8 @@ def _changed(
                 actor=run.settings.who(),
                 progress=advance,
             )
-    if as_json:
-        emit({"matched": n} | counts)
-    elif matched:
-        click.echo(_counts(counts) if why else run.unchanged())
+    text = _counts(counts) if why else run.unchanged()
+    answer({"matched": n} | counts, text if matched else None, as_json=as_json)
     return _name_missed(chosen, matched)
 
 
@@ -327,7 +320,7 @@ def _check_narrows(chosen: JobFilter) -> None:
         raise click.UsageError(f"--state {', '.join(over)}: these jobs have ended")
 
 
-def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
+def _preview(conn: Connection, matched: Sequence[int]) -> None:
     """Print how many jobs a change concerns, and the first of them."""
     if not matched:
         click.echo("nothing matched")
@@ -337,9 +330,9 @@ def _preview(conn: psycopg.Connection[Any], matched: Sequence[int]) -> None:
 
 
 @job.command("reveal")
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @acting_options
-def reveal_payload(which: int, change: Change) -> int:
+def reveal_payload(which: int, change: Change) -> None:
     """Print the payload of a job with its secrets, as JSON.
 
     \b
@@ -349,24 +342,17 @@ def reveal_payload(which: int, change: Change) -> int:
     """
     change.agree(f"Show the payload of job {shown_id(which)} with its secrets")
     with database(change.settings) as conn:
-        found = reveal(
-            conn,
-            which,
-            actor=change.settings.who(),
-            why=change.why,
-        )
+        found = reveal(conn, which, **change.signed)
     if found is None:
-        return not_found(f"nothing is kept of job {shown_id(which)}")
+        raise NotFound(f"nothing is kept of job {shown_id(which)}")
     emit(found["payload"])
-    return Exit.DONE
 
 
 @job.command()
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
-@filter_options(of=JobFilter)
+@filter_options(of=JobFilter, takes_ids=True)
 @run_options()
 @json_option
-def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -> int:
+def cancel(chosen: JobFilter, run: Run, as_json: bool) -> int:
     """Cancel jobs, by id or by filters.
 
     \b
@@ -378,20 +364,18 @@ def cancel(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) ->
     command shows the jobs and asks, unless you give --yes. Without a terminal and without --yes it
     only shows them.
     """
-    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     return _changed("Cancel", chosen, run, _cancel, as_json=as_json)
 
 
-def _cancel(conn: psycopg.Connection[Any], jobs: Sequence[int], **how: Any) -> Counts:
+def _cancel(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
     return control.cancel(conn, jobs, **how)._asdict()
 
 
 @job.command("now")
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
-@filter_options(of=JobFilter)
+@filter_options(of=JobFilter, takes_ids=True)
 @run_options()
 @json_option
-def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -> int:
+def run_now(chosen: JobFilter, run: Run, as_json: bool) -> int:
     """Run scheduled and retrying jobs now, by id or by filters.
 
     \b
@@ -400,16 +384,15 @@ def run_now(jobs: tuple[int, ...], chosen: JobFilter, run: Run, as_json: bool) -
     A job that waits for another job or on a paused queue keeps waiting. The command shows the jobs
     and asks, unless you give --yes. Without a terminal and without --yes it only shows them.
     """
-    chosen = replace(chosen, ids=(*jobs, *chosen.ids))
     return _changed("Run now", chosen, run, _run_now, as_json=as_json)
 
 
-def _run_now(conn: psycopg.Connection[Any], jobs: Sequence[int], **how: Any) -> Counts:
+def _run_now(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
     return {"due": control.run_now(conn, jobs, **how)}
 
 
 @job.command()
-@click.argument("which", metavar="ID", type=Id())
+@id_argument
 @click.option(
     "--timeout",
     type=_Seconds(),
@@ -435,11 +418,9 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
     with database(settings_for(database_url)) as conn:
         ended = control.wait(conn, which, timeout)
     if ended is None:
-        return not_found(f"there is no job {shown_id(which)}")
-    if as_json:
-        emit({"id": which, "outcome": ended.outcome, "result": ended.result})
-    else:
-        click.echo(_outcome(ended))
+        raise NotFound(f"there is no job {shown_id(which)}")
+    report = {"id": which, "outcome": ended.outcome, "result": ended.result}
+    answer(report, _outcome(ended), as_json=as_json)
     return _WAITED.get(ended.outcome, Exit.FAILED)
 
 

@@ -3,7 +3,7 @@
 import click
 
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
     acting_options,
@@ -11,12 +11,18 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, not_found, printable, table
+from redrive.cli.support.output import listing, printable
 from redrive.live_jobs import limits
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.scheduling.concurrency import NAME, of_rate, per_second
 
-SHOWN = ("limit", "running", "at once", "rate", "waiting")
+COLUMNS = {
+    "limit": "name",
+    "running": "used",
+    "at once": "concurrency",
+    "rate": "rate",
+    "waiting": "waiting",
+}
 MOST_AT_ONCE = 1_000_000
 
 
@@ -59,14 +65,10 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         rows = limits.find(conn)
-    if as_json:
-        for row in rows:
-            emit(row)
-        return
-    fields = ("name", "used", "concurrency", "rate", "waiting")
-    table(
-        SHOWN,
-        ([row[field] for field in fields] for row in rows),
+    listing(
+        rows,
+        COLUMNS,
+        as_json=as_json,
         right=("running", "at once", "waiting"),
         empty="there are no limits",
     )
@@ -109,7 +111,7 @@ def set_limit(
 @limit.command("rm")
 @click.argument("name", type=_Name())
 @acting_options
-def remove_limit(name: str, change: Change) -> int:
+def remove_limit(name: str, change: Change) -> None:
     """Remove a limit; jobs that wait for it can run.
 
     \b
@@ -117,18 +119,16 @@ def remove_limit(name: str, change: Change) -> int:
     """
     change.agree(f"Remove the limit {printable(name)}")
     if not _set(name, None, None, change):
-        return not_found(f"there is no limit {printable(name)}")
+        raise NotFound(f"there is no limit {printable(name)}")
     click.echo(f"{printable(name)} is no longer limited")
-    return Exit.DONE
 
 
 def _set(
     name: str, concurrency: int | None, rate: float | None, change: Change
 ) -> bool:
-    who = {"actor": change.settings.who(), "why": change.why}
     with database(change.settings) as conn:
         if concurrency is not None or rate is not None:
             said = limits.unused(conn, name)
             if said is not None:
                 click.echo(escaped(f"redrive: {said}"), err=True)
-        return limits.put(conn, name, concurrency, rate, **who)
+        return limits.put(conn, name, concurrency, rate, **change.signed)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -29,6 +28,7 @@ from redrive.rules.attempts.policy import (
     window_of,
 )
 from redrive.rules.model import Category
+from redrive.rules.rows import Row
 from redrive.settings import Settings
 from redrive.signals import seconds
 
@@ -162,7 +162,7 @@ def _add_targets(found: registry.Handlers, path: Path) -> None:
     caller.register(found, file.load(path), 1)
 
 
-def described(kind: str | None, shown: Policy) -> dict[str, Any]:
+def described(kind: str | None, shown: Policy) -> Row:
     """Return a policy as JSON. `window` and `waits` are for an outage."""
     categories = {str(one): _described(shown, one) for one in Category}
     outage = categories[Category.TRANSIENT]
@@ -178,7 +178,7 @@ def described(kind: str | None, shown: Policy) -> dict[str, Any]:
     }
 
 
-def _described(shown: Policy, category: Category) -> dict[str, Any]:
+def _described(shown: Policy, category: Category) -> Row:
     return {
         "attempts": attempts_of(shown, category),
         "window": window_of(shown, category),

@@ -1,12 +1,12 @@
 """redrive queue."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import click
 
 from redrive.cli.support.connection import ask_each, database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.names import unknown
 from redrive.cli.support.options import (
     Change,
@@ -17,7 +17,7 @@ from redrive.cli.support.options import (
     settings_for,
     settings_of_cells,
 )
-from redrive.cli.support.output import counted, emit, not_found, printable, table
+from redrive.cli.support.output import counted, emit, listing, printable, table
 from redrive.cli.support.unhandled import sentence
 from redrive.database.rows import rows as rows_of
 from redrive.database.rows import value
@@ -25,6 +25,7 @@ from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import Unhandled, unhandled
 from redrive.rules.attempts.waiting import Around, why_queue
 from redrive.rules.payloads.limits import check_name
+from redrive.rules.rows import Fields, Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -104,7 +105,7 @@ def list_queues(database_url: str | None, as_json: bool) -> int:
     return code
 
 
-def _read(settings: "Settings") -> tuple[list[dict[str, Any]], list[Unhandled]]:
+def _read(settings: "Settings") -> tuple[list[Row], list[Unhandled]]:
     """Return the queues, and the kinds without a worker."""
     with database(settings) as conn:
         rows = rows_of(conn, _DEPTHS)
@@ -133,16 +134,16 @@ def _why(queue: str, around: Around) -> dict[str, str] | None:
     return answer and {"code": str(answer.code), "text": answer.text}
 
 
-def _named(of_cell: Mapping[str, Any]) -> str:
+def _named(of_cell: Fields) -> str:
     """Return the prefix of a line about one of several cells."""
     return f"{of_cell['cell']}: " if "cell" in of_cell else ""
 
 
-def _cells(row: dict[str, Any], counts: Sequence[str]) -> list[Any]:
+def _cells(row: Row, counts: Sequence[str]) -> list[Any]:
     return [*(row[name] for name in counts), *_described(row)]
 
 
-def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
+def _show_queues(rows: Sequence[Row]) -> None:
     """Print the table for people, and why due jobs do not run."""
     first = ["queue"]
     if any("cell" in row for row in rows):
@@ -160,7 +161,7 @@ def _show_queues(rows: Sequence[dict[str, Any]]) -> None:
             click.echo(f"{name}: {reason}")
 
 
-def _reasons(row: dict[str, Any]) -> Iterator[str]:
+def _reasons(row: Row) -> Iterator[str]:
     """Yield why due jobs of a queue do not run."""
     if row["why"] and row["ready"]:
         yield printable(row["why"]["text"])
@@ -168,7 +169,7 @@ def _reasons(row: dict[str, Any]) -> Iterator[str]:
         yield f"due jobs that wait for limits: {row['limited']} (redrive limit ls)"
 
 
-def _described(row: dict[str, Any]) -> tuple[str, str, str]:
+def _described(row: Row) -> tuple[str, str, str]:
     """Return, for people: paused or fair, and the age of its oldest ready job."""
     waited = row["oldest_ready_seconds"]
     paused = "yes" if row["paused"] else ""
@@ -185,24 +186,23 @@ _create_option = click.option(
 @click.argument("name")
 @_create_option
 @acting_options
-def pause(name: str, create: bool, change: Change) -> int:
+def pause(name: str, create: bool, change: Change) -> None:
     """Stop claiming from a queue; running jobs continue.
 
     \b
     redrive queue pause mail --why 'the provider is down'
     """
-    if not create and (none_such := _unknown(name, change.settings)):
-        return not_found(none_such)
+    if not create:
+        _require_known(name, change.settings)
     change.agree(f"Pause the queue {name}")
     _act(_PAUSED, name, change)
     click.echo(f"{name} is paused; workers stop claiming from it within a second")
-    return Exit.DONE
 
 
 @queue.command()
 @click.argument("name")
 @acting_options
-def resume(name: str, change: Change) -> int:
+def resume(name: str, change: Change) -> None:
     """Claim from a paused queue again.
 
     \b
@@ -210,9 +210,8 @@ def resume(name: str, change: Change) -> int:
     """
     change.agree(f"Resume the queue {printable(name)}")
     if not _act(_RESUMED, name, change):
-        return not_found(f"{name} was not paused")
+        raise NotFound(f"{name} was not paused")
     click.echo(f"{name} is resumed")
-    return Exit.DONE
 
 
 @queue.command("set")
@@ -240,7 +239,7 @@ def set_options(  # settings that may be set alone or together
     history: int | None,
     create: bool,
     change: Change,
-) -> int:
+) -> None:
     """Set how a queue is served.
 
     \b
@@ -252,14 +251,13 @@ def set_options(  # settings that may be set alone or together
     if not wanted:
         msg = "give --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
-    if not create and (none_such := _unknown(name, change.settings)):
-        return not_found(none_such)
+    if not create:
+        _require_known(name, change.settings)
     texts = "; ".join(said for _, _, said in wanted)
     change.agree(f"Set the queue {name}: {texts}")
     for statement, values, said in wanted:
         _act(statement, name, change, *values)
         click.echo(f"{name} is set: {said}")
-    return Exit.DONE
 
 
 def _wanted(
@@ -308,15 +306,14 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     redrive queue limits
     """
     with database(settings_for(database_url)) as conn:
-        rows = conn.execute(
-            "select what, used, at_most from redrive.names_used_v1()"
-        ).fetchall()
-    if as_json:
-        for what, used, at_most in rows:
-            emit({"what": what, "used": used, "at_most": at_most})
-        return
-    shown = ((what, used, at_most, NAMES[what]) for what, used, at_most in rows)
-    table(("what", "in use", "at most", "counted"), shown, right=("in use", "at most"))
+        found = rows_of(conn, "select what, used, at_most from redrive.names_used_v1()")
+    listing(
+        found,
+        {"what": "what", "in use": "used", "at most": "at_most", "counted": "counted"},
+        as_json=as_json,
+        for_people=lambda row: row | {"counted": NAMES[row["what"]]},
+        right=("in use", "at most"),
+    )
 
 
 @queue.command("limit")
@@ -342,12 +339,13 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
         click.echo(f"{what}: at most {number}")
 
 
-def _unknown(name: str, settings: "Settings") -> str | None:
-    """Return a warning about a queue that has never been used; otherwise None."""
+def _require_known(name: str, settings: "Settings") -> None:
+    """Raise NotFound if no job has ever been in a queue."""
     check_name("queue", name)
     with database(settings) as conn:
-        said = unknown(conn, "queue", name)
-    return said and f"{said} (--create allows it)"
+        warning = unknown(conn, "queue", name)
+    if warning:
+        raise NotFound(f"{warning} (--create allows it)")
 
 
 def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:

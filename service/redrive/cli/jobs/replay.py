@@ -5,12 +5,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.options import (
     Id,
     Reveal,
@@ -19,9 +19,16 @@ from redrive.cli.support.options import (
     reveal_options,
     settings_for,
 )
-from redrive.cli.support.output import counted, emit, no_letter, printable, shown_id
+from redrive.cli.support.output import (
+    answer,
+    counted,
+    no_letter,
+    printable,
+    shown_id,
+)
 from redrive.errors import RedriveError, SettingsError
 from redrive.live_jobs.export import export
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.dry_run.bundle import Bundle
@@ -126,11 +133,10 @@ def replay(
             "a test must not hold secrets: give made-up values by --payload, not --reveal"
         )
     target = _target(handlers)
-    found = _from_file(job, file, reveal) if file else None
-    if found is None:
+    if file:
+        found = _from_file(job, file, reveal)
+    else:
         found = _from_database(_required(job), reveal, actor, database_url)
-    if found is None:
-        return no_letter(_required(job))
     if payload is not None:
         found = with_payload(found, payload)
     way = _Way(target, debug, not no_sandbox, _test_file(test, found))
@@ -167,7 +173,7 @@ def _from_file(job: int | None, file: Path, reveal: Reveal | None) -> "Bundle":
 
 def _from_database(
     job: int, reveal: Reveal | None, actor: str | None, database_url: str | None
-) -> "Bundle | None":
+) -> "Bundle":
     from redrive.dry_run.bundle import bundle_of  # noqa: PLC0415 # slow
 
     settings = settings_for(database_url, actor=actor)
@@ -176,7 +182,9 @@ def _from_database(
     with database(settings) as conn:
         why = reveal and reveal.why
         exported = export(conn, job, actor=settings.who(), why=why)
-    return None if exported is None else bundle_of(exported)
+    if exported is None:
+        raise NotFound(no_letter(job))
+    return bundle_of(exported)
 
 
 def _test_file(test: str | None, bundle: "Bundle") -> Path | None:
@@ -212,10 +220,8 @@ def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
     )
     found = _run(request, way, as_json=as_json)
     is_written = way.test is not None and _write_test(way.test, found)
-    if as_json:
-        emit(_facts(bundle, found) | {"test": str(way.test) if is_written else None})
-    else:
-        click.echo("\n".join(_lines(bundle, found)))
+    report = _facts(bundle, found) | {"test": str(way.test) if is_written else None}
+    answer(report, "\n".join(_lines(bundle, found)), as_json=as_json)
     if way.test is not None:
         return _say_test(way.test, is_written=is_written, as_json=as_json)
     has_failed = found.result is None or found.result.failure is not None
@@ -264,7 +270,7 @@ def _say_test(file: Path, *, is_written: bool, as_json: bool) -> int:
     return Exit.DONE
 
 
-def _facts(bundle: "Bundle", found: "Replayed") -> dict[str, Any]:
+def _facts(bundle: "Bundle", found: "Replayed") -> Row:
     """Return a replay as `job replay --json` prints it."""
     from redrive.dry_run.places import place_of  # noqa: PLC0415 # slow
 
@@ -307,7 +313,7 @@ def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
         yield from _hints(bundle, found)
 
 
-def _traceback(failure: dict[str, Any]) -> Iterator[str]:
+def _traceback(failure: Row) -> Iterator[str]:
     from redrive.observability.tracebacks import traceback_lines  # noqa: PLC0415 # slow
 
     yield from traceback_lines(failure)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
@@ -15,8 +14,16 @@ from redrive.cli.support.options import (
     run_options,
     settings_for,
 )
-from redrive.cli.support.output import counted, emit, listing, not_found, printable
+from redrive.cli.support.output import (
+    answer,
+    counted,
+    listing,
+    not_found,
+    printable,
+)
+from redrive.database.rows import Connection
 from redrive.live_jobs import schedules
+from redrive.rules.rows import Row
 
 COLUMNS = ("name", "kind", "cron", "tz", "state", "next_at", "last_at", "last_job")
 
@@ -41,7 +48,7 @@ def list_schedules(database_url: str | None, as_json: bool) -> None:
         _show(schedules.find(conn), as_json=as_json)
 
 
-def _show(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+def _show(rows: Sequence[Row], *, as_json: bool) -> None:
     listing(
         rows,
         COLUMNS,
@@ -124,11 +131,9 @@ def _changed(
         if why:
             done = _act(conn, outcome, found, run.settings.who(), why)
 
-    if as_json:
-        result = done if outcome == "jobs" else len(done)
-        emit({"matched": len(found), outcome: result})
-    elif found:
-        click.echo(_said(outcome, done) if why else run.unchanged())
+    report = {"matched": len(found), outcome: done if outcome == "jobs" else len(done)}
+    text = _said(outcome, done) if why else run.unchanged()
+    answer(report, text if found else None, as_json=as_json)
     return _name_missing(names, found)
 
 
@@ -149,7 +154,7 @@ def _agreed(verb: str, n: int, run: Run) -> str | None:
 
 
 def _act(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     outcome: str,
     names: Sequence[str],
     actor: str,

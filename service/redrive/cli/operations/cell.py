@@ -1,10 +1,9 @@
 """redrive cell: move a key from one cell to another."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import psycopg
 
 from redrive.cli.operations import give_up
 from redrive.cli.support.connection import database, only_one
@@ -16,12 +15,14 @@ from redrive.cli.support.options import (
     settings_of_cells,
     why_option,
 )
-from redrive.cli.support.output import counted, emit
+from redrive.cli.support.output import answer, counted
 from redrive.cli.support.terminal import progress
 from redrive.database import migrate
+from redrive.database.rows import Connection
 from redrive.errors import SchemaError
 from redrive.live_jobs import moves
 from redrive.live_jobs.moves import Done, Move, Plan
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -128,12 +129,8 @@ def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) ->
             agreed = move._replace(why=reason)
             done = _move(conn, other, run.settings, agreed, plan)
 
-    if as_json:
-        emit(_fields(plan) | _counts(done))
-    elif done is None:
-        click.echo(run.unchanged())
-    else:
-        click.echo(_summary(done, move.to))
+    text = _summary(done, move.to) if done else run.unchanged()
+    answer(_fields(plan) | _counts(done), text, as_json=as_json)
 
 
 def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
@@ -146,9 +143,7 @@ def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
     return found[name]
 
 
-def _require_equal(
-    conn: psycopg.Connection[Any], other: psycopg.Connection[Any], origin: str, to: str
-) -> None:
+def _require_equal(conn: Connection, other: Connection, origin: str, to: str) -> None:
     """Raise SchemaError if the cells have different schemas: columns would be lost."""
     here, there = migrate.installed(conn), migrate.installed(other)
     if here != there:
@@ -160,8 +155,8 @@ def _require_equal(
 
 
 def _move(
-    conn: psycopg.Connection[Any],
-    other: psycopg.Connection[Any],
+    conn: Connection,
+    other: Connection,
     source: "Settings",
     move: Move,
     plan: Plan,
@@ -220,7 +215,7 @@ def _warn(plan: Plan, to: str) -> None:
         )
 
 
-def _fields(plan: Plan) -> dict[str, Any]:
+def _fields(plan: Plan) -> Row:
     staying = dict.fromkeys(STAYS, 0)
     for (_, reason), n in plan.staying.items():
         staying[reason] += n
@@ -236,7 +231,7 @@ def _fields(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _counts(done: Done | None) -> dict[str, Any]:
+def _counts(done: Done | None) -> Row:
     """Return what a move has done, for JSON; nothing if it was only shown."""
     if done is None:
         return {}

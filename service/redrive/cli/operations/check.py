@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import click
 import psycopg
@@ -21,7 +21,7 @@ from redrive.cli.support.unhandled import sentence
 from redrive.database import audit, foreign, publications
 from redrive.database import migrate as migrations
 from redrive.database.embedded import THROWAWAY
-from redrive.database.rows import first_record
+from redrive.database.rows import Connection, first_record
 from redrive.encryption import configured
 from redrive.errors import RedriveError
 from redrive.live_jobs import open_moves, standing
@@ -153,16 +153,16 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
         yield Finding("rights", ok=False, text=text)
 
 
-def _of_tables(conn: psycopg.Connection[Any], cell: str | None) -> Iterator[Finding]:
+def _of_tables(conn: Connection, cell: str | None) -> Iterator[Finding]:
     for name, look in _LOOKS.items():
         yield _looked(conn, name, look)
     yield _looked(conn, "moves", partial(_moves, cell))
 
 
 def _looked(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     name: str,
-    look: Callable[[psycopg.Connection[Any]], Finding],
+    look: Callable[[Connection], Finding],
 ) -> Finding:
     try:
         return look(conn)
@@ -171,7 +171,7 @@ def _looked(
         return Finding(name, ok=False, text=text)
 
 
-def _of_vitals(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
+def _of_vitals(conn: Connection) -> Iterator[Finding]:
     vitals = first_record(
         conn, _Vitals, _READ_VITALS, THROWAWAY, list(migrations.ROLES)
     )
@@ -180,7 +180,7 @@ def _of_vitals(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
         yield look(vitals)
 
 
-def _owners(conn: psycopg.Connection[Any]) -> Finding:
+def _owners(conn: Connection) -> Finding:
     found = foreign.find(conn)
     if found is None:
         return Finding(
@@ -191,7 +191,7 @@ def _owners(conn: psycopg.Connection[Any]) -> Finding:
     return Finding("owners", ok=False, text=text)
 
 
-def _replication(conn: psycopg.Connection[Any]) -> Finding:
+def _replication(conn: Connection) -> Finding:
     published_by = publications.publishing(conn)
     without_identity = publications.without_identity(conn)
     tables = "our tables are not published"
@@ -208,7 +208,7 @@ def _replication(conn: psycopg.Connection[Any]) -> Finding:
     return Finding("replication", ok=False, text=text)
 
 
-def _audit(conn: psycopg.Connection[Any]) -> Finding:
+def _audit(conn: Connection) -> Finding:
     verdict = audit.verify(conn)
     if verdict.fault is None:
         text = f"{verdict.lines} lines, as they were written"
@@ -217,7 +217,7 @@ def _audit(conn: psycopg.Connection[Any]) -> Finding:
     return Finding("audit", ok=False, text=text)
 
 
-def _kinds(conn: psycopg.Connection[Any]) -> Finding:
+def _kinds(conn: Connection) -> Finding:
     found = unhandled(conn)
     if not found:
         text = "each due job has a live worker of its queue that handles it"
@@ -272,7 +272,7 @@ def _clock(vitals: _Vitals) -> Finding:
     return Finding("clock", ok=False, text=text)
 
 
-def _workers(conn: psycopg.Connection[Any]) -> Finding:
+def _workers(conn: Connection) -> Finding:
     alive = standing.alive(conn)
     unserved = standing.unserved(conn)
     if not unserved:
@@ -288,7 +288,7 @@ def _more_queues(found: Sequence[object]) -> str:
     return f" and {counted(more, 'more queue')}" if more else ""
 
 
-def _rescue(conn: psycopg.Connection[Any]) -> Finding:
+def _rescue(conn: Connection) -> Finding:
     lost = standing.lost(conn)
     if not lost:
         return Finding("rescue", ok=True, text="no lost worker holds jobs")
@@ -299,7 +299,7 @@ def _rescue(conn: psycopg.Connection[Any]) -> Finding:
     return Finding("rescue", ok=False, text=text)
 
 
-def _progress(conn: psycopg.Connection[Any]) -> Finding:
+def _progress(conn: Connection) -> Finding:
     found = standing.standing(conn)
     if not found:
         text = "no due job waits beside a free slot"
@@ -314,7 +314,7 @@ def _progress(conn: psycopg.Connection[Any]) -> Finding:
     return Finding("progress", ok=False, text=text)
 
 
-def _moves(cell: str | None, conn: psycopg.Connection[Any]) -> Finding:
+def _moves(cell: str | None, conn: Connection) -> Finding:
     found = open_moves.stopped(conn)
     if not found:
         return Finding("moves", ok=True, text="no move has left jobs between two cells")
@@ -333,7 +333,7 @@ def _left_by(first: open_moves.Stopped, cell: str | None) -> str:
     )
 
 
-def _locks(conn: psycopg.Connection[Any]) -> Finding:
+def _locks(conn: Connection) -> Finding:
     found = standing.lasting_locks(conn)
     if not found:
         return Finding("locks", ok=True, text="no session keeps a table locked")
@@ -356,7 +356,7 @@ def _blocked_by(found: Sequence[standing.Blocker]) -> str:
     )
 
 
-_LOOKS: Mapping[str, Callable[[psycopg.Connection[Any]], Finding]] = {
+_LOOKS: Mapping[str, Callable[[Connection], Finding]] = {
     "workers": _workers,
     "rescue": _rescue,
     "progress": _progress,

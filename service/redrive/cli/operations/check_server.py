@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, LiteralString, NamedTuple
 
 import msgspec
-import psycopg
 
 from redrive.cli.support.output import counted
-from redrive.database.rows import first_record, records, value
+from redrive.database.rows import Connection, first_record, records, value
 from redrive.observability.snapshot import (
     Connections,
     FreezeAge,
@@ -70,7 +69,7 @@ class _Transaction(NamedTuple):
     seconds: float
 
 
-def findings(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
+def findings(conn: Connection) -> Iterator[Finding]:
     """Yield all findings of this module."""
     body: Any = value(conn, _READ)
     health = None if body is None else msgspec.json.decode(body, type=Health)
@@ -99,7 +98,7 @@ def rights(health: Health) -> Finding:
     return Finding("statistics", ok=False, text=text)
 
 
-def _connections(conn: psycopg.Connection[Any], health: Health) -> Finding:
+def _connections(conn: Connection, health: Health) -> Finding:
     if not health.connections:
         return Finding("connections", ok=True, text="not measured")
 
@@ -125,7 +124,7 @@ def _group(sessions: _Sessions) -> str:
     return f"{idle} by {sessions.login}, {application}"
 
 
-def _transactions(conn: psycopg.Connection[Any]) -> Finding:
+def _transactions(conn: Connection) -> Finding:
     oldest = first_record(conn, _Transaction, _OLDEST)
     if oldest is None or oldest.seconds <= LONG_TRANSACTION_SECONDS:
         return Finding("transactions", ok=True, text="none is long")
@@ -150,7 +149,7 @@ def _end(found: _Transaction) -> str:
     return f"select pg_terminate_backend({found.pid})"
 
 
-def autovacuum(conn: psycopg.Connection[Any]) -> Finding:
+def autovacuum(conn: Connection) -> Finding:
     """Name the tables for which autovacuum is off."""
     tables: str | None = value(conn, _NOT_VACUUMED)
     if tables is None:

@@ -16,6 +16,7 @@ from redrive.errors import SettingsError
 from redrive.handlers import load
 from redrive.observability import tracing as tracing_of_process
 from redrive.observability.logs import set_up
+from redrive.rules.rows import Fields
 from redrive.settings import Settings
 
 WAYS_IN = (
@@ -169,7 +170,7 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     return methods, addresses
 
 
-def _require_way_in(tokens: Any, users: Any, groups: Mapping[str, Any]) -> None:
+def _require_way_in(tokens: Any, users: Any, groups: Fields) -> None:
     """Check that users can sign in, and that groups have roles."""
     if not (tokens or users):
         raise SettingsError(WAYS_IN)
@@ -242,7 +243,7 @@ def _address(settings: Settings, role: str) -> Address | None:
     return found
 
 
-def proxy_of(settings: Settings, groups: Mapping[str, Any]) -> Any:
+def proxy_of(settings: Settings, groups: Fields) -> Any:
     """Return the proxy that signs users in; None if none is trusted."""
     from redrive.console.security import access  # noqa: PLC0415 # an extra
 
@@ -256,7 +257,7 @@ def proxy_of(settings: Settings, groups: Mapping[str, Any]) -> Any:
     )
 
 
-def _provider(settings: Settings, groups: Mapping[str, Any]) -> Any:
+def _provider(settings: Settings, groups: Fields) -> Any:
     """Return the identity provider for sign-in; None = no such sign-in.
 
     Raises:

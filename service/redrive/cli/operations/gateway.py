@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +23,7 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import counted, emit, table
 from redrive.dead_letters.imports import Preview
 from redrive.errors import SettingsError
+from redrive.rules.rows import Fields, Row
 
 if TYPE_CHECKING:
     from redrive.database.address import Address
@@ -119,7 +120,7 @@ def check(database_url: str | None, gateway: Path | None, as_json: bool) -> int:
     return Exit.FAILED if any(row["fault"] for row in rows) else Exit.DONE
 
 
-def _say(row: Mapping[str, Any], *, as_json: bool) -> None:
+def _say(row: Fields, *, as_json: bool) -> None:
     if as_json:
         emit(row)
         return
@@ -128,7 +129,7 @@ def _say(row: Mapping[str, Any], *, as_json: bool) -> None:
     click.echo(f"{row['check']}: {row['fault'] or text}")
 
 
-def _checked_login(settings: "Settings") -> dict[str, Any]:
+def _checked_login(settings: "Settings") -> Row:
     """Return whether the login may import, and settle jobs."""
     fault = None
     with database(settings) as conn:
@@ -141,7 +142,7 @@ def _checked_login(settings: "Settings") -> dict[str, Any]:
     return {"check": "database", "fault": fault}
 
 
-def _checked(kind: str, source: "AnySource") -> dict[str, Any]:
+def _checked(kind: str, source: "AnySource") -> Row:
     from redrive.gateway.connect import connect  # noqa: PLC0415 # as above
 
     try:

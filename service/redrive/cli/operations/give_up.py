@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import click
@@ -10,15 +10,14 @@ import psycopg
 
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.options import Run
-from redrive.cli.support.output import counted, emit
+from redrive.cli.support.output import answer, counted
+from redrive.database.rows import Connection
 from redrive.live_jobs import give_up
 from redrive.live_jobs.give_up import Returned
 from redrive.live_jobs.moves import Move
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
-
-Connection = psycopg.Connection[Any]
 
 
 def end_move(
@@ -39,12 +38,8 @@ def end_move(
             with only_one(run.settings, "move"):
                 *_, done = give_up.run(conn, other, agreed, number)
 
-    if as_json:
-        emit(asdict(done or plan))
-    elif done is None:
-        click.echo(run.unchanged())
-    else:
-        click.echo(_summary(done, move))
+    text = _summary(done, move) if done else run.unchanged()
+    answer(asdict(done or plan), text, as_json=as_json)
 
 
 def _open(conn: Connection, move: Move) -> UUID:

@@ -5,7 +5,6 @@ from typing import Annotated, NamedTuple
 
 import click
 import msgspec
-import psycopg
 
 from redrive.cli.support.connection import database, wait_for_schema
 from redrive.cli.support.options import (
@@ -15,9 +14,10 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, table
-from redrive.database.rows import records
+from redrive.cli.support.output import listing
+from redrive.database.rows import Connection, records
 from redrive.dead_letters.owners import ANY, Pattern, parse_pattern
+from redrive.rules.rows import Row
 
 DEFAULTS = Pattern(ANY)
 """Stands for all queues without values of their own."""
@@ -72,17 +72,19 @@ def list_objectives(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         held = _read(conn)
-    if as_json:
-        for row in held:
-            emit(row._asdict() | {"kind": None if row.kind == ANY else row.kind})
-        return
-    table(
-        ("queue", "objective", "value", "what"),
-        (
-            [str(row.pattern), row.objective, f"{row.value:g}", MEANINGS[row.objective]]
-            for row in held
-        ),
-    )
+    rows = [
+        row._asdict() | {"kind": None if row.kind == ANY else row.kind} for row in held
+    ]
+    columns = ("queue", "objective", "value", "what")
+    listing(rows, columns, as_json=as_json, for_people=_for_people)
+
+
+def _for_people(row: Row) -> Row:
+    return row | {
+        "queue": str(Pattern(row["queue"], row["kind"] or ANY)),
+        "value": f"{row['value']:g}",
+        "what": MEANINGS[row["objective"]],
+    }
 
 
 @objective.command("set")
@@ -149,7 +151,7 @@ def apply_objectives(objectives: str, change: Change) -> None:
         click.echo("nothing to do")
 
 
-def _read(conn: psycopg.Connection) -> list[Objective]:
+def _read(conn: Connection) -> list[Objective]:
     return records(
         conn,
         Objective,
@@ -159,7 +161,7 @@ def _read(conn: psycopg.Connection) -> list[Objective]:
     )
 
 
-def _set(conn: psycopg.Connection, wanted: Objective, change: Change) -> None:
+def _set(conn: Connection, wanted: Objective, change: Change) -> None:
     conn.execute(
         "select redrive.set_objective_v2(%s, %s, %s, %s, %s, %s)",
         (*wanted, change.settings.who(), change.why),

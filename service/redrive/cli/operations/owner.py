@@ -2,10 +2,9 @@
 
 import click
 import msgspec
-import psycopg
 
 from redrive.cli.support.connection import database, wait_for_schema
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
     acting_options,
@@ -13,7 +12,8 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, not_found, table
+from redrive.cli.support.output import listing
+from redrive.database.rows import Connection
 from redrive.dead_letters import owners
 from redrive.dead_letters.owners import MAX_CONTACT, NAME, Owner, parse_pattern
 
@@ -45,17 +45,9 @@ def list_owners(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         found = owners.find(conn)
-    if as_json:
-        for row in found:
-            emit({"pattern": str(row.pattern), **row._asdict()})
-        return
-    if not found:
-        click.echo("no owners")
-        return
-    table(
-        ("pattern", "owner", "contact"),
-        [[str(row.pattern), row.owner, row.contact or ""] for row in found],
-    )
+    rows = [{"pattern": str(row.pattern), **row._asdict()} for row in found]
+    columns = ("pattern", "owner", "contact")
+    listing(rows, columns, as_json=as_json, empty="no owners")
 
 
 @owner.command("set")
@@ -81,7 +73,7 @@ def set_owner(pattern: str, name: str, contact: str | None, change: Change) -> N
 @owner.command("rm")
 @click.argument("pattern")
 @acting_options
-def remove_owner(pattern: str, change: Change) -> int:
+def remove_owner(pattern: str, change: Change) -> None:
     """Remove the owner of a pattern.
 
     \b
@@ -91,11 +83,10 @@ def remove_owner(pattern: str, change: Change) -> int:
     with database(change.settings) as conn:
         patterns = [row.pattern for row in owners.find(conn)]
         if chosen not in patterns:
-            return not_found(f"{chosen} has no owner of its own; see redrive owner ls")
+            raise NotFound(f"{chosen} has no owner of its own; see redrive owner ls")
         change.agree(f"Remove the owner of {chosen}")
         _set(conn, Owner(*chosen, None), change)
     click.echo(f"{chosen} has no owner of its own")
-    return Exit.DONE
 
 
 @owner.command("apply")
@@ -128,9 +119,8 @@ def _belongs(row: Owner) -> str:
     return f"{row.pattern} belongs to {row.owner}"
 
 
-def _set(conn: psycopg.Connection, wanted: Owner, change: Change) -> None:
-    actor = change.settings.who()
-    owners.set_owner(conn, wanted, actor=actor, why=change.why)
+def _set(conn: Connection, wanted: Owner, change: Change) -> None:
+    owners.set_owner(conn, wanted, **change.signed)
 
 
 def _parse(text: str) -> list[Owner]:

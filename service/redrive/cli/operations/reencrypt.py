@@ -1,10 +1,8 @@
 """redrive reencrypt."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import click
-import psycopg
 
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.options import (
@@ -17,6 +15,7 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import emit, table
 from redrive.cli.support.terminal import progress
 from redrive.database import reencrypt as rotation
+from redrive.database.rows import Connection
 from redrive.dead_letters.runs import audited
 from redrive.encryption import KEYS_FILE, Keyring, configured
 from redrive.errors import SettingsError
@@ -76,7 +75,7 @@ def _keyring() -> Keyring:
 
 
 def _rotate(
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     settings: Settings,
     keyring: Keyring,
     rate: float | None,

@@ -13,9 +13,10 @@ from redrive.cli.support.options import (
     json_option,
     settings_for,
 )
-from redrive.cli.support.output import emit, table
+from redrive.cli.support.output import listing
 from redrive.database import retention as stored
 from redrive.database.retention import Kept
+from redrive.rules.rows import Row
 
 DAY_SECONDS = 86_400
 MEANINGS = {
@@ -70,12 +71,13 @@ def list_retention(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         held = stored.read(conn)
-    if as_json:
-        for what, seconds in held:
-            emit({"what": what, "seconds": seconds})
-        return
-    rows = ((what, _shown(seconds), MEANINGS[what]) for what, seconds in held)
-    table(("what", "kept", "of"), rows, right=("kept",))
+    rows = [{"what": what, "seconds": seconds} for what, seconds in held]
+    columns = ("what", "kept", "of")
+    listing(rows, columns, as_json=as_json, for_people=_for_people, right=("kept",))
+
+
+def _for_people(row: Row) -> Row:
+    return row | {"kept": _shown(row["seconds"]), "of": MEANINGS[row["what"]]}
 
 
 @retention.command("set")
@@ -100,7 +102,7 @@ def set_retention(kept: Sequence[Kept], change: Change) -> None:
         if changed:
             listed = ", ".join(said)
             change.agree(f"Set {listed}")
-        stored.change(conn, changed, actor=settings.who(), why=change.why)
+        stored.change(conn, changed, **change.signed)
     click.echo("\n".join(said) or "nothing to do")
 
 

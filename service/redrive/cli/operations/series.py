@@ -4,7 +4,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -18,9 +18,9 @@ from redrive.cli.support.options import (
     settings_for,
 )
 from redrive.cli.support.output import emit, listing, paged, screen_width
+from redrive.database.rows import Connection
 from redrive.observability.marks import read_marks
 from redrive.observability.series import (
-    Connection,
     Point,
     QueuePoint,
     each_point,
@@ -32,6 +32,7 @@ from redrive.observability.series import (
     shortest,
 )
 from redrive.rules.marks import Mark, mark_row, sentence
+from redrive.rules.rows import Row
 from redrive.rules.scheduling.instants import duration
 from redrive.rules.times import Period, period
 
@@ -59,7 +60,6 @@ PIPE_STEPS = 36
 NOTHING = "nothing is recorded; a worker or the exporter records each minute at its end"
 SHORT_SECONDS = 60
 DAY = timedelta(days=1)
-Row = dict[str, Any]
 
 
 @click.command()

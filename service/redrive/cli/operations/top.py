@@ -18,9 +18,11 @@ from redrive.cli.support.connection import database, explain
 from redrive.cli.support.options import database_option, settings_for
 from redrive.cli.support.output import counted, printable, screen_width
 from redrive.console.pages import figures
+from redrive.database.rows import Connection
 from redrive.dead_letters import groups
 from redrive.live_jobs import workers
 from redrive.observability.series import Point, filled, now_of, read_queues, read_series
+from redrive.rules.rows import Row
 from redrive.rules.scheduling.instants import duration
 from redrive.rules.sparkline import sparkline
 from redrive.rules.times import MINUTE, Period, period
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
     from redrive.settings import Settings
 
-Row = dict[str, Any]
 MINUTES = 20
 RECENT = timedelta(minutes=MINUTES)
 MOST_QUEUES = 12
@@ -101,7 +102,7 @@ def top(once: bool, interval: float, database_url: str | None) -> None:
 # ---------------------------------------------------------------------- reading
 
 
-def read(conn: psycopg.Connection[Any]) -> Screen:
+def read(conn: Connection) -> Screen:
     """Read the figures of one screen."""
     now = figures.now(conn)
     at = now_of(conn)
@@ -116,7 +117,7 @@ def read(conn: psycopg.Connection[Any]) -> Screen:
     )
 
 
-def last_minutes(conn: psycopg.Connection[Any], at: datetime) -> Period:
+def last_minutes(conn: Connection, at: datetime) -> Period:
     """Return the last minutes that are over.
 
     A minute is recorded some seconds after its end. Until then it would look as if
@@ -135,7 +136,7 @@ def _fullness(queue: Row) -> tuple[int, str]:
     return -held, queue["queue"]
 
 
-def _points(conn: psycopg.Connection[Any], last: Period) -> dict[str, Sequence[Point]]:
+def _points(conn: Connection, last: Period) -> dict[str, Sequence[Point]]:
     """Return the last minutes of each queue, with zeros."""
     of_queue: dict[str, list[Point]] = {}
 
@@ -146,7 +147,7 @@ def _points(conn: psycopg.Connection[Any], last: Period) -> dict[str, Sequence[P
     return {name: filled(points, last) for name, points in of_queue.items()}
 
 
-def _causes(conn: psycopg.Connection[Any]) -> list[Row] | None:
+def _causes(conn: Connection) -> list[Row] | None:
     try:
         return groups.find(conn, limit=MOST_CAUSES)
     except psycopg.errors.InsufficientPrivilege:

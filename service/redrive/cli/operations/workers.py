@@ -1,6 +1,6 @@
 """redrive worker ls: list workers, their queues, and when each was last seen."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import length, listing, paged
 from redrive.live_jobs.workers import find
+from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -60,12 +61,12 @@ def list_workers(database_url: str | None, as_json: bool) -> int:
     return code
 
 
-def _read(settings: "Settings") -> list[dict[str, Any]]:
+def _read(settings: "Settings") -> list[Row]:
     with database(settings) as conn:
         return find(conn)
 
 
-def _for_people(row: dict[str, Any]) -> dict[str, Any]:
+def _for_people(row: Row) -> Row:
     return row | {
         "started": f"{length(row['uptime_seconds'])} ago",
         "heard": f"{length(row['heartbeat_age_seconds'])} ago",

@@ -5,15 +5,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import psycopg
 
-from redrive.cli.support.exits import Exit
+from redrive.cli.support.exits import Exit, NotFound
 from redrive.database import migrate
 from redrive.database.address import Address
 from redrive.database.ask import outcomes
+from redrive.database.rows import Connection
 from redrive.dead_letters.runs import hold_lock
 from redrive.errors import (
     Busy,
@@ -43,7 +44,7 @@ UNREACHABLE = "the database cannot be reached"
 @contextmanager
 def database(
     settings: "Settings", *, any_schema: bool = False, **session: str
-) -> Iterator[psycopg.Connection[Any]]:
+) -> Iterator[Connection]:
     """Yield an autocommit connection.
 
     Args:
@@ -174,6 +175,8 @@ def _code_of(error: BaseException) -> Exit:
     match error:
         case SettingsError() | InvalidJob():
             return Exit.USAGE
+        case NotFound():
+            return Exit.NOTHING_MATCHED
         case SchemaError():
             return Exit.SCHEMA
         case Busy():

@@ -3,6 +3,8 @@
 from enum import IntEnum
 from typing import Self
 
+from redrive.errors import RedriveError
+
 
 class Exit(IntEnum):
     """Exit code and its meaning. Codes from 64 on are taken from sysexits.h."""
@@ -25,3 +27,7 @@ class Exit(IntEnum):
     UNREACHABLE = 69, "the database cannot be reached"
     BUSY = 75, "another run holds the lock"
     SCHEMA = 78, "the schema is missing, too old or too new"
+
+
+class NotFound(RedriveError):
+    """The object that a command names does not exist."""

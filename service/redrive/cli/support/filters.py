@@ -18,6 +18,7 @@ from redrive.cli.support.options import (
 )
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CONDITION, Filter
+from redrive.rules.rows import Fields, Row
 
 ANY = "any"
 
@@ -61,11 +62,15 @@ class _OneOf(click.Choice[str]):
         return tuple(one(word.strip(), param, ctx) for word in value.split(","))
 
 
+_ids_argument = click.argument("arguments", metavar="[ID]...", nargs=-1, type=Id())
+
+
 def filter_options(
     prefix: str | None = None,
     *,
     states: Sequence[str] = (),
     of: type[Criteria] = Filter,
+    takes_ids: bool = False,
 ) -> Decorator:
     """Add the filters; the command gets the resulting object as `chosen`.
 
@@ -74,6 +79,7 @@ def filter_options(
             variables.
         states: states selected by default; none = all.
         of: class whose fields become options.
+        takes_ids: the command takes ids as arguments, too.
     """
     criteria = of.criteria()
     repeatable = {f.name for f in fields(of) if f.default == ()}  # type: ignore[arg-type] # each is a dataclass
@@ -86,11 +92,14 @@ def filter_options(
         )
         for name, criterion in criteria.items()
     ]
+    if takes_ids:
+        options.append(_ids_argument)
 
     def add(command: Command) -> Command:
         @functools.wraps(command)
         def choose(**given: Any) -> object:
             wanted = {name: given.pop(name) for name in criteria}
+            wanted["ids"] = (*given.pop("arguments", ()), *wanted["ids"])
             chosen = of(**_values(wanted, criteria, states))
             return command(chosen=chosen, **given)
 
@@ -100,8 +109,8 @@ def filter_options(
 
 
 def _values(
-    given: Mapping[str, Any], criteria: Mapping[str, Criterion], states: Sequence[str]
-) -> dict[str, Any]:
+    given: Fields, criteria: Mapping[str, Criterion], states: Sequence[str]
+) -> Row:
     """Return the values of the filter's fields, with the default states."""
     values = {
         name: tuple(chain.from_iterable(value)) if criteria[name].choices else value

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from redrive.errors import InvalidJob
+from redrive.rules.rows import Row
 
 
 def read_json(path: str, text: str | bytes) -> Any:
@@ -24,9 +25,9 @@ def read_json(path: str, text: str | bytes) -> Any:
         raise InvalidJob(path, "nested deeper than 64 levels") from None
 
 
-def read_object(path: str, text: bytes) -> dict[str, Any]:
+def read_object(path: str, text: bytes) -> Row:
     """Read a line that must be an object, which describes a job."""
     value = read_json(path, text)
     if not isinstance(value, dict):
         raise InvalidJob(path, "must be an object with at least a kind")
-    return cast("dict[str, Any]", value)
+    return cast("Row", value)

@@ -1,12 +1,11 @@
 """Warnings about requested names that no job has had, which are usually typos."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import click
-from psycopg import Connection
 
-from redrive.database.rows import column
+from redrive.database.rows import Connection, column
 from redrive.rules.nearest import meant
 from redrive.rules.payloads.escape import escaped
 
@@ -16,7 +15,7 @@ _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
 }
 
 
-def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
+def unknown(conn: Connection, what: str, name: str) -> str | None:
     """Return a warning about a name that no job has had; otherwise None."""
     query, had = _KNOWN[what]
     known = column(conn, query)
@@ -25,7 +24,7 @@ def unknown(conn: Connection[Any], what: str, name: str) -> str | None:
     return f"no job has been {had} {name!r} yet{meant(name, known)}"
 
 
-def say_unknown(conn: Connection[Any], **names: Sequence[str]) -> None:
+def say_unknown(conn: Connection, **names: Sequence[str]) -> None:
     """Warn on stderr about requested names that no job has had.
 
     Commands call this when they found nothing.

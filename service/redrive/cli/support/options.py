@@ -10,6 +10,7 @@ import click
 
 from redrive.cli.support.output import SHOWN_CELL, keep_pager
 from redrive.cli.support.terminal import confirm, is_watched
+from redrive.rules.rows import Signed
 from redrive.rules.scheduling.cells import parted
 from redrive.rules.scheduling.instants import instant
 from redrive.rules.scheduling.instants import seconds as seconds_of
@@ -111,6 +112,9 @@ class Id(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as ab
         if cell is not None:
             keep_cell(cell)
         return found
+
+
+id_argument: Decorator = click.argument("which", metavar="ID", type=Id())
 
 
 def keep_cell(cell: str) -> None:
@@ -347,6 +351,11 @@ class Change:
     why: str
     yes: bool
 
+    @property
+    def signed(self) -> Signed:
+        """Return who makes the change, and why."""
+        return Signed(actor=self.settings.who(), why=self.why)
+
     def agree(self, what: str) -> None:
         """Ask for consent to a described change.
 
@@ -392,6 +401,10 @@ class Run:
         if not confirm(question, word):
             return None
         return require_why(self.why or click.prompt("Why"))
+
+    def signed(self, why: str) -> Signed:
+        """Return who makes the changes of the run, and why."""
+        return Signed(actor=self.settings.who(), why=why)
 
     def unchanged(self) -> str:
         """Return the text for a run that only showed what it would do."""

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from itertools import compress
@@ -16,6 +16,7 @@ import msgspec
 
 from redrive.cli.support.exits import Exit
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Fields, Row
 from redrive.rules.scheduling.cells import id_in_cell
 
 BELOW = ("error_class", "message", "why", "start")
@@ -43,7 +44,7 @@ def shown_id(number: int) -> str:
     return id_in_cell(number, shown_cell())
 
 
-def _of_cell(row: Mapping[str, Any], column: str) -> Any:
+def _of_cell(row: Fields, column: str) -> Any:
     """Return a field; an id with its cell, if cells are on."""
     value = row[column]
     if column not in ID_COLUMNS or not isinstance(value, int):
@@ -56,27 +57,36 @@ def emit(value: Any) -> None:
     """Print one JSON line; if cells are on, an object names its cell."""
     cell = shown_cell()
     if cell is not None and isinstance(value, dict):
-        value = {"cell": cell} | cast("dict[str, Any]", value)
+        value = {"cell": cell} | cast("Row", value)
     encoded = msgspec.json.encode(value, enc_hook=str)
     line = escaped(encoded.decode())
     click.echo(line)
 
 
 def listing(
-    rows: Iterable[Mapping[str, Any]],
-    columns: Sequence[str],
+    rows: Iterable[Row],
+    columns: Sequence[str] | Mapping[str, str],
     *,
     as_json: bool,
+    for_people: Callable[[Row], Row] = lambda row: row,
     right: Sequence[str] = (),
     empty: str = "none",
 ) -> None:
-    """Print rows as JSON lines with all fields, or as a table of these columns."""
+    """Print rows as JSON lines with all fields, or as a table of these columns.
+
+    Args:
+        columns: fields of the table, or its columns and the field of each.
+        for_people: returns a row as the table shows it.
+    """
     if as_json:
         for row in rows:
             emit(row)
         return
-    cells = ([_of_cell(row, column) for column in columns] for row in rows)
-    table(columns, cells, right=right, empty=empty)
+    fields = columns.values() if isinstance(columns, Mapping) else columns
+    cells = (
+        [_of_cell(row, field) for field in fields] for row in map(for_people, rows)
+    )
+    table(tuple(columns), cells, right=right, empty=empty)
 
 
 @contextmanager
@@ -266,7 +276,7 @@ def printable(value: Any) -> str:
     return escaped(str(value))
 
 
-def printable_fields(row: Mapping[str, Any]) -> dict[str, str]:
+def printable_fields(row: Fields) -> dict[str, str]:
     """Return all fields of a row as `printable`, for a template."""
     return {name: printable(value) for name, value in row.items()}
 
@@ -282,8 +292,19 @@ def not_found(what: str) -> Exit:
     return Exit.NOTHING_MATCHED
 
 
-def no_letter(job: int, what: str = "no dead letter") -> Exit:
-    """Report on stderr that a job has no such dead letter; return the exit code."""
+def no_letter(job: int, what: str = "no dead letter") -> str:
+    """Return the text about a job that has no such dead letter."""
     shown = shown_id(job)
     look = f"redrive job show {shown} shows what became of it"
-    return not_found(f"job {shown} has {what}; {look}")
+    return f"job {shown} has {what}; {look}"
+
+
+def answer(report: Any, text: str | None, *, as_json: bool) -> None:
+    """Print the result of a command: a report as JSON, or a text for people.
+
+    Without a text, people have seen the result already.
+    """
+    if as_json:
+        emit(report)
+    elif text is not None:
+        click.echo(text)

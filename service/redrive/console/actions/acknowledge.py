@@ -5,7 +5,6 @@ from functools import partial
 
 from redrive.console.actions.change import (
     Change,
-    Connection,
     Done,
     Opening,
     Order,
@@ -15,6 +14,7 @@ from redrive.console.actions.change import (
 from redrive.console.actions.group import group_of, preview_group
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters.acknowledgements import acknowledge, unacknowledge
 
 
@@ -33,7 +33,7 @@ def _make(opening: Opening, order: Order, *, is_acknowledged: bool) -> Done:
     act = acknowledge if is_acknowledged else unacknowledge
     with opening() as conn:
         name = group_of(conn, order)["group"]
-        if not act(conn, [name], actor=order.actor, why=order.why):
+        if not act(conn, [name], **order.signed):
             raise Refused(409, "the group has no open dead letters")
     state = "acknowledged" if is_acknowledged else "no longer acknowledged"
     return Done(

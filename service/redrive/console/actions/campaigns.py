@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from redrive.console.actions.change import (
     MOST,
     SAMPLE,
     Change,
-    Connection,
     Done,
     Input,
     Opening,
@@ -31,7 +29,7 @@ from redrive.console.actions.change import (
 )
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
-from redrive.database.rows import value
+from redrive.database.rows import Connection, column, value
 from redrive.dead_letters import campaign
 from redrive.dead_letters.campaign import Plan
 from redrive.dead_letters.filter import Filter
@@ -47,6 +45,7 @@ from redrive.rules.dead_letters.campaign import (
 )
 from redrive.rules.dead_letters.obstacles import Allow, stays
 from redrive.rules.dead_letters.terms import TERM_NAMES, BadTerm, Terms, usual_canaries
+from redrive.rules.rows import Fields, Row
 
 DRIVE_SECONDS = 3.0
 """How long a request drives the campaign that it starts."""
@@ -274,7 +273,7 @@ def _stay(
 def _two(conn: Connection, kinds: list[str]) -> list[str]:
     """Return the kinds whose redrive needs two people."""
     query = "select kind from redrive.approvals where kind = any (%s) order by kind"
-    return [str(kind) for (kind,) in conn.execute(query, (kinds,))]
+    return column(conn, query, kinds)
 
 
 def _all(chosen: Filter) -> Filter:
@@ -337,7 +336,7 @@ def _redrive(opening: Opening, order: Order) -> Done:
 def _begin(conn: Connection, plan: int, terms: Terms, order: Order) -> None:
     """Start the plan, unless a concurrent request started the same redrive."""
     try:
-        campaign.start_alone(conn, plan, terms, actor=order.actor, why=order.why)
+        campaign.start_alone(conn, plan, terms, **order.signed)
     except Busy as error:
         raise Refused(409, str(error)) from None
 
@@ -349,7 +348,7 @@ def as_sentence(remark: str) -> str:
 
 
 def _redriven(
-    done: Mapping[str, Any], path: str | None = None, others: Sequence[str] = ()
+    done: Fields, path: str | None = None, others: Sequence[str] = ()
 ) -> Done:
     """Say what a redrive did; `others` are remarks on where the jobs went."""
     number = done["campaign"]
@@ -363,7 +362,7 @@ def _redriven(
     )
 
 
-def _first_sentence(done: Mapping[str, Any]) -> str:
+def _first_sentence(done: Fields) -> str:
     """Say how many dead letters a campaign redrove, and how many stayed."""
     count = counted(done["redriven"], "dead letter")
     text = f"{count} redriven by campaign {done['campaign']}"
@@ -376,7 +375,7 @@ def _first_sentence(done: Mapping[str, Any]) -> str:
     return f"{text}."
 
 
-def _driven(conn: Connection, number: int) -> dict[str, Any]:
+def _driven(conn: Connection, number: int) -> Row:
     """Drive a campaign for a moment, so that a small one ends without a worker."""
     give_up_at = time.monotonic() + DRIVE_SECONDS
     while time.monotonic() < give_up_at:
@@ -386,7 +385,7 @@ def _driven(conn: Connection, number: int) -> dict[str, Any]:
     return found_in(conn, number)
 
 
-def found_in(conn: Connection, number: int) -> dict[str, Any]:
+def found_in(conn: Connection, number: int) -> Row:
     """Return a campaign as `campaign show` prints it. Raises Refused if it is
     unknown.
     """
@@ -446,7 +445,7 @@ def _preview_start(conn: Connection, query: Query) -> Preview:
     )
 
 
-def _not_to_start(conn: Connection, found: Mapping[str, Any]) -> str | None:
+def _not_to_start(conn: Connection, found: Fields) -> str | None:
     """Return why this user cannot start the campaign; None if they can."""
     if found["state"] != State.PLANNED:
         return f"Campaign {found['campaign']} is {found['state']}."
@@ -478,14 +477,14 @@ def _start(opening: Opening, order: Order) -> Done:
 def _pause(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
     with opening() as conn:
-        campaign.pause(conn, number, actor=order.actor, why=order.why)
+        campaign.pause(conn, number, **order.signed)
     return _stands("paused", number, "paused")
 
 
 def _resume(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
     with opening() as conn:
-        campaign.resume(conn, number, actor=order.actor, why=order.why)
+        campaign.resume(conn, number, **order.signed)
         state = _driven(conn, number)["state"]
     return _stands("resumed; its canaries run first", number, state)
 
@@ -493,7 +492,7 @@ def _resume(opening: Opening, order: Order) -> Done:
 def _cancel(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
     with opening() as conn:
-        taken = campaign.cancel(conn, number, actor=order.actor, why=order.why)
+        taken = campaign.cancel(conn, number, **order.signed)
     return _stands(
         f"cancelled; {taken:,} jobs are dead letters again", number, "cancelled"
     )

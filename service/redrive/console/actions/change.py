@@ -7,19 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
-
-import psycopg
 
 from redrive.console.query import Query, command, pairs, parse, url
 from redrive.console.security.access import Refused
 from redrive.database.criteria import Criteria
+from redrive.database.rows import Connection
 from redrive.dead_letters.filter import Filter
 from redrive.handlers import Handlers
 from redrive.live_jobs.filter import JobFilter
 from redrive.rules.payloads.limits import NAME
+from redrive.rules.rows import Fields, Signed
 
-Connection = psycopg.Connection[Any]
 Opening = Callable[[], AbstractContextManager[Connection]]
 
 MOST = 10_000
@@ -64,7 +62,7 @@ class Preview:
     shell: str
     query: Query
     columns: Sequence[str] = ()
-    rows: Sequence[Mapping[str, Any]] = ()
+    rows: Sequence[Fields] = ()
     remarks: Sequence[str] = ()
     obstacle: str | None = None
     inputs: Sequence[Input] = ()
@@ -83,13 +81,18 @@ class Order:
     more: Mapping[str, str] = field(default_factory=dict[str, str])
     handlers: Handlers | None = None
 
+    @property
+    def signed(self) -> Signed:
+        """Return who makes the change, and why."""
+        return Signed(actor=self.actor, why=self.why)
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """Result of a change: a sentence, the same as a report, and the next page."""
 
     text: str
-    report: Mapping[str, Any]
+    report: Fields
     path: str
     is_shown: bool = False
     """Show the report in the response, because no other page may show it."""

@@ -14,7 +14,6 @@ from redrive.console.actions.change import (
     MOST,
     SAMPLE,
     Change,
-    Connection,
     Done,
     Opening,
     Order,
@@ -36,6 +35,7 @@ from redrive.console.actions.resolutions import RESOLUTIONS
 from redrive.console.actions.switches import SWITCHES
 from redrive.console.query import Query, command, parse, url
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters import find as letters
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
@@ -85,7 +85,7 @@ def _triage(
     with opening() as conn:
         matched = letters.ids(conn, chosen)
         refuse_more(len(matched), order)
-        done = act(conn, matched, why=order.why, actor=order.actor)
+        done = act(conn, matched, **order.signed)
     text = f"{counted(len(done), 'dead letter')} {word}."
     return Done(
         text,
@@ -153,7 +153,7 @@ def _preview_reveal(conn: Connection, query: Query) -> Preview:
 def _reveal(opening: Opening, order: Order) -> Done:
     job = id_of(order.query)
     with opening() as conn:
-        found = reveal(conn, job, actor=order.actor, why=order.why)
+        found = reveal(conn, job, **order.signed)
     if found is None:
         raise Refused(404, f"no payload of job {job} is kept")
     return Done(
@@ -200,7 +200,7 @@ def _cancel(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
-        done = control.cancel(conn, matched, why=order.why, actor=order.actor)
+        done = control.cancel(conn, matched, **order.signed)
     cancelled = counted(done.cancelled, "job")
     text = f"{cancelled} cancelled, {done.asked:,} running jobs asked to stop."
     return Done(
@@ -216,7 +216,7 @@ def _now(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
-        due = control.run_now(conn, matched, why=order.why, actor=order.actor)
+        due = control.run_now(conn, matched, **order.signed)
     text = f"{counted(due, 'job')} due at once."
     return Done(
         text,

@@ -4,11 +4,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from redrive.console.actions.change import (
     MOST,
-    Connection,
     Done,
     Opening,
     Order,
@@ -22,6 +20,7 @@ from redrive.console.actions.change import (
 )
 from redrive.console.query import Query
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters import find as letters
 from redrive.dead_letters.edit import Letter, Preview
@@ -30,6 +29,7 @@ from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
 from redrive.rules.payloads import edit as rules
 from redrive.rules.payloads.edit import Patch
+from redrive.rules.rows import Row
 
 STAYS = {
     "not_applicable": "the patch does not apply",
@@ -160,12 +160,7 @@ def edit(opening: Opening, order: Order) -> Done:
                 409, "some dead letters have changed; look at the preview again"
             )
         causes = edits.edit(
-            conn,
-            seen,
-            patch,
-            handlers=order.handlers or Handlers(),
-            why=order.why,
-            actor=order.actor,
+            conn, seen, patch, handlers=order.handlers or Handlers(), **order.signed
         )
     stayed = "".join(
         f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in causes.items() if c
@@ -181,7 +176,7 @@ def edit(opening: Opening, order: Order) -> Done:
     )
 
 
-def report(seen: Preview, causes: Counter[str | None] | None = None) -> dict[str, Any]:
+def report(seen: Preview, causes: Counter[str | None] | None = None) -> Row:
     """Report an edit as the command line does."""
     refused = {cause: n for cause, n in (causes or {}).items() if cause}
     if unreadable := seen.counts["unreadable"]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from redrive.console.actions.change import Connection, Order, Preview, named
+from redrive.console.actions.change import Order, Preview, named
 from redrive.console.query import Query
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters import groups
+from redrive.rules.rows import Row
 
 NO_GROUP = "no group has this prefix, or several have it"
 COLUMNS = ("kind", "error_class", "message", "open")
@@ -27,7 +28,7 @@ def preview_group(
     return replace(seen, matched=1, rows=[group])
 
 
-def group_of(conn: Connection, order: Order) -> dict[str, Any]:
+def group_of(conn: Connection, order: Order) -> Row:
     """Return the group of a change. Raises Refused if there is no such group."""
     prefix = named(order.query, "group")
     group = groups.show(conn, prefix)

@@ -1,17 +1,18 @@
 """Offers of an alert's link: mute a group, pause a queue, start a plan."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from redrive.console.actions.change import Connection
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters import campaign, groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import open_by_group
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.payloads.limits import NAME
+from redrive.rules.rows import Fields
 
-Group = Mapping[str, Any]
+Group = Fields
 EXAMINED = 1_000
 """Count the groups among this many dead letters of a queue, the latest."""
 MOST_GROUPS, MOST_PLANS = 5, 20
@@ -77,7 +78,7 @@ def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
             yield Offer("campaign-start", str(number), text)
 
 
-def _is_about(selects: Mapping[str, Any], queue: str, names: list[str]) -> bool:
+def _is_about(selects: Fields, queue: str, names: list[str]) -> bool:
     beginning = selects.get("group")
     is_of_group = beginning and any(name.startswith(beginning) for name in names)
     return bool(is_of_group) or queue in selects.get("queue", ())

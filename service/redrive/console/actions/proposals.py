@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from redrive.console.actions.change import (
     Change,
-    Connection,
     Done,
     Opening,
     Order,
@@ -16,8 +14,10 @@ from redrive.console.actions.change import (
 )
 from redrive.console.query import Query, command, is_job_id
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters import proposals
 from redrive.handlers import Handlers
+from redrive.rules.rows import Row
 
 COLUMNS = ("action", "what", "proposed_by", "why", "created_at")
 PATH = "/proposals"
@@ -54,7 +54,7 @@ def _preview(conn: Connection, query: Query, *, verb: str) -> Preview:
     return replace(seen, matched=1, rows=rows, remarks=remarks)
 
 
-def _open_one(conn: Connection, query: Query) -> dict[str, Any]:
+def _open_one(conn: Connection, query: Query) -> Row:
     """Return the open proposal of a query. Raises Refused if it is not open."""
     number = _number_of(query)
     found = proposals.show(conn, number)

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from redrive.console.actions.change import (
     Change,
-    Connection,
     Done,
     Input,
     Opening,
@@ -21,6 +20,7 @@ from redrive.console.actions.group import (
 )
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection
 from redrive.dead_letters import groups
 from redrive.rules.dead_letters.fixes import worded
 
@@ -61,9 +61,7 @@ def _resolve(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         name = group_of(conn, order)["group"]
         try:
-            fixes = groups.resolve(
-                conn, name, versions, actor=order.actor, why=order.why
-            )
+            fixes = groups.resolve(conn, name, versions, **order.signed)
         except ValueError as error:
             raise Refused(400, str(error)) from None
     if fixes is None:
@@ -79,7 +77,7 @@ def _resolve(opening: Opening, order: Order) -> Done:
 def _unresolve(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         name = group_of(conn, order)["group"]
-        if not groups.unresolve(conn, name, actor=order.actor, why=order.why):
+        if not groups.unresolve(conn, name, **order.signed):
             raise Refused(409, "the group is not resolved")
     return Done(
         "The group is open.", {"group": name, "fixed_in": None}, f"/groups/{name}"

@@ -9,7 +9,6 @@ from typing import Any, LiteralString
 from redrive.console.actions.acknowledge import ACKNOWLEDGE, UNACKNOWLEDGE
 from redrive.console.actions.change import (
     Change,
-    Connection,
     Done,
     Input,
     Opening,
@@ -21,10 +20,11 @@ from redrive.console.actions.change import (
 from redrive.console.actions.group import group_of, preview_group
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
+from redrive.database.rows import Connection, value
 from redrive.database.rows import rows as rows_of
-from redrive.database.rows import value
 from redrive.dead_letters import groups
 from redrive.live_jobs import breakers, limits, schedules
+from redrive.rules.rows import Row
 from redrive.rules.scheduling import concurrency
 from redrive.rules.scheduling.instants import seconds
 
@@ -128,7 +128,7 @@ def _preview_breaker(
 def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
     name = name_in(order.query, "name")
     with opening() as conn:
-        if not breakers.force(conn, name, state, actor=order.actor, why=order.why):
+        if not breakers.force(conn, name, state, **order.signed):
             raise Refused(404, f"there is no breaker {name}")
     text = f"{name} is held {state}." if state else f"{name} is reset."
     return Done(
@@ -156,7 +156,7 @@ def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
         until = _end_of_mute(order.more.get("for") or "1d")
     with opening() as conn:
         name = group_of(conn, order)["group"]
-        groups.mute(conn, name, until, actor=order.actor, why=order.why)
+        groups.mute(conn, name, until, **order.signed)
     state = "muted" if is_muted else "no longer muted"
     return Done(
         f"The group is {state}.",
@@ -213,7 +213,7 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     )
 
 
-def _limits_named(conn: Connection, name: str) -> list[dict[str, Any]]:
+def _limits_named(conn: Connection, name: str) -> list[Row]:
     return [row for row in limits.find(conn) if row["name"] == name]
 
 
@@ -230,7 +230,7 @@ def _set_limit(opening: Opening, order: Order) -> Done:
         raise Refused(400, fault)
     with opening() as conn:
         unused = limits.unused(conn, name)
-        limits.put(conn, name, at_once, rate, actor=order.actor, why=order.why)
+        limits.put(conn, name, at_once, rate, **order.signed)
     report = {
         "name": name,
         "concurrency": at_once,
@@ -293,7 +293,7 @@ def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
 def _remove_limit(opening: Opening, order: Order) -> Done:
     name = _limit(order.query)
     with opening() as conn:
-        if not limits.put(conn, name, None, None, actor=order.actor, why=order.why):
+        if not limits.put(conn, name, None, None, **order.signed):
             raise Refused(404, f"there is no limit {name}")
     return Done(
         f"The limit {name} is removed.",
@@ -335,7 +335,7 @@ def _schedule(
 ) -> Done:
     name = named(order.query, "name")
     with opening() as conn:
-        done = act(conn, name, actor=order.actor, why=order.why)
+        done = act(conn, name, **order.signed)
         is_known = done or any(row["name"] == name for row in schedules.find(conn))
     if not is_known:
         raise Refused(404, f"there is no schedule {name}")

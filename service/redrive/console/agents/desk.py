@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -11,16 +11,18 @@ import msgspec
 import psycopg
 
 from redrive.console.agents.arguments import Arguments, ProposeEdit
-from redrive.console.agents.tools import TOOLS, Connection, Refused, Tool, tools_of
+from redrive.console.agents.tools import TOOLS, Refused, Tool, tools_of
 from redrive.database import migrate
 from redrive.database.address import Address
 from redrive.database.connect import CALL_SECONDS, OwnConnection
+from redrive.database.rows import Connection
 from redrive.dead_letters import proposals
 from redrive.dead_letters.proposals import Agent
 from redrive.errors import RedriveError
 from redrive.rules.payloads.edit import paths
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.payloads.redact import redact, scrub
+from redrive.rules.rows import Fields, Row
 
 ROLE = "redrive_agent"
 STATEMENT_SECONDS = "8s"
@@ -99,7 +101,7 @@ class Desk:
         while self._idle:
             self._idle.pop().close()
 
-    def call(self, agent: Agent, name: str, given: Mapping[str, Any]) -> Answer:
+    def call(self, agent: Agent, name: str, given: Fields) -> Answer:
         """Answer a call. Errors are answers, too, and hold no values of rows."""
         try:
             with self.connected() as conn:
@@ -114,7 +116,7 @@ class Desk:
             return Answer(f"the call failed: {kind}", is_error=True)
 
     def _answer(
-        self, conn: Connection, agent: Agent, name: str, given: Mapping[str, Any]
+        self, conn: Connection, agent: Agent, name: str, given: Fields
     ) -> Answer:
         """Record the call and charge the budget; then run the tool."""
         agent = agent._replace(name=_shown_name(agent.name))
@@ -146,7 +148,7 @@ class _Asked(NamedTuple):
     fault: str = ""
 
 
-def _asked(agent: Agent, name: str, given: Mapping[str, Any]) -> _Asked:
+def _asked(agent: Agent, name: str, given: Fields) -> _Asked:
     """Find the tool of a call, and parse its arguments."""
     tools = tools_of(agent)
     if name not in TOOLS:
@@ -168,7 +170,7 @@ def _shown_name(name: str) -> str:
     return plain or UNKNOWN
 
 
-def parsed(of: type[Arguments], given: Mapping[str, Any]) -> Arguments:
+def parsed(of: type[Arguments], given: Fields) -> Arguments:
     """Return the arguments of a tool. Raises Refused if they are invalid."""
     try:
         text = msgspec.json.encode(given).decode()
@@ -187,7 +189,7 @@ def _audited(arguments: Arguments | None) -> Any:
     """Return what the audit log keeps of valid arguments: no values of a patch."""
     if arguments is None:
         return {}
-    kept: dict[str, Any] = msgspec.to_builtins(arguments)
+    kept: Row = msgspec.to_builtins(arguments)
     if isinstance(arguments, ProposeEdit):
         kept["patch"] = paths(kept["patch"])
     kept = redact({name: value for name, value in kept.items() if value is not None})

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-import psycopg
 
 from redrive.console.agents import arguments as given
 from redrive.console.agents.arguments import filter_of, when
+from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters import explain, find, groups, proposals, review
 from redrive.dead_letters import report as incident
@@ -21,9 +21,9 @@ from redrive.observability.series import Point, now_of, read_series
 from redrive.rules.dead_letters import review as rules
 from redrive.rules.marks import sentence
 from redrive.rules.payloads.edit import read_patch
+from redrive.rules.rows import Row
 from redrive.rules.times import period
 
-Connection = psycopg.Connection[Any]
 MOST_BACK = timedelta(days=35)
 MOST_STEPS, MOST_MARKS = 60, 50
 CONTENT = frozenset({"payload", "headers", "checkpoint", "progress", "result"})
@@ -93,7 +93,7 @@ def _series(conn: Connection, _: Agent, asked: given.Series) -> Any:
     }
 
 
-def _step(point: Point) -> dict[str, Any]:
+def _step(point: Point) -> Row:
     """Return the fields of `redrive series --json`."""
     return {
         **{name: getattr(point, name) for name in COUNTS},
@@ -171,7 +171,7 @@ def _selection(
     return chosen
 
 
-def _proposed(number: int) -> dict[str, Any]:
+def _proposed(number: int) -> Row:
     start = f"a person starts it with: redrive proposal start {number}"
     return {"proposal": number, "next": start}
 

@@ -1,6 +1,6 @@
 """The JSON API: lists and changes of the command line, with its filters and fields."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -47,6 +47,7 @@ from redrive.console.security.access import Refused
 from redrive.console.state import Console, Known, SignedIn, Visit, media_type
 from redrive.database import audit
 from redrive.database.criteria import Criteria, Criterion
+from redrive.database.rows import Connection
 from redrive.dead_letters import campaign, find, groups, proposals, review
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.page import page as page_of_letters
@@ -60,6 +61,7 @@ from redrive.observability.series import each_point, now_of, shortest
 from redrive.observability.series import listed as listed_point
 from redrive.rules.marks import mark_row
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Row
 
 PREFIX = "/api/v1"
 JSON = "application/json"
@@ -67,7 +69,7 @@ PAGE, MOST = 100, 1000
 SECONDS = 3.0
 NOT_IN_FORM = {"why", "yes", "patch"}
 
-ERROR: dict[str, Any] = {
+ERROR: Row = {
     "description": "What is wrong, and what is allowed.",
     "content": {
         "application/json": {
@@ -98,13 +100,13 @@ def answer(value: Any, status: int = 200) -> Response:
 # ---------------------------------------------------------------------- for OpenAPI
 
 
-def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _parameter(name: str, schema: Row) -> Row:
     return {"name": name, "in": "query", "schema": schema}
 
 
-def _field(field: str, criterion: Criterion, *, many: bool) -> dict[str, Any]:
+def _field(field: str, criterion: Criterion, *, many: bool) -> Row:
     """Describe a field of a filter as a parameter."""
-    schema: dict[str, Any] = {"type": "string"}
+    schema: Row = {"type": "string"}
     if field in NUMBERS:
         schema = {"type": "integer"}
     if choices := choices_of(field, criterion):
@@ -115,9 +117,9 @@ def _field(field: str, criterion: Criterion, *, many: bool) -> dict[str, Any]:
     return _parameter(name, schema) | {"description": criterion.help}
 
 
-def described(of: type[Criteria] | None, *names: str) -> dict[str, Any]:
+def described(of: type[Criteria] | None, *names: str) -> Row:
     """Return the OpenAPI parameters of a call: a filter's fields and other names."""
-    found: list[dict[str, Any]] = []
+    found: list[Row] = []
     if of is not None:
         many = fields_of_many(of)
         found = [
@@ -143,7 +145,7 @@ def list_cells(request: Request, user: Known) -> Response:
     return _rows([_cell(row) for row in rows])
 
 
-def _cell(row: dict[str, Any]) -> dict[str, Any]:
+def _cell(row: Row) -> Row:
     sums = {name: row[name] for name in cells.SUMS}
     return {
         "cell": row["cell"],
@@ -152,13 +154,6 @@ def _cell(row: dict[str, Any]) -> dict[str, Any]:
         "workers": row["alive"],
         "troubles": [text for text, _ in row["troubles"]],
     }
-
-
-@router.get("/queues")
-def list_queues(visit: SignedIn) -> Response:
-    """List the queues, their jobs and why nothing runs."""
-    with visit.reading() as conn:
-        return _rows(figures.queues(conn))
 
 
 @router.get("/jobs", openapi_extra=described(JobFilter, "after"))
@@ -268,45 +263,10 @@ def list_marks(visit: SignedIn) -> Response:
     return _rows([mark_row(mark) for mark in marks])
 
 
-@router.get("/campaigns")
-def list_campaigns(visit: SignedIn) -> Response:
-    """List the campaigns, newest first, and their results."""
-    with visit.reading() as conn:
-        return _rows(campaign.find(conn, limit=MOST))
-
-
 @router.get("/links", openapi_extra=described(None, "queue", "group"))
 def list_links(visit: SignedIn) -> Response:
     """Sign links for an alert of a queue or a group; each works once, for 15 minutes."""
     return _rows(act.links(visit))
-
-
-@router.get("/proposals")
-def list_proposals(visit: SignedIn) -> Response:
-    """List the open proposals of agents, newest first."""
-    with visit.reading() as conn:
-        return _rows(proposals.find(conn))
-
-
-@router.get("/breakers")
-def list_breakers(visit: SignedIn) -> Response:
-    """List the breakers of dependencies and their states."""
-    with visit.reading() as conn:
-        return _rows(breakers.find(conn))
-
-
-@router.get("/limits")
-def list_limits(visit: SignedIn) -> Response:
-    """List the limits, and the jobs that run and wait under each."""
-    with visit.reading() as conn:
-        return _rows(limits.find(conn))
-
-
-@router.get("/schedules")
-def list_schedules(visit: SignedIn) -> Response:
-    """List the schedules, with their next and last runs."""
-    with visit.reading() as conn:
-        return _rows(schedules.find(conn))
 
 
 @router.get("/workers", openapi_extra=described(None, "after"))
@@ -327,6 +287,45 @@ def list_audit(visit: SignedIn) -> Response:
         found = audit.newest(conn, chosen, PAGE + 1, before)
     rows, after = first_page(found, PAGE)
     return _rows(rows, after)
+
+
+LISTS: Mapping[str, tuple[str, Callable[[Connection], Sequence[Row]]]] = {
+    "queues": ("List the queues, their jobs and why nothing runs.", figures.queues),
+    "campaigns": (
+        "List the campaigns, newest first, and their results.",
+        partial(campaign.find, limit=MOST),
+    ),
+    "proposals": ("List the open proposals of agents, newest first.", proposals.find),
+    "breakers": (
+        "List the breakers of dependencies and their states.",
+        breakers.find,
+    ),
+    "limits": (
+        "List the limits, and the jobs that run and wait under each.",
+        limits.find,
+    ),
+    "schedules": (
+        "List the schedules, with their next and last runs.",
+        schedules.find,
+    ),
+}
+"""Word in the address -> description and content of a list without filters."""
+
+
+def _list_of(find: Callable[[Connection], Sequence[Row]]) -> Callable[..., Response]:
+    """Return the API call for one list."""
+
+    def call(visit: SignedIn) -> Response:
+        with visit.reading() as conn:
+            return _rows(find(conn))
+
+    return call
+
+
+for _word, (_about, _find) in LISTS.items():
+    router.add_api_route(
+        f"/{_word}", _list_of(_find), name=f"list_{_word}", description=_about
+    )
 
 
 # ---------------------------------------------------------------------- changes
@@ -390,7 +389,7 @@ _FIELDS = {
 }
 """Field of the body -> its type and its description."""
 
-_SCHEMA: dict[str, Any] = {
+_SCHEMA: Row = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
@@ -401,7 +400,7 @@ _SCHEMA: dict[str, Any] = {
 _BODY = {"required": False, "content": {"application/json": {"schema": _SCHEMA}}}
 
 
-def _shown(here: Console, seen: Preview) -> dict[str, Any]:
+def _shown(here: Console, seen: Preview) -> Row:
     """Describe a change that was not confirmed."""
     sample = [{name: row[name] for name in seen.columns} for row in seen.rows]
     return {
@@ -503,7 +502,7 @@ def edit(visit: SignedIn, wanted: Body) -> Response:
     return answer(_edit_preview(seen))
 
 
-def _edit_preview(look: edits.Look) -> dict[str, Any]:
+def _edit_preview(look: edits.Look) -> Row:
     """Describe an edit that was not confirmed. Raises Refused if it is impossible."""
     preview = look.seen
     if look.fault or preview is None:

@@ -1,7 +1,6 @@
 """Pages of campaigns, and the stream that updates the progress of one."""
 
 from functools import partial
-from typing import Any
 
 import psycopg
 from fastapi import APIRouter
@@ -33,6 +32,7 @@ from redrive.live_jobs import destination, standing
 from redrive.rules.dead_letters.campaign import GOING, State
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Row
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
@@ -91,7 +91,7 @@ def show_campaign(visit: SignedIn, campaign: int) -> Response:
     )
 
 
-def _values(found: dict[str, Any], user: Principal) -> dict[str, Any]:
+def _values(found: Row, user: Principal) -> Row:
     """Return the values of the part of the page that is updated."""
     state = found["state"]
     can = {
@@ -108,7 +108,7 @@ def _values(found: dict[str, Any], user: Principal) -> dict[str, Any]:
     }
 
 
-def _is_over(found: dict[str, Any]) -> bool:
+def _is_over(found: Row) -> bool:
     return found["state"] not in UNFINISHED and not found["in_flight"]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any
 
 import psycopg
 from fastapi import APIRouter, Request
@@ -17,6 +16,7 @@ from redrive.console.security.logins import Crowded
 from redrive.console.state import PREFIX, Console, Here, Known, console
 from redrive.database.ask import ask_all
 from redrive.errors import SchemaError, SettingsError
+from redrive.rules.rows import Row
 
 PATIENCE_SECONDS = 3.0
 SILENT = "The database does not answer."
@@ -76,7 +76,7 @@ def refuse_unknown(here: Here, user: Known, name: str) -> Response:
     raise Refused(404, f"there is no cell {name!r}; there are: {known}")
 
 
-def rows(request: Request, user: Principal) -> list[dict[str, Any]]:
+def rows(request: Request, user: Principal) -> list[Row]:
     """Return a summary of each cell within a bounded time.
 
     The summary of a cell that does not answer says so.
@@ -89,12 +89,12 @@ def rows(request: Request, user: Principal) -> list[dict[str, Any]]:
     return [{"cell": name, **answers.get(name, silent)} for name in names]
 
 
-def _without_figures(fault: str) -> dict[str, Any]:
+def _without_figures(fault: str) -> Row:
     sums = dict.fromkeys(SUMS)
     return {"fault": fault, "troubles": [], "alive": None, "added": [], **sums}
 
 
-def _row(here: Console, user: Principal) -> dict[str, Any]:
+def _row(here: Console, user: Principal) -> Row:
     role = user.role
     if role not in here.logins.roles:
         return _without_figures(f"Your role, {role.word}, has no login there.")
@@ -111,7 +111,7 @@ def _row(here: Console, user: Principal) -> dict[str, Any]:
     return _summary(now)
 
 
-def _summary(now: dict[str, Any]) -> dict[str, Any]:
+def _summary(now: Row) -> Row:
     queues = now["queues"]
     sums = {name: sum(queue[name] for queue in queues) for name in SUMS}
     return {

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import psycopg
-
 from redrive.console.charts.chart import SECONDS, Chart, Line, Mark, Values
 from redrive.console.charts.span import Span
+from redrive.database.rows import Connection
 from redrive.observability.series import (
     Point,
     QueuePoint,
@@ -19,7 +18,6 @@ from redrive.observability.series import (
 )
 from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS, quantile
 
-Connection = psycopg.Connection[Any]
 QUANTILES = (("p50", 0.5, "run"), ("p95", 0.95, "off"), ("p99", 0.99, "bad"))
 
 

@@ -1,14 +1,14 @@
 """Pages of dead letters: the list, the groups, what a group shares, and the report."""
 
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console.charts.span import Span, covering
 from redrive.console.pages import figures
-from redrive.console.pages.curves import Connection, deaths_chart
+from redrive.console.pages.curves import deaths_chart
 from redrive.console.pages.filters import (
     group_choice,
     list_view,
@@ -23,11 +23,13 @@ from redrive.console.pages.tried import tried
 from redrive.console.query import command, dead_letter_place, parse, place_of
 from redrive.console.security.access import Refused
 from redrive.console.state import Here, SignedIn
+from redrive.database.rows import Connection
 from redrive.dead_letters import explain, find, groups, review
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.page import page
 from redrive.rules.dead_letters import review as rules
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
+from redrive.rules.rows import Row
 from redrive.rules.times import HOUR, Period
 from redrive.rules.trend import compared
 
@@ -112,16 +114,14 @@ def show_group(visit: SignedIn, fingerprint: str) -> Response:
     )
 
 
-def _queues(values: dict[str, Any]) -> set[str]:
+def _queues(values: Row) -> set[str]:
     """Return the queues of a group, as its latest dead letters and its sample say."""
     found = {letter["queue"] for letter in values["letters"]}
     sample = values["sample"]
     return found | {sample["queue"]} if sample else found
 
 
-def _history(
-    conn: Connection, group: dict[str, Any], span: Span, queues: set[str]
-) -> dict[str, Any]:
+def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:
     """Return the curve of a group, the changes around it, and what was tried."""
     name, kind = group["group"], group["kind"]
     marks = marks_of(
@@ -164,7 +164,7 @@ def _trend(conn: Connection, group: str) -> str:
     return f"{recent:,} died in the last hour, {compared(recent, before, 'hour')}."
 
 
-def _letters(conn: Connection, group: dict[str, Any]) -> dict[str, Any]:
+def _letters(conn: Connection, group: Row) -> Row:
     """Return the latest dead letters of a group, and its sample."""
     chosen = Filter(
         group=group["group"],
@@ -211,7 +211,7 @@ def explain_group(visit: SignedIn, fingerprint: str) -> Response:
     )
 
 
-def _is_enough(found: dict[str, Any]) -> bool:
+def _is_enough(found: Row) -> bool:
     """Return True if enough jobs were compared to tell that nothing differs."""
     base = max(found["compared_with"].values())
     return found["looked_at"] >= MIN_JOBS and base >= MIN_BASE

@@ -26,10 +26,11 @@ from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Fields
 
 router = APIRouter(include_in_schema=False)
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Fields]
 Read = Callable[[Any, Query], Rows]
 MOST = 10_000
 """Most rows of a file."""
@@ -93,7 +94,7 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
     return response
 
 
-def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Response:
+def _csv(columns: Sequence[str], rows: Iterable[Fields]) -> Response:
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(columns)

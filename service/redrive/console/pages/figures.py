@@ -1,20 +1,16 @@
 """Figures of the overview and the groups: growth over time, and current problems."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
 from redrive.live_jobs import breakers, standing
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import unhandled
 from redrive.rules.attempts.waiting import Code, why_queue
+from redrive.rules.rows import Row
 from redrive.rules.times import Period
 from redrive.rules.trend import compared
-
-Connection = psycopg.Connection[Any]
-Row = dict[str, Any]
 
 MOST_KINDS = 3
 """Most names that one sentence lists."""
@@ -108,7 +104,7 @@ def deaths(
     return {row["fingerprint"]: row["deaths"] for row in found}
 
 
-def now(conn: Connection) -> dict[str, Any]:
+def now(conn: Connection) -> Row:
     """Return the current figures of a database and its problems."""
     found = queues(conn)
     added = growth(conn)

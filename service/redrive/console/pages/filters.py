@@ -1,9 +1,9 @@
 """Filters of lists: a page with its form, and the filters that are no dataclasses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from redrive.console.pages.listing import Layout
 from redrive.console.query import (
@@ -22,6 +22,7 @@ from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.groups import STATES
+from redrive.rules.rows import Fields, Row
 
 T = TypeVar("T")
 SECONDS, SECONDS_MORE = 0.1, 1.0
@@ -50,13 +51,13 @@ class ListView:
 
     path: str
     chosen: Criteria
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Fields]
     onward: str | None
     layout: Layout
     is_cut: bool
 
     @property
-    def inputs(self) -> list[Mapping[str, Any]]:
+    def inputs(self) -> list[Fields]:
         """Return the fields of the filter's form, with the values that are set."""
         given = self.chosen.described()
         return [
@@ -88,7 +89,7 @@ class ListView:
         return list(pairs(self.chosen))
 
 
-def _input(field: str, criterion: Criterion, values: list[str]) -> Mapping[str, Any]:
+def _input(field: str, criterion: Criterion, values: list[str]) -> Fields:
     return {
         "name": name_of(field),
         "help": criterion.help,
@@ -101,7 +102,7 @@ def _input(field: str, criterion: Criterion, values: list[str]) -> Mapping[str, 
 def list_view(
     path: str,
     chosen: Criteria,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Fields],
     place: str | None,
     shape: Layout,
 ) -> ListView:
@@ -134,7 +135,7 @@ def search_seconds(after: object) -> float:
     return SECONDS if after is None else SECONDS_MORE
 
 
-def group_choice(query: Query) -> dict[str, Any]:
+def group_choice(query: Query) -> Row:
     """Parse the filters of groups. Raises Refused for an unknown name or value."""
     given: dict[str, list[str]] = {name: [] for name in GROUP_FILTERS}
     for name, value in query:
@@ -208,8 +209,8 @@ def part(found: Sequence[T], size: int, skip: int) -> tuple[Sequence[T], str | N
 
 
 def first_page(
-    found: Sequence[Mapping[str, Any]], size: int
-) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+    found: Sequence[Fields], size: int
+) -> tuple[Sequence[Fields], str | None]:
     """Return the first rows, and the position of the next page if there are more."""
     if len(found) <= size:
         return found, None

@@ -1,12 +1,12 @@
 """Layout of a list: its columns, its order, and the links that keep both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
 from redrive.console.query import Query, not_a_choice, url
 from redrive.database.criteria import Criteria
+from redrive.rules.rows import Fields
 
 SORT, COLUMNS = "sort", "columns"
 NAMES = (SORT, COLUMNS)
@@ -15,8 +15,6 @@ PAGE = 50
 MOST_SORTED = 1000
 """Number of rows that a sorted list reads."""
 SHOWN_SORTED = 100
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class Layout:
             return MOST_SORTED
         return min(limit or PAGE, PAGE)
 
-    def sorted(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def sorted(self, rows: Sequence[Fields]) -> Sequence[Fields]:
         """Return the rows in the order that the address asks for; unknown ones last."""
         if self.sort is None:
             return rows

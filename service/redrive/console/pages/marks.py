@@ -2,17 +2,14 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any
-
-import psycopg
 
 from redrive.console.charts.chart import Mark
 from redrive.console.charts.span import Span
+from redrive.database.rows import Connection
 from redrive.observability.marks import read_marks
 from redrive.rules import marks as rules
 from redrive.rules.scheduling.instants import duration
 
-Connection = psycopg.Connection[Any]
 MOST = 40
 """Most changes that a page shows, the latest."""
 PAGES = {

@@ -1,21 +1,22 @@
 """Pages of one queue and of one kind: curves, failures by cause, and what runs."""
 
-from typing import Any, Literal, LiteralString, NamedTuple
+from typing import Literal, LiteralString, NamedTuple
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.charts.span import Span
 from redrive.console.pages import figures
-from redrive.console.pages.curves import Connection, Sums, curves, sums
+from redrive.console.pages.curves import Sums, curves, sums
 from redrive.console.pages.filters import without_nul
 from redrive.console.pages.marks import marks_of
 from redrive.console.pages.privileges import readable
 from redrive.console.pages.spans import of_page, shell_of, span_of
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn, Visit
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
 from redrive.live_jobs.running import running
+from redrive.rules.rows import Row
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
@@ -61,7 +62,7 @@ def show_queue(visit: SignedIn, queue: str) -> Response:
     return _page(visit, span, one, values | {"queue": held})
 
 
-def _held(conn: Connection, queue: str) -> dict[str, Any] | None:
+def _held(conn: Connection, queue: str) -> Row | None:
     """Return the current figures of a queue; None if it never held a job."""
     found = figures.queues(conn)
     return next((row for row in found if row["queue"] == queue), None)
@@ -98,7 +99,7 @@ def show_kind(visit: SignedIn, kind: str) -> Response:
     return _page(visit, span, one, values | {"queue": None})
 
 
-def _values(conn: Connection, span: Span, one: One) -> dict[str, Any]:
+def _values(conn: Connection, span: Span, one: One) -> Row:
     """Return the curves of a queue or kind, its causes of failure, and what runs."""
     is_queue = one.word == "queue"
     parts = sums(conn, span, **one.given, by_kind=is_queue)
@@ -125,13 +126,13 @@ def _completed(each: Sums) -> int:
     return -each.completed
 
 
-def _causes(conn: Connection, span: Span, one: One) -> list[dict[str, Any]]:
+def _causes(conn: Connection, span: Span, one: One) -> list[Row]:
     """Count the open dead letters of a span by cause."""
     bounds = {"since": span.since, "until": span.until, "most": MOST_LETTERS}
     query = _CAUSES.format(one.word)
     return rows(conn, query, name=one.name, **bounds)
 
 
-def _page(visit: Visit, span: Span, one: One, values: dict[str, Any]) -> Response:
+def _page(visit: Visit, span: Span, one: One, values: Row) -> Response:
     shell = shell_of(span, **one.given)
     return visit.page("one.html", one=one, shell=shell, **values, **of_page(span))

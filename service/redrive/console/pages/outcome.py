@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, LiteralString
+from typing import LiteralString
 
 from redrive.console.charts.chart import Chart, Line, Mark
 from redrive.console.charts.span import Span, read, written
-from redrive.console.pages.figures import Connection
 from redrive.console.pages.marks import marks_of
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
+from redrive.rules.rows import Row
 
 MOST = 100_000
 """Dead letters of a campaign that its chart counts."""
@@ -29,9 +29,7 @@ _OUTCOMES: LiteralString = """
     group by 1, 2"""
 
 
-def outcome(
-    conn: Connection, campaign: dict[str, Any]
-) -> tuple[Chart, Sequence[Mark]] | None:
+def outcome(conn: Connection, campaign: Row) -> tuple[Chart, Sequence[Mark]] | None:
     """Return the chart of a campaign and the changes in its time, if it has started."""
     began = campaign["started_at"]
     if began is None or not campaign["redriven"]:

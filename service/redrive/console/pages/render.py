@@ -18,6 +18,7 @@ from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.dead_letters.fixes import worded
 from redrive.rules.dead_letters.obstacles import stays
 from redrive.rules.payloads.escape import escaped, escaped_lines
+from redrive.rules.rows import Fields, Row
 from redrive.rules.scheduling.cells import id_in_cell
 from redrive.rules.scheduling.instants import duration
 
@@ -58,8 +59,8 @@ def environment() -> Environment:
         "span": span,
         "stays": stays,
     }
-    cast("dict[str, Any]", made.filters).update(FILTERS)
-    cast("dict[str, Any]", made.globals).update(GLOBALS)
+    cast("Row", made.filters).update(FILTERS)
+    cast("Row", made.globals).update(GLOBALS)
     return made
 
 
@@ -208,7 +209,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
 }
 """Filters of the templates."""
 
-GLOBALS: Mapping[str, Any] = {
+GLOBALS: Fields = {
     "bar": bar,
     "draw": draw,
     "most_of_a_step": MOST_OF_A_STEP,

@@ -1,12 +1,12 @@
 """The span of a page: from its address, and into its links."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from redrive.console.charts.span import DEFAULT, LENGTHS, Span, read
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.console.state import Visit
+from redrive.rules.rows import Row
 
 NAMES = ("from", "to")
 """Parameters of an address that are the span."""
@@ -36,7 +36,7 @@ def shell_of(span: Span, default: str = DEFAULT, **of: str) -> str:
     return command(("series", "--marks"), None, since=since, **of)
 
 
-def of_page(span: Span, default: str = DEFAULT, given: Query = ()) -> dict[str, Any]:
+def of_page(span: Span, default: str = DEFAULT, given: Query = ()) -> Row:
     """Return the values of the bar that chooses a span; `given` stays in its links."""
     return {
         "span": span,

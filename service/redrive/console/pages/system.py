@@ -4,14 +4,13 @@ The parts are queues, workers, breakers, limits and schedules.
 """
 
 from itertools import groupby
-from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.charts.span import Span
 from redrive.console.pages import figures
-from redrive.console.pages.curves import Connection, curves, sums
+from redrive.console.pages.curves import curves, sums
 from redrive.console.pages.filters import (
     audit_choice,
     audit_place,
@@ -26,10 +25,11 @@ from redrive.console.pages.spans import of_page, span_of
 from redrive.console.query import command, url
 from redrive.console.state import SignedIn
 from redrive.database import audit
-from redrive.database.rows import value
+from redrive.database.rows import Connection, value
 from redrive.dead_letters import groups
 from redrive.live_jobs import breakers, limits, schedules, workers
 from redrive.live_jobs.running import of_workers
+from redrive.rules.rows import Row
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 MOST_CAUSES = 6
@@ -70,7 +70,7 @@ def show_overview(visit: SignedIn) -> Response:
     )
 
 
-def _causes(conn: Connection, span: Span) -> list[dict[str, Any]]:
+def _causes(conn: Connection, span: Span) -> list[Row]:
     """Return the largest groups; one that began in the span tells what changed before."""
     found = groups.find(conn, limit=MOST_CAUSES)
     for row in found:
@@ -119,12 +119,12 @@ def list_workers(visit: SignedIn) -> Response:
     )
 
 
-def _worker_of(job: dict[str, Any]) -> int:
+def _worker_of(job: Row) -> int:
     """Return the id of the worker that runs a job."""
     return job["worker_id"]
 
 
-def _with_lists_as_text(worker: dict[str, Any]) -> dict[str, Any]:
+def _with_lists_as_text(worker: Row) -> Row:
     """Return a worker with its lists as text."""
     queues = worker["queues"]
     kinds = worker["kinds"] or ()

@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
-from typing import Any
 
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.model import Reason
+from redrive.rules.rows import Row
 from redrive.rules.scheduling.instants import duration
-
-Row = dict[str, Any]
 
 CAUSES: Mapping[str, str] = {
     Reason.ATTEMPTS_EXHAUSTED: "its last attempt failed",

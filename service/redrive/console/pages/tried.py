@@ -1,11 +1,10 @@
 """Attempts to fix a cause: redrives and edits of its dead letters."""
 
 from operator import itemgetter
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
-from redrive.database.rows import rows
+from redrive.database.rows import Connection, rows
+from redrive.rules.rows import Row
 
 MOST_LETTERS = 2000
 """Latest dead letters of the group that are looked at."""
@@ -31,7 +30,7 @@ _EDITS: LiteralString = """
     group by e.actor, e.why, e.paths order by max(e.at) desc limit %(most)s"""
 
 
-def tried(conn: psycopg.Connection[Any], group: str) -> list[dict[str, Any]]:
+def tried(conn: Connection, group: str) -> list[Row]:
     """Return the redrives and edits of a group, latest first."""
     values = {"group": group, "letters": MOST_LETTERS, "most": MOST}
     redrives = rows(conn, _CAMPAIGNS, **values)
@@ -42,7 +41,7 @@ def tried(conn: psycopg.Connection[Any], group: str) -> list[dict[str, Any]]:
     return found[:MOST]
 
 
-def _redrive(row: dict[str, Any]) -> dict[str, Any]:
+def _redrive(row: Row) -> Row:
     """Return a campaign with a sentence about how it went."""
     redriven = row["redriven"]
     jobs = "job" if redriven == 1 else "jobs"
@@ -62,7 +61,7 @@ def _went(succeeded: int, dead_again: int) -> str:
     return f"{succeeded:,} of {ended:,} jobs succeeded, {dead_again:,} died again"
 
 
-def _edit(row: dict[str, Any]) -> dict[str, Any]:
+def _edit(row: Row) -> Row:
     """Return an edit in the form of a campaign."""
     paths = ", ".join(row["paths"])
     letters = row["letters"]

@@ -12,6 +12,7 @@ import psycopg
 
 from redrive.console.security.logins import Crowded, Logins
 from redrive.database.ask import ask_all
+from redrive.database.rows import Connection
 from redrive.errors import SchemaError, SettingsError
 
 PATIENCE_SECONDS = 3.0
@@ -19,7 +20,7 @@ PATIENCE_SECONDS = 3.0
 logger = logging.getLogger("redrive.console")
 
 
-def is_ended(conn: psycopg.Connection, session: str) -> bool:
+def is_ended(conn: Connection, session: str) -> bool:
     """Return True if the session was signed out; False for "", which is a program."""
     if not session:
         return False

@@ -13,7 +13,7 @@ import re
 import sysconfig
 import traceback
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import CodeType, TracebackType
@@ -30,6 +30,7 @@ from redrive.rules.attempts.categories import (
 )
 from redrive.rules.model import Category, Failure
 from redrive.rules.payloads.redact import HIDDEN, scrub
+from redrive.rules.rows import Fields
 
 MAX_MESSAGE = 4_096
 READ_MESSAGE = 4 * MAX_MESSAGE
@@ -144,7 +145,7 @@ def made_up(
 def reported(  # noqa: PLR0913 # the fields of a failure
     error_class: str,
     message: str,
-    stack: Sequence[Mapping[str, Any]],
+    stack: Sequence[Fields],
     kind: str,
     *,
     category: Category | None = None,
@@ -167,9 +168,7 @@ def _category_by_name(name: str, text: str) -> Category:
     return category_of(Evidence(names, text))
 
 
-def _cleaned_frame(
-    frame: Mapping[str, Any], secrets: Collection[str]
-) -> dict[str, Any]:
+def _cleaned_frame(frame: Fields, secrets: Collection[str]) -> dict[str, Any]:
     return {
         name: clean(scrub(value, secrets), 200) if type(value) is str else value
         for name, value in frame.items()
@@ -329,7 +328,7 @@ def _message_of_pydantic(error: BaseException) -> str | None:
     return "; ".join(map(_fault, found[:10]))
 
 
-def _fault(error: Mapping[str, Any]) -> str:
+def _fault(error: Fields) -> str:
     path = ".".join(map(str, error["loc"]))
     return f"{path}: {error['msg']}"
 
@@ -347,7 +346,7 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
     return list(found)
 
 
-def _own_places(frames: Sequence[Mapping[str, Any]]) -> list[str]:
+def _own_places(frames: Sequence[Fields]) -> list[str]:
     """Return the innermost places of the application's own code for the fingerprint."""
     own = [f"{frame['module']}:{frame['function']}" for frame in frames if frame["own"]]
     return own[-OWN_FRAMES_IN_FINGERPRINT:]

@@ -1,7 +1,7 @@
 """Plan of a policy: the waits of a job that fails again and again."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from redrive.rules.attempts.policy import (
     RETRIED_FOR,
@@ -15,6 +15,7 @@ from redrive.rules.attempts.policy import (
 )
 from redrive.rules.attempts.waiting import span
 from redrive.rules.model import Category
+from redrive.rules.rows import Fields
 
 MOST_ROWS = 1000
 """Rows of a plan that has neither a limit of attempts nor a window that ends it."""
@@ -64,12 +65,12 @@ def _planned(policy: Policy, category: Category, most: int) -> Iterator[Planned]
         )
 
 
-def why_over(failures: Sequence[Mapping[str, Any]]) -> str | None:
+def why_over(failures: Sequence[Fields]) -> str | None:
     """Say that the window of a job ended its retries; None if it did not.
 
     `failures`: the failures of the job, oldest first.
     """
-    detail: Mapping[str, Any] = failures[-1]["detail"] if failures else {}
+    detail: Fields = failures[-1]["detail"] if failures else {}
     if WINDOW not in detail:
         return None
 

@@ -16,6 +16,7 @@ from redrive.rules.attempts.defaults import DEFAULTS, HOUR
 from redrive.rules.attempts.settlement import NotComplete
 from redrive.rules.model import Category, Claimed, Failure, Reason
 from redrive.rules.payloads.limits import FIRST_INSTANT, LAST_INSTANT
+from redrive.rules.rows import Fields
 from redrive.signals import (
     Cancel,
     DependencyOpen,
@@ -94,8 +95,7 @@ def _is_pair(value: Any) -> bool:
 
 def _by_category(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: (
-        isinstance(value, Mapping)
-        and all(map(is_one, cast("Mapping[str, Any]", value).values()))
+        isinstance(value, Mapping) and all(map(is_one, cast("Fields", value).values()))
     )
 
 

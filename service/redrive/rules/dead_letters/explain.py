@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from redrive.rules.dead_letters.significance import correlation, fisher, g_test
 from redrive.rules.payloads.facts import SECRET, UNREAD, Facts, Mark, is_value, type_of
+from redrive.rules.rows import Fields, Row
 
 MIN_JOBS, MIN_BASE = 5, 20
 """With fewer jobs, or fewer jobs to compare with, there are no findings."""
@@ -514,7 +515,7 @@ def _rank(finding: Finding) -> tuple[Any, ...]:
     )
 
 
-def sentence(finding: Mapping[str, Any]) -> str:
+def sentence(finding: Fields) -> str:
     """Return a finding of `shown` as a sentence."""
     base = _BASES[finding["base"]].format(finding["base_n"])
     met, jobs = finding["met"], finding["n"]
@@ -522,7 +523,7 @@ def sentence(finding: Mapping[str, Any]) -> str:
     return f"{met} of {jobs} {finding['says']}; {base_met} of {base} do"
 
 
-def shown(finding: Finding, texts: Mapping[str, str]) -> dict[str, Any]:
+def shown(finding: Finding, texts: Mapping[str, str]) -> Row:
     """Return a finding for people and machines; `texts` maps marks to their texts."""
     conditions = finding.conditions
     values = [_plain(c.value, texts) for c in conditions]

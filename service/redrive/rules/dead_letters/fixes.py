@@ -6,8 +6,10 @@ it is ignored. All other texts, such as hashes of commits, have no order.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from redrive.rules.rows import Fields
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -105,14 +107,14 @@ def _ordered(text: str) -> "Version":
     return order
 
 
-def state_of(group: Mapping[str, Any]) -> str:
+def state_of(group: Fields) -> str:
     """Return the state of a group: open, resolved or regressed."""
     if group["fixed_in"] is None:
         return "open"
     return "resolved" if group["regressed_at"] is None else "regressed"
 
 
-def worded(group: Mapping[str, Any]) -> str:
+def worded(group: Fields) -> str:
     """Return the state of a group in words, such as `resolved in 1.4.2 (3 since)`."""
     state = state_of(group)
     if state == "open":

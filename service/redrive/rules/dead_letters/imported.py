@@ -23,6 +23,7 @@ from redrive.rules.payloads.limits import (
     check_text,
 )
 from redrive.rules.payloads.redact import secret_values
+from redrive.rules.rows import Fields, Row
 
 NOT_RECORDED = "NotRecorded"
 """Error class of a dead letter without an error."""
@@ -91,7 +92,7 @@ class Imported:
     created_at: datetime | None
 
 
-def read(fields: Mapping[str, Any], source: str) -> Imported:
+def read(fields: Fields, source: str) -> Imported:
     """Check a dead letter that came from `source`.
 
     Raises:
@@ -114,7 +115,7 @@ def read(fields: Mapping[str, Any], source: str) -> Imported:
     )
 
 
-def _check_names(fields: Mapping[str, Any]) -> None:
+def _check_names(fields: Fields) -> None:
     known = (*OF_THE_JOB, *_CHECKS)
     for name in fields:
         if name not in known:
@@ -128,7 +129,7 @@ def _check_order(created_at: datetime | None, died_at: datetime | None) -> None:
 
 
 def _failure(
-    death: Mapping[str, Any], source: str, kind: str, secrets: Collection[str]
+    death: Fields, source: str, kind: str, secrets: Collection[str]
 ) -> Failure:
     return reported(
         death["error_class"] or NOT_RECORDED,
@@ -140,7 +141,7 @@ def _failure(
     )
 
 
-def frames(stack: str) -> list[dict[str, Any]]:
+def frames(stack: str) -> list[Row]:
     """Return the places in a printed stack, outermost first; none if unknown."""
     text = stack[stack.rfind(_PYTHON_BEGINS) :] if _PYTHON_BEGINS in stack else stack
     for form in _STACKS:
@@ -151,7 +152,7 @@ def frames(stack: str) -> list[dict[str, Any]]:
     return []
 
 
-def _frame(place: re.Match[str]) -> dict[str, Any]:
+def _frame(place: re.Match[str]) -> Row:
     file = place["file"]
     return {
         "file": file,
@@ -163,7 +164,7 @@ def _frame(place: re.Match[str]) -> dict[str, Any]:
     }
 
 
-def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> CheckedJob:
+def _job(fields: Fields, source: str, source_id: str | None) -> CheckedJob:
     """Convert the fields to a job's fields; the origin is stored in the headers."""
     of_job = {name: fields[name] for name in OF_THE_JOB if name in fields}
     if of_job.get("queue", "") is None:
@@ -174,7 +175,7 @@ def _job(fields: Mapping[str, Any], source: str, source_id: str | None) -> Check
 
     headers: Any = fields.get("headers") or {}
     if isinstance(headers, Mapping):  # other types are rejected by their check
-        given = cast("Mapping[str, Any]", headers)
+        given = cast("Fields", headers)
         headers = {**given, **_origin(source, source_id)}
 
     return check_job({**of_job, "headers": headers})

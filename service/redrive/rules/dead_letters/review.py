@@ -5,20 +5,19 @@ the report is shown. The tables hold no messages of failures and no payloads.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from itertools import islice, starmap
 from operator import itemgetter
-from typing import Any
 
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Fields, Row
 from redrive.rules.scheduling.cells import id_in_cell
 from redrive.rules.scheduling.instants import duration
 
-Row = Mapping[str, Any]
 MOST = 10
 """Rows that a table shows."""
 MOST_GROUPS = 100
@@ -54,7 +53,7 @@ class Review:
     commands: Sequence[tuple[str, str]]
 
 
-def redrives(campaigns: Sequence[Row]) -> dict[str, Any]:
+def redrives(campaigns: Sequence[Fields]) -> Row:
     """Add up the results of campaigns; `success_rate` is a share of the ended jobs."""
     redriven = _sum(campaigns, "redriven")
     succeeded = _sum(campaigns, "succeeded")
@@ -79,13 +78,13 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole
 
 
-def _sum(rows: Iterable[Row], name: str) -> int:
+def _sum(rows: Iterable[Fields], name: str) -> int:
     return sum(row[name] for row in rows)
 
 
-def owners(pairs: Iterable[Row]) -> list[dict[str, Any]]:
+def owners(pairs: Iterable[Fields]) -> list[Row]:
     """Add up the open dead letters of each owner, the most first; None has no owner."""
-    by_owner: dict[str | None, list[Row]] = defaultdict(list)
+    by_owner: dict[str | None, list[Fields]] = defaultdict(list)
     for pair in pairs:
         owner = pair["owner"]
         by_owner[owner].append(pair)
@@ -93,7 +92,7 @@ def owners(pairs: Iterable[Row]) -> list[dict[str, Any]]:
     return sorted(found, key=itemgetter("open"), reverse=True)
 
 
-def _of_owner(owner: str | None, pairs: Sequence[Row]) -> dict[str, Any]:
+def _of_owner(owner: str | None, pairs: Sequence[Fields]) -> Row:
     return {
         "owner": owner,
         "open": _sum(pairs, "open"),
@@ -101,27 +100,27 @@ def _of_owner(owner: str | None, pairs: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _oldest(pairs: Iterable[Row]) -> datetime | None:
+def _oldest(pairs: Iterable[Fields]) -> datetime | None:
     oldest = map(itemgetter("oldest"), pairs)
     known = (at for at in oldest if at is not None)
     return min(known, default=None)
 
 
-def growing(groups: Iterable[Row]) -> list[Row]:
+def growing(groups: Iterable[Fields]) -> list[Fields]:
     """Return the known groups with more deaths than in the period before."""
     found = filter(_is_growing, groups)
     return sorted(found, key=_growth, reverse=True)
 
 
-def _is_growing(group: Row) -> bool:
+def _is_growing(group: Fields) -> bool:
     return not group["is_new"] and _growth(group) > 0
 
 
-def _growth(group: Row) -> int:
+def _growth(group: Fields) -> int:
     return group["new"] - group["before"]
 
 
-def shown(found: Row, cell: str | None = None) -> Review:
+def shown(found: Fields, cell: str | None = None) -> Review:
     """Return a review as headlines and tables."""
     now = found["until"]
     period = now - found["since"]
@@ -140,7 +139,7 @@ def unanswered(cell: str) -> Review:
     return Review(f"Dead letters in {cell}", ["The database did not answer."], [], [])
 
 
-def _headlines(found: Row) -> Iterator[str]:
+def _headlines(found: Fields) -> Iterator[str]:
     is_open = _sum(found["open"], "open")
     yield f"{is_open:,} open."
     yield _deaths(found)
@@ -151,13 +150,13 @@ def _headlines(found: Row) -> Iterator[str]:
         yield _times(times)
 
 
-def _new_groups(groups: Sequence[Row]) -> str:
+def _new_groups(groups: Sequence[Fields]) -> str:
     new = sum(group["is_new"] for group in groups)
     most = "at least " if len(groups) >= MOST_GROUPS else ""
     return f"{most}{new} new {'group' if new == 1 else 'groups'}."
 
 
-def _deaths(found: Row) -> str:
+def _deaths(found: Fields) -> str:
     text = _DEATHS.format_map(found)
     if not found["is_more"]:
         return text
@@ -168,7 +167,7 @@ _DEATHS = "{new:,} new; {before:,} in the period before."
 _AT_LEAST = "at least {new:,} new; at least {before:,} in the period before."
 
 
-def _redriven(sums: Row) -> str:
+def _redriven(sums: Fields) -> str:
     if not sums["redriven"]:
         return "Nothing was redriven."
     text = _SUMS.format_map(sums)
@@ -184,7 +183,7 @@ _SUMS = (
 )
 
 
-def _times(found: Row) -> str:
+def _times(found: Fields) -> str:
     names = ("median", "p90", "longest")
     shown = {name: duration(found[name]) for name in names}
     return _TIMES.format_map(shown)
@@ -193,26 +192,26 @@ def _times(found: Row) -> str:
 _TIMES = "Time to DLQ: median {median}, 90 % within {p90}, longest {longest}."
 
 
-def _sections(found: Row, now: datetime, cell: str | None) -> Iterator[Section]:
+def _sections(found: Fields, now: datetime, cell: str | None) -> Iterator[Section]:
     yield _of_owners(found["owners"], now)
     yield from _of_all_groups(found["groups"], now)
     yield _of_oldest(found["oldest"], now, cell)
     yield _of_campaigns(found["campaigns"], now, cell)
 
 
-def _of_all_groups(groups: Sequence[Row], now: datetime) -> Iterator[Section]:
+def _of_all_groups(groups: Sequence[Fields], now: datetime) -> Iterator[Section]:
     is_new = filter(itemgetter("is_new"), groups)
     yield _of_groups("Largest groups", _with_open(groups), now)
     yield _of_groups("New groups", is_new, now)
     yield _of_groups("Growing groups", growing(groups), now)
 
 
-def _with_open(groups: Iterable[Row]) -> Iterator[Row]:
+def _with_open(groups: Iterable[Fields]) -> Iterator[Fields]:
     """Return the groups with open dead letters."""
     return filter(itemgetter("open"), groups)
 
 
-def _of_owners(found: Sequence[Row], now: datetime) -> Section:
+def _of_owners(found: Sequence[Fields], now: datetime) -> Section:
     return Section(
         "Whose",
         ("owner", "open", "oldest"),
@@ -222,7 +221,7 @@ def _of_owners(found: Sequence[Row], now: datetime) -> Section:
     )
 
 
-def _owned(row: Row, now: datetime) -> Sequence[str]:
+def _owned(row: Fields, now: datetime) -> Sequence[str]:
     return (
         _owner(row),
         f"{row['open']:,}",
@@ -230,11 +229,11 @@ def _owned(row: Row, now: datetime) -> Sequence[str]:
     )
 
 
-def _owner(row: Row) -> str:
+def _owner(row: Fields) -> str:
     return row["owner"] or NOBODY
 
 
-def _of_oldest(found: Iterable[Row], now: datetime, cell: str | None) -> Section:
+def _of_oldest(found: Iterable[Fields], now: datetime, cell: str | None) -> Section:
     rows = [_old(row, now, cell) for row in found]
     return Section("Oldest", _OLD_COLUMNS, rows, frozenset({"id"}))
 
@@ -242,7 +241,7 @@ def _of_oldest(found: Iterable[Row], now: datetime, cell: str | None) -> Section
 _OLD_COLUMNS = ("id", "queue", "kind", "error", "owner", "died")
 
 
-def _old(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
+def _old(row: Fields, now: datetime, cell: str | None) -> Sequence[str]:
     return (
         id_in_cell(row["id"], cell),
         row["queue"],
@@ -253,7 +252,7 @@ def _old(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
     )
 
 
-def _of_groups(title: str, groups: Iterable[Row], now: datetime) -> Section:
+def _of_groups(title: str, groups: Iterable[Fields], now: datetime) -> Section:
     shown = islice(groups, MOST)
     rows = [_of_group(group, now) for group in shown]
     return Section(title, _GROUP_COLUMNS, rows, _GROUP_COUNTS)
@@ -268,7 +267,7 @@ _GROUP_COLUMNS = (
 )
 
 
-def _of_group(group: Row, now: datetime) -> Sequence[str]:
+def _of_group(group: Fields, now: datetime) -> Sequence[str]:
     return (
         group["group"][:GROUP_LENGTH],
         f"{group['open']:,}",
@@ -283,7 +282,7 @@ def _of_group(group: Row, now: datetime) -> Sequence[str]:
     )
 
 
-def _of_campaigns(found: Sequence[Row], now: datetime, cell: str | None) -> Section:
+def _of_campaigns(found: Sequence[Fields], now: datetime, cell: str | None) -> Section:
     counts = ("redriven", "succeeded", "dead again")
     columns = ("campaign", "state", "by", "started", *counts, "why")
     right = frozenset({"campaign", *counts})
@@ -291,7 +290,7 @@ def _of_campaigns(found: Sequence[Row], now: datetime, cell: str | None) -> Sect
     return Section("Redrives", columns, rows, right)
 
 
-def _campaign(row: Row, now: datetime, cell: str | None) -> Sequence[str]:
+def _campaign(row: Fields, now: datetime, cell: str | None) -> Sequence[str]:
     return (
         id_in_cell(row["campaign"], cell),
         row["state"],
@@ -311,7 +310,7 @@ def _age(at: datetime | None, now: datetime) -> str:
     return f"{age} ago"
 
 
-def _commands(groups: Iterable[Row], cell: str | None) -> Iterator[tuple[str, str]]:
+def _commands(groups: Iterable[Fields], cell: str | None) -> Iterator[tuple[str, str]]:
     """Yield what to type next about each of the largest groups."""
     in_cell = f" --cell {cell}" if cell else ""
     for group in islice(_with_open(groups), MOST):
@@ -320,7 +319,7 @@ def _commands(groups: Iterable[Row], cell: str | None) -> Iterator[tuple[str, st
         yield what, words + in_cell
 
 
-def _next_command(group: Row) -> str:
+def _next_command(group: Fields) -> str:
     name = group["group"][:GROUP_LENGTH]
     if group["category"] in EXPLAINED:
         return f"redrive dlq explain {name}"

@@ -14,6 +14,7 @@ from redrive.rules.dead_letters.campaign import (
 )
 from redrive.rules.model import BREAKER_STATES
 from redrive.rules.payloads.limits import NAME
+from redrive.rules.rows import Row
 from redrive.rules.scheduling.instants import instant, seconds
 
 LEAST_RATE, MOST_RATE = 0.001, 1e9
@@ -76,7 +77,7 @@ class Terms:
             f" at most {most:,}"
         )
 
-    def conditions(self) -> dict[str, Any]:
+    def conditions(self) -> Row:
         """Return the other terms that the database keeps together, without a time."""
         conditions = {
             "breakers": dict(self.breakers),

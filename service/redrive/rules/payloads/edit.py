@@ -17,8 +17,9 @@ import msgspec
 from redrive.errors import InvalidJob, RedriveError
 from redrive.rules.payloads.limits import MAX_PAYLOAD_BYTES, encode_payload
 from redrive.rules.payloads.redact import HIDDEN, scrub
+from redrive.rules.rows import Fields
 
-Operation = Mapping[str, Any]
+Operation = Fields
 Patch = Sequence[Operation]
 
 PAYLOAD, PATCH = "payload", "patch"

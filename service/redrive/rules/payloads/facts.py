@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
 from redrive.rules.payloads.redact import HIDDEN, redact, scrub
+from redrive.rules.rows import Fields
 
 Mark = str | int | float | bool | None
 Facts = Mapping[str, Mark]
@@ -47,7 +48,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]|\Z)")
 
 def facts_of(  # noqa: PLR0913 # the parts of a job
     payload: Any,
-    headers: Mapping[str, Any],
+    headers: Fields,
     tenant: str | None,
     *,
     declared: Collection[str] = (),
@@ -100,7 +101,7 @@ def is_value(mark: Mark) -> bool:
 def _bounded(value: Any, depth: int) -> Any:
     """Return a value without deep levels and with lists reduced to their lengths."""
     if isinstance(value, Mapping):
-        return _bounded_members(cast("Mapping[str, Any]", value), depth)
+        return _bounded_members(cast("Fields", value), depth)
     if isinstance(value, list):
         return len(cast("list[Any]", value))
     if isinstance(value, str) and len(value) > MAX_TEXT:
@@ -109,7 +110,7 @@ def _bounded(value: Any, depth: int) -> Any:
     return value
 
 
-def _bounded_members(items: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def _bounded_members(items: Fields, depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, inner in items.items():
         is_too_deep = depth <= 1 and isinstance(inner, Mapping)
@@ -130,7 +131,7 @@ def _marked(
         return
 
     room = MAX_FIELDS
-    for name, inner in cast("Mapping[str, Any]", value).items():
+    for name, inner in cast("Fields", value).items():
         for found in _marked(inner, f"{path}.{name}" if path else name, texts):
             if room and scrub(name) == name:
                 room -= 1

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from redrive.errors import InvalidJob
+from redrive.rules.rows import Fields
 from redrive.signals import seconds
 
 
@@ -233,7 +234,7 @@ def _encode_closely(field: str, value: Any, max_bytes: int) -> str:
     if not isinstance(value, Mapping):
         raise InvalidJob(field, f"must be an object, not {type(value).__name__}")
 
-    _check_tree(field, cast("Mapping[str, Any]", value))
+    _check_tree(field, cast("Fields", value))
     body = _encode(value)
     if len(body) > max_bytes:
         raise InvalidJob(field, f"{len(body)} bytes, at most {max_bytes}")
@@ -241,7 +242,7 @@ def _encode_closely(field: str, value: Any, max_bytes: int) -> str:
     return body.decode()
 
 
-def _check_tree(field: str, root: Mapping[str, Any]) -> None:
+def _check_tree(field: str, root: Fields) -> None:
     # A stack, so that deep input cannot exceed the recursion limit.
     stack: list[tuple[str, Any, int]] = [(field, root, 1)]
     while stack:

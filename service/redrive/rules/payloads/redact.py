@@ -23,6 +23,7 @@ from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
 from redrive.rules.payloads import credentials as like
+from redrive.rules.rows import Fields
 
 HIDDEN = "[redacted]"
 SHORTEST_SECRET = 4
@@ -112,7 +113,7 @@ def redact(
     Keys in `declared` are secret as well. `secrets` are removed from every text.
     """
     if isinstance(value, Mapping):
-        return _redacted(cast("Mapping[str, Any]", value), declared, secrets)
+        return _redacted(cast("Fields", value), declared, secrets)
     if isinstance(value, list):
         return [redact(item, declared, secrets) for item in cast("list[Any]", value)]
     if isinstance(value, str):
@@ -124,7 +125,7 @@ def redact(
 
 
 def _redacted(
-    items: Mapping[str, Any], declared: Collection[str], secrets: Collection[str]
+    items: Fields, declared: Collection[str], secrets: Collection[str]
 ) -> dict[str, Any]:
     named = _values_by_name(items, declared)
     shown: dict[str, Any] = {}
@@ -188,9 +189,7 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     return _without(spans, text) if spans else text
 
 
-def _values_by_name(
-    items: Mapping[str, Any], declared: Collection[str]
-) -> Collection[str]:
+def _values_by_name(items: Fields, declared: Collection[str]) -> Collection[str]:
     """Return the keys of the value in `{"name": "password", "value": "x"}`."""
     for label in ("name", "key", "header", "field"):
         name = items.get(label)
@@ -202,7 +201,7 @@ def _values_by_name(
 
 def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator[str]:
     if isinstance(value, Mapping):
-        items = cast("Mapping[str, Any]", value)
+        items = cast("Fields", value)
         yield from _secret_members(items, declared, hidden=hidden)
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
@@ -212,7 +211,7 @@ def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator
 
 
 def _secret_members(
-    items: Mapping[str, Any], declared: Collection[str], *, hidden: bool
+    items: Fields, declared: Collection[str], *, hidden: bool
 ) -> Iterator[str]:
     named = _values_by_name(items, declared)
     for key, item in items.items():

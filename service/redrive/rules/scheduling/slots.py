@@ -6,7 +6,7 @@ names times of the day, and each of them comes once a day. A time that does not 
 comes at the end of the gap. A time that exists twice comes the first time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache, partial
@@ -19,6 +19,7 @@ from redrive.rules.payloads.limits import (
     check_name,
     encode_object,
 )
+from redrive.rules.rows import Fields
 from redrive.rules.scheduling.schedules import cron_fields, interval, longest_gap
 
 CatchUp = Literal["skip", "one", "all"]
@@ -57,7 +58,7 @@ class Schedule:
     cron: str
     tz: str = "UTC"
     catch_up: CatchUp = "one"
-    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    payload: Fields = field(default_factory=dict[str, Any])
     name: str | None = None
 
     def __post_init__(self) -> None:

@@ -6,12 +6,13 @@ Nothing that they do changes the end of a job.
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from redrive.handlers import Death
 from redrive.rules.attempts.failure import class_name
+from redrive.rules.rows import Fields
 
 HOOK_SECONDS = 5.0
 """Longest time of a hook."""
@@ -28,7 +29,7 @@ class Hooks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def died(
-        self, job: int, kind: str, attempt: int, reason: str, failure: Mapping[str, Any]
+        self, job: int, kind: str, attempt: int, reason: str, failure: Fields
     ) -> None:
         """Call the registry's `on_dead`, after the job was settled or while it is.
 

@@ -3,7 +3,6 @@
 Without a keyring, texts stay as they are. The functions that open raise Undecryptable.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from redrive.encryption import Keyring, Whose, open_noted, open_payload
 from redrive.handlers import encode_json
 from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Retry
 from redrive.rules.model import Reason
+from redrive.rules.rows import Fields
 from redrive.worker.protocol import LastCheckpoint, SideEffect, Work, read_extras
 
 Key = tuple[int, int]
@@ -36,9 +36,7 @@ def opened_checkpoint(
     return opened["data"]
 
 
-def sealed_note(
-    keyring: Keyring | None, note: Mapping[str, Any], what: str, key: Key
-) -> str:
+def sealed_note(keyring: Keyring | None, note: Fields, what: str, key: Key) -> str:
     """Return a note of a handler as JSON; `what` names the type of note."""
     if keyring is not None:
         note = keyring.seal_record(note, what, *key)
