@@ -13,14 +13,13 @@ import psycopg
 from redrive.celery.database import Connect
 from redrive.celery.records import SOURCE, Record, decode, read_letter
 from redrive.celery.spool import Spool
-from redrive.dead_letters.imports import CHUNK, take
+from redrive.dead_letters.imports import CHUNK, take, take_apart
 from redrive.enqueue import enqueue_many
 from redrive.errors import InvalidJob, RedriveError
 
 logger = logging.getLogger("redrive.celery")
 
 WHY = "a task failed for good"
-REFUSED_BY_CHECK, DATA_EXCEPTION = "RD001", "22"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two looks at the spool; the pause doubles while Postgres is away."""
 
@@ -75,35 +74,25 @@ def _read(spool: Spool, paths: Sequence[Path]) -> list[Filed]:
 
 
 def _send(conn: Any, spool: Spool, found: Sequence[Filed]) -> int:
-    """Send records together. If the database refuses one of them, send each alone."""
-    try:
-        _write(conn, [one.record for one in found])
-    except (LookupError, TypeError, ValueError, psycopg.Error) as error:
-        if not _is_refused(error):
-            raise
-        if len(found) > 1:
-            return sum(_send(conn, spool, [one]) for one in found)
-        _set_aside(spool, found[0].path, error)
-        return 0
-    spool.remove(one.path for one in found)
-    return len(found)
+    """Send records together, without the ones that are refused."""
+    sent: list[Filed] = []
+
+    def write(records: Sequence[Filed]) -> None:
+        _write(conn, [one.record for one in records])
+        spool.remove(one.path for one in records)
+        sent.extend(records)
+
+    take_apart(found, write, lambda one, error: _set_aside(spool, one.path, error))
+    return len(sent)
 
 
 def _write(conn: Any, records: Sequence[Record]) -> None:
     letters = [read_letter(record) for record in records if record.letter]
     outcomes: list[Any] = [record.outcome for record in records if record.outcome]
     if letters:
-        take(conn, SOURCE, letters, why=WHY, actor=SOURCE)
+        take(conn, SOURCE, letters, why=WHY, actor=SOURCE, is_live=True)
     if outcomes:
         enqueue_many(conn, outcomes)
-
-
-def _is_refused(error: Exception) -> bool:
-    """Return True if a record is at fault, and not the database or the login."""
-    if isinstance(error, psycopg.Error):
-        state = error.sqlstate or ""
-        return state == REFUSED_BY_CHECK or state.startswith(DATA_EXCEPTION)
-    return True
 
 
 def _set_aside(spool: Spool, path: Path, error: Exception) -> None:

@@ -20,15 +20,8 @@ from msgspec.json import encode
 from redrive.errors import SettingsError
 from redrive.gateway import tables
 from redrive.gateway.file import RabbitMQ
-from redrive.gateway.message import (
-    MARK,
-    Death,
-    Message,
-    NotSent,
-    Outgoing,
-    instant,
-    mark_of,
-)
+from redrive.gateway.marks import MARK, mark_of
+from redrive.gateway.message import Death, Message, NotSent, Outgoing, instant
 from redrive.rules.payloads.limits import MAX_ATTEMPTS
 
 # The library logs each failed connection in ten lines; the intake logs it in one.

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -96,7 +97,8 @@ def gateway(
     sources = _sources(settings)
     if dry_run:
         return _preview(settings, sources)
-    return _run(settings, sources)
+    with TemporaryDirectory(prefix="redrive-gateway-") as tally:
+        return _run(settings, sources, Path(tally))
 
 
 @gateway.command()
@@ -188,13 +190,15 @@ def _show(kind: str, seen: Preview) -> None:
         table(("count", "error_class", "message"), rows, right=("count",))
 
 
-def _run(settings: "Settings", sources: "Sources") -> int:
+def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:
     """Run the intake of each source, and a worker that sends messages back."""
     from redrive.gateway.figures import figures  # noqa: PLC0415 # as above
     from redrive.gateway.intake import Intake  # noqa: PLC0415 # as above
+    from redrive.gateway.tally import Tally  # noqa: PLC0415 # as above
 
     address = settings.address()
-    _hand_over(settings, address)
+    tally = Tally(directory)
+    _hand_over(settings, address, directory)
     start = _start(settings)
     stop = threading.Event()
     intakes = [
@@ -208,7 +212,7 @@ def _run(settings: "Settings", sources: "Sources") -> int:
 
     try:
         return worker.run(
-            start, [lambda: figures(intakes)], lambda: _faults(intakes), begin
+            start, [lambda: figures(intakes, tally)], lambda: _faults(intakes), begin
         )
     finally:
         stop.set()
@@ -223,9 +227,10 @@ def _start(settings: "Settings") -> worker.Start:
     return replace(start, options=replace(start.options, targets=""))
 
 
-def _hand_over(settings: "Settings", address: "Address") -> None:
-    """Let the handlers find the file and the database."""
+def _hand_over(settings: "Settings", address: "Address", tally: Path) -> None:
+    """Let the handlers find the file, the database and the counts."""
     os.environ["REDRIVE_GATEWAY"] = str(settings.gateway)
+    os.environ["REDRIVE_GATEWAY_TALLY"] = str(tally)
     if address.file is None:
         os.environ["REDRIVE_DATABASE_URL"] = address.url
     else:
@@ -235,6 +240,6 @@ def _hand_over(settings: "Settings", address: "Address") -> None:
 
 def _faults(intakes: "Sequence[Intake]") -> dict[str, str | None]:
     return {
-        intake.kind: ", ".join(map(": ".join, intake.counts.faults.items())) or None
+        intake.kind: ", ".join(map(": ".join, intake.state.faults.items())) or None
         for intake in intakes
     }
