@@ -80,12 +80,20 @@ class SendBack:
         self, payload: dict[str, Any], job: Job, done: dict[str, Any]
     ) -> dict[str, Any]:
         message = _message(payload, job)
-        source = self._connected()
-        if done.get("state") == SENDING:
-            # An earlier attempt ended between its message and the confirmation.
-            logger.warning("job %d is sent again: a confirmation was lost", job.id)
-            self._counts.add(tally.SENT_AGAIN, job.kind)
-        _keep(job, SENDING)
+        # The attempt ends as snoozed, which does not close the breaker of the source.
+        with job.dependency(job.kind):
+            source = self._connected()
+            if done.get("state") == SENDING:
+                # An earlier attempt ended between its message and the confirmation.
+                logger.warning("job %d is sent again: a confirmation was lost", job.id)
+                self._counts.add(tally.SENT_AGAIN, job.kind)
+            _keep(job, SENDING)
+            self._hand_over(source, message, job)
+        self._counts.add(tally.SENT, job.kind)
+        until = time.time() + self._source.verdict_seconds
+        return _keep(job, SENT, until=until)
+
+    def _hand_over(self, source: Source, message: Outgoing, job: Job) -> None:
         try:
             source.send(message)
         except NotSent as error:
@@ -96,16 +104,15 @@ class SendBack:
         except Exception:
             self._disconnect()
             raise
-        self._counts.add(tally.SENT, job.kind)
-        until = time.time() + self._source.verdict_seconds
-        return _keep(job, SENT, until=until)
 
     def _judge(self, job: Job) -> None:
         """Complete the job, unless its message has come back.
 
         The message may still wait in the dead letter queue, behind others.
         """
-        if self._connected().waiting():
+        with job.dependency(job.kind):
+            waiting = self._connected().waiting()
+        if waiting:
             raise Snooze(BEHIND_SECONDS)
         conn = self._connected_database()
         with conn.transaction():
