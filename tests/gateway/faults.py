@@ -52,6 +52,7 @@ class Found:
     left_in_queue: int = 0
     kills_of_the_way_back: Counter[str] = field(default_factory=Counter[str])
     letters: int = 0
+    to_send_back: int = 0
     not_sent: int = 0
     sent_twice: int = 0
     may_be_twice: int = 0
@@ -132,11 +133,14 @@ class Run:
             channel.queue_delete(WORK)
             channel.queue_declare(WORK, durable=True)
         self._gateway = self._start()
-        plan = self._redrive("plan", "--kind", "rabbitmq.orders")["plan"]
+        found.to_send_back = self._value(
+            "select count(*) from redrive.dead_letters where payload ? 'back'"
+        )
+        plan = self._redrive("plan", "--where", "payload.back=true")["plan"]
         why = ("--rate", str(RATE), "--now", "--yes", "--why", "a test of faults")
         self._redrive("start", str(plan), *why)
         arrived = lambda: self._broker.waiting(WORK)  # noqa: E731 # read below
-        self._kill(kills, found.letters, arrived, found.kills_of_the_way_back)
+        self._kill(kills, found.to_send_back, arrived, found.kills_of_the_way_back)
         self._until(self._is_over)
         self._gateway.stop()
         self._count_back(found)
@@ -234,12 +238,13 @@ class Run:
         )
         twice = {job for job, times in arrived.items() if times > 1}
         noticed = self._noticed()
-        found.not_sent = found.letters - len(arrived)
+        found.not_sent = found.to_send_back - len(arrived)
         found.sent_twice = len(twice)
         found.may_be_twice = len(noticed)
         found.sent_twice_unnoticed = len(twice - noticed)
         found.still_open = self._value(
-            "select count(*) from redrive.dead_letters where state = 'open'"
+            "select count(*) from redrive.dead_letters"
+            " where state = 'open' and payload ? 'back'"
         )
 
     def _noticed(self) -> set[str]:
@@ -251,7 +256,7 @@ class Run:
         return noticed
 
 
-def die(broker: Broker, messages: int) -> None:
+def die(broker: Broker, messages: int, back: int) -> None:
     """Let messages die; every second one has a message_id."""
     import pika
 
@@ -269,7 +274,8 @@ def die(broker: Broker, messages: int) -> None:
         about = pika.BasicProperties(
             delivery_mode=2, message_id=f"m-{n}" if n % 2 else None
         )
-        channel.basic_publish("", WORK, b'{"n": %d}' % n, about)
+        body: dict[str, Any] = {"n": n} | ({"back": True} if n < back else {})
+        channel.basic_publish("", WORK, json.dumps(body).encode(), about)
     connection.close()
     deadline = time.monotonic() + PATIENCE_SECONDS
     while broker.waiting(DEAD) < messages and time.monotonic() < deadline:
@@ -277,9 +283,11 @@ def die(broker: Broker, messages: int) -> None:
     assert broker.waiting(DEAD) == messages
 
 
-def run(broker: Broker, home: Path, messages: int, kills: int, seed: int) -> Found:
-    """Let messages die, take them in, and send them back; half of the kills on each way."""
-    die(broker, messages)
+def run(
+    broker: Broker, home: Path, messages: int, *, back: int, kills: int, seed: int
+) -> Found:
+    """Let messages die, take them in, and send some back; half of the kills on each way."""
+    die(broker, messages, back)
     found = Found(messages)
     began = time.monotonic()
     with postgres() as server:
@@ -298,6 +306,9 @@ def main() -> None:
     """Run with the sizes of the command line, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument(
+        "--back", type=int, default=20_000, help="messages to send back"
+    )
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
@@ -305,7 +316,7 @@ def main() -> None:
         home = Path(name)
         broker = Broker(home)
         try:
-            print(run(broker, home, chosen.messages, chosen.kills, chosen.seed))
+            print(run(broker, home, **vars(chosen)))
         finally:
             broker.end()
 
