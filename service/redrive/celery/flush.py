@@ -3,23 +3,26 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 import psycopg
 
 from redrive.celery.database import Connect
-from redrive.celery.records import SOURCE, Record, decode, read_letter
+from redrive.celery.records import PREFIX, SOURCE, Record, decode, read_letter
 from redrive.celery.spool import Spool
+from redrive.database.rows import column
 from redrive.dead_letters.imports import CHUNK, take, take_apart
+from redrive.dead_letters.triage import dismiss
 from redrive.enqueue import enqueue_many
 from redrive.errors import InvalidJob, RedriveError
 
 logger = logging.getLogger("redrive.celery")
 
 WHY = "a task failed for good"
+LATE = "the task was sent again, and its success was reported late"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two looks at the spool; the pause doubles while Postgres is away."""
 
@@ -93,6 +96,24 @@ def _write(conn: Any, records: Sequence[Record]) -> None:
         take(conn, SOURCE, letters, why=WHY, actor=SOURCE, is_live=True)
     if outcomes:
         enqueue_many(conn, outcomes)
+        _dismiss_late(conn, outcomes)
+
+
+def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
+    """Dismiss dead letters whose task succeeded after the time for a verdict."""
+    ends = [outcome["payload"] for outcome in outcomes]
+    succeeded = [end for end in ends if end["outcome"] == "succeeded"]
+    jobs, sends = ([end[name] for end in succeeded] for name in ("job", "send"))
+    late = column(conn, _OPEN, jobs, sends, f"{PREFIX}%")
+    if late:
+        dismiss(conn, late, actor=SOURCE, why=LATE)
+
+
+_OPEN: LiteralString = """
+    select d.id from unnest(%s::bigint[], %s::int[]) v(job, send)
+    join redrive.dead_letters d on d.id = v.job and d.redrives = v.send
+    where d.state = 'open' and d.redrives > 0 and d.kind like %s"""
+"""Dead letters that are open although their task was sent."""
 
 
 def _set_aside(spool: Spool, path: Path, error: Exception) -> None:
