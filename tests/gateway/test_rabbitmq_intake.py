@@ -240,14 +240,16 @@ def test_a_dry_run_changes_nothing(
 ) -> None:
     for n in range(3):
         broker.publish(queue, json.dumps({"n": n}).encode())
+    broker.publish(queue, b"x" * 300_000)
     broker.reject(queue)
     ran = redrive("gateway", "--sources", str(file), "--dry-run")
     assert ran.code == 0, ran.err
     assert "the first 3 messages" in ran.out
     assert "rabbitmq.rejected" in ran.out
+    assert "1 message too large" in ran.out
     assert "nothing was changed" in ran.out
     assert open_letters(database) == []
-    wait_for(lambda: broker.waiting(f"{queue}.dead") == 3)
+    wait_for(lambda: broker.waiting(f"{queue}.dead") == 4)
 
 
 def test_equal_messages_are_all_taken_in(

@@ -146,15 +146,20 @@ class Intake(threading.Thread):
 
 def preview(
     conn: Connection, kind: str, source: AnySource, seen: imports.Preview
-) -> None:
-    """Add one batch of a source's messages to a preview; they stay there."""
+) -> int:
+    """Add one batch of a source's messages to a preview; they stay there.
+
+    Returns how many are too large to be taken in.
+    """
     connected = connect(source)
+    letters: list[Imported] = []
     try:
-        letters: list[Imported] = []
-        for message in connected.receive():
+        messages = connected.receive()
+        for message in messages:
             with suppress(InvalidJob):
                 digest = digest_of(message)
                 letters.append(letter_of(message, kind, digest, exact=source.exact))
         seen.add(conn, kind, letters)
     finally:
         connected.close()
+    return len(messages) - len(letters)

@@ -173,13 +173,13 @@ def _preview(settings: "Settings", sources: "Sources") -> int:
     with database(settings) as conn:
         for kind, source in sources.items():
             seen = Preview()
-            preview(conn, kind, source, seen)
-            _show(kind, seen)
+            too_large = preview(conn, kind, source, seen)
+            _show(kind, seen, too_large)
     click.echo("nothing was changed")
     return Exit.DONE
 
 
-def _show(kind: str, seen: Preview) -> None:
+def _show(kind: str, seen: Preview, too_large: int) -> None:
     known = f", {seen.known} taken in before" if seen.known else ""
     click.echo(f"{kind}: the first {counted(seen.matched, 'message')}{known}")
     rows = [
@@ -188,6 +188,10 @@ def _show(kind: str, seen: Preview) -> None:
     ]
     if rows:
         table(("count", "error_class", "message"), rows, right=("count",))
+    if too_large:
+        click.echo(
+            f"{counted(too_large, 'message')} too large; the gateway leaves them"
+        )
 
 
 def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:
