@@ -39,8 +39,8 @@ class Found:
     """Findings of a run.
 
     `doubles`: dead letters of a message beyond its first. `sent_twice`: jobs whose
-    message reached its queue more than once. `may_be_twice`: jobs of which the gateway
-    has logged that a confirmation was lost.
+    message reached its queue more than once. `may_be_twice`: jobs that the
+    gateway has logged as sent again.
     """
 
     messages: int
@@ -248,7 +248,7 @@ class Run:
         )
 
     def _noticed(self) -> set[str]:
-        """Return the jobs of which a gateway has logged that it sends them again."""
+        """Return the jobs that a gateway has logged as sent again."""
         noticed: set[str] = set()
         for log in self._home.glob("worker-*.log"):
             text = log.read_text(errors="replace")
