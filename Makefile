@@ -117,6 +117,10 @@ campaign-test: install ## campaigns at size: 200 kills of the driver, 32 starter
 celery-test: install programs ## kill workers of Celery under 50,000 tasks: each that fails for good is one dead letter; some minutes
 	$(BIN)/python -m tests.celery $(ARGS)
 
+.PHONY: gateway-faults
+gateway-faults: install programs ## kill gateways, RabbitMQ and Postgres 200 times, with 100,000 dead letters on the way; an hour
+	$(BIN)/python -m tests.gateway.faults $(ARGS)
+
 .PHONY: rollout-test
 rollout-test: install ## 200 random rollouts of versions: regressions of resolved groups that are missed or false; two minutes
 	$(BIN)/python -m tests.rollouts $(ARGS)

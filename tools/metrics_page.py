@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from redrive.console.metrics import SIGN_INS, requests, sign_ins
 from redrive.gateway.figures import figures
+from redrive.gateway.tally import Tally
 from redrive.observability import process
 from redrive.observability.families import OUTCOMES, REMOVALS, STATES
 from redrive.observability.metrics import Metrics, exchange_age
@@ -105,7 +106,7 @@ def of_the_console() -> list[Metric]:
 
 def of_a_gateway() -> list[Metric]:
     """Return the metric families that only `redrive gateway` exports."""
-    return list(figures(()))
+    return list(figures((), Tally(None)))
 
 
 def series(family: Metric) -> set[str]:

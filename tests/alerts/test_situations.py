@@ -251,6 +251,33 @@ def _(world: World) -> None:
     dead(world, born(20, lambda _: 1), "pay")
 
 
+def imported(world: World, total: Callable[[float], float], queue: str) -> None:
+    """Dead letters that came from a file, or had died long before, by the minute."""
+    for name, more in (
+        ("redrive_dlq_imported_total", {"kind": "rabbitmq.orders"}),
+        ("redrive_dlq_depth", {"reason": "r"}),
+    ):
+        labels = {"queue": queue, "namespace": "n", "pod": "exporter"} | more
+        world.put(name, lambda step: total(minute(world, step)), **labels)
+
+
+@situation("5,000 old dead letters are imported, some of them by a gateway")
+def _(world: World) -> None:
+    well(world, "gateway", page_on_first_dead_letter=1)
+    dead(world, lambda _: 0, "gateway", "rabbitmq.orders")
+    imported(world, step_up(10, 0, 5000), "gateway")
+
+
+@situation(
+    "60 messages die in RabbitMQ while a gateway works off 5,000 old ones",
+    {f"{FAST} gateway": (10, 12)},
+)
+def _(world: World) -> None:
+    well(world, "gateway")
+    imported(world, step_up(5, 0, 5000), "gateway")
+    dead(world, step_up(10, 0, 60), "gateway", "rabbitmq.orders")
+
+
 @situation("Prometheus has just started and finds 5,000 old dead letters")
 def _(world: World) -> None:
     well(world, page_on_first_dead_letter=1)

@@ -126,6 +126,19 @@ def test_a_pickled_message_of_an_unknown_task_is_not_read(
     )
 
 
+def test_a_message_that_the_worker_does_not_accept(
+    shop: Shop, redrive: Redrive, database: Database
+):
+    shop.worker()
+    task = shop.app.send_task("Shop.charge", [17], serializer="yaml").id
+
+    letter = the_letter(redrive, database)
+
+    assert letter["kind"] == "celery.shop.charge"
+    assert letter["error_class"] == "celery.ContentDisallowed"
+    assert letter["headers"]["celery"]["id"] == task
+
+
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older ones do not report it")
 def test_a_message_that_is_rejected(shop: Shop, redrive: Redrive, database: Database):
     shop.worker()

@@ -109,6 +109,10 @@ def test_nobody_reports_an_end(
     wait_for(lambda: (job, "open", None, 1) in states(database), 120)
 
     assert "2 s" in redrive("dlq", "show", str(job), "--json").json["message"]
+    (shop.home / "mended").touch()
+    shop.worker()
+    wait_for(lambda: (job, "dismissed", None, 1) in states(database), 120)
+    assert "reported late" in redrive("dlq", "show", str(job)).out
 
 
 def test_an_argument_that_json_cannot_hold(

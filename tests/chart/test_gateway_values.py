@@ -95,6 +95,20 @@ def test_other_sources_replace_the_pods(render: Render) -> None:
     assert one["checksum/sources"] != two["checksum/sources"]
 
 
+@pytest.mark.parametrize(("replicas", "is_protected"), [(1, False), (2, True)])
+def test_a_drain_of_nodes_leaves_a_gateway(
+    render: Render, replicas: int, *, is_protected: bool
+) -> None:
+    release = render(gateway(replicas=replicas))
+    assert ("rel-gateway" in release.names("PodDisruptionBudget")) == is_protected
+
+
+def test_the_gateway_says_which_version_it_is(render: Render) -> None:
+    release = render(gateway() | {"image": {"tag": "1.2.3"}})
+    found = environment(release, "Deployment", "rel-gateway")
+    assert found["REDRIVE_VERSION"] == "1.2.3"
+
+
 def test_the_gateway_is_scraped_and_reaches_its_brokers(render: Render) -> None:
     monitored = {"monitoring": {"podMonitor": {"enabled": True}}}
     release = render(gateway() | monitored)

@@ -5,9 +5,14 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+import pytest
+
 from redrive import Handlers, enqueue, enqueue_many
 from redrive.cli import main
 from redrive.handlers import Breaker
+from redrive.signals import DependencyOpen
+from redrive.worker.protocol import Observed
+from redrive.worker.runner.dependencies import Admitted, Dependencies
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
@@ -100,6 +105,20 @@ def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is
     assert look.reasons(database) == {}
     assert _state(database, "sms") == "closed"
     assert look.counted(database)["released"] >= 1
+
+
+def test_a_job_that_is_the_probe_of_a_breaker_may_name_it():
+    sent: list[Any] = []
+    dependencies = Dependencies(sent.append)
+    dependencies.open = {"mail": (float("inf"), 5.0)}
+
+    watch = Admitted(dependencies, ("mail",))
+    watch.enter("mail")
+    watch.leave("mail", None)
+
+    assert sent == [Observed("mail", succeeded=True)]
+    with pytest.raises(DependencyOpen):
+        Admitted(dependencies, ()).enter("mail")
 
 
 def test_a_window_closes_behind_an_open_breaker_all_the_same(

@@ -1,17 +1,25 @@
-"""Kills of gateway, broker and Postgres while dead letters are taken in.
+"""Kills of gateway, broker and Postgres while dead letters come in and are sent back.
 
 python -m tests.gateway.faults --messages 100000 --kills 200
 """
 
 import argparse
 import contextlib
+import json
+import os
 import random
+import re
+import subprocess
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pika.exceptions
 import psycopg
 
 from redrive.database.connect import connect
@@ -22,20 +30,34 @@ from tests.gateway.broker import Broker
 from tests.postgres import guarded
 
 WORK, DEAD = "orders", "orders.dead"
-PATIENCE_SECONDS = 600
+PATIENCE_SECONDS = 900
+RATE = 1_000
 
 
 @dataclass
 class Found:
-    """What a run found. `doubles`: dead letters of a message beyond its first."""
+    """Findings of a run.
+
+    `doubles`: dead letters of a message beyond its first. `sent_twice`: jobs whose
+    message reached its queue more than once. `may_be_twice`: jobs that the
+    gateway has logged as sent again.
+    """
 
     messages: int
-    kills: dict[str, int] = field(default_factory=dict[str, int])
+    kills: Counter[str] = field(default_factory=Counter[str])
     lost: int = 0
     doubles: int = 0
     counted_doubles: int = 0
     doubles_with_id: int = 0
     left_in_queue: int = 0
+    kills_of_the_way_back: Counter[str] = field(default_factory=Counter[str])
+    letters: int = 0
+    to_send_back: int = 0
+    not_sent: int = 0
+    sent_twice: int = 0
+    may_be_twice: int = 0
+    sent_twice_unnoticed: int = 0
+    still_open: int = 0
     seconds: float = 0.0
 
 
@@ -64,15 +86,19 @@ class Run:
         self._home = home
         self._random = random.Random(seed)
         self._file = home / "faults.yaml"
-        self._file.write_text(
-            f'rabbitmq: {{orders: {{url: "{broker.url}", queue: {DEAD}}}}}'
-        )
+        source = {"url": broker.url, "queue": DEAD, "verdict_seconds": 3}
+        self._file.write_text(json.dumps({"rabbitmq": {"orders": source}}))
         self._gateway = self._start()
 
     def _start(self) -> Worker:
         url = self._server.url("gateway")
         return Worker(
-            url, self._home, command="gateway", redrive_gateway=str(self._file)
+            url,
+            self._home,
+            command="gateway",
+            redrive_gateway=str(self._file),
+            redrive_slots=16,
+            redrive_heartbeat_ttl=5,
         )
 
     def end(self) -> None:
@@ -94,20 +120,60 @@ class Run:
         self._server.stop("immediate")
         self._server.start()
 
-    def run(self, messages: int, kills: int) -> Found:
-        """Kill a part each time that so many more messages were taken in."""
-        found = Found(messages)
-        began = time.monotonic()
-        parts = self._parts(kills)
-        for number, (name, kill) in enumerate(parts, 1):
-            self._wait(number * messages // (kills + 1))
-            kill()
-            found.kills[name] = found.kills.get(name, 0) + 1
-        self._wait(messages)
+    def take_in(self, found: Found, kills: int) -> None:
+        """Take in all messages, and kill a part each time that so many more are there."""
+        self._kill(kills, found.messages, self._bodies, found.kills)
+        self._until(lambda: self._bodies() >= found.messages)
         self._wait_for_empty()
-        found.seconds = round(time.monotonic() - began, 1)
         self._count(found)
-        return found
+
+    def send_back(self, found: Found, kills: int) -> None:
+        """Send all back by a campaign, and kill parts as above."""
+        with self._broker.channel() as channel:
+            channel.queue_delete(WORK)
+            channel.queue_declare(WORK, durable=True)
+        self._gateway = self._start()
+        found.to_send_back = self._value(
+            "select count(*) from redrive.dead_letters where payload ? 'back'"
+        )
+        plan = self._redrive("plan", "--where", "payload.back=true")["plan"]
+        why = ("--rate", str(RATE), "--now", "--yes", "--why", "a test of faults")
+        self._redrive("start", str(plan), *why)
+        arrived = lambda: self._broker.waiting(WORK)  # noqa: E731 # read below
+        self._kill(kills, found.to_send_back, arrived, found.kills_of_the_way_back)
+        self._until(self._is_over)
+        self._gateway.stop()
+        self._count_back(found)
+
+    def _redrive(self, *arguments: str) -> Any:
+        """Run `redrive campaign`, and return its JSON."""
+        url = {"REDRIVE_DATABASE_URL": self._server.url("gateway")}
+        command = (sys.executable, "-m", "redrive", "campaign", *arguments, "--json")
+        ran = subprocess.run(
+            command,
+            env=os.environ | url | {"REDRIVE_ACTOR": "tester"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout.splitlines()[-1])
+
+    def _kill(
+        self, kills: int, total: int, done: Callable[[], int], killed: Counter[str]
+    ) -> None:
+        for number, (name, kill) in enumerate(self._parts(kills), 1):
+            goal = number * total // (kills + 1)
+            self._until(lambda goal=goal: done() >= goal)
+            kill()
+            killed[name] += 1
+
+    def _is_over(self) -> bool:
+        """Return True if the campaign has ended, and no job is left."""
+        return not self._value(
+            "select (select count(*) from redrive.jobs)"
+            " + (select count(*) from redrive.campaigns where state not in ('done', 'aborted'))"
+        )
 
     def _parts(self, kills: int) -> list[tuple[str, Callable[[], None]]]:
         """Draw what is killed: mostly the gateway, which starts fast."""
@@ -119,9 +185,6 @@ class Run:
         drawn = self._random.choices(every, weights=[6, 3, 1], k=max(0, kills - 3))
         return [*every[:kills], *drawn]
 
-    def _wait(self, count: int) -> None:
-        self._until(lambda: self._bodies() >= count)
-
     def _wait_for_empty(self) -> None:
         """Wait until no message is left, acknowledged or not."""
         self._until(lambda: self._broker.waiting(DEAD) == 0)
@@ -129,16 +192,19 @@ class Run:
         self._gateway.stop()
 
     def _bodies(self) -> int:
+        return self._value(
+            "select count(distinct payload ->> 'n') from redrive.dead_letters"
+        )
+
+    def _value(self, query: Any) -> int:
         with connect(self._server.url("gateway")) as conn:
-            (count,) = conn.execute(
-                "select count(distinct payload ->> 'n') from redrive.dead_letters"
-            ).fetchone() or (0,)
-        return int(count)
+            (value,) = conn.execute(query).fetchone() or (0,)
+        return int(value)
 
     def _until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            with contextlib.suppress(psycopg.Error, OSError):
+            with contextlib.suppress(psycopg.Error, OSError, pika.exceptions.AMQPError):
                 if condition():
                     return
             time.sleep(0.3)
@@ -163,9 +229,34 @@ class Run:
         found.counted_doubles = counted
         found.doubles_with_id = with_id
         found.left_in_queue = self._broker.waiting(DEAD)
+        found.letters = total
+
+    def _count_back(self, found: Found) -> None:
+        arrived = Counter(
+            properties.headers["redrive-job"].partition(".")[0]
+            for properties, _ in self._broker.take(WORK)
+        )
+        twice = {job for job, times in arrived.items() if times > 1}
+        noticed = self._noticed()
+        found.not_sent = found.to_send_back - len(arrived)
+        found.sent_twice = len(twice)
+        found.may_be_twice = len(noticed)
+        found.sent_twice_unnoticed = len(twice - noticed)
+        found.still_open = self._value(
+            "select count(*) from redrive.dead_letters"
+            " where state = 'open' and payload ? 'back'"
+        )
+
+    def _noticed(self) -> set[str]:
+        """Return the jobs that a gateway has logged as sent again."""
+        noticed: set[str] = set()
+        for log in self._home.glob("worker-*.log"):
+            text = log.read_text(errors="replace")
+            noticed.update(re.findall(r"job (\d+) is sent again", text))
+        return noticed
 
 
-def die(broker: Broker, messages: int) -> None:
+def die(broker: Broker, messages: int, back: int) -> None:
     """Let messages die; every second one has a message_id."""
     import pika
 
@@ -183,7 +274,8 @@ def die(broker: Broker, messages: int) -> None:
         about = pika.BasicProperties(
             delivery_mode=2, message_id=f"m-{n}" if n % 2 else None
         )
-        channel.basic_publish("", WORK, b'{"n": %d}' % n, about)
+        body: dict[str, Any] = {"n": n} | ({"back": True} if n < back else {})
+        channel.basic_publish("", WORK, json.dumps(body).encode(), about)
     connection.close()
     deadline = time.monotonic() + PATIENCE_SECONDS
     while broker.waiting(DEAD) < messages and time.monotonic() < deadline:
@@ -191,21 +283,32 @@ def die(broker: Broker, messages: int) -> None:
     assert broker.waiting(DEAD) == messages
 
 
-def run(broker: Broker, home: Path, messages: int, kills: int, seed: int) -> Found:
-    """Let messages die, and take them in under kills."""
-    die(broker, messages)
+def run(
+    broker: Broker, home: Path, messages: int, *, back: int, kills: int, seed: int
+) -> Found:
+    """Let messages die, take them in, and send some back; half of the kills on each way."""
+    die(broker, messages, back)
+    found = Found(messages)
+    began = time.monotonic()
     with postgres() as server:
         running = Run(broker, server, home, seed)
         try:
-            return running.run(messages, kills)
+            running.take_in(found, kills // 2)
+            print(found, flush=True)
+            running.send_back(found, kills - kills // 2)
         finally:
             running.end()
+    found.seconds = round(time.monotonic() - began, 1)
+    return found
 
 
 def main() -> None:
     """Run with the sizes of the command line, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument(
+        "--back", type=int, default=20_000, help="messages to send back"
+    )
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
@@ -213,7 +316,7 @@ def main() -> None:
         home = Path(name)
         broker = Broker(home)
         try:
-            print(run(broker, home, chosen.messages, chosen.kills, chosen.seed))
+            print(run(broker, home, **vars(chosen)))
         finally:
             broker.end()
 

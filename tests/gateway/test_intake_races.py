@@ -7,9 +7,13 @@ from typing import Any
 from redrive.database.address import Address
 from redrive.database.connect import connect
 from redrive.dead_letters import imports
+from redrive.gateway.batch import digest_of
 from redrive.gateway.file import RabbitMQ
-from redrive.gateway.intake import Intake, digest_of, returns
-from redrive.gateway.message import Death, Mark, Message, digest, letter_of
+from redrive.gateway.intake import Intake
+from redrive.gateway.letters import letter_of
+from redrive.gateway.marks import Mark, digest
+from redrive.gateway.message import Death, Message
+from redrive.gateway.returns import returns
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 

@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import pytest
 
@@ -15,6 +15,7 @@ from tests.gateway.conftest import Gateway
 from tests.postgres import Database
 
 Sources = Callable[..., Path]
+WHY = ("--yes", "--why", "the rates are there")
 ALL = """
     select id, kind, queue, state, reason, category, error_class, message, attempts, payload,
            headers from redrive.dead_letters order by id"""
@@ -142,6 +143,61 @@ def test_headers_that_are_too_large_are_kept_in_the_payload(
     assert letter["payload"] == {"body": {"a": 1}, "headers": {"long": "x" * 20_000}}
 
 
+REFUSE: tuple[LiteralString, ...] = (
+    # Neither the text nor its base64, but the form with all in base64.
+    """alter table redrive.dead_letters add check (
+        payload ->> 'body' not in ('odd', 'b2Rk') or headers #>> '{gateway,form}' = 'bytes')""",
+    "alter table redrive.dead_letters add check (payload ->> 'body' not in ('bad', 'YmFk'))",
+)
+
+
+def test_messages_that_the_database_refuses_stop_no_other(
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    for constraint in REFUSE:
+        database.conn.execute(constraint)
+    for body in (b"good", b"bad", b"odd", b"good, too"):
+        broker.publish(queue, body, headers={"of": "shop"})
+    broker.reject(queue)
+    running = gateway(file)
+    wait_for(lambda: len(open_letters(database)) == 3)
+    wait_for(lambda: running.metric("redrive_gateway_refused_total") == 1)
+    forms = {
+        letter["payload"]["body"]: letter["headers"]["gateway"]["form"]
+        for letter in open_letters(database)
+    }
+    assert forms == {"good": "text", "b2Rk": "bytes", "good, too": "text"}
+    [refused] = [e for e in running.events() if "cannot be stored" in e["event"]]
+    assert refused["sqlstate"] == "23514"
+    redrive("dlq", "redrive", "--where", "headers.gateway.form=bytes", *WHY)
+    [(properties, body)] = wait_for(
+        lambda: broker.waiting(queue) and broker.take(queue)
+    )
+    assert (body, properties.headers["of"]) == (b"odd", "shop")
+    running.stop()
+    assert [body for _, body in broker.take(f"{queue}.dead")] == [b"bad"]
+
+
+def test_headers_that_postgres_writes_with_more_bytes_go_to_the_payload(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    headers = {f"h{n:03}": n for n in range(640)}
+    assert len(json.dumps(headers, separators=(",", ":"))) < 8_000
+    assert len(json.dumps(headers)) > 8_192
+    broker.publish(queue, b"many", headers=headers)
+    broker.publish(queue, b"few")
+    broker.reject(queue)
+    gateway(file)
+    wait_for(lambda: len(open_letters(database)) == 2)
+    found = {letter["payload"]["body"]: letter for letter in open_letters(database)}
+    assert found["many"]["payload"]["headers"] == headers
+
+
 def test_headers_that_nobody_expects_stop_nothing(
     broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
 ) -> None:
@@ -184,14 +240,16 @@ def test_a_dry_run_changes_nothing(
 ) -> None:
     for n in range(3):
         broker.publish(queue, json.dumps({"n": n}).encode())
+    broker.publish(queue, b"x" * 300_000)
     broker.reject(queue)
     ran = redrive("gateway", "--sources", str(file), "--dry-run")
     assert ran.code == 0, ran.err
     assert "the first 3 messages" in ran.out
     assert "rabbitmq.rejected" in ran.out
+    assert "1 message too large" in ran.out
     assert "nothing was changed" in ran.out
     assert open_letters(database) == []
-    wait_for(lambda: broker.waiting(f"{queue}.dead") == 3)
+    wait_for(lambda: broker.waiting(f"{queue}.dead") == 4)
 
 
 def test_equal_messages_are_all_taken_in(

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from redrive import enqueue
+from redrive.gateway import tables
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
 from tests.gateway.broker import Broker, consumer
 from tests.gateway.conftest import Gateway
+from tests.gateway.proxy import Proxy
 from tests.postgres import Database
+
+tables.tolerate()  # the tests' own client, too, reads and writes floats
 
 Sources = Callable[..., Path]
 WHY = ("--yes", "--why", "the rates are there")
@@ -66,7 +70,13 @@ def test_a_message_goes_back_as_it_was_and_its_job_succeeds(
         "message_id": "m-17",
         "correlation_id": "c",
         "priority": 4,
-        "headers": {"tenant": "shop", "raw": b"\x00\xff", "long": 2**40},
+        "headers": {
+            "tenant": "shop",
+            "raw": b"\x00\xff",
+            "long": 2**40,
+            "share": 1.5,
+            "whole": 1.0,
+        },
     }
     broker.publish(queue, b'{"order":17}', **sent)
     broker.publish(queue, b"\xff\x00binary")
@@ -83,6 +93,33 @@ def test_a_message_goes_back_as_it_was_and_its_job_succeeds(
     assert back.delivery_mode == 2
     wait_for(lambda: [s[3] for s in states(database)] == ["succeeded"] * 2)
     assert states(database)[0][1:] == (0, "resolved", "succeeded")
+
+
+def test_a_message_is_counted_if_its_confirmation_is_lost(
+    broker: Broker,
+    queue: str,
+    sources: Sources,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    proxy = Proxy(broker.port)
+    about = {"url": proxy.url, "queue": f"{queue}.dead", "verdict_seconds": 2}
+    die(broker, queue, 1)
+    running = gateway(sources(rabbitmq={"orders": about}))
+    taken(database, 1)
+    proxy.cuts.set()
+    redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY)
+    wait_for(lambda: [s[3] for s in states(database)] == ["succeeded"], 180)
+    proxy.close()
+    assert proxy.cut == 1
+    assert broker.waiting(queue) == 2
+    assert running.metric("redrive_gateway_sent_total") == 1
+    assert running.metric("redrive_gateway_sent_again_total") == 1
+    job = states(database)[0][0]
+    assert (
+        f"job {job} is sent again: a confirmation was lost" in running.log.read_text()
+    )
 
 
 def test_an_encrypted_message_goes_back_as_it_was(

@@ -86,19 +86,16 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def start(
-    sources: Sources, gateway: Gateway, endpoint: str
-) -> Callable[[Queues], Worker]:
+def start(sources: Sources, gateway: Gateway, endpoint: str) -> Callable[..., Worker]:
     """Start a gateway of one source, `mail`."""
 
-    def start(queues: Queues) -> Worker:
+    def start(queues: Queues, **more: Any) -> Worker:
         about = {
             "queue_url": queues.dead,
             "endpoint_url": endpoint,
             "region": REGION,
-            "origin_url": queues.work,  # moto does not say where a message died
             "verdict_seconds": 2,
-        }
+        } | more
         return gateway(sources(sqs={"mail": about}), **KEYS)
 
     return start
@@ -183,14 +180,14 @@ def test_a_message_of_a_fifo_queue_keeps_its_group(
 def test_a_queue_that_is_gone_is_named(
     endpoint: str,
     name: str,
-    start: Callable[[Queues], Worker],
+    start: Callable[..., Worker],
     redrive: Redrive,
     database: Database,
 ) -> None:
     queues = Queues(endpoint, name)
     queues.send("{}")
     queues.die()
-    start(queues)
+    start(queues, origin_url=queues.work)
     wait_for(lambda: len(letters(database)) == 1)
     queues.client.delete_queue(QueueUrl=queues.work)
     redrive("dlq", "redrive", "--kind", "sqs.mail", *WHY)

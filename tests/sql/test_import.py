@@ -169,6 +169,26 @@ def test_they_raise_the_depth_and_are_no_growth(database: Database):
     }
 
 
+def test_a_recent_death_of_a_watched_source_counts_as_added(database: Database):
+    recent = {"died_at": None, "created_at": None}
+    take(database, recent | {"is_live": True}, {"source_id": "m-2", "is_live": True})
+    take(database, recent | {"source_id": "m-3"})
+    database.rows("select redrive.fold_v1()")
+
+    counted = database.rows(
+        "select event, reason, sum(n)::int from redrive.totals where queue = 'mail'"
+        " and event in ('enqueued', 'claimed', 'dead', 'imported') group by 1, 2 order by 1"
+    )
+    assert counted == [
+        ("claimed", "", 1),
+        ("dead", "attempts_exhausted", 1),
+        ("enqueued", "", 1),
+        ("imported", "attempts_exhausted", 2),
+    ]
+    depths = "select ready, running, dead from redrive.depths_v1() where queue = 'mail'"
+    assert database.rows(depths) == [(0, 0, 3)]
+
+
 def test_the_age_of_the_oldest_is_that_of_its_death(database: Database):
     take(database, {})
 

@@ -1,5 +1,7 @@
 """Panels about the health of the server, and about work that waits for a decision."""
 
+from collections.abc import Sequence
+
 from tools.dashboards.parts import (
     BAD,
     CALM,
@@ -72,7 +74,8 @@ def capacity() -> list:
 
 def gateway() -> list:
     """Return the panels about the dead letter queues of other systems."""
-    counts = ("taken", "returned", "possible_duplicates", "refused", "known")
+    taken_in = ("taken", "possible_duplicates", "refused", "known")
+    sent_back = ("sent", "sent_again", "returned", "returned_late")
     return [
         chart(
             "Gateway: messages that wait",
@@ -80,21 +83,22 @@ def gateway() -> list:
             "short",
             query(by("redrive_gateway_waiting", "source"), "{{source}}"),
             alerts=("RedriveGatewayStalled",),
-            width=8,
+            width=6,
         ),
         chart(
-            "Gateway: messages per second",
-            "taken: new dead letters. returned: they were sent back, and died again.",
+            "Gateway: messages taken in",
+            "Per second. taken: new dead letters. known: they were there before.",
             "ops",
-            *(
-                query(
-                    rate(f"redrive_gateway_{name}_total", "source", where=WHERE),
-                    f"{{{{source}}}}: {name.replace('_', ' ')}",
-                )
-                for name in counts
-            ),
+            *_of_sources(taken_in),
             alerts=("RedriveGatewayDeadLettersGrow",),
-            width=8,
+            width=6,
+        ),
+        chart(
+            "Gateway: messages sent back",
+            "Per second. returned: they died again. sent again: a confirmation was lost.",
+            "ops",
+            *_of_sources(sent_back),
+            width=6,
         ),
         chart(
             "Gateway: lost connections",
@@ -105,8 +109,19 @@ def gateway() -> list:
                 "{{source}}",
             ),
             alerts=("RedriveGatewayStalled",),
-            width=8,
+            width=6,
         ),
+    ]
+
+
+def _of_sources(counts: Sequence[str]) -> list:
+    """Return a query for each of these counts of the gateway."""
+    return [
+        query(
+            rate(f"redrive_gateway_{name}_total", "source", where=WHERE),
+            f"{{{{source}}}}: {name.replace('_', ' ')}",
+        )
+        for name in counts
     ]
 
 

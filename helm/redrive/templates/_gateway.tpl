@@ -1,6 +1,9 @@
 {{/* The gateway's own environment. */}}
 {{- define "redrive.gateway.env" -}}
 {{- include "redrive.keyring.env" . }}
+{{- with include "redrive.worker.version" (list . (dict)) }}
+- {name: REDRIVE_VERSION, value: {{ quote . }}}
+{{- end }}
 - {name: REDRIVE_GATEWAY, value: /etc/redrive/gateway/gateway.yaml}
 - {name: REDRIVE_SLOTS, value: {{ .Values.gateway.slots | int64 | quote }}}
 - {name: REDRIVE_HTTP_PORT, value: "9808"}

@@ -3,24 +3,26 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 import psycopg
 
 from redrive.celery.database import Connect
-from redrive.celery.records import SOURCE, Record, decode, read_letter
+from redrive.celery.records import PREFIX, SOURCE, Record, decode, read_letter
 from redrive.celery.spool import Spool
-from redrive.dead_letters.imports import CHUNK, take
+from redrive.database.rows import column
+from redrive.dead_letters.imports import CHUNK, take, take_apart
+from redrive.dead_letters.triage import dismiss
 from redrive.enqueue import enqueue_many
 from redrive.errors import InvalidJob, RedriveError
 
 logger = logging.getLogger("redrive.celery")
 
 WHY = "a task failed for good"
-REFUSED_BY_CHECK, DATA_EXCEPTION = "RD001", "22"
+LATE = "the task was sent again, and its success was reported late"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two looks at the spool; the pause doubles while Postgres is away."""
 
@@ -75,35 +77,43 @@ def _read(spool: Spool, paths: Sequence[Path]) -> list[Filed]:
 
 
 def _send(conn: Any, spool: Spool, found: Sequence[Filed]) -> int:
-    """Send records together. If the database refuses one of them, send each alone."""
-    try:
-        _write(conn, [one.record for one in found])
-    except (LookupError, TypeError, ValueError, psycopg.Error) as error:
-        if not _is_refused(error):
-            raise
-        if len(found) > 1:
-            return sum(_send(conn, spool, [one]) for one in found)
-        _set_aside(spool, found[0].path, error)
-        return 0
-    spool.remove(one.path for one in found)
-    return len(found)
+    """Send records together, without the ones that are refused."""
+    sent: list[Filed] = []
+
+    def write(records: Sequence[Filed]) -> None:
+        _write(conn, [one.record for one in records])
+        spool.remove(one.path for one in records)
+        sent.extend(records)
+
+    take_apart(found, write, lambda one, error: _set_aside(spool, one.path, error))
+    return len(sent)
 
 
 def _write(conn: Any, records: Sequence[Record]) -> None:
     letters = [read_letter(record) for record in records if record.letter]
     outcomes: list[Any] = [record.outcome for record in records if record.outcome]
     if letters:
-        take(conn, SOURCE, letters, why=WHY, actor=SOURCE)
+        take(conn, SOURCE, letters, why=WHY, actor=SOURCE, is_live=True)
     if outcomes:
         enqueue_many(conn, outcomes)
+        _dismiss_late(conn, outcomes)
 
 
-def _is_refused(error: Exception) -> bool:
-    """Return True if a record is at fault, and not the database or the login."""
-    if isinstance(error, psycopg.Error):
-        state = error.sqlstate or ""
-        return state == REFUSED_BY_CHECK or state.startswith(DATA_EXCEPTION)
-    return True
+def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
+    """Dismiss dead letters whose task succeeded after the time for a verdict."""
+    ends = [outcome["payload"] for outcome in outcomes]
+    succeeded = [end for end in ends if end["outcome"] == "succeeded"]
+    jobs, sends = ([end[name] for end in succeeded] for name in ("job", "send"))
+    late = column(conn, _OPEN, jobs, sends, f"{PREFIX}%")
+    if late:
+        dismiss(conn, late, actor=SOURCE, why=LATE)
+
+
+_OPEN: LiteralString = """
+    select d.id from unnest(%s::bigint[], %s::int[]) v(job, send)
+    join redrive.dead_letters d on d.id = v.job and d.redrives = v.send
+    where d.state = 'open' and d.redrives > 0 and d.kind like %s"""
+"""Dead letters that are open although their task was sent."""
 
 
 def _set_aside(spool: Spool, path: Path, error: Exception) -> None:

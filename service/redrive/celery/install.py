@@ -59,7 +59,7 @@ def install(
         wanted["worker_shutdown"] = lambda **_: sender.stop()
     for name, receiver in wanted.items():
         signal = getattr(_signals, name)
-        signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{app.main}")
+        signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{id(app)}")
 
 
 def default_directory(app: Any) -> str:
@@ -74,5 +74,6 @@ def _about_ends(receivers: Receivers) -> dict[str, Receiver]:
         "task_success": receivers.succeeded,
         "task_revoked": receivers.revoked,
         "task_unknown": receivers.unknown,
+        "task_rejected": receivers.rejected,
         "task_received": receivers.received,
     }

@@ -93,12 +93,30 @@ class Receivers:
         """Report a task that this worker does not know. Celery drops its message."""
         if sender.app is not self._app:
             return
+        text = f"no worker that received it has the task {name!r}"
+        self._dropped(message, id, name, "celery.NotRegistered", text)
+
+    @contained
+    def rejected(self, sender: Any, message: Any, exc: Any, **_: Any) -> None:
+        """Report a task whose message this worker does not accept. Celery drops it.
+
+        A message without a task and an id is not reported.
+        """
+        headers: dict[str, Any] = message.headers or {}
+        task, task_id = headers.get("task"), headers.get("id")
+        if sender.app is self._app and task and task_id:
+            text = f"the worker does not accept the message: {message.content_type}"
+            error_class = f"celery.{type(exc).__name__}"
+            self._dropped(message, task_id, task, error_class, text)
+
+    def _dropped(
+        self, message: Any, task_id: str, name: str, error_class: str, text: str
+    ) -> None:
+        """Report a task that did not begin, because Celery has dropped its message."""
         headers: dict[str, Any] = message.headers or {}
         where = message.delivery_info
-        request = _context({**headers, "id": id}, delivery_info=where)
-        text = f"no worker that received it has the task {name!r}"
-        kind = records.kind_of(name)
-        failure = made_up("celery.NotRegistered", text, Category.BUG, kind)
+        request = _context({**headers, "id": task_id}, delivery_info=where)
+        failure = made_up(error_class, text, Category.BUG, records.kind_of(name))
         self._end(request, name, failure, _arguments(message))
 
     def _end(self, request: Any, name: str, failure: Failure, given: Arguments) -> None:

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, LiteralString, NamedTuple, TypeVar
 
 import msgspec
 import psycopg
@@ -16,9 +16,13 @@ from redrive.rules.dead_letters import imported as rules
 from redrive.rules.dead_letters.imported import Imported
 
 Connection = psycopg.Connection[Any]
+Row = TypeVar("Row")
 
 CHUNK = 500
 """Dead letters that one transaction imports, under one line of the audit log."""
+
+REFUSALS = ("RD001", "22", "23", "54")
+"""How the SQLSTATE begins if a row is at fault: a check of ours, its data, a limit."""
 
 _KNOWN: LiteralString = """
     select i.source_id from redrive.imports i
@@ -108,11 +112,23 @@ def digest(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def take(
-    conn: Connection, source: str, chunk: Sequence[Imported], *, why: str, actor: str
+def take(  # noqa: PLR0913 # what a line of the audit log needs, and how it counts
+    conn: Connection,
+    source: str,
+    chunk: Sequence[Imported],
+    *,
+    why: str,
+    actor: str,
+    is_live: bool = False,
 ) -> int:
-    """Import all of a chunk or none of it; return how many are new."""
-    rows = msgspec.json.encode([_row(letter) for letter in chunk]).decode()
+    """Import all of a chunk or none of it; return how many are new.
+
+    Args:
+        is_live: the source is watched, so recent deaths count as added and may alert.
+    """
+    rows = msgspec.json.encode(
+        [_row(letter) | {"is_live": is_live} for letter in chunk]
+    ).decode()
     with conn.transaction():
         new = conn.execute(_IMPORT, (source, rows, actor, why)).fetchall()
         ids: list[int] = []
@@ -123,6 +139,42 @@ def take(
             records.append(Jsonb(_record(letter, job)))
         conn.execute(_IMPORT_FAILURES, (ids, records))
     return len(new)
+
+
+def take_apart(
+    rows: Sequence[Row],
+    write: Callable[[Sequence[Row]], None],
+    set_aside: Callable[[Row, Exception], None],
+) -> None:
+    """Write rows in one call. If one of them is refused, write each half by itself.
+
+    So one bad row does not stop the others.
+
+    Args:
+        write: writes all of its rows or none.
+        set_aside: gets each row that is refused, and the error.
+
+    Raises:
+        psycopg.Error: the database is away, or refuses everything.
+    """
+    try:
+        write(rows)
+    except (LookupError, TypeError, ValueError, psycopg.Error) as error:
+        if not _is_refused(error):
+            raise
+        if len(rows) == 1:
+            set_aside(rows[0], error)
+            return
+        middle = len(rows) // 2
+        for half in (rows[:middle], rows[middle:]):
+            take_apart(half, write, set_aside)
+
+
+def _is_refused(error: Exception) -> bool:
+    """Return True if a row is at fault, and not the database or the login."""
+    if isinstance(error, psycopg.Error):
+        return (error.sqlstate or "").startswith(REFUSALS)
+    return True
 
 
 _IMPORT_FAILURES: LiteralString = (

@@ -8,15 +8,21 @@ import logging
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
+
+import psycopg
 
 from redrive.database.address import Address
 from redrive.database.connect import OwnConnection
 from redrive.errors import SettingsError
+from redrive.gateway import tally
 from redrive.gateway.connect import connect
 from redrive.gateway.file import VARIABLE, AnySource, load
-from redrive.gateway.message import QUEUE, Mark, NotSent, Outgoing, Source, outgoing
+from redrive.gateway.letters import QUEUE, outgoing
+from redrive.gateway.marks import Mark
+from redrive.gateway.message import NotSent, Outgoing, Source
 from redrive.handlers import Handlers
 from redrive.handlers.job import Job
 from redrive.idempotency import idempotent
@@ -49,9 +55,12 @@ class _Connections(threading.local):
 class SendBack:
     """Function of a source's handler."""
 
-    def __init__(self, source: AnySource, database: Address) -> None:
+    def __init__(
+        self, source: AnySource, database: Address, counts: tally.Tally
+    ) -> None:
         self._source = source
         self._database = database
+        self._counts = counts
         self._own = _Connections()
 
     def __call__(self, payload: dict[str, Any], job: Job) -> None:
@@ -71,10 +80,20 @@ class SendBack:
         self, payload: dict[str, Any], job: Job, done: dict[str, Any]
     ) -> dict[str, Any]:
         message = _message(payload, job)
-        source = self._connected()
-        if done.get("state") == SENDING:
-            _log_repeat(job)
-        _keep(job, SENDING)
+        # The attempt ends as snoozed, which does not close the breaker of the source.
+        with job.dependency(job.kind):
+            source = self._connected()
+            if done.get("state") == SENDING:
+                # An earlier attempt ended between its message and the confirmation.
+                logger.warning("job %d is sent again: a confirmation was lost", job.id)
+                self._counts.add(tally.SENT_AGAIN, job.kind)
+            _keep(job, SENDING)
+            self._hand_over(source, message, job)
+        self._counts.add(tally.SENT, job.kind)
+        until = time.time() + self._source.verdict_seconds
+        return _keep(job, SENT, until=until)
+
+    def _hand_over(self, source: Source, message: Outgoing, job: Job) -> None:
         try:
             source.send(message)
         except NotSent as error:
@@ -85,19 +104,17 @@ class SendBack:
         except Exception:
             self._disconnect()
             raise
-        until = time.time() + self._source.verdict_seconds
-        return _keep(job, SENT, until=until)
 
     def _judge(self, job: Job) -> None:
         """Complete the job, unless its message has come back.
 
         The message may still wait in the dead letter queue, behind others.
         """
-        if self._connected().waiting():
+        with job.dependency(job.kind):
+            waiting = self._connected().waiting()
+        if waiting:
             raise Snooze(BEHIND_SECONDS)
-        conn = self._own.database
-        if conn is None or conn.closed:
-            conn = self._own.database = self._database.connect("redrive gateway")
+        conn = self._connected_database()
         with conn.transaction():
             if idempotent(conn, Mark(job.id, job.redrives, "", "").key):
                 job.complete(conn)
@@ -106,25 +123,34 @@ class SendBack:
         raise CameBack(msg)
 
     def _connected(self) -> Source:
-        try:
-            if self._own.source is None:
-                self._own.source = connect(self._source)
-            self._own.source.ping()
-        except Exception:
-            self._disconnect()
-            raise
+        """Return the thread's connection to the source; open a new one if it was lost.
+
+        Nothing was sent yet. So a broker that has restarted costs no attempt, and does
+        not keep the breaker open until each thread has noticed it.
+        """
+        if self._own.source is not None:
+            try:
+                self._own.source.ping()
+            except Exception:  # noqa: BLE001 # a client library may raise anything
+                self._disconnect()
+        if self._own.source is None:
+            self._own.source = connect(self._source)
         return self._own.source
+
+    def _connected_database(self) -> OwnConnection:
+        """Return the thread's connection to the database; see `_connected`."""
+        conn = self._own.database
+        if conn is not None:
+            with suppress(psycopg.OperationalError):
+                conn.execute("select")
+        if conn is None or conn.closed:
+            conn = self._own.database = self._database.connect("redrive gateway")
+        return conn
 
     def _disconnect(self) -> None:
         if self._own.source is not None:
             self._own.source.close()
             self._own.source = None
-
-
-def _log_repeat(job: Job) -> None:
-    """Log that an attempt ended between its message and the confirmation."""
-    extra = {"job": job.id, "kind": job.kind, "redrives": job.redrives}
-    logger.warning("sent again: a confirmation was lost", extra=extra)
 
 
 def _keep(job: Job, state: str, **more: float) -> dict[str, Any]:
@@ -149,11 +175,11 @@ def _message(payload: dict[str, Any], job: Job) -> Outgoing:
         raise GiveUp(str(error)) from None
 
 
-def build(path: Path, database: Address) -> Handlers:
+def build(path: Path, database: Address, counts: tally.Tally) -> Handlers:
     """Return the handlers of a file of sources."""
     found = Handlers()
     for kind, source in load(path).items():
-        send_back = SendBack(source, database)
+        send_back = SendBack(source, database, counts)
 
         def run(payload: dict[str, Any], job: Job, call: SendBack = send_back) -> None:
             call(payload, job)
@@ -175,7 +201,10 @@ def _of_environment() -> Handlers:
         raise SettingsError(msg)
     url = os.environ.get("REDRIVE_DATABASE_URL", "")
     file = os.environ.get("REDRIVE_DATABASE_URL_FILE")
-    return build(Path(path), Address(url, Path(file) if file and not url else None))
+    address = Address(url, Path(file) if file and not url else None)
+    directory = os.environ.get(tally.VARIABLE)
+    counts = tally.Tally(Path(directory) if directory else None)
+    return build(Path(path), address, counts)
 
 
 handlers = _of_environment()

@@ -20,15 +20,8 @@ from msgspec.json import encode
 from redrive.errors import SettingsError
 from redrive.gateway import tables
 from redrive.gateway.file import RabbitMQ
-from redrive.gateway.message import (
-    MARK,
-    Death,
-    Message,
-    NotSent,
-    Outgoing,
-    instant,
-    mark_of,
-)
+from redrive.gateway.marks import MARK, mark_of
+from redrive.gateway.message import Death, Message, NotSent, Outgoing, instant
 from redrive.rules.payloads.limits import MAX_ATTEMPTS
 
 # The library logs each failed connection in ten lines; the intake logs it in one.
@@ -46,10 +39,12 @@ REFUSALS = (
 )
 """Errors that say that the broker does not have a message."""
 
-PREFETCH = 1_000
-"""Most messages that are delivered and not acknowledged."""
+PREFETCH = 500
+"""Most messages that are delivered and not acknowledged, and are held in memory."""
 
-BATCH = 500
+BATCH, BATCH_BYTES = 500, 16 << 20
+"""Size of a batch. It ends with the message that reaches one of the two."""
+
 FIRST_SECONDS, NEXT_SECONDS = 1.0, 0.05
 """How long to wait for the first message of a batch, and for each further one."""
 
@@ -117,13 +112,15 @@ class Queue:
         """Return the next messages; none after about a second without any."""
         found: list[Message] = []
         wait = FIRST_SECONDS
-        while len(found) < BATCH:
+        size = 0
+        while len(found) < BATCH and size < BATCH_BYTES:
             method, properties, body = next(
                 self._channel.consume(self._source.queue, inactivity_timeout=wait)
             )
             if method is None:
                 break
             found.append(_message(method, properties, body, self._source))
+            size += len(body)
             wait = NEXT_SECONDS
         return found
 

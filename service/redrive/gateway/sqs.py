@@ -12,15 +12,8 @@ from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from botocore.exceptions import ClientError  # pyright: ignore[reportMissingTypeStubs]
 
 from redrive.gateway.file import SQS
-from redrive.gateway.message import (
-    MARK,
-    Death,
-    Message,
-    NotSent,
-    Outgoing,
-    instant,
-    mark_of,
-)
+from redrive.gateway.marks import MARK, mark_of
+from redrive.gateway.message import Death, Message, NotSent, Outgoing, instant
 
 AT_ONCE = 10
 """Most messages of one call, by the rules of SQS."""
@@ -107,17 +100,28 @@ class Queue:
         Raises:
             NotSent: neither the message nor the file names it.
         """
-        arn = origin.get("queue_arn")
         if self._source.origin_url is not None:
             return self._source.origin_url
+        arn = origin.get("queue_arn")
         if not arn:
-            msg = "the message does not say from which queue it came; set origin_url"
-            raise NotSent(msg)
+            return self._only_origin()
         *_, account, name = str(arn).split(":")
         found = self._client.get_queue_url(
             QueueName=name, QueueOwnerAWSAccountId=account
         )
         return str(found["QueueUrl"])
+
+    def _only_origin(self) -> str:
+        """Return the only queue whose redrive policy names the dead letter queue."""
+        answer = self._client.list_dead_letter_source_queues(
+            QueueUrl=self._source.queue_url
+        )
+        urls = answer.get("queueUrls", [])
+        if len(urls) != 1:
+            found = f"{len(urls)} queues have this dead letter queue"
+            msg = f"the message does not say from which queue it came, and {found}; set origin_url"
+            raise NotSent(msg)
+        return str(urls[0])
 
     def ping(self) -> None:
         """Do nothing: each call makes its own request."""

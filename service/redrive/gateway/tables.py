@@ -2,7 +2,8 @@
 
 Any publisher may write such a table. An error of pika ends the connection, and the broker
 delivers the message again, so that one message would stop the intake for good. Its
-headers are kept as bytes instead.
+headers are kept as bytes instead. Pika reads a float as a whole number, and writes none,
+so floats are read and written here.
 """
 
 import struct
@@ -18,6 +19,12 @@ UNREADABLE = "$unreadable"
 MAX_DEPTH = 20
 
 _spec: Any = pika.spec
+_data: Any = pika.data
+_read_value = _data.decode_value
+_write_value = _data.encode_value
+
+FLOATS = {b"f": ">f", b"d": ">d"}
+"""Type of a value -> its format, of 4 and of 8 bytes."""
 
 
 def read(encoded: bytes, offset: int) -> tuple[dict[Any, Any], int]:
@@ -44,6 +51,24 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
     return True
 
 
+def read_value(encoded: bytes, offset: int) -> tuple[Any, int]:
+    """Read a value as pika does, but a float as it is."""
+    layout = FLOATS.get(encoded[offset : offset + 1])
+    if layout is None:
+        return _read_value(encoded, offset)
+    (value,) = struct.unpack_from(layout, encoded, offset + 1)
+    return value, offset + 1 + struct.calcsize(layout)
+
+
+def write_value(pieces: list[bytes], value: Any) -> int:
+    """Write a value as pika does, and a float."""
+    if not isinstance(value, float):
+        return _write_value(pieces, value)
+    pieces.append(struct.pack(">cd", b"d", value))
+    return len(pieces[-1])
+
+
 def tolerate() -> None:
-    """Let pika read the headers of messages with `read`."""
-    _spec.data = SimpleNamespace(**{**vars(pika.data), "decode_table": read})
+    """Let pika read the headers of messages with `read`, and keep floats."""
+    _data.decode_value, _data.encode_value = read_value, write_value
+    _spec.data = SimpleNamespace(**{**vars(_data), "decode_table": read})

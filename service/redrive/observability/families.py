@@ -121,7 +121,7 @@ COUNTERS = (
     ),
     Total(
         "redrive_dlq_imported",
-        "Dead letters imported from other systems. They do not count as added.",
+        "Dead letters imported from files, or long after their death. They do not count as added.",
         {"queue": "queue", "kind": "kind"},
         {"imported": 1},
     ),

@@ -3,12 +3,13 @@
 -- in:    source: a name of the other system
 --        letters: a JSON array of {source_id, kind, queue, payload, headers, tenant,
 --        idempotency_key, reason, category, error_class, message, fingerprint, attempts, died_at,
---        created_at}; without died_at it died now and was created by then
+--        created_at, is_live}; without died_at it died now and was created by then
 -- out:   n (from 1) and id of each new dead letter; import_failures adds what else is known
 -- errors: RD001 'letters[n].field: rule', or 'field: rule' of a name or an encrypted payload
 -- locks: imports, by their source_id, so that two imports of one source never wait in a circle;
 --        then the completions of their keys
--- They count as imported and not as added, so no alert takes an import for an incident.
+-- They count as imported and not as added, so no alert takes an import for an incident. With is_live,
+-- a dead letter that died within the last hour counts as added: its job came, was claimed, and died.
 create or replace function redrive.import_v1(source text, letters jsonb, actor text, why text)
 returns table (n int, id bigint)
 language plpgsql security definer
@@ -103,7 +104,8 @@ begin
         lateral jsonb_to_record(a.value) as r(
             source_id text, kind text, queue text, payload jsonb, headers jsonb, tenant text,
             idempotency_key text, reason text, category text, error_class text, message text,
-            fingerprint text, attempts int, died_at timestamptz, created_at timestamptz)
+            fingerprint text, attempts int, died_at timestamptz, created_at timestamptz,
+            is_live boolean)
         where fresh ? r.source_id
         order by r.source_id, a.n),
     buried as (
@@ -119,8 +121,12 @@ begin
         from came c order by c.job),
     counted as (
         insert into redrive.deltas (queue, kind, event, reason, n)
-        select c.queue, c.kind, 'imported', c.reason, count(*) from came c
-        group by c.queue, c.kind, c.reason),
+        select c.queue, c.kind, e.event, case when e.event in ('dead', 'imported') then c.reason
+                                              else '' end as reason, count(*)
+        from came c, unnest(case when c.is_live and c.died > now() - interval '1 hour'
+                                 then '{enqueued,claimed,dead}' else '{imported}' end::text[])
+                     as e(event)
+        group by c.queue, c.kind, e.event, 4),
     audited as (
         insert into redrive.audit (actor, action, why, n, detail)
         select actor, 'import', why, count(*),

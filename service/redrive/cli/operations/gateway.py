@@ -6,7 +6,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -97,7 +98,8 @@ def gateway(
     sources = _sources(settings)
     if dry_run:
         return _preview(settings, sources)
-    return _run(settings, sources)
+    with TemporaryDirectory(prefix="redrive-gateway-") as tally:
+        return _run(settings, sources, Path(tally))
 
 
 @gateway.command()
@@ -172,13 +174,13 @@ def _preview(settings: "Settings", sources: "Sources") -> int:
     with database(settings) as conn:
         for kind, source in sources.items():
             seen = Preview()
-            preview(conn, kind, source, seen)
-            _show(kind, seen)
+            too_large = preview(conn, kind, source, seen)
+            _show(kind, seen, too_large)
     click.echo("nothing was changed")
     return Exit.DONE
 
 
-def _show(kind: str, seen: Preview) -> None:
+def _show(kind: str, seen: Preview, too_large: int) -> None:
     known = f", {seen.known} taken in before" if seen.known else ""
     click.echo(f"{kind}: the first {counted(seen.matched, 'message')}{known}")
     rows = [
@@ -187,15 +189,21 @@ def _show(kind: str, seen: Preview) -> None:
     ]
     if rows:
         table(("count", "error_class", "message"), rows, right=("count",))
+    if too_large:
+        click.echo(
+            f"{counted(too_large, 'message')} too large; the gateway leaves them"
+        )
 
 
-def _run(settings: "Settings", sources: "Sources") -> int:
+def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:
     """Run the intake of each source, and a worker that sends messages back."""
     from redrive.gateway.figures import figures  # noqa: PLC0415 # as above
     from redrive.gateway.intake import Intake  # noqa: PLC0415 # as above
+    from redrive.gateway.tally import Tally  # noqa: PLC0415 # as above
 
     address = settings.address()
-    _hand_over(settings, address)
+    tally = Tally(directory)
+    _hand_over(settings, address, directory)
     start = _start(settings)
     stop = threading.Event()
     intakes = [
@@ -209,7 +217,7 @@ def _run(settings: "Settings", sources: "Sources") -> int:
 
     try:
         return worker.run(
-            start, [lambda: figures(intakes)], lambda: _faults(intakes), begin
+            start, [lambda: figures(intakes, tally)], lambda: _faults(intakes), begin
         )
     finally:
         stop.set()
@@ -224,9 +232,10 @@ def _start(settings: "Settings") -> worker.Start:
     return replace(start, options=replace(start.options, targets=""))
 
 
-def _hand_over(settings: "Settings", address: "Address") -> None:
-    """Let the handlers find the file and the database."""
+def _hand_over(settings: "Settings", address: "Address", tally: Path) -> None:
+    """Let the handlers find the file, the database and the counts."""
     os.environ["REDRIVE_GATEWAY"] = str(settings.gateway)
+    os.environ["REDRIVE_GATEWAY_TALLY"] = str(tally)
     if address.file is None:
         os.environ["REDRIVE_DATABASE_URL"] = address.url
     else:
@@ -236,6 +245,6 @@ def _hand_over(settings: "Settings", address: "Address") -> None:
 
 def _faults(intakes: "Sequence[Intake]") -> dict[str, str | None]:
     return {
-        intake.kind: ", ".join(map(": ".join, intake.counts.faults.items())) or None
+        intake.kind: ", ".join(map(": ".join, intake.state.faults.items())) or None
         for intake in intakes
     }

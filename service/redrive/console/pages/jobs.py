@@ -14,6 +14,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.page import page
 from redrive.live_jobs.show import show
+from redrive.rules.dead_letters.origin import origin
 from redrive.rules.scheduling.cells import parted
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -88,6 +89,7 @@ def show_job(visit: SignedIn, job: int) -> Response:
         "job.html",
         job=found,
         letter=letter,
+        origin=origin(letter["headers"]) if letter else {},
         headline=headline(found, letter),
         steps=timeline(found, letter),
         shell=command(("job", "show", str(job))),

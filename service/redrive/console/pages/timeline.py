@@ -39,7 +39,8 @@ def _died(letter: Row) -> str:
     attempts = letter["attempts"]
     counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     seconds = letter["time_to_dlq_seconds"]
-    after = counted if seconds is None else f"{counted} in {duration(seconds)}"
+    # Other systems often do not say when a job was created.
+    after = f"{counted} in {duration(seconds)}" if seconds else counted
     cause = why_over(letter["failures"]) or CAUSES.get(
         letter["reason"], letter["reason"]
     )

@@ -36,6 +36,7 @@ from redrive.worker.protocol import (
     report_of,
 )
 from redrive.worker.runner import failures
+from redrive.worker.runner.dependencies import Admitted
 from redrive.worker.runner.handler_notes import HandlerNotes
 from redrive.worker.runner.results import result_of
 from redrive.worker.runner.sealing import (
@@ -256,7 +257,7 @@ class Attempt:
             headers=headers,
             worker=self.batch.worker,
             tell=notes.side_effect,
-            watch=self.services.dependencies,
+            watch=Admitted(self.services.dependencies, self.handler.depends_on),
             notes=notes,
             last_checkpoint=self.last_checkpoint,
             seed=self.services.seed,

@@ -3,7 +3,7 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from redrive.handlers.job import Watch
 from redrive.rules.attempts.categories import category_of, evidence_of
@@ -68,3 +68,23 @@ class Dependencies(Watch):
             Category.THROTTLED,
         }
         self._send(Observed(name, succeeded=not blamed))
+
+
+class Admitted(Watch):
+    """Watch of an attempt that has passed the breakers its handler depends on.
+
+    The attempt may be the only probe of such a breaker, so it is not stopped again.
+    """
+
+    def __init__(self, dependencies: Dependencies, names: Collection[str]) -> None:
+        self._dependencies = dependencies
+        self._names = names
+
+    def enter(self, name: str) -> None:
+        """Let the handler use a dependency, or raise DependencyOpen."""
+        if name not in self._names:
+            self._dependencies.enter(name)
+
+    def leave(self, name: str, error: Exception | None) -> None:
+        """Report a use."""
+        self._dependencies.leave(name, error)

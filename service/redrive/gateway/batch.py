@@ -1,0 +1,157 @@
+"""A batch of messages: one transaction stores it as dead letters.
+
+A message with an id is imported once. A message without one is known by its content. If
+an equal one was imported before, and the broker says that it delivered this one before,
+it may be a duplicate. It is imported and counted, because the other choice might lose it.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import Any
+
+import psycopg
+
+from redrive.dead_letters import imports
+from redrive.errors import InvalidJob
+from redrive.gateway.letters import letter_of
+from redrive.gateway.message import Message
+from redrive.gateway.returns import returns
+from redrive.rules.dead_letters.imported import Imported
+
+logger = logging.getLogger("redrive.gateway")
+
+Connection = psycopg.Connection[Any]
+
+WHY = "taken in by redrive gateway"
+
+
+@dataclass(slots=True)
+class Counts:
+    """Numbers of messages."""
+
+    taken: int = 0
+    known: int = 0
+    returned: int = 0
+    returned_late: int = 0
+    possible_duplicates: int = 0
+    refused: int = 0
+
+    def add(self, more: "Counts") -> None:
+        """Add the numbers of a batch."""
+        for one in fields(Counts):
+            total = getattr(self, one.name) + getattr(more, one.name)
+            setattr(self, one.name, total)
+
+
+class _Overtaken(Exception):
+    """Another gateway took in an equal message meanwhile, and perhaps not this one."""
+
+
+class Batch:
+    """Messages of one source that are stored together.
+
+    Args:
+        exact: keep the bytes of JSON bodies.
+        form: the first form in which to store them; see `letter_of`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        messages: Sequence[Message],
+        *,
+        exact: bool,
+        form: int = 0,
+    ) -> None:
+        self._kind = kind
+        self._messages = messages
+        self._exact = exact
+        self._form = form
+        self.counts = Counts()
+
+    def store(self, conn: Connection, actor: str) -> Sequence[Message]:
+        """Store the messages; return all that may be acknowledged.
+
+        If another gateway took in equal ones, it is done again.
+        """
+        while True:
+            self.counts = Counts()
+            with suppress(_Overtaken), conn.transaction():
+                return self._commit(conn, actor)
+
+    def _commit(self, conn: Connection, actor: str) -> Sequence[Message]:
+        found, kind = self.counts, self._kind
+        came_back = returns(conn, kind, self._messages)
+        others = [m for n, m in enumerate(self._messages) if n not in came_back]
+        digests = [digest_of(message) for message in others]
+        before = imports.known(conn, kind, digests)
+        letters = list(self._letters(others, digests, set(before)))
+        found.returned = len(came_back)
+        if letters:
+            new = [letter for letter, _ in letters]
+            found.taken = imports.take(
+                conn, kind, new, why=WHY, actor=actor, is_live=True
+            )
+            found.known = len(new) - found.taken
+            if found.taken < len({letter.source_id for letter in new} - before):
+                raise _Overtaken
+        stored = [message for _, message in letters]
+        return [self._messages[n] for n in came_back] + stored
+
+    def _letters(
+        self, messages: Sequence[Message], digests: Sequence[str], known: set[str]
+    ) -> Iterator[tuple[Imported, Message]]:
+        """Yield each message with its dead letter; leave out messages that do not fit."""
+        for message, digest in zip(messages, digests, strict=True):
+            source_id, is_doubtful = identity(message, digest, is_known=digest in known)
+            known.add(digest)
+            letter = self._letter(message, source_id, is_doubtful=is_doubtful)
+            if letter is None:
+                self.counts.refused += 1
+                continue
+            self.counts.possible_duplicates += is_doubtful
+            self.counts.returned_late += message.mark is not None
+            yield letter, message
+
+    def _letter(
+        self, message: Message, source_id: str, *, is_doubtful: bool
+    ) -> Imported | None:
+        """Return the dead letter of a message; None if it does not fit."""
+        notes: dict[str, Any] = {"possible_duplicate": True} if is_doubtful else {}
+        if message.mark:
+            notes["came_back_from"] = message.mark.job
+        try:
+            return letter_of(
+                message,
+                self._kind,
+                source_id,
+                exact=self._exact,
+                first=self._form,
+                **notes,
+            )
+        except InvalidJob as error:
+            extra = {"source": self._kind, "fault": error.path, "rule": error.rule}
+            logger.warning("a message is too large; it stays there", extra=extra)
+            return None
+
+
+def digest_of(message: Message) -> str:
+    """Return what identifies a message: its id, or a digest of all that is known of it."""
+    if message.is_unique:
+        return str(message.source_id)
+    names = ("body", "origin", "headers", "death", "source_id", "mark")
+    return imports.digest({name: getattr(message, name) for name in names})
+
+
+def identity(message: Message, digest: str, *, is_known: bool) -> tuple[str, bool]:
+    """Return the source id of a message, and True if it may be a duplicate.
+
+    Args:
+        is_known: a message with this digest was imported before.
+    """
+    if message.source_id is not None or not is_known:
+        return digest, False
+    return f"{digest[:40]}-{uuid.uuid4().hex}", message.may_be_known

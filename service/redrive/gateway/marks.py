@@ -1,0 +1,48 @@
+"""Marks of messages that were sent back: a header by which the gateway knows them again."""
+
+import hashlib
+import re
+from typing import NamedTuple
+
+MARK = "redrive-job"
+"""Header of a message that was sent back. It names the job, and a digest of the body."""
+
+
+class Mark(NamedTuple):
+    """Job that sent a message back, as the message's header names it."""
+
+    job: int
+    redrives: int
+    source_id: str
+    body: str
+
+    def __str__(self) -> str:
+        """Return the header's value."""
+        return ".".join(map(str, self))
+
+    @property
+    def key(self) -> str:
+        """Return the key that decides between a return and a success."""
+        return f"gateway/{self.job}/{self.redrives}"
+
+
+_MARK = re.compile(
+    r"(\d{1,18})\.(\d{1,9})\.([^.\0]{1,255})\.([0-9a-f]{32})\Z", re.ASCII
+)
+
+
+def mark_of(header: object, body: bytes) -> Mark | None:
+    """Return the mark of a message; None if it has none.
+
+    An application may copy the headers of a message to another one. A mark with another
+    body is therefore none.
+    """
+    found = _MARK.match(str(header))
+    if found is None or found[4] != digest(body):
+        return None
+    return Mark(int(found[1]), int(found[2]), found[3], found[4])
+
+
+def digest(body: bytes) -> str:
+    """Return a short digest of a body."""
+    return hashlib.sha256(body).hexdigest()[:32]

@@ -1,0 +1,62 @@
+"""Messages that came back dead after they were sent back."""
+
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+import psycopg
+
+from redrive.gateway.marks import Mark
+from redrive.gateway.message import Message
+
+Connection = psycopg.Connection[Any]
+
+_RETURNED: LiteralString = """
+    select redrive.first_time_v1(key) from unnest(%s::text[]) key order by key"""
+
+_GENUINE: LiteralString = """
+    select v.n::int
+    from unnest(%s::bigint[], %s::text[]) with ordinality v(job, source_id, n)
+    where exists (select from redrive.imports i
+                  where i.source = %s and i.source_id = v.source_id and i.job = v.job)
+       or exists (select from redrive.jobs j
+                  where j.id = v.job and j.headers ->> 'source_id' = v.source_id)"""
+"""Marks of jobs that were taken in. Any publisher may write others."""
+
+_STANDING: LiteralString = """
+    select v.n::int
+    from unnest(%s::bigint[], %s::text[]) with ordinality v(job, source_id, n)
+    where exists (select from redrive.imports i
+                  where i.source = %s and i.source_id = v.source_id and i.job = v.job)
+      and (exists (select from redrive.jobs j where j.id = v.job)
+           or exists (select from redrive.dead_letters d
+                      where d.id = v.job and d.state = 'open'))"""
+"""Marks whose jobs are live or open dead letters."""
+
+
+def returns(conn: Connection, kind: str, messages: Sequence[Message]) -> set[int]:
+    """Record the messages that came back dead; return the numbers of these.
+
+    The key of a mark decides between this and the job's success: both take it, and the
+    first one commits. Then a job that is live will fail, and one that has succeeded is
+    gone, so that its message is imported like any other.
+    """
+    marked = [(n, message.mark) for n, message in enumerate(messages) if message.mark]
+    genuine = _selected(conn, _GENUINE, kind, marked)
+    conn.execute(_RETURNED, (sorted({mark.key for _, mark in genuine}),))
+    return {n for n, _ in _selected(conn, _STANDING, kind, genuine)}
+
+
+Marked = Sequence[tuple[int, Mark]]
+"""Numbers of messages, and their marks."""
+
+
+def _selected(
+    conn: Connection, query: LiteralString, kind: str, marked: Marked
+) -> Marked:
+    """Return the marks that a query selects."""
+    if not marked:
+        return []
+    jobs = [mark.job for _, mark in marked]
+    ids = [mark.source_id for _, mark in marked]
+    found = conn.execute(query, (jobs, ids, kind)).fetchall()
+    return [marked[int(n) - 1] for (n,) in found]

@@ -1,0 +1,34 @@
+"""Place in another system from which a dead letter came."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+PATHS: Mapping[str, tuple[str, ...]] = {
+    "source": ("source",),
+    "died in": ("gateway", "origin", "queue"),
+    "queue there": ("gateway", "origin", "queue_arn"),
+    "message id": ("gateway", "origin", "properties", "message_id"),
+    "task id": ("celery", "id"),
+    "ran on": ("celery", "worker"),
+}
+"""Name of a fact -> its path in the headers."""
+
+
+def origin(headers: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a person needs to find a dead letter in the system it came from.
+
+    The result is empty for a job that died here. Any producer may write headers, so a
+    value of another type is left out.
+    """
+    if "source" not in headers:
+        return {}
+    found = {name: _at(headers, path) for name, path in PATHS.items()}
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def _at(headers: Mapping[str, Any], path: Sequence[str]) -> Any:
+    *parents, name = path
+    for parent in parents:
+        found = headers.get(parent)
+        headers = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return headers.get(name)
