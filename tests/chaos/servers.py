@@ -21,10 +21,12 @@ from redrive.database.embedded import (
     guarded_process,
 )
 from tests.flow.proxy import Proxy
-from tests.postgres import guarded
+from tests.postgres import IS_DEBIAN, guarded, installed
 from tests.replicas import Replicas
 
 DATABASE = "chaos"
+VERSION = max(installed(), default=NEWEST) if IS_DEBIAN else NEWEST
+"""Debian's Postgres has JIT, and the embedded one has none."""
 POOLER = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
 
 # As in tests.postgres: it waits for the end of this process, however that ends.
@@ -41,7 +43,9 @@ class Servers:
     def __init__(self, disks: tuple[Path, Path]) -> None:
         self.disks = disks
         homes = (disks[0] / "home", disks[1] / "home")
-        self.replicas = Replicas(homes, NEWEST, is_synchronous=True)
+        self.replicas = Replicas(
+            homes, VERSION, is_synchronous=True, wal_level="logical"
+        )
         self._proxies: list[Proxy] = []
         self._aimed: list[Proxy] = []
         with psycopg.connect(self.primary.url(), autocommit=True) as conn:
@@ -257,7 +261,7 @@ def _disk(megabytes: int) -> Iterator[Path]:
     home = path / "home"
     home.mkdir()
     try:
-        with guarded(home, NEWEST):
+        with guarded(home, VERSION):
             yield path
     finally:
         ended()
