@@ -26,7 +26,7 @@ from tests.flow.harness import Worker
 from tests.flow.proxy import CLAIMING, SETTLING, Proxy
 from tests.model import recorder
 
-SETTLE_SECONDS = 120.0
+SETTLE_SECONDS = 300.0
 CLOCKS = (86_400, -86_400, 3_600, -3_600, 0)
 
 
