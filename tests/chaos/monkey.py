@@ -26,7 +26,6 @@ from tests.flow.harness import Worker
 from tests.flow.proxy import CLAIMING, SETTLING, Proxy
 from tests.model import recorder
 
-SETTLE_SECONDS = 300.0
 CLOCKS = (86_400, -86_400, 3_600, -3_600, 0)
 
 
@@ -472,7 +471,7 @@ def _ledger_home(keep: bool) -> Iterator[Path]:
 def _nothing_left(stage: Servers, monkey: Monkey) -> float:
     """Wait until nothing is left to do. Returns the seconds it took, or gave up after."""
     began = time.monotonic()
-    while (took := time.monotonic() - began) < SETTLE_SECONDS:
+    while (took := time.monotonic() - began) < monkey.tier.settle_seconds:
         monkey.revive()
         with contextlib.suppress(psycopg.Error), stage.connect() as conn:
             if not conn.execute(f"select exists({monkey.system.live})").fetchone()[0]:  # type: ignore[index] # a row

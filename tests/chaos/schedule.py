@@ -68,6 +68,8 @@ class Tier:
     backlog: int = 0
     disk_mb: int = 1500
     runners: int = 2
+    settle_seconds: float = 120.0
+    """How long to wait for the last jobs. Those whose process died twice take turns."""
 
     def times(self, name: str, seconds: float, factor: int) -> "Tier":
         """The same for longer."""
@@ -160,6 +162,7 @@ FULL = Tier(
     slots=32,
     backlog=100_000,
     disk_mb=3500,
+    settle_seconds=300,
     faults={
         "kill_runner": 330,
         "kill_supervisor": 170,
