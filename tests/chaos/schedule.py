@@ -237,6 +237,7 @@ PEERS = Tier(
         "term": 6,
         "terminate": 4,
         "immediate_stop": 4,
+        "split": 2,
         "cut": 16,
         "hold_transaction": 6,
     },
