@@ -91,16 +91,21 @@ class Walk:
             store.unpark(self._conn)
 
     def _overlap(self, other: Connection) -> None:
-        """Make a call, and some in another session before the first one commits or rolls back."""
+        """Make a call, and some in another session before the first one commits or rolls back.
+
+        A worker often claims while an operator cancels, because only then are jobs held that it
+        would take.
+        """
+        is_cancelled = self._dice.random() < 0.15
+        call, then = (Walk.cancel, Walk.claim) if is_cancelled else (self._pick(), None)
         news: list[Callable[[], None]] = []
         is_kept = self._dice.random() < 0.8
         with contextlib.suppress(psycopg.Error):
             with other.transaction(force_rollback=not is_kept):
-                call = self._pick()
                 call(self, other)
                 news, self._news = self._news, []
                 for _ in range(self._dice.randint(1, 3)):
-                    self._call(self._conn)
+                    self._call(self._conn, then)
                 again = call if self._dice.random() < 0.5 else None
                 waiting = self._thread.submit(self._call, self._patient, again)
                 wait([waiting], timeout=0.03)  # it ends, or it waits for the first one
