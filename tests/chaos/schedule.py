@@ -68,8 +68,6 @@ class Tier:
     backlog: int = 0
     disk_mb: int = 1500
     runners: int = 2
-    settle_seconds: float = 120.0
-    """How long to wait for the last jobs. Those whose process died twice take turns."""
 
     def times(self, name: str, seconds: float, factor: int) -> "Tier":
         """The same for longer."""
@@ -157,12 +155,11 @@ HEADLINE = Tier(
 FULL = Tier(
     "full",
     seconds=1380,
-    jobs=900_000,
+    jobs=600_000,
     workers=6,
-    slots=32,
+    slots=64,
     backlog=100_000,
     disk_mb=3500,
-    settle_seconds=300,
     faults={
         "kill_runner": 330,
         "kill_supervisor": 170,
