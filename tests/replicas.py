@@ -54,11 +54,17 @@ class Replicas:
     """A primary and its standby. With `is_synchronous`, a commit returns when both have it."""
 
     def __init__(
-        self, homes: tuple[Path, Path], version: int, *, is_synchronous: bool
+        self,
+        homes: tuple[Path, Path],
+        version: int,
+        *,
+        is_synchronous: bool,
+        **settings: str,
     ) -> None:
         self._version = version
         self._is_synchronous = is_synchronous
-        options: Any = {"settings": SETTINGS, "programs": programs(version)}
+        self._settings = SETTINGS | settings
+        options: Any = {"settings": self._settings, "programs": programs(version)}
         self.primary = EmbeddedPostgres(homes[0], version, free_port(), **options)
         self.standby: EmbeddedPostgres = Copy(homes[1], version, free_port(), **options)
         self._hosts = [f"127.0.0.1:{one.port}" for one in (self.primary, self.standby)]
@@ -121,14 +127,14 @@ class Replicas:
         _signal(self.standby, signal.SIGKILL)
         shutil.rmtree(self.standby.data)
         home, port = self.standby.home, self.standby.port
-        self.standby = Copy(home, self._version, port, settings=SETTINGS)
+        self.standby = Copy(home, self._version, port, programs=programs(self._version))
         self._follow(self.standby)
 
     def _follow(self, standby: EmbeddedPostgres) -> None:
         assert isinstance(standby, Copy)
         standby.source = self.primary
         stream = f"host=127.0.0.1 port={self.primary.port} user=postgres"
-        standby.settings = {**SETTINGS, "primary_conninfo": stream}
+        standby.settings = {**self._settings, "primary_conninfo": stream}
         standby.start()
         streams: LiteralString = (
             "select count(*) = 1 from pg_stat_replication where state = %s"

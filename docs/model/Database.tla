@@ -140,7 +140,7 @@ Claim(c, w, S) ==
     /\ S # {}
     /\ c \notin DOMAIN claims
     /\ Guard("claim: new id", c \notin used)
-    /\ w \in DOMAIN workers /\ Guard("claim: live worker", workers[w] = "live")
+    /\ Guard("claim: live worker", w \in DOMAIN workers /\ workers[w] = "live")
     /\ \A j \in S : MayRun(j)
     /\ \A i, j \in S : i # j => job[i].okey = None \/ job[i].okey # job[j].okey
     /\ claims' = With(claims, c, [worker |-> w, jobs |-> S])
@@ -306,4 +306,22 @@ Watched == \A c \in DOMAIN claims : claims[c].jobs \cap Live # {} => claims[c].w
 \* Jobs of an ordering key run one at a time.
 InOrder == \A i, j \in Live : i # j /\ job[i].okey # None /\ job[i].okey = job[j].okey
                                 => ~ (IsClaimed(i) /\ IsClaimed(j))
+
+\* A redriven job keeps the dead letter that it came from.
+Origin == \A j \in Live : job[j].redrives > 0 =>
+              \E d \in Redriven(j) : d[2] = job[j].redrives - 1
+
+------------------------------------------------------------------------------
+(* The promises that a step shows *)
+
+Ordered(c) == {j \in claims'[c].jobs : job[j].okey # None}
+NewClaims == DOMAIN claims' \ DOMAIN claims
+
+\* A claim takes the oldest job of an ordering key. A parked job waits for its turn.
+Oldest == [][\A c \in NewClaims : \A j \in Ordered(c) : \A i \in Live :
+                i < j /\ job[i].okey = job[j].okey => job[i].parked]_claims
+
+\* A claim takes no job whose ordering key is held by an older dead letter.
+HeldBack == [][\A c \in NewClaims : \A j \in Ordered(c) : \A d \in DOMAIN dead :
+                ~ (dead[d].okey = job[j].okey /\ dead[d].holds /\ dead[d].state = "open" /\ d[1] < j)]_claims
 ==============================================================================

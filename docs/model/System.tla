@@ -77,9 +77,10 @@ Appear(w) ==
     /\ UNCHANGED <<memory, wire, alone, next, starts, causes, kills, since, left>>
 
 \* One exchange claims for several jobs. Its answer may be lost, and then the worker does not know
-\* what it has: it claims no more under this identity.
+\* what it has: it claims no more under this identity. A worker may fall silent while its request is
+\* on its way.
 Take(w, S, isHeard) ==
-    /\ health[w] = "up"
+    /\ health[w] = "up" \/ (health[w] = "silent" /\ isHeard)
     /\ Claim(next, w, S)
     /\ next' = next + 1
     /\ IF isHeard
@@ -136,7 +137,8 @@ Deliver(s) ==
 
 \* An identity that claims no more gives back what it does not know of, and leaves when it is done.
 \* It sends a settlement until it hears that it was executed, so only those before that are its own.
-Unanswered(w) == {s \in wire : s.w = w /\ Fence(s.w, s.c, s.j, s.d)}
+Unanswered(w) == {s \in wire : /\ Is("retire: unanswered")
+                               /\ s.w = w /\ Fence(s.w, s.c, s.j, s.d)}
 Retire(w) ==
     /\ health[w] = "unsure"
     /\ LET unknown == HeldBy(w) \ (Recalls(w) \cup {s.j : s \in Unanswered(w)}) IN
@@ -241,6 +243,7 @@ Again(j) == /\ May("redrive") /\ Spend("decisions") /\ Written
             /\ Rest /\ UNCHANGED causes
 GiveUp(j) == May("dismiss") /\ Spend("decisions") /\ Dismiss(j) /\ Written /\ Rest /\ UNCHANGED causes
 ThinkAgain(d) == May("dismiss") /\ Spend("decisions") /\ Reopen(d) /\ Written /\ Rest /\ UNCHANGED causes
+PurgeIt(d) == May("purge") /\ Spend("decisions") /\ Purge(d) /\ Written /\ Rest /\ UNCHANGED causes
 CancelIt(j) == May("cancel") /\ Spend("decisions") /\ Cancel(j) /\ Written /\ Rest /\ UNCHANGED causes
 ForgetIt(k) == May("forget") /\ Forget(k) /\ Written /\ Rest /\ UNCHANGED <<causes, left>>
 Unpark(o) ==
@@ -267,7 +270,7 @@ Disturbance ==
                           \/ \E S \in Batches : Take(w, S, FALSE)
 Decision ==
     \/ \E j \in Jobs : Produce(j) \/ Again(j) \/ GiveUp(j) \/ CancelIt(j)
-    \/ \E d \in DOMAIN dead : ThinkAgain(d)
+    \/ \E d \in DOMAIN dead : ThinkAgain(d) \/ PurgeIt(d)
     \/ \E k \in keys : ForgetIt(k)
 
 Step == Progress \/ Disturbance \/ Decision
@@ -275,6 +278,10 @@ Spec == Init /\ [][Step]_vars /\ WF_vars(Progress)
 
 ------------------------------------------------------------------------------
 (* The rest of the promises *)
+
+\* 3. A job that a worker has stays alive until this worker has settled it, as long as its claim lists it.
+Kept == \A w \in Workers : health[w] = "up" => \A m \in memory[w] :
+            m.c \in DOMAIN claims /\ m.j \in claims[m.c].jobs => m.j \in Live
 
 \* 4. A handler begins once, and again only after something that the promise names.
 Promise4 == \A j \in Jobs : starts[j] <= 1 + causes[j]

@@ -1,5 +1,6 @@
 """Sessions of users that keep a transaction open, and how long other jobs wait meanwhile."""
 
+import bisect
 import contextlib
 import os
 import signal
@@ -176,8 +177,14 @@ def waits(
     faults: Iterable[Fault],
 ) -> Waits:
     """Return how long the jobs waited that were `added`: number -> when it was committed."""
-    spans = [(hold.since, hold.until) for hold in holds if hold.until > hold.since]
-    others = [fault for fault in faults if fault.kind in CAUSES]
+    spans = _merged(
+        (hold.since, hold.until) for hold in holds if hold.until > hold.since
+    )
+    others = _merged(
+        (fault.since, fault.until + RECOVERY)
+        for fault in faults
+        if fault.kind in CAUSES
+    )
     found = Waits([], [], [])
     for n, at in added.items():
         starts = [entry.at for entry in ledger.get(n, ()) if entry.phase == "start"]
@@ -185,10 +192,30 @@ def waits(
             continue
         began = min(starts)
         seconds = max(0.0, began - at)
-        if not any(since <= at <= until for since, until in spans):
+        if not _meets(spans, at, at):
             found.free.append(seconds)
             continue
         found.held.append(seconds)
-        if not any(f.since <= began and f.until + RECOVERY >= at for f in others):
+        if not _meets(others, at, began):
             found.calm.append(seconds)
     return Waits(*map(sorted, found))
+
+
+Span = tuple[float, float]
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Return spans of time in order, with no two that meet."""
+    found: list[Span] = []
+    for since, until in sorted(spans):
+        if found and since <= found[-1][1]:
+            found[-1] = found[-1][0], max(until, found[-1][1])
+        else:
+            found.append((since, until))
+    return found
+
+
+def _meets(merged: list[Span], since: float, until: float) -> bool:
+    """Return whether one of these spans has a moment between `since` and `until`."""
+    before = bisect.bisect_right(merged, until, key=lambda span: span[0])
+    return before > 0 and merged[before - 1][1] >= since

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -469,16 +469,27 @@ def _ledger_home(keep: bool) -> Iterator[Path]:
             subprocess.run(["rm", "-rf", str(home)], check=False)
 
 
-def _nothing_left(stage: Servers, monkey: Monkey) -> float:
-    """Wait until nothing is left to do. Returns the seconds it took, or gave up after."""
-    began = time.monotonic()
-    while (took := time.monotonic() - began) < SETTLE_SECONDS:
+def _nothing_left(stage: Servers, monkey: Monkey, tell: Callable[[str], None]) -> float:
+    """Wait until nothing is left to do, or no job has ended for a while. Return the seconds."""
+    began = moved = time.monotonic()
+    left = sys.maxsize
+    while time.monotonic() - moved < SETTLE_SECONDS:
         monkey.revive()
+        asked = time.monotonic()
         with contextlib.suppress(psycopg.Error), stage.connect() as conn:
-            if not conn.execute(f"select exists({monkey.system.live})").fetchone()[0]:  # type: ignore[index] # a row
+            before, left = left, _left(conn, monkey.system.live)
+            if left == 0:
                 break
-        time.sleep(0.3)
-    return took
+            moved = asked if left < before else moved
+            left = min(left, before)
+        tell(f"{left} jobs are left")
+        time.sleep(0.3 + 5 * (time.monotonic() - asked))
+    return time.monotonic() - began
+
+
+def _left(conn: psycopg.Connection[Any], live: LiteralString) -> int:
+    (found,) = conn.execute(f"select count(*) from ({live}) as live").fetchone() or (0,)
+    return found
 
 
 def run(
@@ -511,7 +522,7 @@ def run(
                 tell(f"calm, {len(producer.acknowledged)} jobs")
             held = monkey.end_holds()
             seconds = time.monotonic() - began
-            settled_in = _nothing_left(stage, monkey)
+            settled_in = _nothing_left(stage, monkey, tell)
             with stage.connect() as conn:
                 forgiven = system.dead_by_old(conn) - producer.doomed
                 facts = Facts(

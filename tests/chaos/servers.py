@@ -21,10 +21,14 @@ from redrive.database.embedded import (
     guarded_process,
 )
 from tests.flow.proxy import Proxy
-from tests.postgres import guarded
+from tests.postgres import IS_DEBIAN, guarded, installed
 from tests.replicas import Replicas
 
 DATABASE = "chaos"
+VERSION = max(installed(), default=NEWEST) if IS_DEBIAN else NEWEST
+"""Debian's Postgres has JIT, and the embedded one has none."""
+ROOM = 1 << 30
+"""Bytes that are free again after a disk was full."""
 POOLER = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
 
 # As in tests.postgres: it waits for the end of this process, however that ends.
@@ -41,7 +45,9 @@ class Servers:
     def __init__(self, disks: tuple[Path, Path]) -> None:
         self.disks = disks
         homes = (disks[0] / "home", disks[1] / "home")
-        self.replicas = Replicas(homes, NEWEST, is_synchronous=True)
+        self.replicas = Replicas(
+            homes, VERSION, is_synchronous=True, wal_level="logical"
+        )
         self._proxies: list[Proxy] = []
         self._aimed: list[Proxy] = []
         with psycopg.connect(self.primary.url(), autocommit=True) as conn:
@@ -121,7 +127,7 @@ class Servers:
         )
         ballast = disk / "ballast"
         try:
-            with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
                 for size in (1 << 20, 1 << 12):
                     with contextlib.suppress(OSError):
                         while file.write(b"\0" * size) == size:
@@ -130,7 +136,8 @@ class Servers:
             while time.monotonic() < until:
                 time.sleep(0.1)
         finally:
-            ballast.unlink()
+            # what stays makes the next time quicker
+            os.truncate(ballast, max(0, ballast.stat().st_size - ROOM))
         if not self.primary.is_running():
             self._start_when_possible()
         self._wait_until_it_writes()
@@ -257,7 +264,7 @@ def _disk(megabytes: int) -> Iterator[Path]:
     home = path / "home"
     home.mkdir()
     try:
-        with guarded(home, NEWEST):
+        with guarded(home, VERSION):
             yield path
     finally:
         ended()

@@ -40,6 +40,8 @@ KINDS = ("work", "work", "held")
 """Dead letters of `held` hold their ordering keys."""
 STATES = ("open", "dismissed", "redriven", "resolved")
 FOREVER = 86_400.0
+RACE = "race"
+"""The queue of jobs for which two claims race."""
 
 
 Call: TypeAlias = Callable[["Walk", Connection], None]
@@ -75,7 +77,10 @@ class Walk:
     def run(self, steps: int) -> None:
         """Make so many calls, then let every worker be lost, and rescue what they held."""
         for _ in range(steps):
-            if self._other is not None and self._dice.random() < 0.3:
+            chance = 1.0 if self._other is None else self._dice.random()
+            if self._other is not None and chance < 0.03:
+                self._race(self._other)
+            elif self._other is not None and chance < 0.3:
                 self._overlap(self._other)
             else:
                 self._call(self._conn)
@@ -86,21 +91,58 @@ class Walk:
             store.unpark(self._conn)
 
     def _overlap(self, other: Connection) -> None:
-        """Make a call, and some in another session before the first one commits or rolls back."""
+        """Make a call, and some in another session before the first one commits or rolls back.
+
+        A worker often claims while an operator cancels, because only then are jobs held that it
+        would take.
+        """
+        is_cancelled = self._dice.random() < 0.15
+        call, then = (Walk.cancel, Walk.claim) if is_cancelled else (self._pick(), None)
         news: list[Callable[[], None]] = []
         is_kept = self._dice.random() < 0.8
         with contextlib.suppress(psycopg.Error):
             with other.transaction(force_rollback=not is_kept):
-                call = self._pick()
                 call(self, other)
                 news, self._news = self._news, []
                 for _ in range(self._dice.randint(1, 3)):
-                    self._call(self._conn)
+                    self._call(self._conn, then)
                 again = call if self._dice.random() < 0.5 else None
                 waiting = self._thread.submit(self._call, self._patient, again)
                 wait([waiting], timeout=0.03)  # it ends, or it waits for the first one
             waiting.result()
             self._learn(news if is_kept else [])
+        self._news = []
+
+    def _race(self, other: Connection) -> None:
+        """Let two workers claim a job of one ordering key at once, each from a lane of its own.
+
+        The older job is committed after the younger one has been claimed.
+        """
+        self._n += 1
+        one, two = self._dice.sample(self._workers, 2)
+        job: JobFields = {
+            "kind": "work",
+            "payload": {},
+            "queue": RACE,
+            "ordering_key": f"race{self._n}",
+        }
+        with contextlib.suppress(psycopg.Error):
+            with self._conn.transaction():
+                with other.transaction():
+                    enqueue(other, **job, priority=0)
+                    enqueue(self._patient, **job, priority=1)
+                    self._claim_from(self._conn, one, _lanes(self._conn, RACE, 1))
+                news, self._news = self._news, []
+                waiting = self._thread.submit(
+                    self._call,
+                    self._patient,
+                    lambda walk, conn: walk._claim_from(
+                        conn, two, _lanes(conn, RACE, 0)
+                    ),
+                )
+                wait([waiting], timeout=0.03)  # it waits for the first claim
+            waiting.result()
+            self._learn(news)
         self._news = []
 
     def _call(self, conn: Connection, call: Call | None = None) -> None:
@@ -149,7 +191,9 @@ class Walk:
         """Claim for a worker, seldom for a lost one. Half of the claims go on at the last place."""
         is_late = bool(self._lost) and self._dice.random() < 0.15
         worker = self._dice.choice(self._lost if is_late else self._workers)
-        lanes = lanes_of(conn)
+        self._claim_from(conn, worker, lanes_of(conn))
+
+    def _claim_from(self, conn: Connection, worker: int, lanes: list[Lane]) -> None:
         places = [self._places.get((worker, lane), START) for lane in lanes]
         request = ClaimRequest(
             worker,
@@ -355,6 +399,15 @@ CALLS: dict[Call, int] = {
     Walk.let_time_pass: 3,
 }
 """How often each call is made, beside the others."""
+
+
+def _lanes(conn: Connection, queue: str, priority: int) -> list[Lane]:
+    """Return the lanes of a queue that hold jobs of this priority."""
+    return [
+        lane
+        for lane in lanes_of(conn)
+        if (lane.queue, lane.priority) == (queue, priority)
+    ]
 
 
 def _columns(settled: list[tuple[int, Claimed]]) -> tuple[list[int], ...]:

@@ -14,7 +14,11 @@ PROMISES = (
     "Promise9",
     "Watched",
     "InOrder",
+    "Kept",
+    "Origin",
 )
+STEPS = ("Oldest", "HeldBack")
+"""Promises that a step shows, and not a state."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,9 @@ class Setting:
             f"  Removed = {{{_texts(self.removed)}}}",
             f"INVARIANTS {' '.join(PROMISES)}",
         ]
-        lines += (
-            ["PROPERTIES Promise2 Promise7"]
-            if self.is_lively
-            else ["SYMMETRY Symmetry"]
-        )
+        lively = ("Promise2", "Promise7") if self.is_lively else ()
+        lines += [f"PROPERTIES {' '.join((*STEPS, *lively))}"]
+        lines += [] if self.is_lively else ["SYMMETRY Symmetry"]
         return "\n".join(lines) + "\n"
 
 
@@ -95,6 +97,8 @@ SMALL = (
     Setting("order", ("", ""), ("o", "o"), ("redrive", "cancel"), workers=1, holding=("o",),
             failures=1, decisions=1),
     Setting("poison", ("", ""), ("", ""), ("forgive",), workers=3, poison=(1,), max_losses=2),
+    Setting("purge", ("",), ("",), ("redrive", "purge"), workers=1, failures=2, decisions=2),
+    Setting("retire", ("", ""), ("", ""), ("two workers", "lose a reply"), faults=1),
     Setting("life", ("",), ("",), CLAIMS, faults=1, failures=1, is_lively=True),
 )  # fmt: skip
 """What `make model-test` checks."""

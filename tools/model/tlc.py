@@ -97,6 +97,7 @@ def _read(text: str) -> Result:
 
 FOUND = (
     (r"Error: Invariant (\w+) is violated", "{}"),
+    (r"Error: Action property (\w+)", "{}"),
     (r"Error: Temporal properties were violated", "a liveness property"),
     (r"Error: Deadlock reached", "the model does not allow this step"),
     (r"Error: it took too long", UNFINISHED),
