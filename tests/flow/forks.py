@@ -25,7 +25,12 @@ from tests.flow.forked_runners import fork_runners
 from tests.forks import become
 
 ROOT = Path(__file__).parents[2]
-IMPORTED = ("redrive.cli.operations.worker", "redrive.settings", "tests.flow.handlers")
+IMPORTED = (
+    "redrive.cli.operations.gateway",
+    "redrive.cli.operations.worker",
+    "redrive.settings",
+    "tests.flow.handlers",
+)
 WARNINGS = "default"
 """The PYTHONWARNINGS of the process: Python reads them at its start."""
 
