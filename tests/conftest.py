@@ -39,6 +39,9 @@ from tests.postgres import (
 
 IMAGE = os.environ.get("REDRIVE_TEST_POSTGRES_IMAGE", "postgres:18")
 SQL_TESTS = Path(__file__).parent / "sql"
+STARTED_ONCE = ("broker",)
+"""Fixtures that take seconds of CPU to start: one process runs all tests with them."""
+
 SAMPLE = 8
 """Of so many tests that could run on an older server, a sample has one."""
 
@@ -141,9 +144,18 @@ def _is_slow(item: pytest.Item) -> bool:
 
 def _name_group(item: pytest.Item) -> None:
     """Tell --dist loadgroup. xdist 3.8 does so by a field that pytest 9.2 no longer reads."""
-    group = item.get_closest_marker("xdist_group")
+    group = _group(item)
     if group is not None and hasattr(item, "id"):
-        item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+        item._id = type(item.id).parse(f"{item.nodeid}@{group}")
+
+
+def _group(item: pytest.Item) -> str | None:
+    """Return the tests that must run in one process, by a marker or by what they share."""
+    marker = item.get_closest_marker("xdist_group")
+    if marker is not None:
+        return str(marker.args[0])
+    used = getattr(item, "fixturenames", ())
+    return next((name for name in STARTED_ONCE if name in used), None)
 
 
 def _is_in_sample(item: pytest.Item) -> bool:

@@ -48,6 +48,7 @@ def gateway(database: Database, tmp_path: Path) -> Iterator[Gateway]:
             running = Worker(
                 database.url,
                 tmp_path,
+                forked=True,
                 command="gateway",
                 redrive_gateway=sources,
                 **environment,
