@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import pika.exceptions
 import psycopg
@@ -32,6 +32,12 @@ from tests.postgres import guarded
 WORK, DEAD = "orders", "orders.dead"
 PATIENCE_SECONDS = 900
 RATE = 1_000
+
+LEFT: LiteralString = "select count(*) from redrive.dead_letters where state = 'open' and payload ? 'back'"
+ACTIVE: LiteralString = (
+    "select count(*) from redrive.campaigns where state not in ('done', 'aborted')"
+)
+JOBS: LiteralString = "select count(*) from redrive.jobs"
 
 
 @dataclass
@@ -128,7 +134,7 @@ class Run:
         self._count(found)
 
     def send_back(self, found: Found, kills: int) -> None:
-        """Send all back by a campaign, and kill parts as above."""
+        """Send the messages back by campaigns, and kill parts as above."""
         with self._broker.channel() as channel:
             channel.queue_delete(WORK)
             channel.queue_declare(WORK, durable=True)
@@ -136,27 +142,40 @@ class Run:
         found.to_send_back = self._value(
             "select count(*) from redrive.dead_letters where payload ? 'back'"
         )
-        plan = self._redrive("plan", "--where", "payload.back=true")["plan"]
-        why = ("--rate", str(RATE), "--now", "--yes", "--why", "a test of faults")
-        self._redrive("start", str(plan), *why)
-        arrived = lambda: self._broker.waiting(WORK)  # noqa: E731 # read below
-        self._kill(kills, found.to_send_back, arrived, found.kills_of_the_way_back)
+        self._kill(
+            kills, found.to_send_back, self._arrived, found.kills_of_the_way_back
+        )
         self._until(self._is_over)
         self._gateway.stop()
         self._count_back(found)
 
-    def _redrive(self, *arguments: str) -> Any:
-        """Run `redrive campaign`, and return its JSON."""
+    def _arrived(self) -> int:
+        self._send_the_rest()
+        return self._broker.waiting(WORK)
+
+    def _send_the_rest(self) -> None:
+        """Start a campaign if none is active: an open breaker has ended the last one."""
+        if self._value(LEFT) and not self._value(ACTIVE):
+            plan = self._campaign("plan", "--where", "payload.back=true")["plan"]
+            why = ("--rate", str(RATE), "--now", "--yes", "--why", "a test of faults")
+            self._campaign("start", str(plan), *why)
+
+    def _campaign(self, *arguments: str) -> Any:
+        """Run `redrive campaign`, and return its JSON.
+
+        Raises:
+            OSError: the command failed, perhaps because Postgres was away.
+        """
         url = {"REDRIVE_DATABASE_URL": self._server.url("gateway")}
-        command = (sys.executable, "-m", "redrive", "campaign", *arguments, "--json")
         ran = subprocess.run(
-            command,
+            (sys.executable, "-m", "redrive", "campaign", *arguments, "--json"),
             env=os.environ | url | {"REDRIVE_ACTOR": "tester"},
             capture_output=True,
             text=True,
             check=False,
         )
-        assert ran.returncode == 0, ran.stderr
+        if ran.returncode != 0:
+            raise OSError(ran.stderr)
         return json.loads(ran.stdout.splitlines()[-1])
 
     def _kill(
@@ -169,11 +188,9 @@ class Run:
             killed[name] += 1
 
     def _is_over(self) -> bool:
-        """Return True if the campaign has ended, and no job is left."""
-        return not self._value(
-            "select (select count(*) from redrive.jobs)"
-            " + (select count(*) from redrive.campaigns where state not in ('done', 'aborted'))"
-        )
+        """Return True if all are sent and judged."""
+        self._send_the_rest()
+        return not any(map(self._value, (LEFT, ACTIVE, JOBS)))
 
     def _parts(self, kills: int) -> list[tuple[str, Callable[[], None]]]:
         """Draw what is killed: mostly the gateway, which starts fast."""
@@ -242,10 +259,7 @@ class Run:
         found.sent_twice = len(twice)
         found.may_be_twice = len(noticed)
         found.sent_twice_unnoticed = len(twice - noticed)
-        found.still_open = self._value(
-            "select count(*) from redrive.dead_letters"
-            " where state = 'open' and payload ? 'back'"
-        )
+        found.still_open = self._value(LEFT)
 
     def _noticed(self) -> set[str]:
         """Return the jobs that a gateway has logged as sent again."""

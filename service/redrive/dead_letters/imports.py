@@ -21,8 +21,8 @@ Row = TypeVar("Row")
 CHUNK = 500
 """Dead letters that one transaction imports, under one line of the audit log."""
 
-REFUSALS = ("RD001", "22", "23", "54")
-"""How the SQLSTATE begins if a row is at fault: a check of ours, its data, a limit."""
+REFUSALS = ("RD001", "22", "23514", "54")
+"""How the SQLSTATE begins if a row is at fault: its data, a check, or a limit."""
 
 _KNOWN: LiteralString = """
     select i.source_id from redrive.imports i
