@@ -16,6 +16,9 @@ as $$
 declare
     n constant int := coalesce(cardinality(ids), 0);
 begin
+    if n = 0 then
+        return;
+    end if;
     begin
         return query
         select s.id, outcomes[width_bucket(s.id, ids)]
