@@ -24,6 +24,9 @@ def main() -> int:
     """Return the exit status."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--tier", choices=TIERS, default="short")
+    options.add_argument(
+        "--share", type=float, default=1.0, help="a part of the tier, such as 0.2"
+    )
     options.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options.add_argument(
         "--plan", action="store_true", help="print the schedule, and do nothing"
@@ -38,12 +41,15 @@ def main() -> int:
     options.add_argument("--output", type=Path)
     chosen = options.parse_args()
     tier = TIERS[chosen.tier]
+    if chosen.share != 1:
+        tier = tier.part(chosen.share)
     if chosen.plan:
         print(as_text(plan(tier, chosen.seed)))
         return 0
+    share = f" --share {chosen.share:g}" if chosen.share != 1 else ""
     print(
         f"seed {chosen.seed}; its schedule: python -m tests.chaos"
-        f" --tier {tier.name} --seed {chosen.seed} --plan",
+        f" --tier {chosen.tier}{share} --seed {chosen.seed} --plan",
         flush=True,
     )
     outcome = run(

@@ -7,7 +7,7 @@ next one that is up; what was done, and when, is in the verdict.
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 OUTAGES = (
@@ -78,6 +78,19 @@ class Tier:
         jobs = self.jobs * factor
         return Tier(
             name, seconds, jobs, self.workers, self.slots, faults, 1_000_000, 4000
+        )
+
+    def part(self, share: float) -> "Tier":
+        """The same in a part of the time, with so much of its jobs and faults."""
+        faults = {
+            kind: max(1, round(count * share)) for kind, count in self.faults.items()
+        }
+        return replace(
+            self,
+            name=f"{self.name} {share:g}",
+            seconds=self.seconds * share,
+            jobs=round(self.jobs * share),
+            faults=faults,
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.chaos.monkey import Monkey
 from tests.chaos.schedule import (
     FAULTS,
+    FULL,
     HOLDS,
     MANY,
     OUTAGES,
@@ -43,6 +44,14 @@ def test_every_tier_has_every_fault_and_between_two_outages_there_is_time_to_wor
     assert set(tier.faults) == set(FAULTS)
     outages = [fault.at for fault in plan(tier, 1) if fault.kind in OUTAGES]
     assert min(b - a for a, b in pairwise(outages)) > 4
+
+
+def test_a_part_of_a_tier_has_as_much_in_the_same_time():
+    part = FULL.part(0.25)
+
+    assert (part.name, part.seconds, part.jobs) == ("full 0.25", 345, 150_000)
+    assert part.faults["term"] == 90
+    assert set(part.faults) == set(FAULTS)
 
 
 def test_the_monkey_can_do_every_fault():

@@ -323,6 +323,32 @@ def test_only_jobs_that_may_have_started_are_charged_for_a_lost_worker(
     )
 
 
+def test_a_rescue_takes_no_more_workers_once_it_has_thousands_of_jobs(
+    database: Database,
+) -> None:
+    """A rescue of thousands of jobs compared each with each, and ran into its timeout.
+
+    Then it was rolled back, and the next one did the same. The jobs stayed with lost workers.
+    """
+    conn, held = database.conn, 1500
+    jobs = make_jobs(conn, 3 * held)
+    workers = [make_worker(conn, name) for name in ("one", "two", "three")]
+    for n, worker in enumerate(workers):
+        claim(conn, worker, held)
+        waiting = jobs[n * held + 2 : (n + 1) * held]
+        progress = running(3, *jobs[n * held : n * held + 2], waiting=waiting, slots=2)
+        store.beat(conn, {worker: held}, {worker: progress})
+        silence(conn, worker)
+
+    assert rescue(conn) == (2, 2 * held, 0)
+    assert rescue(conn) == (1, held, 0)
+    assert rescue(conn) == NOBODY
+    charged = database.column(
+        "select id from redrive.jobs where losses = 1 order by id"
+    )
+    assert charged == [job for n in range(3) for job in jobs[n * held :][:4]]
+
+
 def test_losses_begin_anew_with_a_run_that_outlasted_them(database: Database) -> None:
     """C3: `losses` was for life."""
     job = make_job(database.conn)

@@ -26,7 +26,7 @@ begin
     cancelled := array(select c.job from redrive.cancellations c where c.job = any (ids)
                        order by c.job for no key update skip locked);
     return array(
-        select j.id from redrive.jobs j where j.id = any (ids) and j.id <> all (jobs)
+        (select j.id from redrive.jobs j where j.id = any (ids) except select unnest(jobs))
         union
         select d.id from redrive.dead_letters d
         where d.id = any (ids) and d.state is not distinct from 'redriven'

@@ -20,7 +20,8 @@ set enable_seqscan = off
 set jit = off
 as $$
     with w as materialized (
-        select coalesce(extract(epoch from k.ttl), 30)::float8 as ttl, k.alone, k.progress
+        select coalesce(extract(epoch from k.ttl), 30)::float8 as ttl, k.alone, k.progress,
+               k.progress -> 'running' as running
         from redrive.workers k where k.id = lost_worker),
     running as materialized (
         select r.key::bigint as id, r.value::float8 as seconds
@@ -29,6 +30,9 @@ as $$
         select i.id::bigint as id, i.place
         from w, jsonb_array_elements(w.progress -> 'waiting') q,
              jsonb_array_elements_text(q) with ordinality as i(id, place)),
+    -- An object is searched by its keys. A join would compare each job with each here.
+    placed as materialized (
+        select jsonb_object_agg(i.id, i.place) as places from waiting i),
     since as materialized (
         select (w.progress ->> 'slots')::int + (
             select count(*) from (select r.id from running r union all
@@ -37,16 +41,16 @@ as $$
         from w),
     judged as (
         select j.id, w.alone is not distinct from j.id as is_proven,
-               coalesce(i.place > since.may_have_started, false) as is_unstarted,
+               coalesce((placed.places ->> j.id::text)::int > since.may_have_started, false)
+                   as is_unstarted,
                coalesce(r.seconds, 0) as seconds, coalesce(r.seconds, 0) + w.ttl as at_most,
                case when r.seconds > (
                         select max((f.detail ->> 'ran_at_most')::float8) from redrive.failures f
                         where f.job = j.id and f.category = 'lost')
                     then 1 - redrive.recent_losses_v1(j.losses, j.failed_at) else 1 end as losses
-        from w, since, unnest(held) h(id)
+        from w, since, placed, unnest(held) h(id)
         join redrive.jobs j on j.id = h.id
-        left join running r on r.id = h.id
-        left join waiting i on i.id = h.id)
+        cross join lateral (select (w.running ->> h.id::text)::float8 as seconds) r)
     select g.id, case when g.is_proven then 'dead' else 'rescue' end,
            case when g.is_proven then 'killed_worker' else 'worker_lost' end,
            not g.is_proven, case when g.is_unstarted then 0 else g.losses end,

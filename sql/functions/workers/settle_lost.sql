@@ -16,13 +16,15 @@ as $$
 declare
     n constant int := coalesce(cardinality(ids), 0);
 begin
+    if n = 0 then
+        return;
+    end if;
     begin
         return query
-        select o.id, o.outcome
+        select s.id, outcomes[width_bucket(s.id, ids)]
         from redrive.settle_v1(
             workers, claims, ids, deliveries, outcomes, array_fill(null::timestamptz, array[n]),
-            array_fill(0::float8, array[n]), refunds, losses, failures, reasons, '{}') s(id)
-        join unnest(ids, outcomes) o(id, outcome) on o.id = s.id;
+            array_fill(0::float8, array[n]), refunds, losses, failures, reasons, '{}') s(id);
         return;
     exception
         when others then null;
