@@ -17,7 +17,7 @@ from tests.console.conftest import Site, act, csrf
 from tests.factories import make_dead_letter
 
 KEY = "k" * 32
-FORGERIES = 10_000
+FORGERIES = 1_000
 PAUSED = "select count(*) from redrive.queues where paused_at is not null"
 MUTED = "select muted_until - clock_timestamp() from redrive.grouped"
 
@@ -130,7 +130,7 @@ def test_an_alert_about_nothing_open_offers_nothing_wrong(olaf: TestClient):
 
 
 def test_no_forged_link_is_read() -> None:
-    """Changed, cut, or signed with another key or for another purpose: 10,000 of them."""
+    """Changed, cut, or signed with another key or for another purpose: 1,000 of them."""
     chance, links = random.Random(1), ActLinks(KEY)
     content = ["", "pause", "default", "id"]
     others = [
@@ -161,7 +161,7 @@ def _forged(chance: random.Random, others: list[Any], content: list[str]) -> str
 
 
 def test_no_old_link_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are made at 10,000 moments that are fifteen minutes ago, or longer."""
+    """They are made at 1,000 moments that are fifteen minutes ago, or longer."""
     chance, links, now = random.Random(2), ActLinks(KEY), time.time()
     old: list[str] = []
     for _ in range(FORGERIES):

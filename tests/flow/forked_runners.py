@@ -44,7 +44,7 @@ def fork_runners(environment: Mapping[str, str]) -> None:
     """Let this process fork its runners once it is a worker with this environment."""
     # The worker has set up tracing for itself, which can be done once.
     if not any(name.startswith("OTEL_") for name in environment):
-        start.subprocess = types.SimpleNamespace(Popen=_start)  # pyright: ignore[reportPrivateImportUsage]
+        start.subprocess = types.SimpleNamespace(Popen=_start)
 
 
 def _start(

@@ -1,8 +1,6 @@
 """An incident with real workers and the command line, from the first death to the second fix."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +9,12 @@ import yaml
 from redrive import enqueue
 from redrive.observability.stats import DatabaseStats
 from tests.alerts.conftest import RULES, tool
+from tests.cli.conftest import Redrive, redrive, started
 from tests.flow.harness import Workers, wait_for
 from tests.metrics.test_database import again
 from tests.postgres import Database
 
-__all__ = ["tool"]
+__all__ = ["redrive", "started", "tool"]
 
 COUNTER = "redrive_dlq_group_regressions_total"
 WHY = ("--why", "ticket 4711", "--yes")
@@ -24,19 +23,16 @@ WHY = ("--why", "ticket 4711", "--yes")
 class Incident:
     """What an operator types, and workers that die of the same cause in any version."""
 
-    def __init__(self, database: Database, workers: Workers) -> None:
+    def __init__(self, database: Database, workers: Workers, redrive: Redrive) -> None:
         self._database = database
         self._workers = workers
+        self._redrive = redrive
 
     def redrive(self, *arguments: str, code: int = 0) -> str:
         """Return what a command prints."""
-        command = [sys.executable, "-m", "redrive", *arguments]
-        own = {"REDRIVE_DATABASE_URL": self._database.url, "COLUMNS": "300"}
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=os.environ | own, check=False
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        done = self._redrive(*arguments, COLUMNS="300")
+        assert done.code == code, done.out + done.err
+        return done.out + done.err
 
     def dies_in(self, version: str) -> None:
         """Let a job die in this version, and wait until chores know it."""
@@ -60,43 +56,44 @@ class Incident:
 def test_a_group_is_open_resolved_regressed_and_resolved_again(
     database: Database,
     workers: Workers,
+    redrive: Redrive,
     tool: Callable[[str], str],
     tmp_path: Path,
 ) -> None:
     """Part 5: only a version with the fix reopens a group, and alerts once."""
 
-    incident = Incident(database, workers)
-    redrive, dies_in = incident.redrive, incident.dies_in
+    incident = Incident(database, workers, redrive)
+    typed, dies_in = incident.redrive, incident.dies_in
     stats = DatabaseStats(database.url)
     dies_in("1.4.0")
     dies_in("3f2a91c")
     (group,) = database.column("select fingerprint from redrive.groups")
-    assert "open" in redrive("dlq", "groups")
-    redrive("dlq", "ack", group, *WHY)
+    assert "open" in typed("dlq", "groups")
+    typed("dlq", "ack", group, *WHY)
 
     # resolved: refused where it cannot be true or cannot be known
-    said = redrive("dlq", "resolve", group, "--in", "9c0ffee", *WHY, code=64)
+    said = typed("dlq", "resolve", group, "--in", "9c0ffee", *WHY, code=64)
     assert "--in: '9c0ffee' has no order; write a version such as 1.4.2" in said
-    said = redrive("dlq", "resolve", group, "--in", "1.3.9", *WHY, code=64)
+    said = typed("dlq", "resolve", group, "--in", "1.3.9", *WHY, code=64)
     assert "--in: the group has died in 1.4.0 already; give a later version" in said
-    redrive("dlq", "unresolve", group, *WHY, code=2)
-    said = redrive("dlq", "resolve", group[:8], "--in", "1.4.2", *WHY)
+    typed("dlq", "unresolve", group, *WHY, code=2)
+    said = typed("dlq", "resolve", group[:8], "--in", "1.4.2", *WHY)
     assert f"{group[:8]} is resolved in 1.4.2" in said
     assert "2 dead letters are still open; once 1.4.2 runs:" in said
     assert "warning: 3f2a91c has no order" in said
 
     # a worker of the old version dies of it: counted, not reopened
     dies_in("1.4.1")
-    assert "resolved in 1.4.2 (1 since)" in redrive("dlq", "groups")
-    assert "no such group" in redrive("dlq", "groups", "--state", "regressed")
+    assert "resolved in 1.4.2 (1 since)" in typed("dlq", "groups")
+    assert "no such group" in typed("dlq", "groups", "--state", "regressed")
     before = _regressions(stats)
     assert before == 0
 
     # a worker of a version with the fix dies of it
     dies_in("1.5.0")
-    shown = redrive("dlq", "groups", "--state", "regressed")
+    shown = typed("dlq", "groups", "--state", "regressed")
     assert "regressed in 1.5.0" in shown
-    shown = redrive("dlq", "show", group)
+    shown = typed("dlq", "show", group)
     assert "ticket 4711" in shown
     assert "1 since then in 1.4.1" in shown
     after = _regressions(stats)
@@ -108,10 +105,10 @@ def test_a_group_is_open_resolved_regressed_and_resolved_again(
 
     # the second fix, with a backport
     fixes = ("--in", "1.5.1", "--in", "1.4.2")
-    redrive("dlq", "resolve", group, *fixes, *WHY)
+    typed("dlq", "resolve", group, *fixes, *WHY)
     dies_in("1.5.0")
-    assert "resolved in 1.4.2, 1.5.1 (1 since)" in redrive("dlq", "groups")
-    redrive("dlq", "unresolve", group, *WHY)
+    assert "resolved in 1.4.2, 1.5.1 (1 since)" in typed("dlq", "groups")
+    typed("dlq", "unresolve", group, *WHY)
     stats.link.close()
     actions = (
         "select action from redrive.audit where action like '%%resolve' order by id"
