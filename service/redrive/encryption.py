@@ -300,6 +300,7 @@ def read_keys(text: str, source: str) -> dict[str, bytes]:
         if fault:
             msg = f"{source}; line {number}: {fault}"
             raise SettingsError(msg)
+
         name, key = words
         found[name] = _to_bytes(key)
 

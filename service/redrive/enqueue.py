@@ -381,6 +381,7 @@ def _whole_or_not(conn: Any) -> Iterator[None]:
     if conn.autocommit or conn.info.transaction_status.name != "IDLE":
         with conn.transaction():
             yield
+
         return
 
     try:
@@ -396,6 +397,7 @@ async def _whole_or_not_async(conn: Any) -> AsyncIterator[None]:
     if conn.autocommit or conn.info.transaction_status.name != "IDLE":
         async with conn.transaction():
             yield
+
         return
 
     try:
@@ -427,6 +429,7 @@ async def _enqueue_many_asyncpg(
                 columns=COPIED,
                 records=map(_copied_values, chunk),
             )
+
         return len(plain) + await _through_function_async(conn, other)
 
 

@@ -76,6 +76,7 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
         left = give_up_at - time.monotonic()
         if ended.outcome != LIVE or left <= 0:
             return ended
+
         time.sleep(min(left, next(pauses)))
 
 
@@ -87,6 +88,7 @@ async def _wait_async(conn: Any, job: int, give_up_at: float) -> Ended:
         left = give_up_at - time.monotonic()
         if ended.outcome != LIVE or left <= 0:
             return ended
+
         await asyncio.sleep(min(left, next(pauses)))
 
 

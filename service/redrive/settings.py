@@ -312,6 +312,7 @@ class Settings(BaseSettings):
             names = ", ".join(cell.name for cell in cells)
             msg = f"{CELLS} has several cells; name one by --cell or REDRIVE_CELL: {names}"
             raise SettingsError(msg)
+
         if cells:
             return cells[0].address
         if self.database_url is None and self.database_url_file is None:
@@ -342,6 +343,7 @@ class Settings(BaseSettings):
             if self.cell is not None:
                 msg = f"the cell {self.cell!r} is one of {CELLS}, which is not set"
                 raise SettingsError(msg)
+
             return ()
 
         from redrive.database.cells import read  # noqa: PLC0415 # most users have one database
@@ -369,6 +371,7 @@ class Settings(BaseSettings):
             rule = "a queue must match ^[a-z][a-z0-9_.-]{0,62}$"
             msg = f"{self.name_of('queues')} holds {wrong!r}; {rule}"
             raise SettingsError(msg)
+
         if not names:  # an empty list must not select all queues
             rule = "it must name a queue, or be unset"
             msg = f"{self.name_of('queues')} is {self.queues!r}; {rule}"
@@ -443,6 +446,7 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     others = sorted(name for name in os.environ if _looks_ours(name, settings))
     if not others:
         return
+
     options = set(of_options())
     known = sorted(settings | options)
     unknown = [name for name in others if name not in options]
@@ -497,6 +501,7 @@ def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
     is_secret = {"url", "key", "secret"} & set(name.split("_"))
     if is_secret:
         return f"{shown} {rule}"
+
     value = first.get("input")
     return f"{shown} is {value!r}; {rule}"
 

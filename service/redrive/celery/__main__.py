@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _flush(spool)
         if not given.follow:
             return code
+
         time.sleep(PAUSE)
 
 
@@ -50,8 +51,10 @@ def _flush(spool: Spool) -> int:
     except (psycopg.Error, RedriveError, OSError) as error:
         print(f"redrive.celery: {trouble(error)}", file=sys.stderr)  # noqa: T201 # a command
         return 1
+
     if sent:
         print(f"{sent} sent")  # noqa: T201 # a command
+
     return 0
 
 

@@ -46,6 +46,7 @@ def by_name(function: Callable[..., Any], given: Arguments) -> Arguments:
         ValueError,
     ):  # they do not fit, and perhaps the task failed by it
         return given
+
     return Arguments(given.args, {**bound.arguments, **given.kwargs})
 
 
@@ -58,6 +59,7 @@ def stored(given: Arguments) -> dict[str, Any]:
     except InvalidJob as error:  # too large, or a text that Postgres does not take
         whole = {OBJECT: f"all arguments, because of {error.path}: {error.rule}"}
         return {"args": whole, "kwargs": {}}
+
     return payload
 
 
@@ -112,5 +114,6 @@ def _descriptions(path: str, value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         members = enumerate(cast("list[Any]", value))
         parts = [(f"{path}[{n}]", one) for n, one in members]
+
     for place, one in parts:
         yield from _descriptions(place, one)

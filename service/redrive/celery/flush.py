@@ -73,6 +73,7 @@ def _read(spool: Spool, paths: Sequence[Path]) -> list[Filed]:
             continue
         except msgspec.DecodeError as error:
             _set_aside(spool, path, error)
+
     return found
 
 
@@ -174,6 +175,7 @@ class Sender:
         now = time.monotonic()
         if self._warned_at and now - self._warned_at < REPEAT_SECONDS:
             return
+
         self._warned_at = now
         logger.warning(
             "%d records wait in %s: %s",

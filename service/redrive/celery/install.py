@@ -50,6 +50,7 @@ def install(
     if spool_limit < 1:
         msg = f"spool_limit is {spool_limit}; it must be 1 or more"
         raise ValueError(msg)
+
     directory = Spool(Path(spool or default_directory(app)), spool_limit)
     wanted = _about_ends(Receivers(app, directory))
     wanted["worker_init"] = lambda **_: directory.prepare()
@@ -57,6 +58,7 @@ def install(
         sender = Sender(directory, connects_to(database_url))
         wanted["worker_ready"] = lambda **_: sender.start()
         wanted["worker_shutdown"] = lambda **_: sender.stop()
+
     for name, receiver in wanted.items():
         signal = getattr(_signals, name)
         signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{id(app)}")

@@ -174,9 +174,11 @@ def _arguments(message: Any) -> Arguments:
     if message.content_type != JSON:
         described = {OBJECT: f"arguments as {message.content_type}, not read"}
         return Arguments([described], {})
+
     payload: Any = message.payload
     if isinstance(payload, dict):  # the first version of Celery's protocol
         task = cast("dict[str, Any]", payload)
         return Arguments(task.get("args") or [], task.get("kwargs") or {})
+
     args, kwargs, _ = payload
     return Arguments(args, kwargs)

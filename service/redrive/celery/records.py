@@ -200,6 +200,7 @@ def _short(failure: Failure) -> dict[str, Any]:
         record["detail"] = {"stack": stack}
         if not stack or len(encode(record)) <= MAX_OUTCOME:
             return record
+
         stack = stack[1:]
 
 

@@ -90,6 +90,7 @@ class _Send:
         """Send the task. A crash before the checkpoint sends it twice."""
         if job.redrives == 0:  # a producer must not be able to send any task
             raise GiveUp(NEVER_DEAD)
+
         task = _stored(job)
         given = _arguments_of(payload)
         mark = {"job": job.id, "send": job.redrives, "queue": job.queue}
@@ -114,6 +115,7 @@ class _Send:
         if ended.outcome == LIVE:
             waited = time.time() - sent["at"]
             raise Snooze(min(LAST_LOOK, max(FIRST_LOOK, waited / 2)))
+
         match ended.result:
             case {"outcome": "succeeded"}:
                 return
@@ -131,6 +133,7 @@ def _stored(job: Job) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         msg = f"headers.{HEADER} is missing, which says which task to send"
         raise GiveUp(msg)
+
     task = cast("dict[str, Any]", found)
     if "missing" in task:
         names = ", ".join(task["missing"] or CONTINUED)
@@ -138,6 +141,7 @@ def _stored(job: Job) -> Mapping[str, Any]:
             f"the task cannot be sent without its {names}, which were too large to keep"
         )
         raise GiveUp(msg)
+
     return task
 
 

@@ -61,6 +61,7 @@ class Spool:
             why = "it is a link; name the directory itself"
         elif found.st_uid != os.geteuid():
             why = f"it belongs to user {found.st_uid}; name another directory"
+
         if why is not None:
             raise self._refused(why)
         if found.st_mode & 0o077:
@@ -83,6 +84,7 @@ class Spool:
         path = self.directory / f"{name}{SUFFIX}"
         if len(self.waiting()) >= self.limit and not path.exists():
             raise Full
+
         unfinished = self.directory / f".{os.getpid()}-{time.monotonic_ns()}"
         try:
             _write(unfinished, record)
@@ -90,6 +92,7 @@ class Spool:
         except OSError:
             unfinished.unlink(missing_ok=True)
             raise
+
         self._sync_directory()
 
     def _sync_directory(self) -> None:

@@ -156,6 +156,7 @@ def _routed() -> FastAPI:
     app.mount("/static", static, name="static")
     for kind, handle in HANDLERS.items():
         app.add_exception_handler(kind, handle)
+
     return app
 
 
@@ -218,8 +219,10 @@ def _failed(request: Request, status: int, text: str) -> Response:
     else:
         title = TITLES.get(status, "Request failed")
         found = _error_page(request, status, title=title, text=text)
+
     if status == HTTPStatus.UNAUTHORIZED:
         found.headers["www-authenticate"] = "Bearer"
+
     return found
 
 
@@ -258,6 +261,7 @@ def _no_cell(request: Request, _error: Exception) -> Response:
         path = f"{PREFIX}NAME{request.url.path}"
         rule = f"write {path}, where NAME is one of: {', '.join(names)}"
         return _failed(request, 404, f"the address names no cell; {rule}")
+
     address = _address(request)
     return _error_page(
         request,

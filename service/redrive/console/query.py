@@ -50,10 +50,12 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
     given = {"state": list(states)} | _by_field(of.criteria(), query)
     if ANY in given["state"]:
         given["state"] = []
+
     many = fields_of_many(of)
     values: dict[str, Any] = {}
     for field, found in given.items():
         values[field] = tuple(found) if field in many else found[-1]
+
     return of(**values)
 
 
@@ -92,6 +94,7 @@ def _values(field: str, criterion: Criterion, text: str) -> Sequence[Any]:
         return [_condition(text)]
     if criterion.choices:
         return _choices(name_of(field), text, choices_of(field, criterion))
+
     return [text]
 
 
@@ -201,6 +204,7 @@ def dead_letter_place(text: str | None) -> Place | None:
     """Parse the position of a dead letter. Raises Refused if it is invalid."""
     if not text:
         return None
+
     at, _, digits = text.rpartition("/")
     try:
         found = datetime.fromisoformat(at)

@@ -78,6 +78,7 @@ class Console:
         if len(logins) == 1:
             (only,) = logins.values()
             return {"": replace(self, logins=only)}
+
         every_cell = replace(self, cells=tuple(logins))
         consoles = {"": every_cell}
         for cell, own in logins.items():
@@ -144,6 +145,7 @@ def known(request: Request, here: Here) -> Principal:
 
     if user is None:
         raise NotSignedIn
+
     request.state.renewed = user.renewed
     return user
 
@@ -203,9 +205,11 @@ def signed_in(request: Request, here: Here, user: Known) -> Visit:
     if user.role not in here.logins.roles:
         place = f"cell {here.cell}" if here.cell else "database here"
         raise Refused(403, f"the role {user.role.word} has no login to the {place}")
+
     visit = Visit(request, here, user)
     if user.session and _is_ended(visit):
         raise NotSignedIn
+
     return visit
 
 

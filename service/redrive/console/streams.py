@@ -66,6 +66,7 @@ class Streams:
                 if update.is_last:
                     yield _event("end", "")
                     return
+
                 await asyncio.sleep(READ_SECONDS)
         finally:
             self._open.remove(session)

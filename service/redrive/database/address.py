@@ -49,6 +49,7 @@ class Address:
         except psycopg.OperationalError as error:
             if is_refusal(error):
                 _refusals.refused(origin, url, error)
+
             raise
 
         _refusals.accepted(origin)

@@ -80,6 +80,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         used = gen if self.meanwhile is None else _with(self.meanwhile, gen)
         if self.patience is not None:
             used = _within(self.patience, used)
+
         try:
             return super().wait(used, *args, **options)
         except psycopg.OperationalError as error:
@@ -87,6 +88,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
             # Errors of a pipeline or a timed-out wait have classes of their own.
             if type(error) is psycopg.OperationalError and error.sqlstate is None:
                 self.close()
+
             raise
 
     def kept_cursor(self, purpose: str) -> psycopg.Cursor[tuple[Any, ...]]:
@@ -177,6 +179,7 @@ def _with(meanwhile: Callable[[], object], gen: PQGen[RV]) -> PQGen[RV]:
         while True:
             if wants == Wait.R:
                 meanwhile()
+
             wants = gen.send((yield wants))
     except StopIteration as end:
         return cast("RV", end.value)
@@ -192,6 +195,7 @@ def _within(seconds: float, gen: PQGen[RV]) -> PQGen[RV]:
             if not ready and time.monotonic() > give_up_at:
                 msg = "the server did not answer in time"
                 raise psycopg.OperationalError(msg)
+
             wants = gen.send(ready)
     except StopIteration as end:
         return cast("RV", end.value)

@@ -147,6 +147,7 @@ class Link:
         except psycopg.Error as error:
             if trouble(error) is Trouble.LOST:
                 self._lost(error)
+
             raise
         else:
             self._backoff.failures = 0
@@ -189,6 +190,7 @@ class Link:
         with self._turn:
             if not self._turn.wait_for(self._is_here, LENT_SECONDS):
                 self.keep()
+
             was_lost = self._state is _State.LOST
             self._state = _State.IN_USE
 
@@ -215,6 +217,7 @@ class Link:
         with self._turn:
             if anyway and wait and self._conn is not None:
                 self._turn.wait_for(lambda: self._state is not _State.IN_USE, wait)
+
             conn = self._conn
             is_quiet = anyway or time.monotonic() >= self._lends_from
             if self._state is not _State.FREE or not is_quiet:
@@ -223,6 +226,7 @@ class Link:
             # settings.
             if conn is None or conn.closed:
                 return None
+
             self._conn, self._state = None, _State.LENT
             return conn
 
@@ -240,6 +244,7 @@ class Link:
                 self._conn, self._state = conn, _State.FREE
             elif conn is None:
                 self._state = _State.LOST
+
             self._turn.notify()
             return is_wanted
 
@@ -253,6 +258,7 @@ class Link:
         except psycopg.OperationalError as error:
             if not is_refusal(error):
                 raise
+
             why = f"the server refused the login; {self.where.origin()}"
             raise CannotLogIn(why, sqlstate="28P01") from None
 
@@ -342,6 +348,7 @@ class Watchdog(threading.Thread):
         for link in self._links:
             if link.overdue_at < now:
                 link.shut()
+
             link.server_answered(answered_at)
 
         for check in self._checks:

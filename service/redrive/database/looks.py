@@ -16,4 +16,5 @@ def widening(first: int, most: int, seconds: float) -> Iterator[int]:
         now = time.monotonic()
         if now + STEP * (now - began) > give_up_at:
             return
+
         looks = min(most, looks * STEP)

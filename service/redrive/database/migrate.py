@@ -208,12 +208,15 @@ def require(conn: Connection) -> None:
     if found == 0:
         msg = "the database has no redrive schema; run: redrive migrate"
         raise SchemaError(msg)
+
     if found < latest():
         needed = f"and this program needs {latest()}; run: redrive migrate"
         msg = f"the schema has version {found} {needed}"
         raise SchemaError(msg)
+
     if found > latest() and not _serves_us(conn):
         raise SchemaTooNew(_too_new(found))
+
     if not value(
         conn, "select functions from redrive.migrations where version = %s", latest()
     ):
@@ -253,6 +256,7 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
             "migrate(conn): conn must be in autocommit: each migration is a transaction"
         )
         raise ValueError(msg)
+
     _refuse_unfit_server(conn)
     # Checked here because roles are made outside the transaction, and again under the
     # lock.
@@ -261,6 +265,7 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
     before = installed(conn)
     if before > latest():  # and it serves us: a release was rolled back
         return Report(before, before, [], None)
+
     without_roles = _ensure_roles(conn)
     with Waiting(conn, patience) as waiting:
         run = _Run(conn, without_roles is None, waiting)
@@ -269,6 +274,7 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
         )
         if found:
             applied = _upgrade(run)
+
     return Report(before or found, latest(), applied, without_roles)
 
 
@@ -300,6 +306,7 @@ class _Run:
             except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
                 if self.waiting.is_over:
                     raise self.waiting.gave_up() from error
+
                 time.sleep(LOCK_REST_SECONDS)
             except errors.QueryCanceled as error:
                 raise self.waiting.meaning(error) from error
@@ -327,12 +334,14 @@ class _Run:
         tables = _tables(self.conn, names)
         if not tables:
             return
+
         self.conn.execute(
             "select set_config('lock_timeout', (extract(epoch from"
             " current_setting('deadlock_timeout')::interval) * 1000 + 500)::int::text, true)"
         )
         for table in tables:
             self.conn.execute(_lock_table(table, "share update exclusive"))
+
         until = time.monotonic() + LOCK_WAIT_SECONDS
         for table in sorted(tables, key=self._rank):
             _wait_for_locks(self.conn, until - time.monotonic())
@@ -341,6 +350,7 @@ class _Run:
             except errors.LockNotAvailable:
                 self.first = [table, *(name for name in self.first if name != table)]
                 raise
+
         _wait_for_locks(self.conn, LOCK_WAIT_SECONDS)
 
     def _rank(self, table: str) -> int:
@@ -394,11 +404,13 @@ def _install(conn: Connection, *, with_roles: bool) -> tuple[int, list[str]]:
     found = installed(conn)
     if found:
         return found, []
+
     _ensure_schema(conn)
     applied = _apply(conn, migrations())
     _apply_functions(conn, with_roles=with_roles)
     for _, trigger in _triggers_that_differ(conn):
         _run(conn, trigger)
+
     _record_functions(conn, with_roles=with_roles)
     return 0, applied
 
@@ -411,6 +423,7 @@ def _upgrade(run: _Run) -> list[str]:
         if not migration.is_concurrent:
             act = partial(_apply, run.conn, [migration])
             applied += run.step(act, sorted(migration.locks))
+
     _finish(run)
     concurrent = [migration for migration in missing if migration.is_concurrent]
     built = [
@@ -420,6 +433,7 @@ def _upgrade(run: _Run) -> list[str]:
         built
     ):  # functions are recorded with the newest version, which may be among these
         _finish(run)
+
     return applied + built
 
 
@@ -433,9 +447,11 @@ def _finish(run: _Run) -> None:
     query = "select functions from redrive.migrations where version = %s"
     if value(conn, query, latest()) == _checksum(with_roles=with_roles):
         return
+
     run.step(partial(_apply_functions, conn, with_roles=with_roles))
     for table, trigger in run.step(partial(_triggers_that_differ, conn)):
         run.step(partial(_run, conn, trigger), [table])
+
     run.step(partial(_record_functions, conn, with_roles=with_roles))
 
 
@@ -484,6 +500,7 @@ def _build_indexes(run: _Run, migration: Migration) -> list[str]:
     conn = run.conn
     if not _missing(conn, [migration]):
         return []
+
     for statement in migration.text.split(";\n"):
         try:
             # A plain cursor, because the statement may not share a round trip with
@@ -491,6 +508,7 @@ def _build_indexes(run: _Run, migration: Migration) -> list[str]:
             psycopg.Cursor(conn).execute(cast("LiteralString", statement))
         except errors.QueryCanceled as error:
             raise run.waiting.meaning(error) from error
+
     _record(conn, migration)
     return [migration.name]
 
@@ -583,6 +601,7 @@ def _refuse_unfit_server(conn: Connection) -> None:
     if crdb := info.parameter_status("crdb_version"):
         msg = f"the server is CockroachDB ({crdb}); Postgres 14 or newer is needed"
         raise SchemaError(msg)
+
     encoding = info.parameter_status("server_encoding")
     if encoding != "UTF8":
         msg = f"the database is encoded in {encoding}; payloads need UTF8"
@@ -636,12 +655,14 @@ def _ensure_roles(conn: Connection) -> str | None:
         return (
             f"this user may not create roles; ask an administrator to run: {statements}"
         )
+
     try:
         _grant_ownership(conn)
     except errors.InsufficientPrivilege as error:
         return f"this user may not act as redrive_owner: {error.diag.message_primary}"
     except (errors.InternalError, errors.UniqueViolation):
         pass  # another migrate granted the same
+
     return None
 
 
@@ -664,11 +685,13 @@ def _grant_ownership(conn: Connection) -> None:
     if not standing.is_member:
         user = sql.Identifier(standing.user)
         conn.execute(sql.SQL("grant redrive_owner to {}").format(user))
+
     if not standing.may_create:
         database = sql.Identifier(standing.database)
         conn.execute(
             sql.SQL("grant create on database {} to redrive_owner").format(database)
         )
+
     # Without this grant, long transactions are not visible.
     with contextlib.suppress(errors.InsufficientPrivilege):
         conn.execute("grant pg_read_all_stats to redrive_owner")

@@ -61,9 +61,11 @@ class Refusals:
             found = self._refused.get(origin)
             if found is None or found.url != url:
                 return
+
             now = time.monotonic()
             if now < found.retry_at:
                 raise psycopg.OperationalError(found.error)
+
             found.put_off(
                 now
             )  # the other connections wait for the result of this attempt

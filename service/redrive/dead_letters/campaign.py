@@ -132,6 +132,7 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
     examined = found.matched
     if examined <= most:
         return found, examined
+
     kinds = _kinds(conn, chosen)
     matched = sum(kinds.values())
     return replace(found, matched=matched, kinds=sorted(kinds)), examined
@@ -233,6 +234,7 @@ def start_alone(  # noqa: PLR0913 # as above
             other, starter = same
             msg = f"campaign {other} of {starter} redrives the same dead letters; look at it first"
             raise Busy(msg)
+
         start(
             conn,
             plan_id,
@@ -252,16 +254,19 @@ def drive(conn: Connection, campaign: int) -> Step | None:
     found = value(conn, "select redrive.look_at_campaign_v1(%s)::text", campaign)
     if found is None:
         return None
+
     seen = msgspec.json.decode(found, type=Seen)
     step = rules.next_step(seen)
     if step.feed == 0 and step.stands_as(seen):
         return step
+
     try:
         bounded = step.at_most(STEP_SIZE, seen.rate)
         is_taken = _take(conn, campaign, seen.step, bounded)
     except psycopg.Error as error:
         if error.sqlstate != REFUSED:
             raise
+
         # A dead letter may no longer be enqueued, if a rule was tightened since it died.
         step = Step(
             State.ABORTED,
@@ -270,6 +275,7 @@ def drive(conn: Connection, campaign: int) -> Step | None:
             error.diag.message_primary,
         )
         is_taken = _take(conn, campaign, seen.step, step)
+
     return step if is_taken else None
 
 
@@ -304,6 +310,7 @@ def heal(conn: Connection, end: float) -> psycopg.Error | None:
             is_healing = found and time.monotonic() < end
     except psycopg.Error as error:
         return error
+
     return None
 
 
@@ -432,13 +439,16 @@ def feed(
         step = drive(conn, campaign)
         if step is None or not step.feed:
             time.sleep(FEED_SECONDS)
+
         before = found
         found = _known(conn, campaign)
         if found != before:
             moved_at = time.monotonic()
+
         now = found["matched"] - found["waiting"]
         progress(now - processed)
         processed = now
+
     return found
 
 
@@ -480,10 +490,12 @@ def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[Ro
         yield found
         if _stands(found):
             return
+
         try:
             step = drive(conn, campaign)
         except psycopg.errors.InsufficientPrivilege:  # a login that may only read
             step = None
+
         if not _has_more(step):
             time.sleep(every)
 

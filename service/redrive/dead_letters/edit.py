@@ -147,6 +147,7 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
         yield from _letters(conn, page)
         if len(page) < wanted:
             return
+
         left -= wanted
         last = page[-1]["id"]
 
@@ -174,6 +175,7 @@ def _opened(row: Fields, campaign: int | None) -> Letter | int:
             text = open_payload(configured(), stored, whose, headers)
         except Undecryptable:
             return row["id"]
+
     seen = f"{row['redrives']}:{stored}"
     return Letter(
         id=row["id"],
@@ -202,14 +204,17 @@ def edited(letter: Letter, patch: Patch, handlers: Handlers) -> str:
     if MARK in made:
         path = f"payload.{MARK}"
         raise InvalidJob(path, "this name is reserved for encrypted payloads")
+
     handler = handlers.get(letter.whose.kind)
     if handler is None:
         return text
+
     check_payload(handler, text, letter.version)
     cause = refusal(handler, text, letter.version)
     if cause:
         rule = f"the handler of {handler.kind!r} refuses it: {cause}"
         raise InvalidJob(rules.PAYLOAD, rule)
+
     return text
 
 
@@ -223,12 +228,15 @@ def preview(
             seen.found.append(letter)
             seen.leave("unreadable", letter, UNREADABLE)
             continue
+
         seen.found.append(letter.id)
         if letter.campaign:
             fault = _IN_CAMPAIGN.format(letter.campaign)
             seen.leave("in_campaign", letter.id, fault)
             continue
+
         _look(seen, letter, patch, handlers)
+
     return seen
 
 
@@ -248,9 +256,11 @@ def _look(seen: Preview, letter: Letter, patch: Patch, handlers: Handlers) -> No
     except InvalidJob as error:
         seen.leave("invalid", letter.id, str(error))
         return
+
     handler = handlers.get(letter.whose.kind)
     if handler is None:
         seen.unchecked.add(letter.whose.kind)
+
     _add(seen, letter, rules.decode(text), handler)
 
 
@@ -294,6 +304,7 @@ def edit(  # noqa: PLR0913 # what an edit needs
         rows = [_row(letter, edited(letter, patch, handlers)) for letter in same]
         causes.update(_write(conn, rows, how))
         progress(len(chunk))
+
     return +causes
 
 
@@ -334,6 +345,7 @@ def _write(
     """Edit a chunk in the database; yield for each the cause that kept it, or None."""
     if not rows:
         return
+
     columns = [list(column) for column in zip(*rows, strict=True)]
     for _, refused in conn.execute(
         "select id, refused from redrive.edit_v1("

@@ -233,6 +233,7 @@ def _observed(
     facts |= _of_cell(cell)
     if by_hour:
         facts["hour"] = letter["died_at"].hour
+
     return Observed(facts, letter["at"])
 
 

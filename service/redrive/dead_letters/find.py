@@ -109,6 +109,7 @@ def find(conn: Connection, chosen: Filter, after: Place | None = None) -> list[R
     if after is not None:
         conditions += " and (d.died_at, d.id) < (%s, %s)"
         parameters += after
+
     # The index on the time of death begins with the state. So the latest of each state
     # are read, then the latest of these.
     query: LiteralString = (
@@ -160,6 +161,7 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
     generations = rows(conn, _GENERATIONS, MAX_REDRIVES, job)
     if not generations:
         return None
+
     failures = failures_of(conn, job)
     edits = rows(conn, _EDITS, job)
     latest = generations[0]

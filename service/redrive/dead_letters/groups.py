@@ -94,6 +94,7 @@ def show(conn: Connection, fingerprint: str) -> Row | None:
     is_named = len(found) == 1 or (found and found[0]["group"] == fingerprint)
     if not is_named:
         return None
+
     reveal(conn, found[:1], "sample")
     return found[0]
 
@@ -154,6 +155,7 @@ def resolve(
         group = show(conn, fingerprint)
         if group is None:
             return None
+
         fixes = fixes_of(versions, group["versions"])
         said = _resolve(conn, group, fixes, actor=actor, why=why)
         if said == "missing":
@@ -211,4 +213,5 @@ def judge(conn: Connection) -> int:
                 regressed_in,
             ),
         )
+
     return len(found)

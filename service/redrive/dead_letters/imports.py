@@ -137,7 +137,9 @@ def take(  # noqa: PLR0913 # what a line of the audit log needs, and how it coun
             letter = chunk[int(place) - 1]
             ids.append(job)
             records.append(Jsonb(_record(letter, job)))
+
         conn.execute(_IMPORT_FAILURES, (ids, records))
+
     return len(new)
 
 
@@ -165,6 +167,7 @@ def take_apart(
         if len(rows) == 1:
             set_aside(rows[0], error)
             return
+
         middle = len(rows) // 2
         for half in (rows[:middle], rows[middle:]):
             take_apart(half, write, set_aside)

@@ -50,9 +50,11 @@ def parse_pattern(text: str) -> Pattern:
     pattern = Pattern(queue)
     if slash:
         pattern = Pattern(queue, kind)
+
     for field, name in pattern._asdict().items():
         if name != ANY:
             check_name(field, name)
+
     return pattern
 
 

@@ -46,6 +46,7 @@ def page(
     if chosen.ids:
         rows = find(conn, replace(chosen, limit=most + 1), after)
         return _cut(rows, most, None)
+
     lists = _lists(conn, chosen)
     rows: list[Row] = []
     place = after
@@ -63,6 +64,7 @@ def page(
         place = None if edge is None else (edge, 1)
         if place is None or len(rows) >= most:
             break
+
     shown = _cut(rows, most, place)
     reveal(conn, shown.rows)
     acknowledgements.mark(conn, shown.rows)
@@ -86,6 +88,7 @@ def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
         return _BY_KIND, list(chosen.kind)
     if is_open and chosen.queue:
         return _BY_QUEUE, list(chosen.queue)
+
     return _BY_STATE, list(chosen.state or STATES)
 
 

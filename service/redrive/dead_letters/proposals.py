@@ -166,6 +166,7 @@ def _what(row: Fields) -> str:
     if row["action"] == "mute":
         hours = detail["seconds"] / 3600
         return f"group {detail['group']} for {hours:g} h"
+
     count = len(detail["ids"])
     paths = ", ".join(rules.paths(detail["patch"]))
     return f"{count} payloads: {paths}"
@@ -179,10 +180,12 @@ def effects(conn: Connection, row: Fields, handlers: Handlers) -> list[str]:
     """
     if what(row) == UNREADABLE:
         raise InvalidJob(PROPOSAL, UNREADABLE)
+
     if row["action"] == "mute":
         group = groups.show(conn, row["detail"]["group"])
         count = group["open"] if group else 0
         return [f"{count} open dead letters are left out of redrives"]
+
     wanted = preview(conn, row["proposal"], handlers)
     return list(_effects_of_edit(wanted))
 
@@ -191,6 +194,7 @@ def _effects_of_edit(wanted: Edit) -> Iterator[str]:
     for sample in wanted.seen.samples:
         if sample.diff:
             yield "\n".join(sample.diff)
+
     yield f"{len(wanted.seen.ids)} to edit"
     counts = {**wanted.seen.counts, "changed since": wanted.changed}
     for cause, n in counts.items():
@@ -216,6 +220,7 @@ def start(
         action = _decide(conn, proposal, actor=actor, why=why, is_started=True)
         if action == "mute":
             return 1
+
         wanted = preview(conn, proposal, handlers)
         causes = edits.edit(
             conn, wanted.seen, wanted.patch, handlers=handlers, why=why, actor=actor
@@ -223,6 +228,7 @@ def start(
         if not causes[None]:
             rule = "none of its payloads can be edited; they have changed, or it does not apply"
             raise InvalidJob(PROPOSAL, rule)
+
         return causes[None]
 
 

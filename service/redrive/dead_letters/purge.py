@@ -62,6 +62,7 @@ def purge(  # noqa: PLR0913 # what a purge needs
     """
     if not selected:
         return 0
+
     states = list(chosen.state or ENDED)
     detail = {"filter": chosen.described(), "states": states}
     n = len(selected)
@@ -78,6 +79,7 @@ def purge(  # noqa: PLR0913 # what a purge needs
             chunk = selected[start : start + CHUNK]
             purged += _delete(conn, run, chunk, states)
             progress(len(chunk))
+
     return purged
 
 

@@ -59,6 +59,7 @@ def report(conn: Connection, fingerprint: str) -> str | None:
     group = groups.show(conn, fingerprint)
     if group is None:
         return None
+
     sections = (
         _head(group),
         _hours(rows(conn, _HOURS, **group)),
@@ -121,6 +122,7 @@ def _common(explained: Row | None) -> Iterator[str]:
 def _sample(letter: Row | None) -> Iterator[str]:
     if letter is None:
         return
+
     yield f"## A sample: job {letter['id']}"
     encoded = msgspec.json.encode(letter["payload"])
     payload = msgspec.json.format(encoded).decode()
@@ -128,6 +130,7 @@ def _sample(letter: Row | None) -> Iterator[str]:
     failures = letter["failures"]
     for failure in failures:
         yield _FAILURE.format_map(_in_code(failure))
+
     if failures:
         stack = failures[-1]["detail"].get("stack", ())
         yield _fenced(_lines("{file}:{line} in {function}", stack))

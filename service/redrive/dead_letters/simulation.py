@@ -84,10 +84,12 @@ def simulate(
         handler = handlers.get(failure["kind"])
         if handler is None or "classes" not in failure["detail"]:
             continue
+
         seen += 1
         change = _judge_again(failure, handler.policy)
         if not change.is_none:
             changes[change] += 1
+
     return seen, changes
 
 
@@ -110,6 +112,7 @@ def _judge_again(row: Row, policy: Policy) -> Change:
             then,
             then,
         )
+
     failure = _failure(row, policy)
     retried_for, jitter = _waits(row, policy, failure.category)
     claimed = Claimed(

@@ -120,6 +120,7 @@ def start(  # noqa: PLR0913 # the columns of a campaign
     cell = rules.who_leads(counts)
     if cell is None:
         return None
+
     taking_part = {name: count for name, count in counts.items() if count != 0}
     more = {"together": {"cells": taking_part, "rate": terms.rate}}
     own = replace(terms, rate=rules.shares(counts, terms.rate)[cell])
@@ -127,7 +128,9 @@ def start(  # noqa: PLR0913 # the columns of a campaign
         made = campaigns.plan(conn, chosen, actor=actor, allow=allow)
         if made.plan is None:
             return None
+
         campaigns.start_alone(conn, made.plan, own, actor=actor, why=why, more=more)
+
     return id_in_cell(made.plan, cell)
 
 
@@ -199,6 +202,7 @@ class Together:
         leading = due.pop(self.cell, None)
         if leading is not None:
             away |= self._act({self.cell: leading}, view.campaigns)
+
         away |= self._act(due, view.campaigns)
         return replace(view, away=away)
 
@@ -233,10 +237,12 @@ class Together:
         number = self._number(cell, conn)
         if number is None:
             return None
+
         if drive:
             # A login that may only read drives nothing.
             with suppress(psycopg.errors.InsufficientPrivilege):
                 campaigns.drive(conn, number)
+
         return campaigns.show(conn, number)
 
     def _number(self, cell: str, conn: Connection) -> int | None:
@@ -279,9 +285,11 @@ class Together:
             if made["plan"] is None:
                 self.empty.add(cell)
                 return
+
             campaigns.lock_starts(conn)
             if _follower(conn, self.leader) is not None:
                 raise psycopg.Rollback(transaction)
+
             campaigns.start_alone(
                 conn,
                 made["plan"],
@@ -322,6 +330,7 @@ class Together:
         held = ask(followers, hold, LOOK_SECONDS).found
         if not (self._is(State.DONE) and any(held.values())):
             self._lead(campaigns.resume, why)
+
         return self._settled()
 
     def _hold(self, cell: str, conn: Connection, *, why: str) -> bool:
@@ -361,6 +370,7 @@ def _hold(conn: Connection, number: int, leader: str, *, actor: str, why: str) -
             return True
         if found["state"] not in {State.PAUSED, State.ABORTED}:
             return False
+
         campaigns.resume(conn, number, actor=actor, why=why)
         campaigns.pause(conn, number, actor=actor, why=why)
         return True

@@ -62,9 +62,11 @@ def leave_out(
         causes: dict[int, str] = {}
         for row in page:
             _look(row, handlers, found, causes)
+
         _leave_out(conn, campaign, causes)
         last = page[-1]["n"]
         progress(len(page))
+
     return found
 
 
@@ -86,11 +88,13 @@ def _look(
     if handler is None:
         _count(found.unchecked, f"no handler for {row['kind']}")
         return
+
     try:
         text = _opened(row)
     except Undecryptable as error:
         _count(found.unchecked, str(error))
         return
+
     version = row["headers"].get("version", 1)
     cause = fault(handler, text, version)
     if cause is not None:
@@ -106,6 +110,7 @@ def _opened(row: Fields) -> str:
     text = row["payload"]
     if not text.startswith(SEALED):
         return text
+
     payload = open_payload(
         configured(),
         text,
@@ -138,10 +143,12 @@ def refusal(handler: Handler, text: str, version: Any) -> str | None:
     is_readable = isinstance(version, int) and version <= handler.version
     if handler.validate is None or not is_readable:
         return None
+
     try:
         handler.validate(handler.payload(text, version))
     except Exception as error:  # noqa: BLE001 # it is user code
         return _bounded(_cause(error, "validate"), handler, text)
+
     return None
 
 

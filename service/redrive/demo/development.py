@@ -62,6 +62,7 @@ class Part:
         status = self.process.poll()
         if status is None:
             return
+
         self.reader.join(1.0)
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         lines = "\n".join(f"  {line}" for line in self.last)
@@ -81,6 +82,7 @@ class Development:
         self._postgres: EmbeddedPostgres | None = None
         if url is None:
             self._postgres = EmbeddedPostgres(home, password=keep_password(home))
+
         self._url = url
         self._parts: list[Part] = []
         self._printing = threading.Lock()
@@ -121,14 +123,18 @@ class Development:
                 self._postgres.remove()
             elif self._postgres.is_running():  # its guard was killed, too
                 self._postgres.stop("immediate")
+
             self.say("starting Postgres")
             start_postgres(self._postgres)
         else:
             self.say(f"using the database {_place(self.url)}")
+
         if self.stopping.is_set():
             return
+
         with connect.connect(self.url, name="redrive dev") as conn:
             migrate(conn)
+
         self._write_environment()
 
     def _write_environment(self) -> None:
@@ -191,13 +197,17 @@ class Development:
         while not self.stopping.is_set():
             for part in self._parts:
                 part.require()
+
             with contextlib.suppress(OSError):
                 ask()
                 return True
+
             if time.monotonic() > slow_at:
                 slow_at += SLOW_SECONDS
                 self.say(f"still waiting for the {what}")
+
             self.stopping.wait(LOOK_SECONDS)
+
         return False
 
     def stay(self) -> None:
@@ -216,10 +226,12 @@ class Development:
         """End all parts at once, then Postgres; kill what takes too long."""
         for part in self._parts:
             part.process.terminate()
+
         for part in self._parts:
             self._wait_for_end(part)
             part.reader.join(1.0)
             (self.home / f"{part.name}.pid").unlink(missing_ok=True)
+
         if self._postgres is not None:
             with contextlib.suppress(subprocess.SubprocessError):
                 if self._postgres.is_running():
@@ -271,6 +283,7 @@ def console_port(chosen: int | None) -> int:
         return port
     if chosen is None:
         return free_port()
+
     msg = f"--port is {port}; another program uses this port"
     raise SettingsError(msg)
 

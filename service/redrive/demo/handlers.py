@@ -80,6 +80,7 @@ def record(payment: Payment, amount: Decimal, job: Job) -> None:
     if payment.currency not in CURRENCIES:
         msg = f"we have no account in {payment.currency}"
         raise GiveUp(msg)
+
     # with thousands of jobs per second, use a pool
     with psycopg.connect(os.environ["SHOP_DATABASE_URL"]) as conn:
         conn.execute(

@@ -56,6 +56,7 @@ def open_home(chosen: Path | None, what: str = "demo") -> Iterator[Path]:
     finally:
         if chosen is None:
             shutil.rmtree(path, ignore_errors=True)
+
         guard.communicate()
         os.close(lock)
 
@@ -85,11 +86,13 @@ def _take(chosen: Path | None, what: str) -> tuple[Path, int]:
     """Return a directory together with our lock on it."""
     if chosen is None:
         return _take_usual() or _take_another()
+
     chosen.mkdir(parents=True, exist_ok=True)
     lock = _lock(chosen)
     if lock is None:
         msg = f"another {what} runs in {chosen}"
         raise Busy(msg)
+
     return chosen, lock
 
 
@@ -103,6 +106,7 @@ def _take_usual() -> tuple[Path, int] | None:
         return None
     if not _holds_more_than_the_lock(usual):
         return usual, lock
+
     # A demo and its guard were killed: do the guard's work.
     subprocess.run(
         _guard(usual, "remove"),
@@ -149,4 +153,5 @@ def _lock(path: Path) -> int | None:
     if os.fstat(lock).st_nlink == 0:
         os.close(lock)
         return None
+
     return lock

@@ -114,6 +114,7 @@ class Monitoring:
                 found = json.load(answer)
         except OSError:
             return []
+
         return [float(series["value"][1]) for series in found["data"]["result"]]
 
     def _routes(self) -> str:

@@ -40,6 +40,7 @@ class Processes:
                 env=environment,
                 start_new_session=True,  # Ctrl-C must not stop it; `stop` does
             )
+
         self._processes[name] = process
         self._pid_file(name).write_text(str(process.pid))
 
@@ -69,12 +70,15 @@ class Processes:
         process = self._processes.pop(name, None)
         if process is None:
             return
+
         steps = (process.terminate, 6), (process.terminate, 3), (process.kill, None)
         for ask, seconds in steps:
             ask()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(seconds)
                 break
+
         if process.stdin:
             process.stdin.close()
+
         self._pid_file(name).unlink(missing_ok=True)

@@ -103,10 +103,12 @@ class Stage:
         while True:
             if self.stopping.is_set():
                 raise Stopped
+
             self.tend()
             left = until - time.monotonic()
             if left <= 0:
                 return
+
             self.stopping.wait(min(left, TICK))
 
     def wait(self, what: str, until: Callable[[], Any], seconds: float) -> None:
@@ -141,19 +143,23 @@ class Stage:
         for name in self._actual:
             if kept := shop.switch(self.conn, name):
                 self._actual[name] = kept.wanted
+
             shop.turned(self.conn, name, self._actual[name])
 
         if self._actual["mail"] == "up":
             self._start_mail()
+
         self._start_worker()
 
     def start_console(self) -> None:
         """Start the console if its packages are installed; do not wait for it."""
         if not find_spec("fastapi"):
             return
+
         port = Settings.model_fields["console_port"].default
         if not claim(port):
             port = free_port()
+
         options = ("--demo", "--port", str(port))
         self._run("console", *PYTHON, "redrive", "console", *options)
         self.console = f"http://127.0.0.1:{port}"
@@ -187,6 +193,7 @@ class Stage:
         """Stop all processes; the home decides which files to keep."""
         if self._conn is not None:
             self._conn.close()
+
         for name in PROCESSES:
             self._processes.stop(name)
 
@@ -206,6 +213,7 @@ class Stage:
         """Change switches as requested, and restart processes that have died."""
         if "worker" not in self._processes:
             return
+
         for name in self._actual:
             found = shop.switch(self.conn, name)
             if found and found.wanted != self._actual[name]:
@@ -223,6 +231,7 @@ class Stage:
             self._start_mail()
         else:
             self._processes.stop("mail")
+
         shop.turned(self.conn, name, wanted)
 
     # ------------------------------------------------------------------ processes
@@ -232,12 +241,15 @@ class Stage:
         for _ in range(TRIES):
             if not is_free(self.metrics_port):
                 self.metrics_port = free_port()
+
             port = str(self.metrics_port)
             options = ("--handlers", release, "--http-port", port)
             self._run("worker", *PYTHON, "redrive", "worker", *options)
             if self._processes.answers("worker", self._ready):
                 return
+
             self._processes.stop("worker")
+
         why = "".join(_last_lines(self._processes.log("worker"), 1))
         msg = f"the worker does not start: {why}"
         raise RedriveError(msg)
@@ -249,9 +261,11 @@ class Stage:
             self._run("mail", *command, stdin=subprocess.PIPE)
             if self._processes.answers("mail", self._connectable):
                 return
+
             self._processes.stop("mail")
             if "worker" not in self._processes:  # later the port is fixed
                 self.mail_port = free_port()
+
         msg = f"the mail server does not start; see {self._processes.log('mail')}"
         raise RedriveError(msg)
 
@@ -312,6 +326,7 @@ def start_postgres(server: EmbeddedPostgres) -> None:
             if not left:
                 msg = f"Postgres does not start: {_why(server, error)}"
                 raise RedriveError(msg) from None
+
             server.port = free_port()
         else:
             return
@@ -353,6 +368,7 @@ def claim(port: int) -> bool:
     """
     if not is_free(port):
         return False
+
     if sys.platform == "linux":
         claimed = socket.socket(socket.AF_UNIX)
         try:
@@ -360,5 +376,7 @@ def claim(port: int) -> bool:
         except OSError:
             claimed.close()
             return False
+
         _CLAIMS.append(claimed)
+
     return True

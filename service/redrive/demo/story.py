@@ -81,6 +81,7 @@ def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None
     if shop.is_placed(stage.conn):
         say("the orders are already in the database that was kept here")
         return
+
     _arrive(stage, say)
     if watch := stage.monitoring:
         with _busy("waiting for the alert"):
@@ -89,6 +90,7 @@ def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None
                 lambda: watch.pager.sent("trigger", "payments"),
                 ALERT_SECONDS,
             )
+
         _show_pages(stage)
 
 
@@ -99,6 +101,7 @@ def _bring_up(stage: Stage, say: Say, *, console: bool) -> None:
     say("Postgres 18 serves, with the tables of Redrive")
     if console:
         stage.start_console()
+
     with _busy("starting the worker"):
         stage.start()
 
@@ -111,6 +114,7 @@ def _observe(stage: Stage, say: Say) -> None:
     if absent := _absent():
         say(f"no alerts: {absent}; the figures are on {_metrics(stage)}")
         return
+
     shop.set_objective(stage.conn, OBJECTIVE)
     with _busy("starting Prometheus and Alertmanager"):
         watch = stage.start_monitoring()
@@ -214,6 +218,7 @@ def _bug(stage: Stage) -> list[Chapter]:
     crashed = shop.dead(stage.conn, "payment.book", "AttributeError")
     if not crashed:
         return []
+
     job = crashed[0]
     group = shop.group(stage.conn, job)
     campaign = shop.last_campaign(stage.conn)
@@ -308,6 +313,7 @@ def stay(stage: Stage) -> None:
             show(_progress(stage, status))
             if status.is_well and not was_well:
                 click.secho(ALL_IS_WELL, fg="green")
+
             was_well = status.is_well
             _show_pages(stage)
             stage.pause(1.0)
@@ -349,6 +355,7 @@ def play(stage: Stage) -> None:
             "the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS
         )
         _show_pages(stage)
+
     click.secho(f"\n{ALL_IS_WELL}", fg="green")
 
 
@@ -370,6 +377,7 @@ def _play(stage: Stage, chapter: Chapter) -> None:
         stage.wait(
             "the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
         )
+
     _show_pages(stage)
 
 

@@ -27,6 +27,7 @@ def _migrate(using: str, verbosity: int, **_: Any) -> None:
     """Run `redrive migrate` at each `manage.py migrate`; upgrades need nothing else."""
     if using != alias():
         return
+
     with psycopg.connect(conninfo(), autocommit=True) as conn:
         report = migrate(conn)
 

@@ -31,6 +31,7 @@ def conninfo() -> str:
             " let REDRIVE_DATABASE name another one"
         )
         raise ImproperlyConfigured(msg)
+
     known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     parameters = connection.get_connection_params().items()
     return make_conninfo(**{name: value for name, value in parameters if name in known})
@@ -53,6 +54,7 @@ def _defaults() -> Iterator[None]:
         missing["REDRIVE_HANDLERS"] = "redrive.django.worker:jobs"
     if not os.environ.keys() & {"REDRIVE_DATABASE_URL", "REDRIVE_DATABASE_URL_FILE"}:
         missing["REDRIVE_DATABASE_URL"] = conninfo()
+
     os.environ |= missing
     try:
         yield

@@ -84,6 +84,7 @@ class Bundle(msgspec.Struct, frozen=True):
         if checkpoint is not None:
             noted = {"data": checkpoint.data}
             checkpoint = LastCheckpoint(checkpoint.delivery, noted)
+
         extras = {
             "max_attempts": self.max_attempts,
             "redrives": self.redrives,
@@ -117,9 +118,11 @@ def read_bundle(content: bytes, name: str) -> Bundle:
         made = "it must be what redrive dlq export prints"
         msg = f"{name}: {error}; {made}"
         raise SettingsError(msg) from None
+
     if found.bundle != BUNDLE:
         msg = f"{name}: its version is {found.bundle}; this program reads {BUNDLE}"
         raise SettingsError(msg)
+
     _check_years(found, name)
     return found
 
@@ -165,4 +168,5 @@ def _hidden(value: Any, path: str) -> list[str]:
                 found += _hidden(item, f"{path}[{n}]")
         case _:
             pass
+
     return found

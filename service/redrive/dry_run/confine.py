@@ -52,6 +52,7 @@ def main(arguments: list[str]) -> None:
     """Confine this process, send the listener and become the command."""
     if sys.platform != "linux":
         sys.exit("only Linux can do that")
+
     channel, home, *command = arguments
     _limit(resource.RLIMIT_DATA, MEMORY)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -117,9 +118,11 @@ def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
     version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return False
+
     rights = CHANGES
     if version >= HAS_TRUNCATE:
         rights |= TRUNCATE
+
     attributes = struct.pack("Q", rights)
     size = ctypes.c_size_t(len(attributes))
     rules = libc.syscall(CREATE_RULESET, attributes, size, 0)

@@ -36,6 +36,7 @@ def place_of(failure: Fields) -> Place | None:
     own = [frame for frame in stack if frame.get("own")] or stack
     if not own:
         return None
+
     frame = own[-1]
     return Place(
         frame["file"], frame.get("module", ""), frame["function"], frame["line"] or 0
@@ -46,6 +47,7 @@ def compared(before: Fields, now: Fields) -> Verdict:
     """Compare a failure with the one on record."""
     if before["error_class"] != now["error_class"]:
         return "other"
+
     old, new = place_of(before), place_of(now)
     if old != new and None in (old, new):
         return "other"
@@ -54,4 +56,5 @@ def compared(before: Fields, now: Fields) -> Verdict:
         return "same_failure" if is_same else "other"
     if old[1:] == new[1:]:
         return "same"
+
     return "moved" if old[1:3] == new[1:3] else "other"

@@ -68,6 +68,7 @@ class ConfinedProcess:
                 command = (str(fd), home, *program(fd))
                 inherited = _environment(home) | dict(environment or {})
                 self._process = _started(command, (fd, *fds), inherited, on_terminal)
+
             stack.callback(self._kill)
             self._listen(stack)
             self.close = stack.pop_all().close
@@ -79,6 +80,7 @@ class ConfinedProcess:
         if self._process.stderr:
             self._errors = stack.enter_context(self._process.stderr).fileno()
             os.set_blocking(self._errors, False)
+
         self._listener = self._received_listener()
         stack.callback(os.close, self._listener)
         for fd in (self._listener, self._errors, self.channel.fileno()):
@@ -113,6 +115,7 @@ class ConfinedProcess:
                 self._drain()
             else:
                 self._refuse()
+
         return is_ready
 
     def _refuse(self) -> None:

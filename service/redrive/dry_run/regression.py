@@ -83,6 +83,7 @@ def _past(bundle: Bundle, seed: str) -> Iterator[str]:
     if past.time is not None:
         text = repr(past.time.astimezone(UTC)).replace("datetime.datetime", "datetime")
         yield "time=" + text.replace("datetime.timezone.utc", "UTC")
+
     yield f"seed={seed!r}"
     if past.attempt > 1:
         yield f"attempt={past.attempt}"

@@ -97,6 +97,7 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     began = lines.next(START_SECONDS, START_SECONDS)
     if began is None:
         raise CannotConfine(_no_import(process))
+
     limit = DAY if is_watched else began["seconds"] + SLACK_SECONDS
     calls = process.calls
     after_call = DAY if is_watched else AFTER_CALL_SECONDS
@@ -105,11 +106,13 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     if found is not None:
         result = msgspec.convert(found, Result)
         return Replayed(result, refused, words=process.words)
+
     why = f"it took longer than {limit:.0f} s"
     if lines.is_over:
         why = f"its process died: {Crash(process.status())}"
     elif refused:
         why = "it went on after a refused call"
+
     return Replayed(None, refused, why, process.words)
 
 
@@ -140,12 +143,14 @@ class _Lines:
             if end:
                 self._received = rest
                 return msgspec.json.decode(line)
+
             calls = self._process.calls
             if self._process.wait(left) and not self._receive():
                 self.is_over = True
                 return None
             if self._process.calls > calls:
                 until = min(until, time.monotonic() + after_call)
+
         return None
 
     def _receive(self) -> bool:
@@ -156,5 +161,6 @@ class _Lines:
             return True
         except OSError:
             return False
+
         self._received += more
         return bool(more)

@@ -116,8 +116,10 @@ class ConfinedRunner:
                 yield from self._receive()
             if self.calls > calls:
                 until = min(until, time.monotonic() + after_call)
+
         if self._process.has_ended:
             raise Died
+
         raise TookTooLong
 
     def _receive(self) -> Iterator[Up]:

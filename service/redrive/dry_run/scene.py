@@ -94,8 +94,10 @@ def main(arguments: list[str]) -> int:
     end_with_parent(parent)
     with os.fdopen(request_fd, "rb") as file:
         request = msgspec.json.decode(file.read(), type=Request)
+
     if not request.debug:
         os.dup2(2, 1)  # our parent reads one pipe
+
     with socket.socket(fileno=fd) as channel:
         try:
             handlers = load(request.handlers, "--handlers")
@@ -105,8 +107,10 @@ def main(arguments: list[str]) -> int:
         except (RedriveError, LookupError) as error:
             sys.stderr.write(f"redrive: {_words(error)}\n")
             return 64
+
         sys.stdout.flush()  # before our parent has the result and ends us
         channel.sendall(msgspec.json.encode(result) + b"\n")
+
     # Threads of handlers that never end must not keep the process.
     os._exit(0)
 
@@ -124,6 +128,7 @@ def perform(request: Request, handlers: Handlers) -> Result:
             pdb.post_mortem(errors.last.__traceback__)
     if request.test and result.is_same:
         return msgspec.structs.replace(result, test=_test(request, result.seed))
+
     return result
 
 
@@ -133,10 +138,12 @@ def _run(request: Request, handlers: Handlers, errors: _Errors) -> Result:
     first = _attempt(bundle, handlers, bundle.seed, errors)
     if not (request.search and errors.drew) or first.is_same:
         return first
+
     for seed in _seeds(bundle.seed):
         found = _attempt(bundle, handlers, seed, errors)
         if found.is_same:
             return found
+
     return _attempt(bundle, handlers, bundle.seed, errors)
 
 
@@ -156,6 +163,7 @@ def _attempt(bundle: Bundle, handlers: Handlers, seed: str, errors: _Errors) -> 
         untouched = _states_of_ours()
         settlement = asyncio.run(_settled(handlers, batch, past.seed_of_job, errors))
         errors.drew = random.getstate() not in untouched
+
     return _result(bundle, settlement, seed)
 
 
@@ -184,6 +192,7 @@ def _result(bundle: Bundle, settlement: Settlement, seed: str) -> Result:
         return Result(outcome, seed)
     if not isinstance(settlement, Retry | DeadLetter):
         return Result(outcome, seed, reason=getattr(settlement, "why", None))
+
     failure = settlement.failure.record()
     before = bundle.failure
     verdict = before and compared(msgspec.to_builtins(before), failure)

@@ -110,6 +110,7 @@ class _Trial:
         """Run an attempt of a dead letter, and count its result."""
         if self._runner is None:
             self._runner = ConfinedRunner(self._target)
+
         runner = self._runner
         failure = self._failure(runner, row)
         if runner.calls:
@@ -125,6 +126,7 @@ class _Trial:
         cause = failure["error_class"]
         if message := failure["message"]:
             cause = f"{cause}: {message}"
+
         cause = cause[:MAX_CAUSE]
         failed = self.tried.failed
         failed[cause] = failed.get(cause, 0) + 1

@@ -98,6 +98,7 @@ class Batch:
             found.known = len(new) - found.taken
             if found.taken < len({letter.source_id for letter in new} - before):
                 raise _Overtaken
+
         stored = [message for _, message in letters]
         return [self._messages[n] for n in came_back] + stored
 
@@ -112,6 +113,7 @@ class Batch:
             if letter is None:
                 self.counts.refused += 1
                 continue
+
             self.counts.possible_duplicates += is_doubtful
             self.counts.returned_late += message.mark is not None
             yield letter, message
@@ -123,6 +125,7 @@ class Batch:
         notes: dict[str, Any] = {"possible_duplicate": True} if is_doubtful else {}
         if message.mark:
             notes["came_back_from"] = message.mark.job
+
         try:
             return letter_of(
                 message,

@@ -27,8 +27,10 @@ def figures(intakes: Sequence[Intake], tally: Tally) -> Iterator[Metric]:
     """Yield the families of all sources."""
     for name, text in TAKEN_IN.items():
         yield _counter(intakes, name, text, lambda i, n=name: getattr(i.counts, n))
+
     for name, text in SENT_BACK.items():
         yield _counter(intakes, name, text, lambda i, n=name: tally.count(n, i.kind))
+
     errors = "Lost connections to the source or to the database."
     yield _counter(intakes, "errors", errors, lambda intake: intake.state.errors)
     yield _waiting(intakes)

@@ -87,11 +87,14 @@ def load(path: Path) -> Mapping[str, AnySource]:
         sources = Sources.model_validate(_read(path) or {}).by_kind()
     except ValidationError as error:
         raise _refused(path, _first_fault(error)) from None
+
     if not sources:
         raise _refused(path, "it names no source; add one under rabbitmq or sqs")
+
     for kind, source in sources.items():
         if fault := _fault_of_name(kind) or source.fault():
             raise _refused(path, f"{kind[:80]}.{fault}")
+
     return sources
 
 
@@ -132,8 +135,10 @@ def fault_of_url(url: str) -> str:
         _ = parts.port
     except ValueError:
         return "url: is not a URL: its host or port cannot be read"
+
     if parts.scheme not in {"amqp", "amqps"} or not parts.hostname:
         return "url: must start with amqp:// or amqps:// and name a host"
     if parts.password is not None:
         return "url: holds a password; put the URL into a file, and name it in url_file"
+
     return ""

@@ -70,10 +70,12 @@ class SendBack:
             done = {}  # of an earlier redrive
         if done.get("state") != SENT:
             done = self._send(payload, job, done)
+
         # After the clock was set back, `until` may be far away.
         left = min(float(done["until"]) - time.time(), self._source.verdict_seconds)
         if left > 0:
             raise Snooze(left)
+
         self._judge(job)
 
     def _send(
@@ -87,8 +89,10 @@ class SendBack:
                 # An earlier attempt ended between its message and the confirmation.
                 logger.warning("job %d is sent again: a confirmation was lost", job.id)
                 self._counts.add(tally.SENT_AGAIN, job.kind)
+
             _keep(job, SENDING)
             self._hand_over(source, message, job)
+
         self._counts.add(tally.SENT, job.kind)
         until = time.time() + self._source.verdict_seconds
         return _keep(job, SENT, until=until)
@@ -100,6 +104,7 @@ class SendBack:
             _keep(job, REFUSED)
             if not error.is_final:
                 raise
+
             raise GiveUp(str(error)) from None
         except Exception:
             self._disconnect()
@@ -112,13 +117,16 @@ class SendBack:
         """
         with job.dependency(job.kind):
             waiting = self._connected().waiting()
+
         if waiting:
             raise Snooze(BEHIND_SECONDS)
+
         conn = self._connected_database()
         with conn.transaction():
             if idempotent(conn, Mark(job.id, job.redrives, "", "").key):
                 job.complete(conn)
                 return
+
         msg = "the message was sent, and came back to the dead letter queue"
         raise CameBack(msg)
 
@@ -133,8 +141,10 @@ class SendBack:
                 self._own.source.ping()
             except Exception:  # noqa: BLE001 # a client library may raise anything
                 self._disconnect()
+
         if self._own.source is None:
             self._own.source = connect(self._source)
+
         return self._own.source
 
     def _connected_database(self) -> OwnConnection:
@@ -166,6 +176,7 @@ def _message(payload: dict[str, Any], job: Job) -> Outgoing:
     if not isinstance(header, dict) or job.redrives == 0:
         msg = "the job was not redriven from a dead letter with the header `gateway`"
         raise GiveUp(msg)
+
     source_id = str(job.headers.get("source_id"))
     try:
         return outgoing(
@@ -191,6 +202,7 @@ def build(path: Path, database: Address, counts: tally.Tally) -> Handlers:
             depends_on=[kind],
             redrive_rate=source.redrive_rate,
         )(run)
+
     return found
 
 
@@ -199,6 +211,7 @@ def _of_environment() -> Handlers:
     if not path:
         msg = f"{VARIABLE} is not set; it must name a file of sources"
         raise SettingsError(msg)
+
     url = os.environ.get("REDRIVE_DATABASE_URL", "")
     file = os.environ.get("REDRIVE_DATABASE_URL_FILE")
     address = Address(url, Path(file) if file and not url else None)

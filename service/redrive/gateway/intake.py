@@ -73,8 +73,10 @@ class Intake(threading.Thread):
                 self._take_until_error()
             except Exception as error:  # noqa: BLE001 # a client library may raise anything
                 self._failed(error)
+
             if self.counts.taken > taken_before:
                 wait = FIRST_WAIT
+
             self._stop_asked.wait(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
@@ -101,11 +103,13 @@ class Intake(threading.Thread):
             if time.monotonic() - looked > LOOK_SECONDS:
                 self.state.waiting = source.waiting()
                 looked = time.monotonic()
+
             messages = source.receive()
             if messages:
                 self._take_batch(conn, source, messages)
             if self.state.waiting == 0:
                 self.state.moved_at = time.monotonic()
+
             self.state.faults.clear()
 
     def _take_batch(
@@ -159,7 +163,9 @@ def preview(
             with suppress(InvalidJob):
                 digest = digest_of(message)
                 letters.append(letter_of(message, kind, digest, exact=source.exact))
+
         seen.add(conn, kind, letters)
     finally:
         connected.close()
+
     return len(messages) - len(letters)

@@ -103,6 +103,7 @@ def _forms(message: Message, *, exact: bool) -> Iterator[Form]:
     for reader in readers:
         form, payload = reader(message.body)
         yield payload, {"form": form, **origin, **headers}
+
     # If the headers are too large for a job's headers, the payload has them.
     for reader in readers:
         form, payload = reader(message.body)
@@ -110,6 +111,7 @@ def _forms(message: Message, *, exact: bool) -> Iterator[Form]:
             _wrapped(form, payload) | headers,
             {"form": _NAMED.get(form, form), **origin},
         )
+
     yield _as_bytes(message)
 
 
@@ -151,14 +153,18 @@ def _payload(body: bytes, *, exact: bool) -> tuple[str, dict[str, Any]]:
         text = body.decode()
     except UnicodeDecodeError:
         return _base64(body)
+
     if exact:
         return "text", {BODY: text}
+
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return "text", {BODY: text}
+
     if isinstance(value, dict):
         return "object", cast("dict[str, Any]", value)
+
     return "value", {BODY: value}
 
 
@@ -195,6 +201,7 @@ def _body(payload: Mapping[str, Any], form: str) -> bytes:
         raise ValueError(msg)
     if form == "value":
         return _json(payload[BODY])
+
     text = str(payload[BODY])
     return text.encode() if form == "text" else _content(text)
 

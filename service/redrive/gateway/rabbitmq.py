@@ -119,9 +119,11 @@ class Queue:
             )
             if method is None:
                 break
+
             found.append(_message(method, properties, body, self._source))
             size += len(body)
             wait = NEXT_SECONDS
+
         return found
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
@@ -135,6 +137,7 @@ class Queue:
         exchange, (key, *others) = _place(message.origin, self._source)
         if others:
             headers["CC"] = others
+
         properties = pika.BasicProperties(
             headers=headers, **_decoded(message.origin.get("properties", {}))
         )
@@ -145,6 +148,7 @@ class Queue:
         except REFUSALS as error:
             if not self._channel.is_open:
                 self._channel = self._open()
+
             raise _refused(exchange, key, error) from None
 
     def ping(self) -> None:
@@ -183,6 +187,7 @@ def _parameters(source: RabbitMQ) -> pika.URLParameters:
     except (ValueError, IndexError):
         msg = "url: does not parse; write amqp://user:password@host:5672/vhost"
         raise SettingsError(msg) from None
+
     parameters.socket_timeout = CONNECT_SECONDS
     parameters.stack_timeout = CONNECT_SECONDS + 5
     parameters.blocked_connection_timeout = CONFIRM_SECONDS
@@ -346,10 +351,12 @@ def _place(origin: Mapping[str, Any], source: RabbitMQ) -> tuple[str, Sequence[s
     keys = origin.get("routing_keys")
     if source.to == "exchange" and keys:
         return str(origin.get("exchange") or ""), keys
+
     queue = origin.get("queue") or source.origin_queue
     if not queue:
         msg = "the message has no x-death header; set origin_queue of its source"
         raise NotSent(msg)
+
     return "", [queue]
 
 

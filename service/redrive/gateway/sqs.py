@@ -92,6 +92,7 @@ class Queue:
             about = cast("dict[str, Any]", error.response).get("Error", {})
             if about.get("Code") not in GONE:
                 raise
+
             raise NotSent(_no_queue(message.origin)) from None
 
     def _origin(self, origin: Mapping[str, Any]) -> str:
@@ -102,9 +103,11 @@ class Queue:
         """
         if self._source.origin_url is not None:
             return self._source.origin_url
+
         arn = origin.get("queue_arn")
         if not arn:
             return self._only_origin()
+
         *_, account, name = str(arn).split(":")
         found = self._client.get_queue_url(
             QueueName=name, QueueOwnerAWSAccountId=account
@@ -121,6 +124,7 @@ class Queue:
             found = f"{len(urls)} queues have this dead letter queue"
             msg = f"the message does not say from which queue it came, and {found}; set origin_url"
             raise NotSent(msg)
+
         return str(urls[0])
 
     def ping(self) -> None:

@@ -42,12 +42,15 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
     """Return True if JSON and Postgres can hold all names, and the depth."""
     if depth > MAX_DEPTH:
         return False
+
     if isinstance(value, dict):
         table = cast("dict[Any, Any]", value)
         names = all(isinstance(name, str) and "\0" not in name for name in table)
         return names and all(_is_plain(one, depth + 1) for one in table.values())
+
     if isinstance(value, list):
         return all(_is_plain(one, depth + 1) for one in cast("list[Any]", value))
+
     return True
 
 

@@ -206,6 +206,7 @@ def _checked(
         if not _has_kind(job):
             yield job  # `enqueue_many` reports its fault
             continue
+
         handler = handler_of(job["kind"])
         given = cast("JobFields", options_for(handler, job))
         try:
@@ -213,6 +214,7 @@ def _checked(
         except InvalidJob as error:
             path = f"jobs[{n}].{error.path}"
             raise InvalidJob(path, error.rule) from None
+
         yield given
 
 

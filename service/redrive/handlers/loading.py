@@ -43,6 +43,7 @@ def _parts(target: str, name: str) -> tuple[str, str]:
     module, _, attribute = target.partition(":")
     if not module or not attribute:
         raise _refused(name, target, "it must be module:attribute, e.g. app.jobs:jobs")
+
     if module.endswith(".py"):
         meant = module.removesuffix(".py").strip("./").replace("/", ".")
         why = f"it must name a module, not a file: {meant}:{attribute}"

@@ -156,12 +156,15 @@ class Surroundings:
         ids = before or self._ids(_ACTIVE, row)
         if not ids:
             return None
+
         found = self._conn.execute(_HEAD, {"ids": ids}).fetchone()
         if found is None:
             return None
+
         job, state, run_at = found
         if not before and state != "running":
             return None
+
         place = max(2, len(before) + 1)
         return Head(
             row["ordering_key"],

@@ -52,6 +52,7 @@ def cancel(
             actor,
             why,
         )
+
     return Cancelled(outcomes.count("cancelled"), outcomes.count("asked"))
 
 

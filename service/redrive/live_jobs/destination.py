@@ -11,6 +11,7 @@ def remarks(conn: Connection, queue: str | None, kinds: Iterable[str]) -> list[s
     """Return what to know before jobs of these kinds go to a queue."""
     if queue is None:
         return []
+
     going = f"they go to the queue {queue}"
     live = Surroundings(conn).around.workers
     workers = [worker for worker in live if worker.serves(queue)]
@@ -18,6 +19,7 @@ def remarks(conn: Connection, queue: str | None, kinds: Iterable[str]) -> list[s
     without = [kind for kind in unique if not _is_handled(kind, workers)]
     if workers and not without:
         return [going]
+
     names = ", ".join(without) or "any kind"
     return [going, f"no live worker works on {names} in the queue {queue}"]
 

@@ -73,6 +73,7 @@ def _payload_again(row: Row, job: int, keyring: Keyring | None) -> Row:
     envelope = _decode(row["payload"])
     if not is_sealed(envelope):
         return {}
+
     keys = _required(keyring, envelope, job)
     fields = {name: _decode(row[name]) for name in Whose._fields}
     whose = Whose.of(fields)
@@ -102,6 +103,7 @@ def _required(keyring: Keyring | None, envelope: Any, job: int) -> Keyring:
             " REDRIVE_ENCRYPTION_KEYS_FILE as for workers, and start the move again"
         )
         raise Undecryptable(msg)
+
     return keyring
 
 

@@ -39,12 +39,15 @@ def export(
     letter = find.show(conn, job)
     if letter is None:
         return None
+
     rest = first_row(conn, _REST, job)
     if rest is None:  # purged meanwhile
         return None
+
     parts = _secret_parts(conn, letter, rest, actor=actor, why=why)
     if parts is None:
         return None
+
     bundle = {"bundle": BUNDLE} | {name: letter[name] for name in COPIED}
     bundle |= _attempt(letter) | parts
     bundle["redacted"] = why is None
@@ -87,7 +90,9 @@ def _secret_parts(
         found = reveal(conn, letter["id"], actor=actor, why=why)
         if found is None:  # purged meanwhile, and nothing is on record
             return None
+
         payload, headers = found["payload"], rest["headers"]
+
     headers = {name: value for name, value in headers.items() if name != MARK}
     return {"payload": payload, "headers": headers, "checkpoint": checkpoint}
 

@@ -84,6 +84,7 @@ def find(
         yield from all_described(conn, shown, around)
         if left is None:
             continue
+
         left -= len(shown)
         if left == 0:
             return
@@ -112,6 +113,7 @@ def _pages(
     if chosen.ids:
         yield from _named_pages(conn, chosen)
         return
+
     looks = min(MOST_LOOKS, max(FIRST_LOOKS, chosen.limit or 0))
     place = after
     while True:
@@ -121,6 +123,7 @@ def _pages(
         yield page
         if is_last:
             return
+
         looks = min(MOST_LOOKS, looks * 4)  # matches are rare
 
 

@@ -82,8 +82,10 @@ def run(
         elif end(source, number, is_incoming=False):
             yield done
             break
+
     if there is not None:
         end(there, number, is_incoming=True)
+
     yield done
 
 

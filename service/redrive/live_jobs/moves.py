@@ -200,6 +200,7 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
     for added in _copy_keys(source, there, move, number):
         done.keys += added
         yield done
+
     yield from _carry(source, there, move, number, done)
     for _ in range(ROUNDS):
         chunks = list(_chunks(rows(source, _MOVABLE, move.key)))
@@ -207,12 +208,15 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
             _take_out(source, move, number, chunk)
             yield done
             yield from _carry(source, there, move, number, done)
+
         if not chunks:
             break
+
     yield from _wait(source, there, move, number, done)
     for added in _copy_keys(source, there, move, number):
         done.keys += added
         yield done
+
     end(source, number, is_incoming=False)
     yield done
     end(there, number, is_incoming=True)
@@ -235,6 +239,7 @@ def _begin(source: Connection, there: Connection, move: Move) -> UUID:
             "select redrive.receive_move_v1(%s, %s, %s)",
             (number, move.key, move.origin),
         )
+
     return number
 
 
@@ -292,6 +297,7 @@ def _chunks(found: Iterable[Row]) -> Iterator[list[int]]:
         if len(chunk) >= CHUNK:
             yield chunk
             chunk = []
+
     if chunk:
         yield chunk
 
@@ -358,6 +364,7 @@ def _put_in(
             "select redrive.put_in_v1(%s, %s, %s, %s)",
             (number, f"[{','.join(new)}]", move.actor, move.why),
         ).fetchall()
+
     return {old: None if (here,) in left_out else here for old, here, _ in came}
 
 
@@ -379,5 +386,7 @@ def _wait(
         for chunk in _chunks(rows(source, _MOVABLE, move.key)):
             _take_out(source, move, number, chunk)
             yield done
+
         yield from _carry(source, there, move, number, done)
+
     done.waiting = 0

@@ -51,9 +51,11 @@ def page(
         return _ended(conn, chosen, after, most)
     if chosen.ids:
         return _named(conn, live, most)
+
     found = _live(conn, live, after, most, seconds)
     if found.place is not None or len(found.rows) >= most:
         return found
+
     more = _ended(conn, chosen, None, most - len(found.rows))
     return Page(found.rows + more.rows, more.place)
 
@@ -69,10 +71,12 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
         keys, statement = chosen.key, _BY_KEY
     if not keys:
         return []
+
     limit = most + 1
     with conn.transaction():
         conn.execute(GUARDS)
         found = column(conn, statement, list(keys), limit, limit)
+
     return found if len(found) <= most else []
 
 
@@ -82,6 +86,7 @@ def _live(
     named = _keyed(conn, chosen, most) if after is None else []
     if named:
         return _named(conn, replace(chosen, ids=named))
+
     if chosen.kind and not chosen.queue:
         chosen = replace(chosen, queue=_queues_of(conn, chosen))
         if not chosen.queue:
@@ -90,6 +95,7 @@ def _live(
     found, place = _walked(conn, chosen, after, most, seconds)
     if len(found) > most:
         place = found[most - 1]["place"]
+
     shown = all_described(conn, found[:most], Surroundings(conn))
     return Page(list(shown), place)
 
@@ -112,6 +118,7 @@ def _walked(
         found += rows
         if is_last or len(found) >= most:
             break
+
     return found, place
 
 

@@ -61,6 +61,7 @@ def show(conn: Connection, job: int) -> Row | None:
     found = _live(conn, job, failures) or _over(conn, job, deaths, lines)
     if found is None:
         return None
+
     found = {"schedule": None} | found
     story = (
         _beginning(found),
@@ -110,6 +111,7 @@ def _live(conn: Connection, job: int, failures: list[Row]) -> Row | None:
     row = first_row(conn, _PAYLOAD, job)
     if live is None or row is None:
         return None
+
     payload = shown_payload(row)
     headers = row["headers"]
     declared = dead_letters.declared_secret(failures)
@@ -150,6 +152,7 @@ def _ended(letter: Fields, death: Fields) -> Row:
     text = f"it has ended: {state}"
     if state == "dead":
         text = _died(letter)
+
     same = {name: letter[name] for name in _SAME_FIELDS}
     failure = {name: letter[name] for name in ("error_class", "message", "category")}
     return dict.fromkeys(LISTED) | {

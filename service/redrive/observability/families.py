@@ -186,6 +186,7 @@ def _objectives(snapshot: Snapshot) -> Values:
         if queue != "*":
             own[queue, name] = value
             continue
+
         for depth in snapshot.depths:
             values[depth.queue, name] = value
 

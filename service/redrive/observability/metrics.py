@@ -187,6 +187,7 @@ class Histogram:
         for n, bound in enumerate(self.buckets):
             if below == len(ordered):
                 break
+
             upto = bisect_right(ordered, bound, below)
             counts[n] += upto - below
             below = upto

@@ -47,6 +47,7 @@ def memory_limit(cgroups: Path) -> int | None:
             limit = int((cgroups / name).read_text())
         except (OSError, ValueError):  # another version, or "max"
             continue
+
         return limit if limit < NO_LIMIT else None
 
     return None

@@ -198,6 +198,7 @@ def gaps(
             end = point.at - max(0, missed) * MINUTE
         if end < point.at:
             found.append((end, point.at))
+
         end = point.at + period.step
 
     return found

@@ -42,11 +42,13 @@ def main() -> None:
     """Play it once."""
     if BUG not in HANDLERS:
         sys.exit("handlers.py has been mended: nothing would die")
+
     with postgres() as url, tempfile.TemporaryDirectory() as release:
         ENVIRONMENT["REDRIVE_DATABASE_URL"] = url
         print("Ten orders come in. Two are in yen, which have no decimals.")
         with psycopg.connect(url) as conn:
             book.enqueue_many(conn, [order(number) for number in range(1, 11)])
+
         redrive("worker", "--until-empty")
         redrive("dlq", "groups")
         redrive("dlq", "show", "5")

@@ -102,6 +102,7 @@ def period(
         steps = (until - since) // longer
         if longer < step or steps > most:
             break
+
         chosen = longer
 
     # from the beginning of a step

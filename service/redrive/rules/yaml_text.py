@@ -28,6 +28,7 @@ def read_yaml(text: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
+
         _count(node, {})
         return loader.construct_document(node)
     except yaml.YAMLError as error:
@@ -40,6 +41,7 @@ def read_yaml(text: str) -> Any:
         raise
     except ValueError:
         why = "it has a number or a date that cannot be read"
+
     raise NotReadable(why)
 
 
@@ -49,6 +51,7 @@ def _count(node: Any, counted: dict[int, int]) -> int:
         if not counted[id(node)]:
             why = f"an alias at line {_line(node)} contains itself"
             raise NotReadable(why)
+
         return counted[id(node)]
 
     counted[id(node)] = 0
@@ -57,10 +60,12 @@ def _count(node: Any, counted: dict[int, int]) -> int:
         parts: list[Any] = [part for pair in node.value for part in pair]
     else:
         parts = node.value if node.id == "sequence" else []
+
     total = 1 + sum(_count(part, counted) for part in parts)
     if total > MOST_VALUES:
         why = f"it has more than {MOST_VALUES} values"
         raise NotReadable(why)
+
     counted[id(node)] = total
     return total
 

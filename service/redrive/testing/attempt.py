@@ -147,6 +147,7 @@ async def run_async(  # noqa: PLR0913 # keywords
         past = Past(attempt=attempt)
     else:
         given = _with_headers(given, past)
+
     stored = dump_model(payload)
     fields = fields_of_call("run_async", kind, stored, given)
     job = check_job(fields)
@@ -221,6 +222,7 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, past: Past) -> Work:
     if past.checkpoint is not None:
         noted = {"data": past.checkpoint}
         extras["checkpoint"] = {"delivery": deliveries - 1, "data": noted}
+
     text = msgspec.json.encode(extras)
     return Work(
         number,
@@ -306,6 +308,7 @@ async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settleme
 
     if attempt.completed_by_handler and await _has_completed(conn, work, settlement):
         settlement = None
+
     return settlement or Complete()
 
 
@@ -332,6 +335,7 @@ def _outcome(
 ) -> Outcome:
     if isinstance(settlement, Complete):
         return Outcome(settlement.outcome.event, side_effects=side_effects)
+
     report = report_of(0, 0, settlement)
     reason = None if isinstance(settlement, Retry) else report.reason
     failure = _failure(report)

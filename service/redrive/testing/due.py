@@ -71,6 +71,7 @@ async def run_enqueued_async(
         row = await _next(handlers, conn, seconds(ahead))
         if row is None:
             return outcomes
+
         job = row["id"]
         worker = await hold(conn, job)
         batch = Jobs(worker, [row["queue"]], [_work(row)])

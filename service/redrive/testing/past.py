@@ -49,6 +49,7 @@ class Past:
         with clock_at(self.time):
             if self.seed is not None:
                 random.seed(self.seed)
+
             try:
                 yield
             finally:

@@ -36,4 +36,5 @@ def postgres(version: int = NEWEST) -> Iterator[str]:
         server.start()
         with psycopg.connect(server.url(), autocommit=True) as conn:
             migrate(conn)
+
         yield server.url()

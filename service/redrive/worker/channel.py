@@ -49,6 +49,7 @@ class Channel:
                 sent = self._sock.send(self._out[0])
             except BlockingIOError:
                 return
+
             if sent == len(self._out[0]):
                 self._out.popleft()
             else:
@@ -69,6 +70,7 @@ class Channel:
                 return False
             except ConnectionResetError:
                 return True
+
             self._in += chunk
             if len(chunk) < _READ_SIZE:
                 return not chunk
@@ -82,8 +84,10 @@ class Channel:
             end = body + _HEADER.unpack_from(self._in, start)[0]
             if end > size:
                 break
+
             frames.append(bytes(self._in[body:end]))
             start = end
+
         del self._in[:start]
         return frames
 

@@ -218,6 +218,7 @@ def exchange(
                     _send_settlements(conn, settlements)
             if claim is not None:
                 reading = _send_claim(conn, claim, commits=commits)
+
         lanes, rows = _claimed(conn, reading, claim)
     except psycopg.Error as error:
         # after a lost connection, nobody knows what was committed
@@ -227,7 +228,9 @@ def exchange(
             conn.rollback()
         if settled is None or settled.statusmessage != "COMMIT":
             raise
+
         return Answer(*_settled(conn, settlements), [], list, error)
+
     return Answer(*_settled(conn, settlements), lanes, rows)
 
 
@@ -249,6 +252,7 @@ def _transaction(conn: OwnConnection, commits: bool) -> Iterator[Cursor | None]:
     if not commits:
         yield None
         return
+
     committing = conn.cursor()
     conn.execute("begin")
     yield committing
@@ -272,6 +276,7 @@ def _claimed(
     """Return the claims and their jobs, which are read now if they did not come yet."""
     if claim is None:
         return [], list
+
     found = _claiming(conn).fetchall()
     lanes = [LaneClaim(*row[:_OF_A_LANE]) for row in found if row[_OF_A_LANE] is None]
     rows = [row[_OF_A_LANE - 1 :] for row in found if row[_OF_A_LANE] is not None]
@@ -279,6 +284,7 @@ def _claimed(
     has_all = bool(rows) or not any(lane.jobs for lane in lanes)
     if has_all:
         return lanes, lambda: rows
+
     reading = reading or _read(conn, claim)
     return lanes, reading.fetchall
 
@@ -327,6 +333,7 @@ def _send_completions(
     if not results:
         cursor.execute(_COMPLETE, batch, prepare=True)
         return
+
     returned = (
         Bigints([one.id for one in results]),
         Texts([one.result for one in results]),

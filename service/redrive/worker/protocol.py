@@ -93,14 +93,17 @@ def read_extras(text: str | None) -> Extras:
     """
     if text is None:
         return NO_EXTRAS
+
     try:
         return decode_extras(text)
     except (msgspec.DecodeError, RecursionError):
         pass
+
     try:
         facts = _decode_facts(text)
     except (msgspec.DecodeError, RecursionError):
         return NO_EXTRAS
+
     return Extras(
         facts.max_attempts,
         facts.losses,

@@ -287,6 +287,7 @@ def register(conn: Connection, worker: Registration) -> int:
         conn.execute(
             "select redrive.say_heals_v1(%s, %s)", (worker.version, Jsonb(heals))
         )
+
     return value(conn, sql, *said) or 0
 
 

@@ -100,6 +100,7 @@ def _change(
 
     for group in sorted(found.keys() - set(done)):
         code = not_found(f"group {printable(group)} has no open dead letters")
+
     actor = change.settings.who() if is_acknowledged else None
     word = "acknowledged" if is_acknowledged else "unacknowledged"
     report = {"matched": sum(found.values()), word: done}
@@ -118,9 +119,11 @@ def _set(
     """Change the groups after confirmation; return the groups that are open."""
     if not found:
         return []
+
     verb, act = "Unacknowledge", acknowledgements.unacknowledge
     if is_acknowledged:
         verb, act = "Acknowledge", acknowledgements.acknowledge
+
     count = counted(sum(found.values()), "matching open dead letter")
     change.agree(f"{verb} {_named_or_counted(list(found))} ({count})")
     return act(conn, list(found), **change.signed)
@@ -143,12 +146,14 @@ def _found(
     found = open_by_group(conn, letters) if letters.narrows() else {}
     for job in _missed(conn, letters):
         code = not_found(no_letter(job, "no open dead letter"))
+
     for name in names:
         group = groups.show(conn, name)
         if group is None:
             code = not_found(missing(name))
         else:
             found[group["group"]] = group["open"]
+
     return found, code
 
 

@@ -130,12 +130,14 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> No
         found = campaigns.show(conn, plan)
         if found is None:
             raise NotFound(f"there is no plan {shown_id(plan)}")
+
         _check_time(found["matched"], has_time=bool(terms.not_before or at_once))
         why = _agreed(conn, found, terms, run, as_json=as_json)
         if why is not None:
             campaigns.start(conn, plan, terms, **run.signed(why))
             campaigns.drive(conn, plan)
             found = campaigns.show(conn, plan) or found
+
     state = found["state"]
     text = _DRIVEN.format(shown_id(plan), state) if why else run.unchanged()
     answer({"campaign": plan, "state": state}, text, as_json=as_json)
@@ -169,12 +171,14 @@ def _agreed(
         destination = remarks(conn, terms.to_queue, found["kinds"])
         for line in _remarks(found, terms, effects, destination):
             click.echo(line)
+
     dead_letters = counted(matched, "dead letter")
     why = run.consent(f"Redrive {dead_letters}?", str(matched))
     if run.yes or not effects:
         return why
     if why is None or not _confirms_effects(effects):
         return None
+
     return why
 
 
@@ -196,6 +200,7 @@ def _remarks(
     for what, n in effects:
         shown = printable(what)
         yield f"{n} have done this already: {shown}"
+
     yield from rate_remarks(found["rates"])
     yield from destination
     yield from _remarks_on(terms, found)
@@ -284,6 +289,7 @@ def _print_campaign(found: Row, view: View | None = None, *, as_json: bool) -> i
             click.echo(f"proposed by {printable(found['proposed_by'])}")
         if view is not None:
             print_cells(view)
+
     return code
 
 
@@ -293,6 +299,7 @@ def _worded(found: Row) -> dict[str, str]:
     said = ""
     if found["said"]:
         said = f": {printable(found['said'])}"
+
     return {
         "title": click.style(f"campaign {campaign}", bold=True),
         "said": said,
@@ -346,9 +353,12 @@ def watch(
         led = led_by(settings, known, without)
         if led:
             return follow(led, as_json=as_json)
+
         found = _follow(conn, known, as_json=as_json)
+
     if not as_json:
         _print_campaign(found, as_json=False)
+
     return ENDS.get(found["state"], Exit.FAILED)
 
 
@@ -361,10 +371,12 @@ def _follow(conn: Connection, known: Row, *, as_json: bool) -> Row:
         for seen in campaigns.watch(conn, which):
             if as_json and seen != latest:
                 emit(seen)
+
             now_ended = seen["matched"] - seen["waiting"] - seen["in_flight"]
             advance(now_ended - ended, _WATCHED.format_map(seen))
             latest = seen
             ended = now_ended
+
     return latest or known
 
 
@@ -443,7 +455,9 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
             view = led.cancel(why)
         else:
             campaigns.cancel(conn, which, **run.signed(why))
+
         found = _campaign(conn, which)
+
     return _print_campaign(found, view, as_json=as_json)
 
 

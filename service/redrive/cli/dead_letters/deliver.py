@@ -64,9 +64,11 @@ def webhook(settings: "Settings") -> SplitResult:
             f"{WEBHOOK} has a space or a character that is not ASCII; encode it as %20"
         )
         raise SettingsError(msg)
+
     if url.username is not None:
         msg = f"{WEBHOOK} has a user or password; webhooks take neither, so remove it"
         raise SettingsError(msg)
+
     return url
 
 
@@ -84,6 +86,7 @@ def mail_server(settings: "Settings") -> SplitResult:
             " use smtp+starttls:// or smtps://"
         )
         raise SettingsError(msg)
+
     return url
 
 
@@ -124,6 +127,7 @@ def send(url: SplitResult, mail: Mail, text: str, page: str) -> None:
             refused = server.send_message(message)
     except (smtplib.SMTPException, OSError) as error:
         raise CannotSend(f"the mail was not sent: {_why(error)}") from None
+
     if refused:
         msg = f"the mail server refused the report to {', '.join(refused)}"
         raise CannotSend(msg)
@@ -149,6 +153,7 @@ def _server(url: SplitResult) -> smtplib.SMTP:
     server = smtplib.SMTP(host, port, timeout=TIMEOUT_SECONDS)
     if url.scheme == "smtp+starttls":
         server.starttls(context=tls)
+
     return server
 
 

@@ -84,6 +84,7 @@ def list_dead_letters(
         found = find(conn, chosen)
         if not as_json:
             _for_people(found)
+
         columns = _columns(chosen, wide=wide)
         right = ("id", "time_to_dlq", *NUMBERS)
         listing(found, columns, as_json=as_json, right=right, empty="no dead letters")
@@ -146,6 +147,7 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
     """
     if not (jobs or chosen.narrows()):
         raise click.UsageError("give ids or a filter")
+
     dismissed: list[int] = []
     with database(run.settings) as conn:
         why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
@@ -158,6 +160,7 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
     named = (*jobs, *chosen.ids)
     if not named:
         return Exit.DONE
+
     return _name_missed(named, dismissed if why else matched)
 
 
@@ -172,6 +175,7 @@ def _agreed(
     """Return the reason for the dismissal after confirmation, and the dead letters."""
     if not chosen.narrows():
         return None if run.dry_run else require_why(run.why), jobs
+
     found = find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))
     matched = [row["id"] for row in found]
     count = counted(len(matched), "open dead letter")
@@ -179,6 +183,7 @@ def _agreed(
         click.echo(count)
     if not matched:
         return None, matched
+
     return run.consent(f"Dismiss {count}?", str(len(matched))), matched
 
 
@@ -217,10 +222,12 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> 
     owner = owner.strip()
     if len(owner) > NAME_LENGTH:
         raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
+
     name = printable(owner) or "nobody"
     change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {name}")
     with database(change.settings) as conn:
         assigned = triage.assign(conn, jobs, owner, **change.signed)
+
     report = {"assigned": assigned, "owner": owner or None}
     answer(report, f"{len(assigned)} assigned to {owner or 'nobody'}", as_json=as_json)
     return _name_missed(jobs, assigned)
@@ -251,11 +258,14 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> No
     text = text.strip()[:NOTE_LENGTH]
     if not text:
         raise click.UsageError("the note is empty")
+
     settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
         is_noted = triage.note(conn, job, text, actor=settings.who())
+
     if not is_noted:
         raise NotFound(no_letter(job))
+
     click.echo("noted")
 
 

@@ -71,9 +71,12 @@ def edit(
             wanted, seen = _in_editor(conn, chosen, checked_by)
         else:
             seen = edits.preview(edits.find(conn, chosen), wanted, checked_by)
+
         if not as_json:
             _show(seen, wanted)
+
         causes = _edit(conn, seen, wanted, run, checked_by)
+
     answer(_report(seen, causes), _outcome(seen, causes, run), as_json=as_json)
     return _exit(seen, causes, chosen)
 
@@ -92,6 +95,7 @@ def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
         raise click.UsageError("give ids or a filter")
     if tuple(chosen.state) != ("open",):
         raise click.UsageError("--state: only open dead letters can be edited")
+
     if in_editor and (len(chosen.ids) != 1 or as_json):
         raise click.UsageError(
             "give --patch, or give one id without --json to use an editor"
@@ -152,6 +156,7 @@ def _edit(
     why = run.consent(f"Edit {counted(n, 'payload')}?", str(n)) if n else None
     if why is None:
         return None
+
     actor = run.settings.who()
     with progress("edited", n) as advance:
         return edits.edit(
@@ -170,8 +175,10 @@ def _show(seen: Preview, patch: Patch) -> None:
     if not seen.matched:
         click.echo("nothing matched")
         return
+
     for sample in seen.samples:
         click.echo("\n".join(_coloured(sample)))
+
     click.echo(f"{counted(seen.matched, 'open dead letter')}, {len(seen.ids)} to edit")
     for line in _remarks(seen, patch):
         click.echo(escaped(line))
@@ -187,10 +194,13 @@ def _coloured(sample: Sample) -> Iterator[str]:
 def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
     if seen.ids:
         yield f"changes {', '.join(rules.paths(patch))}"
+
     for cause, count in sorted(seen.counts.items()):
         yield f"{count} will stay: {cause}"
+
     for job, fault in seen.faults.items():
         yield f"  job {job}: {fault}"
+
     if seen.ids and seen.unchecked:
         kinds = ", ".join(sorted(seen.unchecked))
         yield f"no handler checked {kinds}; see --handlers"
@@ -201,6 +211,7 @@ def _report(seen: Preview, causes: Causes | None) -> Row:
     edited = counts.pop(None, 0)
     for cause in ("unreadable", "in_campaign"):
         counts[cause] += seen.counts[cause]
+
     return {
         "matched": seen.matched,
         "edited": edited,

@@ -42,6 +42,7 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
     chosen, code = _choose(cells, group)
     if chosen is None:
         return code or not_found(missing(group))
+
     most = explaining.OF_GROUP // len(cells)
     samples, code = ask_each(cells, lambda settings: _sample(settings, chosen, most))
     found = explaining.compare(
@@ -78,9 +79,11 @@ def _lines(found: Row) -> Iterator[str]:
     """Yield the findings, or the reason for none, then the numbers examined."""
     for finding in found["findings"]:
         yield printable(sentence(finding))
+
     reason = _no_findings(found)
     if reason is not None:
         yield reason
+
     others = found["compared_with"]
     yield (
         f"looked at {counted(found['looked_at'], 'dead letter')} of the group,"

@@ -35,9 +35,12 @@ def export_dead_letter(
     settings = settings_for(database_url, actor=actor)
     if reveal is not None:
         reveal.agree(settings, shown_id(job))
+
     with database(settings) as conn:
         why = reveal and reveal.why
         bundle = export(conn, job, actor=settings.who(), why=why)
+
     if bundle is None:
         raise NotFound(no_letter(job))
+
     emit(bundle)

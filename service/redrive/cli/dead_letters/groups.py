@@ -106,11 +106,13 @@ def list_groups(
     found = [cell | group for cell, groups in answers for group in groups]
     if together:
         found = _together(found)
+
     found.sort(key=itemgetter("open"), reverse=True)
     found = found[: options["limit"]]
     columns: list[str] = list(COLUMNS_TOGETHER) if together else _columns(found)
     if len(cells) > 1 and not together:
         columns.insert(0, "cell")
+
     with paged():
         listing(
             found,
@@ -120,6 +122,7 @@ def list_groups(
             right=("open", "total"),
             empty=_empty(options),
         )
+
     return code
 
 
@@ -180,6 +183,7 @@ def _for_people(group: Row) -> Row:
         shown["group"] += " (muted)"
     if group["quarantined"]:
         shown["open"] = f"{group['open']} ({group['quarantined']} quarantined)"
+
     return shown
 
 
@@ -249,8 +253,10 @@ def resolve(group: str, versions: tuple[str, ...], change: Change) -> None:
             fixes = groups.resolve(conn, name, versions, **change.signed)
         except ValueError as error:
             raise click.UsageError(f"--{error}") from None
+
     if fixes is None:
         raise NotFound(missing(group))
+
     shown = ", ".join(fixes)
     click.echo(f"{group} is resolved in {shown}")
     if found["open"]:
@@ -258,6 +264,7 @@ def resolve(group: str, versions: tuple[str, ...], change: Change) -> None:
             f"{found['open']} dead letters are still open; once {fixes[-1]} runs:"
             f" redrive dlq redrive --group {name}"
         )
+
     _warn_of_unordered(found["versions"])
 
 
@@ -288,6 +295,7 @@ def unresolve(group: str, change: Change) -> None:
         change.agree(f"Open {shown} again, which is {state}")
         if not groups.unresolve(conn, found["group"], **change.signed):
             raise NotFound(f"{shown} is not resolved")
+
     click.echo(f"{group} is open")
 
 

@@ -25,9 +25,11 @@ def heal(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         found = healing(conn)
+
     if not as_json:
         for group in found:
             group["why"] = worded(group["why"], group["version"])
+
     empty = "no group of bugs or invalid payloads is open"
     listing(
         found,

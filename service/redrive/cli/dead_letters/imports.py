@@ -62,6 +62,7 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -
             seen = _look(conn, _chunks(file, source), source)
             counts = Imported(seen.matched, 0, seen.known)
             why = _agreed(file, seen, run, as_json=as_json)
+
         if why is not None:
             counts = _take(
                 conn,
@@ -70,6 +71,7 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -
                 run,
                 why,
             )
+
     if as_json:
         emit(counts._asdict())
     elif why is None:
@@ -89,9 +91,11 @@ def _agreed(file: IO[bytes], seen: Preview, run: Run, *, as_json: bool) -> str |
     """
     if not as_json:
         _show(seen)
+
     new = seen.matched - seen.known
     if not (new and file.seekable()):
         return None
+
     why = run.consent(f"Import {counted(new, 'dead letter')}?", str(new))
     file.seek(0)
     return why
@@ -112,6 +116,7 @@ def _letters(file: IO[bytes], reader: Reader) -> Iterator[Letter]:
     for number, text in enumerate(file, 1):
         if not text.strip():
             continue
+
         line = f"line {number}"
         fields = read_object(line, text)
         try:
@@ -156,6 +161,7 @@ def _take(
         except Exception:  # a bad line further on, or the database
             click.echo(f"{imported} imported before this chunk", err=True)
             raise
+
     return Imported(matched, imported, matched - imported)
 
 
@@ -167,6 +173,7 @@ def _show(seen: Preview) -> None:
     click.echo(f"{letters} of {kinds} in {groups}{_known(seen.known)}")
     if not seen.matched:
         return
+
     rows = (
         (count, group.fingerprint, group.kind, group.error_class, seen.messages[group])
         for group, count in seen.groups.most_common(GROUPS_SHOWN)

@@ -178,6 +178,7 @@ def plan_campaign(
     settings = settings_for(database_url, actor=actor, handlers=handlers)
     if tries and not settings.handlers:
         raise click.UsageError("--try needs --handlers MODULE:ATTRIBUTE")
+
     registered = _load(settings)
     with database(settings) as conn:
         plan = campaigns.plan(
@@ -189,6 +190,7 @@ def plan_campaign(
         )
         unfit = _leave_out(conn, plan, registered)
         tried = _try(conn, plan, registered, settings, tries)
+
     _show(_Checked(plan, unfit, tried, rate), as_json=as_json)
     return exit_of(plan, chosen)
 
@@ -218,6 +220,7 @@ def _leave_out(conn: Connection, plan: Plan, handlers: Handlers | None) -> Unfit
     """Leave payloads that the handlers refuse out of a plan; count them."""
     if handlers is None or plan.plan is None:
         return Unfit()
+
     with progress("read", plan.matched) as advance:
         return leave_out(
             conn,
@@ -237,6 +240,7 @@ def _try(
     """Run the handlers on some dead letters of a plan; None if not requested."""
     if not count or handlers is None or plan.plan is None:
         return None
+
     from redrive.dry_run.tries import try_some  # noqa: PLC0415 # it brings the worker
 
     target = settings.handlers or ""
@@ -255,14 +259,18 @@ def _show(checked: _Checked, *, as_json: bool) -> None:
     if as_json:
         emit(_fields(checked))
         return
+
     show_plan(checked.plan, checked.rate)
     for line in _unfit_remarks(checked.unfit):
         click.echo(line)
+
     for line in _tried_remarks(checked.tried):
         click.echo(line)
+
     number = checked.plan.plan
     if number is None:
         return
+
     shown = shown_id(number)
     click.echo(f"plan {shown}; start it with: redrive campaign start {shown}")
 
@@ -282,6 +290,7 @@ def show_plan(plan: Plan, rate: float | None) -> None:
     if not plan.matched:
         click.echo("nothing matched")
         return
+
     letters = counted(plan.matched, "open dead letter")
     groups = counted(plan.group_count, "group")
     click.echo(f"{letters} in {groups}")
@@ -298,8 +307,10 @@ def _remarks(plan: Plan, rate: float | None) -> Iterator[str]:
     for cause, count in sorted(plan.blocked.items()):
         words = stayed(cause, plan.sample)
         yield f"{count} will stay: {words}"
+
     if plan.acted:
         yield f"{plan.acted} have side effects on record; see dlq show"
+
     yield from rate_remarks(plan.rates)
     yield from _pace_remarks(plan, rate)
 
@@ -359,6 +370,7 @@ def _tried_remarks(tried: "Tried | None") -> Iterator[str]:
     """
     if tried is None:
         return
+
     failed = sum(tried.failed.values())
     yield (
         f"tried in isolation: {tried.returned} returned, {failed} failed,"
@@ -366,6 +378,7 @@ def _tried_remarks(tried: "Tried | None") -> Iterator[str]:
     )
     for cause, count in sorted(tried.failed.items()):
         yield f"{count} failed when tried: {printable(cause)}"
+
     if tried.again:
         yield f"{tried.again} failed with the same error as before"
     if tried.stopped_at_call:

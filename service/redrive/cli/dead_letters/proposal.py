@@ -93,6 +93,7 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> No
             actor=change.settings.who(),
             why=proposals.reason(found, change.why),
         )
+
     report = {"proposal": which, "action": found["action"], "changed": changed}
     text = f"started proposal {which}: {printable(proposals.what(found))}"
     answer(report, text, as_json=as_json)

@@ -56,7 +56,9 @@ def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
         if not as_json:
             n = counted(len(selected), "dead letter")
             click.echo(f"{n} ended more than {length(older_than)} ago")
+
         purged = _purge(conn, run, chosen, selected)
+
     report = {"matched": len(selected), "purged": purged.letters if purged else 0}
     answer(report, _outcome(purged, run), as_json=as_json)
 
@@ -72,12 +74,14 @@ def _purge(
     why = run.consent("Delete them for good?", str(n))
     if why is None:
         return None
+
     actor = run.settings.who()
     with only_one(run.settings, "purge"):
         with progress("purged", n) as advance:
             letters = delete(
                 conn, chosen, selected, why=why, actor=actor, progress=advance
             )
+
         mark_done(conn, "purge", run.every)
         return Purged(letters, others=forget(conn))
 

@@ -131,6 +131,7 @@ def redrive_dead_letters(
             _preview(conn, planned, rate, to_queue)
         if may_act and _confirms_repeat(planned, chosen, run):
             planned = make(replace(allow, repeat=True))
+
         _say_unknown(conn, planned, chosen)
         if may_act:
             terms = _terms(planned, chosen, rate, canaries, to_queue)
@@ -200,10 +201,12 @@ def _check(
     require_ids(allow, chosen)
     if to_queue is not None:
         check_name("--to-queue", to_queue)
+
     if is_vague and run.yes:
         raise click.UsageError(
             "give ids or a filter, or --all for every open dead letter"
         )
+
     if run.yes and not run.dry_run:
         require_why(run.why)
 
@@ -246,11 +249,14 @@ def _redrive(
         why = run.consent(question, str(planned.matched))
         if why is None:
             return None
+
         found = _carry_out(conn, planned, chosen, run, terms, why)
         if _has_aborted(found):
             return found
+
     if run.every is not None:
         mark_done(conn, "redrive", run.every)
+
     return found
 
 
@@ -271,8 +277,10 @@ def _carry_out(
         campaigns.start(conn, number, terms, actor=actor, why=why)
         _say_first(conn, terms, shown)
         found = campaigns.feed(conn, number, progress=advance)
+
     if found["waiting"] and found["state"] in GOING:
         click.echo(_WAITS.format(shown), err=True)
+
     return found
 
 
@@ -303,6 +311,7 @@ _WAITS = (
 def _report(planned: Plan, found: Row | None) -> Redriven:
     if not found:
         return Redriven(planned.matched, blocked=planned.blocked)
+
     done, stayed = found["redriven"], found["blocked"]
     return Redriven(
         planned.matched,
@@ -331,6 +340,7 @@ def _show(
     if is_vague and not run.dry_run:
         click.echo("nothing was changed; give ids or a filter, or --all")
         return
+
     click.echo(run.unchanged())
 
 

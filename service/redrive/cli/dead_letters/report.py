@@ -140,10 +140,13 @@ def report(  # its options
         has_others = as_json or is_posted or mail_to
         if has_others or format_ not in {None, "markdown"}:
             raise click.UsageError("these options need --since, and no group")
+
         settings = settings_for(database_url)
         return _incident(group, settings)
+
     if group is not None or since is None:
         raise click.UsageError("give a group or --since, for example --since 7d")
+
     cells = settings_of_cells(database_url)
     mail = Mail(mail_from, mail_to, "Dead letters")
     targets = _targets(cells[0], mail, is_posted)
@@ -153,6 +156,7 @@ def report(  # its options
         listing(found, (), as_json=True)
     elif found:
         _hand_over(_reviews(found, cells), format_ or "text", targets)
+
     return code
 
 

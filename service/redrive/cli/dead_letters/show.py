@@ -84,6 +84,7 @@ def show(which: str, original: bool, database_url: str | None, as_json: bool) ->
     is_group = len(name) == FINGERPRINT_LENGTH or not name.isdigit()
     if cell is not None:
         keep_cell(cell)
+
     settings = settings_for(database_url)
     if is_group:
         _show_group(settings, name, as_json=as_json)
@@ -119,6 +120,7 @@ def _letter(letter: Row, title: str) -> Iterator[str]:
     yield from _state(letter)
     if len(letter["lineage"]) > 1 or letter["campaign"]:
         yield _lineage(letter["lineage"])
+
     note = _bold("note")
     yield from _filled(f"{note} of {{actor}}, {{at}}\n  {{text}}", _notes(letter))
 
@@ -138,11 +140,13 @@ def _state(letter: Row) -> Iterator[str]:
     if letter["holds_key"]:
         key = printable(letter["ordering_key"])
         yield f"it holds ordering key {key}: the jobs behind it wait until it is settled"
+
     if letter["quarantined"]:
         yield (
             "quarantined: it died of the same failure as before its redrive;"
             " redrive it by its id"
         )
+
     yield from _obstacles(letter)
 
 
@@ -175,6 +179,7 @@ def _head(letter: Row) -> str:
     owner = printable(letter["owner"])
     if not owner:
         return head
+
     return f"{head}\nowner {owner}"
 
 
@@ -212,6 +217,7 @@ def _failure(failure: Row) -> Iterator[str]:
     known = [name for name in CIRCUMSTANCES if name in detail]
     if known:
         yield "      " + ", ".join(_circumstance(name, detail[name]) for name in known)
+
     stack = detail.get("stack", [])[-FRAMES:]
     yield from _filled("      {file}:{line} in {function}", stack)
     yield from _filled("    because {error_class}: {message}", detail.get("causes", []))
@@ -242,15 +248,19 @@ def _group(group: Row) -> Iterator[str]:
         yield "{quarantined} are quarantined: they died again after a redrive".format_map(
             shown
         )
+
     yield from _resolution(group)
     if group.get("owner"):
         yield "owner {owner}".format_map(shown)
+
     if group.get("acknowledged_at"):
         yield (
             "acknowledged {acknowledged_at} by {acknowledged_by}: {acknowledged_why}"
         ).format_map(shown)
+
     if group["muted_until"]:
         yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
+
     yield "a sample: redrive dlq show {sample}".format_map(shown)
     yield "all:      redrive dlq ls --group {group}".format_map(shown)
 
@@ -259,6 +269,7 @@ def _resolution(group: Row) -> Iterator[str]:
     """Yield in which version a group is fixed, and its deaths of each version since."""
     if group["fixed_in"] is None:
         return
+
     fixes = ", ".join(group["fixed_in"])
     shown = printable_fields(group) | {"fixes": printable(fixes)}
     yield "resolved in {fixes} by {resolved_by}, {resolved_at}: {resolved_why}".format_map(
@@ -266,6 +277,7 @@ def _resolution(group: Row) -> Iterator[str]:
     )
     if group["regressed_in"]:
         yield "regressed in {regressed_in}, {regressed_at}".format_map(shown)
+
     for version, deaths in sorted(group["since"].items()):
         name = f"in {printable(version)}" if version else "in an unknown version"
         yield f"  {deaths} since then {name}"

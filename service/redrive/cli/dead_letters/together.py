@@ -105,6 +105,7 @@ def together(
 
     if leader is None:
         return code
+
     led = _led(leader, run.settings, without)
     return follow(led, as_json=as_json)
 
@@ -122,6 +123,7 @@ def _check(chosen: Filter, allow: Allow, run: Run, *, is_vague: bool) -> None:
         raise click.UsageError(rule)
     if chosen.limit:
         raise click.UsageError("--limit is for one cell; leave it out")
+
     require_ids(allow, chosen)
     if is_vague:
         raise click.UsageError("give a filter, or --all for every open dead letter")
@@ -139,10 +141,12 @@ def cells_of(settings: "Settings", without: tuple[str, ...] = ()) -> Cells:
     names = [cell.name for cell in every.cells()]
     if not names:
         raise click.UsageError("set REDRIVE_DATABASES to the file of all cells")
+
     for name in without:
         if name not in names:
             known = ", ".join(names)
             raise click.UsageError(f"--without is {name!r}; there are: {known}")
+
     return {
         name: partial(database, settings.model_copy(update={"cell": name}))
         for name in names
@@ -158,12 +162,14 @@ def led_by(
     """Return the campaigns of all cells if this one leads them; else None."""
     if found is None or not driver.leads(found):
         return None
+
     if settings.databases is None:
         text = (
             "it leads campaigns of other cells; to change them, set REDRIVE_DATABASES"
         )
         click.echo(f"redrive: campaign {found['campaign']}: {text}", err=True)
         return None
+
     leader = id_in_cell(found["campaign"], settings.cells()[0].name)
     return _led(leader, settings, without)
 
@@ -196,12 +202,15 @@ def _start(
     matched = sum(plan.matched for plan in plans.values())
     if not matched:
         return None
+
     question = f"Redrive {counted(matched, 'dead letter')}?"
     why = run.consent(question, str(matched))
     if why is None:
         if not as_json:
             click.echo(run.unchanged())
+
         return None
+
     actor = run.settings.who()
     return driver.start(cells, chosen, counts, terms, allow=allow, actor=actor, why=why)
 
@@ -222,6 +231,7 @@ def _remarks(
     if leader is None:
         yield "nothing matched"
         return
+
     shares = rules.shares(counts, terms.rate)
     for cell, plan in plans.items():
         for remark in _remarks_of(plan, shares.get(cell)):
@@ -247,9 +257,11 @@ def follow(led: Together, *, as_json: bool) -> int:
         shown = _Shown(advance, as_json)
         for view in led.watch():
             shown.show(view)
+
     view = led.look()
     if not as_json:
         print_cells(view)
+
     return ENDS.get(rules.outcome(view.seen), Exit.FAILED)
 
 

@@ -43,6 +43,7 @@ def list_breakers(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         found = breakers.find(conn)
+
     listing(
         found,
         COLUMNS,
@@ -82,8 +83,10 @@ def reset(name: str, change: Change) -> None:
 def _force(name: str, state: str | None, change: Change) -> None:
     with database(change.settings) as conn:
         exists = breakers.force(conn, name, state, **change.signed)
+
     if not exists:
         raise NotFound(f"there is no breaker {name}")
+
     click.echo(
         f"{name} is held {state}"
         if state

@@ -93,6 +93,7 @@ def field_options(command: Command) -> Command:
             type=FLAG_TYPES[field.type],
             help=field.help,
         )(command)
+
     return command
 
 
@@ -130,6 +131,7 @@ def enqueue(
             as_json=as_json,
         )
         return
+
     content: Any = {} if payload is None else _read_payload("payload", payload)
     declared = _declared_options(settings)(kind)
     chosen = cast("JobOptions", {**declared, **given})
@@ -152,6 +154,7 @@ def _declared_options(settings: Settings) -> Callable[[str], Fields]:
     """
     if settings.handlers is None:
         return lambda _: {}
+
     registry = importlib.import_module("redrive.handlers").load(settings.handlers)
     options_for = importlib.import_module("redrive.handlers.job_function").options_for
 
@@ -179,9 +182,11 @@ def _enqueue_one(
     check_job(job)  # before a database is needed
     with database(settings) as conn:
         report = enqueue_reporting(conn, kind, payload, **options)
+
     if as_json:
         emit(report)
         return
+
     click.echo(report.id)
     if not report.created:
         status = _STATUS[report.outcome]
@@ -209,6 +214,7 @@ def _enqueue_lines(
         except Exception:  # a bad line in this or a later chunk, or the database
             click.echo(f"{created} enqueued before this chunk", err=True)
             raise
+
     _show_counts(read, created, as_json=as_json)
 
 
@@ -246,11 +252,13 @@ def _read_line(path: str, text: bytes) -> Row:
     fields = read_object(path, text)
     if "payload" in fields and fields["payload"] is None:
         raise InvalidJob(f"{path}.payload", NO_PAYLOAD)
+
     if isinstance(fields.get("run_at"), str):
         try:
             fields["run_at"] = Instant().convert(fields["run_at"], None, None)
         except click.UsageError as error:
             raise InvalidJob(f"{path}.run_at", error.message) from None
+
     return fields
 
 

@@ -137,8 +137,10 @@ def list_jobs(
         is_cut = next(found, None) is not None
         if not shown:
             say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
+
     with paged():
         _print_jobs(shown, as_json=as_json)
+
     if is_cut:
         click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
 
@@ -201,17 +203,20 @@ def _nothing_kept(which: int, ended: Ended | None) -> str:
     """Return the text about a job that left no trace."""
     if ended is None:
         return f"there is no job {shown_id(which)}"
+
     if ended.outcome == UNKNOWN:
         return (
             f"nothing is left of job {shown_id(which)}: it succeeded, its enqueue was rolled back, or its"
             f" dead letter was purged ({_KEEP_ENDED} keeps jobs that end)"
         )
+
     text = (
         f"job {shown_id(which)} has ended: {ended.outcome}; nothing else of it is kept"
         f" ({_KEEP_ENDED} keeps jobs that end from then on)"
     )
     if ended.result is not None:
         text += f"; redrive job wait {shown_id(which)} shows what it returned"
+
     return text
 
 
@@ -227,6 +232,7 @@ def _sections(found: Row) -> Iterator[str]:
     yield template.format_map(printable_fields(found) | words)
     if is_known:
         yield f"{_bold('payload')}  {_json(found['payload'])}"
+
     yield from _notes(found)
     yield "\n".join((_bold("story"), *map(_step, found["story"])))
 
@@ -283,6 +289,7 @@ def _changed(
         n = len(matched)
         if not as_json:
             _preview(conn, matched)
+
         why = run.consent(f"{verb} {counted(n, 'job')}?", str(n)) if matched else None
         with progress(verb, n) as advance:
             counts = change(
@@ -292,6 +299,7 @@ def _changed(
                 actor=run.settings.who(),
                 progress=advance,
             )
+
     text = _counts(counts) if why else run.unchanged()
     answer({"matched": n} | counts, text if matched else None, as_json=as_json)
     return _name_missed(chosen, matched)

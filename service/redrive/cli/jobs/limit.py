@@ -65,6 +65,7 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         rows = limits.find(conn)
+
     listing(
         rows,
         COLUMNS,
@@ -100,6 +101,7 @@ def set_limit(
     """
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency, --rate or both")
+
     parts = [f"{concurrency} at once"] * (concurrency is not None)
     parts += [of_rate(rate)] if rate is not None else []
     limited = f"{printable(name)}: {', '.join(parts)}"

@@ -80,6 +80,7 @@ def simulate(
     found = _handlers(settings)
     with database(settings) as conn:
         seen, changes = simulation.simulate(conn, found, since)
+
     rows = [
         {"count": count, **asdict(change)} for change, count in changes.most_common()
     ]
@@ -146,6 +147,7 @@ def _policy_of(kind: str, handlers: str | None) -> Policy:
     found = registry.Handlers() if _has_only_targets(settings) else _handlers(settings)
     if settings.targets is not None:
         _add_targets(found, settings.targets)
+
     try:
         return found.known(kind).policy
     except LookupError as error:
@@ -215,10 +217,12 @@ def in_words(shown: Policy, category: Category) -> str:
         text += f" for {length(window)}"
     if limit is not None:
         text += f", at most {limit} attempts"
+
     alike = shown.same_failure_limit
     is_reached = limit is None or alike < limit
     if category not in EXPECTED_TO_REPEAT and is_reached:
         text += f"; the same failure {alike} times in a row ends it"
+
     return text
 
 
@@ -232,6 +236,7 @@ def _shortened(rows: Sequence[Planned]) -> Iterator[tuple[str, ...]]:
             yield _cells(row)
         elif not is_cut:
             yield ("...",) * len(PLAN)
+
         before, is_cut = row.latest, is_repeated
 
 

@@ -68,6 +68,7 @@ class _Days(Duration):
     ) -> int:
         if value == "off":
             return 0
+
         days = super().convert(value, param, ctx) / DAY
         if not days.is_integer() or not 1 <= days <= MOST_DAYS:
             self.fail(
@@ -75,6 +76,7 @@ class _Days(Duration):
                 param,
                 ctx,
             )
+
         return int(days)
 
 
@@ -97,11 +99,14 @@ def list_queues(database_url: str | None, as_json: bool) -> int:
     if as_json:
         for row in rows:
             emit(row)
+
         return code
+
     _show_queues(rows)
     for cell, (_, waiting) in answers:
         for found in waiting:
             click.echo(_named(cell) + sentence(found))
+
     return code
 
 
@@ -120,6 +125,7 @@ def _read(settings: "Settings") -> tuple[list[Row], list[Unhandled]]:
         row["why"] = _why(queue, around)
         row["fair_by"] = "tenant" if queue in fair else None
         row["unhandled"] = _by_kind(waiting, queue)
+
     return rows, waiting
 
 
@@ -148,6 +154,7 @@ def _show_queues(rows: Sequence[Row]) -> None:
     first = ["queue"]
     if any("cell" in row for row in rows):
         first.insert(0, "cell")
+
     counts = (*first, *STATES)
     table(
         (*counts, "paused", "fair by", "oldest ready"),
@@ -253,6 +260,7 @@ def set_options(  # settings that may be set alone or together
         raise click.UsageError(msg)
     if not create:
         _require_known(name, change.settings)
+
     texts = "; ".join(said for _, _, said in wanted)
     change.agree(f"Set the queue {name}: {texts}")
     for statement, values, said in wanted:
@@ -272,6 +280,7 @@ def _wanted(
             else "jobs run in the order of their times"
         )
         yield _LANES_SET, (lanes,), f"{turns}, for jobs enqueued from now on"
+
     if paused is not None:
         yield _PAUSED if paused else _RESUMED, (), "paused" if paused else "not paused"
     if history is not None:
@@ -307,6 +316,7 @@ def list_limits(database_url: str | None, as_json: bool) -> None:
     """
     with database(settings_for(database_url)) as conn:
         found = rows_of(conn, "select what, used, at_most from redrive.names_used_v1()")
+
     listing(
         found,
         {"what": "what", "in use": "used", "at most": "at_most", "counted": "counted"},
@@ -335,6 +345,7 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
     with database(change.settings) as conn, conn.transaction():
         for limit in limits:
             conn.execute(_LIMIT_NAMES, (*limit, actor, change.why))
+
     for what, number in limits:
         click.echo(f"{what}: at most {number}")
 

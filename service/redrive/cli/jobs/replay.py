@@ -128,17 +128,21 @@ def replay(
 
     if debug and (as_json or test):
         raise click.UsageError("--pdb goes without --json and --pytest")
+
     if test is not None and reveal is not None:
         raise click.UsageError(
             "a test must not hold secrets: give made-up values by --payload, not --reveal"
         )
+
     target = _target(handlers)
     if file:
         found = _from_file(job, file, reveal)
     else:
         found = _from_database(_required(job), reveal, actor, database_url)
+
     if payload is not None:
         found = with_payload(found, payload)
+
     way = _Way(target, debug, not no_sandbox, _test_file(test, found))
     return _replay(found, way, as_json=as_json)
 
@@ -161,13 +165,16 @@ def _from_file(job: int | None, file: Path, reveal: Reveal | None) -> "Bundle":
 
     if reveal is not None:
         raise click.UsageError("--reveal is for a job in the database, not a bundle")
+
     try:
         found = read_bundle(file.read_bytes(), f"--bundle {file}")
     except OSError as error:
         msg = f"--bundle {file}: {error.strerror}"
         raise SettingsError(msg) from None
+
     if job not in {None, found.id}:
         raise click.UsageError(f"the bundle is of job {found.id}, not {job}")
+
     return found
 
 
@@ -179,11 +186,14 @@ def _from_database(
     settings = settings_for(database_url, actor=actor)
     if reveal is not None:
         reveal.agree(settings, shown_id(job))
+
     with database(settings) as conn:
         why = reveal and reveal.why
         exported = export(conn, job, actor=settings.who(), why=why)
+
     if exported is None:
         raise NotFound(no_letter(job))
+
     return bundle_of(exported)
 
 
@@ -195,16 +205,19 @@ def _test_file(test: str | None, bundle: "Bundle") -> Path | None:
     """
     if test is None:
         return None
+
     if not bundle.redacted:
         msg = (
             f"--pytest: the bundle of job {bundle.id} has secrets, and a test must not;"
             " export it again without --reveal"
         )
         raise SettingsError(msg)
+
     file = Path(f"test_job_{bundle.id}.py" if test == DEFAULT_FILE else test)
     if file.exists() or file.is_symlink():
         msg = f"--pytest: {file} exists; name another file, or remove it"
         raise SettingsError(msg)
+
     return file
 
 
@@ -224,6 +237,7 @@ def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
     answer(report, "\n".join(_lines(bundle, found)), as_json=as_json)
     if way.test is not None:
         return _say_test(way.test, is_written=is_written, as_json=as_json)
+
     has_failed = found.result is None or found.result.failure is not None
     return Exit.FAILED if has_failed else Exit.DONE
 
@@ -238,9 +252,12 @@ def _run(request: "Request", way: _Way, *, as_json: bool) -> "Replayed":
         except CannotConfine as error:
             msg = f"{error}; --no-sandbox runs it without isolation, at your own risk"
             raise RedriveError(msg) from None
+
         if found.words:
             click.echo(found.words, err=True)
+
         return found
+
     # What a handler prints must not stand between JSON lines.
     elsewhere = contextlib.redirect_stdout(sys.stderr)
     with elsewhere if as_json else contextlib.nullcontext():
@@ -265,8 +282,10 @@ def _say_test(file: Path, *, is_written: bool, as_json: bool) -> int:
             err=True,
         )
         return Exit.FAILED
+
     if not as_json:
         click.echo(f"wrote {file}: it fails now, and passes when the handler returns")
+
     return Exit.DONE
 
 
@@ -309,6 +328,7 @@ def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
     else:
         yield f"{_WORDS[result.verdict]}:"
         yield from _traceback(result.failure)
+
     if result is None or not result.is_same:
         yield from _hints(bundle, found)
 
@@ -329,6 +349,7 @@ def _hints(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
         place = place_of({"detail": before.detail})
         at = f" at {place}" if place else ""
         yield f"on record is: {printable(before.error_class)}{printable(at)}"
+
     if found.calls:
         refused = counted(found.calls, "outgoing call")
         yield f"{refused} refused: --no-sandbox lets them through, at your own risk"

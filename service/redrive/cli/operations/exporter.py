@@ -44,6 +44,7 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     single = start.databases.get(None)
     if single is not None:
         wait_for_schema(single, start.startup_timeout)
+
     tended = [
         _Tended(cell, DatabaseStats(address))
         for cell, address in start.databases.items()
@@ -66,6 +67,7 @@ class _Tended:
         now = time.monotonic()
         if now <= self.stats.link.retry_at:
             return
+
         try:
             with self.stats.exclusive() as conn:
                 store.sample(conn)
@@ -79,6 +81,7 @@ class _Tended:
     def _failed(self, error: psycopg.Error, now: float) -> None:
         if self._failing_since is not None:
             return
+
         self._failing_since = now
         extra = {
             "cell": self.cell,

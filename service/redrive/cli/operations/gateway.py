@@ -87,6 +87,7 @@ def gateway(
     if context.invoked_subcommand is not None:
         refuse_before_subcommand(context)
         return Exit.DONE  # not used: the subcommand sets the exit code
+
     settings = settings_for(
         database_url,
         gateway=gateway,
@@ -98,6 +99,7 @@ def gateway(
     sources = _sources(settings)
     if dry_run:
         return _preview(settings, sources)
+
     with TemporaryDirectory(prefix="redrive-gateway-") as tally:
         return _run(settings, sources, Path(tally))
 
@@ -141,6 +143,7 @@ def _checked_login(settings: "Settings") -> Row:
             ).fetchone() or (False,)
             if not has:
                 fault = f"the login must be a member of {role}"
+
     return {"check": "database", "fault": fault}
 
 
@@ -156,6 +159,7 @@ def _checked(kind: str, source: "AnySource") -> Row:
     except Exception as error:  # noqa: BLE001 # a client library may raise anything
         fault = f"{type(error).__name__}: {first_line(error)}"
         return {"check": kind, "fault": fault, "waiting": None}
+
     return {"check": kind, "fault": None, "waiting": waiting}
 
 
@@ -176,6 +180,7 @@ def _preview(settings: "Settings", sources: "Sources") -> int:
             seen = Preview()
             too_large = preview(conn, kind, source, seen)
             _show(kind, seen, too_large)
+
     click.echo("nothing was changed")
     return Exit.DONE
 
@@ -189,6 +194,7 @@ def _show(kind: str, seen: Preview, too_large: int) -> None:
     ]
     if rows:
         table(("count", "error_class", "message"), rows, right=("count",))
+
     if too_large:
         click.echo(
             f"{counted(too_large, 'message')} too large; the gateway leaves them"

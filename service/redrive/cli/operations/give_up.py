@@ -31,6 +31,7 @@ def end_move(
         plan = give_up.look(conn, other, number)
         if not as_json:
             _show(plan, move, is_lost=other is None)
+
         question = f"Give up the move of {move.key} to {move.to}?"
         reason = run.consent(question, move.key)
         if reason is not None:
@@ -57,11 +58,13 @@ def _destination(
     """Connect to the destination; return None if it is lost."""
     if there is None:
         return None
+
     try:
         return stack.enter_context(database(there))
     except psycopg.OperationalError:
         if is_lost:
             return None
+
         click.echo(
             f"{move.to} must say which jobs it has; only if it is lost for good, add"
             " --destination-lost",
@@ -80,6 +83,7 @@ def _show(plan: Returned, move: Move, *, is_lost: bool) -> None:
         )
     elif plan.there:
         click.echo(f"drops   {plan.there} more, because {move.to} has them")
+
     click.echo(f"stays   everything that has come to {move.to}")
 
 

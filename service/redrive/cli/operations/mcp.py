@@ -59,9 +59,11 @@ def mcp(
     access = _access(settings) if over_http else None
     with desk.connected():
         pass  # a wrong login is an error now, and not at the first call
+
     if access is None:
         anyio.run(server.serve_stdio, desk, settings.who())
         return
+
     click.echo(
         f"the MCP server is at http://127.0.0.1:{settings.mcp_port}/mcp", err=True
     )
@@ -93,4 +95,5 @@ def _access(settings: "Settings") -> Any:
         raise SettingsError(NO_SIGN_IN)
     if tokens is not None:
         tokens.read()
+
     return access.Access(tokens=tokens, proxy=proxy)

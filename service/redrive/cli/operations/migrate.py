@@ -65,6 +65,7 @@ def migrate(
         for task, seconds in every.items():
             if seconds is not None:
                 expect(conn, task.removesuffix("_every"), seconds)
+
     if as_json:
         emit(asdict(report))
     else:

@@ -105,15 +105,18 @@ def set_objective(
     """
     if (value is None) != to_default:
         raise click.UsageError("give a VALUE, or --default to remove the queue's own")
+
     chosen = _pattern(pattern, [name])
     if chosen == DEFAULTS and to_default:
         raise click.UsageError("the values of '*' are the defaults; give a VALUE")
+
     wanted = Objective(*chosen, name, value)
     value_text = _shown(value)
     back = "back to " if to_default else ""
     change.agree(f"Set {chosen} {name} to {value_text}")
     with database(change.settings) as conn:
         _set(conn, wanted, change)
+
     click.echo(f"{chosen} {name} is {back}{value_text}")
 
 
@@ -142,11 +145,14 @@ def apply_objectives(objectives: str, change: Change) -> None:
         if changed:
             listed = ", ".join(map(str, changed))
             change.agree(f"Set {listed}")
+
         with conn.transaction():
             for row in changed:
                 _set(conn, row, change)
+
     for row in changed:
         click.echo(row)
+
     if not changed:
         click.echo("nothing to do")
 
@@ -178,6 +184,7 @@ def _parse(text: str) -> list[Objective]:
                 raise click.UsageError(
                     f"{name!r} is not an objective; it must be one of {known}"
                 )
+
     return [
         Objective(*_pattern(pattern, values), name, value)
         for pattern, values in by_pattern.items()
@@ -201,14 +208,17 @@ def _pattern(text: str, names: Iterable[str]) -> Pattern:
     pattern = parse_pattern(text)
     if pattern.kind == ANY:
         return pattern
+
     if pattern.queue == ANY:
         raise click.UsageError(
             f"{text}: objectives of a kind need its queue; write QUEUE/{pattern.kind}"
         )
+
     for name in names:
         if name not in OF_KINDS:
             possible = ", ".join(OF_KINDS)
             raise click.UsageError(
                 f"{text}: a kind cannot have {name}; it must be one of {possible}"
             )
+
     return pattern

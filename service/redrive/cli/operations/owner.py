@@ -84,8 +84,10 @@ def remove_owner(pattern: str, change: Change) -> None:
         patterns = [row.pattern for row in owners.find(conn)]
         if chosen not in patterns:
             raise NotFound(f"{chosen} has no owner of its own; see redrive owner ls")
+
         change.agree(f"Remove the owner of {chosen}")
         _set(conn, Owner(*chosen, None), change)
+
     click.echo(f"{chosen} has no owner of its own")
 
 
@@ -109,9 +111,11 @@ def apply_owners(wanted: str, change: Change) -> None:
         if changed:
             listed = ", ".join(said)
             change.agree(f"Set: {listed}")
+
         with conn.transaction():
             for row in changed:
                 _set(conn, row, change)
+
     click.echo("\n".join(said) or "nothing to do")
 
 
@@ -132,6 +136,7 @@ def _parse(text: str) -> list[Owner]:
         raise click.UsageError(
             f"JSON must hold owners by pattern, as {example}: {error}"
         ) from None
+
     return [
         _owner(pattern, wanted.owner, wanted.contact)
         for pattern, wanted in by_pattern.items()
@@ -144,9 +149,11 @@ def _owner(pattern: str, name: str, contact: str | None) -> Owner:
         raise click.UsageError(
             f"OWNER is {name!r}; it must have 1 to 63 letters, digits, or any of _.@-"
         )
+
     contact = (contact or "").strip() or None
     if contact and (len(contact) > MAX_CONTACT or not contact.isprintable()):
         raise click.UsageError(
             f"the contact of {pattern} must be one line of at most {MAX_CONTACT} characters"
         )
+
     return Owner(*parse_pattern(pattern), name, contact)

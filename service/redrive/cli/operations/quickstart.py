@@ -38,11 +38,13 @@ def quickstart(directory: Path, force: bool, as_json: bool) -> None:
             f"{directory} is not empty; name another directory, or use --force",
             param_hint="DIRECTORY",
         )
+
     written = _project() | _local()
     _write(directory, written)
     if as_json:
         emit({"directory": str(directory), "files": sorted(written)})
         return
+
     click.echo(f"wrote {len(written)} files to {directory}; see it work:")
     click.echo(f"  {_demo_command(directory)}")
 

@@ -58,9 +58,11 @@ def reencrypt(
             report = rotation.Report(left=rotation.count(conn))
         else:
             report = _rotate(conn, settings, keyring, rate, why)
+
     if as_json:
         _emit(keyring, report)
         return
+
     _show_left(keyring, report)
     click.echo("nothing was changed" if dry_run else _summary(keyring, report))
 

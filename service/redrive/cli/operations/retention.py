@@ -42,6 +42,7 @@ class _Pair(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # ol
                 param,
                 ctx,
             )
+
         seconds = Duration().convert(duration, param, ctx)
         if seconds < LEAST_SECONDS[what]:
             self.fail(
@@ -49,6 +50,7 @@ class _Pair(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # ol
                 param,
                 ctx,
             )
+
         return what, seconds
 
 
@@ -102,7 +104,9 @@ def set_retention(kept: Sequence[Kept], change: Change) -> None:
         if changed:
             listed = ", ".join(said)
             change.agree(f"Set {listed}")
+
         stored.change(conn, changed, **change.signed)
+
     click.echo("\n".join(said) or "nothing to do")
 
 

@@ -131,6 +131,7 @@ def _print_json(conn: Connection, asked: _Asked, *, are_marks: bool) -> bool:
     for row in rows:
         emit(row)
         found += 1
+
     return found > 0
 
 
@@ -162,6 +163,7 @@ def _steps(conn: Connection, asked: _Asked) -> tuple[list[Row], bool]:
     depths = recorded
     if asked.queue is not None:
         depths = read_queues(conn, shown, asked.queue)
+
     return list(_rows(shown, points, recorded, depths)), bool(points)
 
 
@@ -225,6 +227,7 @@ def _row(shown: Period, point: Point, depth: QueuePoint | None) -> Row:
 
     for name in TIMES:
         row[name] = seconds(row[name])
+
     for name in DEPTHS:
         row[name] = getattr(depth, name, "")
 

@@ -92,6 +92,7 @@ def top(once: bool, interval: float, database_url: str | None) -> None:
     if once or not sys.stdout.isatty():
         with database(settings) as conn:
             screen = read(conn)
+
         _print(screen)
         return
 
@@ -232,6 +233,7 @@ def _fill(table: Any, rows: Sequence[Sequence[Any]], most: int) -> Any:
 
     if not rows:
         return Text(f"{table.title}: none", style="bold")
+
     for row in rows[:most]:
         cells = [Text(printable(value)) for value in row]
         table.add_row(*cells)

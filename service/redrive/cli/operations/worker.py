@@ -98,6 +98,7 @@ def worker(
     if context.invoked_subcommand is not None:
         refuse_before_subcommand(context)
         return Exit.DONE  # not used: the subcommand sets the exit code
+
     name = f"{socket.gethostname()}/{os.getpid()}"
 
     def read() -> Start:
@@ -136,6 +137,7 @@ def start_of(
             " (or set REDRIVE_TARGETS)"
         )
         raise SettingsError(msg)
+
     configured()  # refuse bad keys once, not in each runner
     return Start(
         _options(settings, name, until_empty=until_empty, reload=reload),
@@ -169,10 +171,12 @@ def run(
     supervisor = Supervisor(options, telemetry)
     if start.http_port:
         _serve(start, metrics, supervisor, figures, also_ready)
+
     begin()
     status = supervisor.run()
     if tracing is not None:
         tracing.shut_down()
+
     sys.stdout.flush()
     return status
 
@@ -191,6 +195,7 @@ def _serve(
     ]
     if start.database_metrics:
         sources.append(DatabaseStats(start.options.database).collect)
+
     exposition = Exposition(metrics, *sources, *figures)
     serve(
         start.http_port,

@@ -58,6 +58,7 @@ def list_workers(database_url: str | None, as_json: bool) -> int:
             right=right,
             empty="no worker",
         )
+
     return code
 
 

@@ -18,12 +18,15 @@ def in_child(work: Callable[[], T]) -> T:
     """
     if threading.active_count() > 1:
         return work()
+
     try:
         answer, error = _in_copy(work)
     except EOFError:  # the copy was killed
         return work()
+
     if error is not None:
         raise error
+
     return answer
 
 

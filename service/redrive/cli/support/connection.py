@@ -85,6 +85,7 @@ def ask_each(
 
     for error in errors.values():
         raise error
+
     (answer,) = answers.values()
     return [({}, answer)], Exit.DONE
 
@@ -136,6 +137,7 @@ def wait_for_schema(where: Address, patience: float) -> None:
         if text != logged:
             logger.warning("%s; trying again for %.0f s", text, limit)
             logged = text
+
         time.sleep(1.0)
 
 
@@ -148,6 +150,7 @@ def _trouble_at_start(where: Address) -> Exception | None:
         raise
     except (SchemaError, psycopg.OperationalError) as error:
         return error
+
     return None
 
 

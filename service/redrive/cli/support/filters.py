@@ -133,6 +133,7 @@ def _option(
     if criterion.choices:
         other = (ANY,) if field == "state" else ()
         kind, metavar = _OneOf((*criterion.choices, *other)), None
+
     return option(
         prefix,
         f"--{name.replace('_', '-')}",

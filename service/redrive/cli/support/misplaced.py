@@ -14,10 +14,12 @@ def where_it_goes(
     """
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
+
     name = error.option_name
     names = [word.partition("=")[0] for word in arguments]
     if name not in names:
         return error
+
     place = names.index(name)
     has_value_already = "=" in arguments[place]
     later = arguments[place + 1 :]
@@ -27,6 +29,7 @@ def where_it_goes(
         # name.
         if option and (at or option.is_flag or has_value_already):
             return _goes_after(option, name, error.ctx, path)
+
     return error
 
 
@@ -44,12 +47,14 @@ def refuse_before_subcommand(context: click.Context) -> None:
     typed = next((p for p in group.params if _is_dropped(context, p)), None)
     if typed is None:
         return
+
     flag = typed.opts[0]
     assert isinstance(group, click.Group)  # noqa: S101 # it has this subcommand
     command = group.get_command(context, name)
     option = command and _option(command, flag)
     if option:
         raise _goes_after(option, flag, context, (name,))
+
     raise click.UsageError(f"{context.command_path} {name} has no option {flag}")
 
 
@@ -73,12 +78,15 @@ def _commands(
     """Yield each command that the words can name: start of its name, path, command."""
     if not isinstance(group, click.Group):
         return
+
     for at, word in enumerate(words):
         command = group.get_command(context, word)
         if command is None:
             continue
+
         for _, path, inner in _commands(context, command, words[at + 1 :]):
             yield at, (word, *path), inner
+
         yield at, (word,), command
 
 

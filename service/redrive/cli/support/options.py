@@ -60,11 +60,13 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         text = str(value).strip()
         if text == "never":
             return 0.0
+
         from redrive.rules.scheduling.schedules import longest_gap  # noqa: PLC0415 # it brings cronsim
 
         seconds = value if isinstance(value, int | float) else seconds_of(text)
         if seconds is not None:
             return float(seconds)
+
         try:
             return longest_gap(text).total_seconds()
         except ValueError as error:
@@ -230,6 +232,7 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
         return settings
     if cell is not None:
         raise click.UsageError("give --database-url or --cell, not both")
+
     return settings.model_copy(update={"databases": None, "cell": None})
 
 
@@ -241,6 +244,7 @@ def _variables() -> Iterator[str]:
         for name in path:
             assert isinstance(command, click.Group)  # noqa: S101 # by RUNS
             command = command.get_command(root, name)
+
         assert command is not None  # noqa: S101 # as above
         yield from (p.envvar for p in command.params if isinstance(p.envvar, str))
 

@@ -81,7 +81,9 @@ def listing(
     if as_json:
         for row in rows:
             emit(row)
+
         return
+
     fields = columns.values() if isinstance(columns, Mapping) else columns
     cells = (
         [_of_cell(row, field) for field in fields] for row in map(for_people, rows)
@@ -98,10 +100,12 @@ def paged() -> Iterator[None]:
     if not sys.stdout.isatty() or _is_without_pager():
         yield
         return
+
     columns, lines = shutil.get_terminal_size()
     os.environ.setdefault("COLUMNS", str(columns))
     with redirect_stdout(io.StringIO()) as captured:
         yield
+
     text = captured.getvalue()
     show = click.echo_via_pager if text.count("\n") >= lines else click.echo
     show(text.rstrip("\n"))
@@ -135,6 +139,7 @@ def table(
     if not cells:
         click.echo(empty)
         return
+
     console = _console()
     drawn = _draw(columns, cells, right)
     if _excess(console, drawn) <= 0:
@@ -197,11 +202,13 @@ def _print_in_two(
     lines = _drawn_lines(console, beside, rows, right)
     for line in lines[:HEAD_LINES]:
         click.echo(line)
+
     for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
         click.echo(line)
         below = filter(None, compress(row, is_below))
         if text := ": ".join(below):
             click.echo(f"      {text}")
+
     click.echo()
 
 
@@ -235,8 +242,10 @@ def _draw(
             overflow="ellipsis",
             no_wrap=True,
         )
+
     for row in cells:
         drawn.add_row(*map(Text, row))
+
     return drawn
 
 
@@ -273,6 +282,7 @@ def printable(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict | list):
         return escaped(json.dumps(value, ensure_ascii=False, default=str))
+
     return escaped(str(value))
 
 

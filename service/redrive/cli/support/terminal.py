@@ -45,6 +45,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     if not sys.stderr.isatty():
         yield _unseen
         return
+
     with _bar() as bar:
         task = bar.add_task(title, total=total)
 

@@ -35,6 +35,7 @@ def _make(opening: Opening, order: Order, *, is_acknowledged: bool) -> Done:
         name = group_of(conn, order)["group"]
         if not act(conn, [name], **order.signed):
             raise Refused(409, "the group has no open dead letters")
+
     state = "acknowledged" if is_acknowledged else "no longer acknowledged"
     return Done(
         f"The group is {state}.",

@@ -138,6 +138,7 @@ def _confirmations(chosen: Filter, blocked: Mapping[str, int]) -> list[Input]:
     if "not_repeatable" in blocked and chosen.ids:
         label = "Run jobs again that must not run twice"
         inputs.append(Input("repeat", label, hint="type repeat"))
+
     return inputs
 
 
@@ -163,6 +164,7 @@ def commands(
     if terms.keys() <= {"rate", "canaries", "to-queue"}:
         shell = shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")
         return [shell + flags]
+
     plan = shell_of(("campaign", "plan"), query, Filter)
     return [plan + flags, _start_command("PLAN", start_terms)]
 
@@ -192,6 +194,7 @@ def estimate(matched: int, terms: Terms) -> str:
     """Estimate how long a redrive takes and what it risks, in a sentence."""
     if not matched:
         return ""
+
     lasts = (
         f"Takes {span(math.ceil(matched / terms.rate))} at least"
         if terms.rate
@@ -199,6 +202,7 @@ def estimate(matched: int, terms: Terms) -> str:
     )
     if not terms.canaries:
         return f"{lasts}. There are no canaries, so all jobs may die again."
+
     return f"{lasts}. {terms.risk(matched)}."
 
 
@@ -211,6 +215,7 @@ def _preview(conn: Connection, query: Query) -> Preview:
         seen, known = campaign.look(conn, _all(chosen), MOST)
     else:
         seen, known = None, 0
+
     matched = seen.matched if seen else 0
     canaries = _canaries(chosen, matched)
     return Preview(
@@ -241,6 +246,7 @@ def _remarks(seen: Plan, known: int) -> list[str]:
     if seen.matched > known:
         text = f"Causes and exclusions below cover only the oldest {known:,}."
         remarks.append(text)
+
     remarks += _stay(seen.blocked)
     remarks += _rates(seen.rates)
     if seen.acted:
@@ -248,6 +254,7 @@ def _remarks(seen: Plan, known: int) -> list[str]:
         remarks.append(
             f"{count} had side effects before they died; the page of a job lists them."
         )
+
     return remarks
 
 
@@ -296,11 +303,13 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
         )
         allow = allow_of(order.more, chosen)
         made = campaign.plan(conn, _all(chosen), actor=order.actor, allow=allow)
+
     refuse_other(made.matched, order)
     if made.plan is None:
         raise Refused(409, "no dead letter matches now; look at the preview again")
     if order.handlers and made.matched <= MOST:
         leave_out(conn, made.plan, order.handlers)
+
     return chosen, made, made.plan
 
 
@@ -308,6 +317,7 @@ def _plan(opening: Opening, order: Order) -> Done:
     """Freeze the selection as a plan that another user can start."""
     with opening() as conn:
         _, made, plan = _freeze(conn, order)
+
     text = f"Planned as campaign {plan}. The plan is deleted after one day if nobody starts it."
     return Done(
         text,
@@ -329,6 +339,7 @@ def _redrive(opening: Opening, order: Order) -> Done:
         _begin(conn, plan, terms, order)
         others = destination.remarks(conn, terms.to_queue, made.kinds)
         done = _driven(conn, plan)
+
     path = back(chosen) if chosen.ids else None
     return _redriven(done, path, others)
 
@@ -369,9 +380,11 @@ def _first_sentence(done: Fields) -> str:
     for cause, n in done["blocked"].items():
         words = stays(cause)
         text += f"; {n:,} stayed: {words}"
+
     waiting = done["waiting"]
     if waiting:
         text += f"; {waiting:,} follow later"
+
     return f"{text}."
 
 
@@ -449,6 +462,7 @@ def _not_to_start(conn: Connection, found: Fields) -> str | None:
     """Return why this user cannot start the campaign; None if they can."""
     if found["state"] != State.PLANNED:
         return f"Campaign {found['campaign']} is {found['state']}."
+
     kinds = value(
         conn,
         "select array(select jsonb_array_elements_text(plan -> 'kinds')) from redrive.campaigns"
@@ -459,6 +473,7 @@ def _not_to_start(conn: Connection, found: Fields) -> str | None:
         return (
             f"{', '.join(two)} needs two people: a user in another role must start it."
         )
+
     return None
 
 
@@ -471,6 +486,7 @@ def _start(opening: Opening, order: Order) -> Done:
         _begin(conn, number, terms, order)
         others = destination.remarks(conn, terms.to_queue, kinds)
         done = _driven(conn, number)
+
     return _redriven(done, None, others)
 
 

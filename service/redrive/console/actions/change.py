@@ -217,6 +217,7 @@ def named(query: Query, name: str) -> str:
         raise Refused(
             400, f"{name} must be given exactly once, without other parameters"
         )
+
     return values[0]
 
 

@@ -86,6 +86,7 @@ def _triage(
         matched = letters.ids(conn, chosen)
         refuse_more(len(matched), order)
         done = act(conn, matched, **order.signed)
+
     text = f"{counted(len(done), 'dead letter')} {word}."
     return Done(
         text,
@@ -127,6 +128,7 @@ def _note(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         if not triage.note(conn, job, order.why, actor=order.actor):
             raise Refused(404, f"job {job} {NO_LETTER}")
+
     return Done(
         "Noted.",
         {"id": job},
@@ -154,8 +156,10 @@ def _reveal(opening: Opening, order: Order) -> Done:
     job = id_of(order.query)
     with opening() as conn:
         found = reveal(conn, job, **order.signed)
+
     if found is None:
         raise Refused(404, f"no payload of job {job} is kept")
+
     return Done(
         f"Payload of job {job}",
         found,
@@ -201,6 +205,7 @@ def _cancel(opening: Opening, order: Order) -> Done:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
         done = control.cancel(conn, matched, **order.signed)
+
     cancelled = counted(done.cancelled, "job")
     text = f"{cancelled} cancelled, {done.asked:,} running jobs asked to stop."
     return Done(
@@ -217,6 +222,7 @@ def _now(opening: Opening, order: Order) -> Done:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
         due = control.run_now(conn, matched, **order.signed)
+
     text = f"{counted(due, 'job')} due at once."
     return Done(
         text,

@@ -91,13 +91,16 @@ def look(conn: Connection, order: Order) -> Look:
     found = _found(conn, chosen, order)
     if found.obstacle:
         return found
+
     try:
         patch = _patch(order, found)
         seen = patch and _seen(conn, chosen, patch, order)
     except InvalidJob as error:
         return replace(found, patch=order.more.get("patch", ""), fault=str(error))
+
     if not patch or not seen:
         return found
+
     return replace(found, patch=rules.encoded(patch), seen=seen)
 
 
@@ -106,6 +109,7 @@ def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
     matched = 0
     if chosen.narrows():
         matched = len(letters.find(conn, chosen))
+
     shell = shell_of(("dlq", "edit"), order.query, Filter, patch="...", why="...")
     obstacle = obstacle_of(chosen, matched)
     found = Look(as_seen(chosen), shell, matched, obstacle=obstacle)
@@ -115,6 +119,7 @@ def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
     sample = next(edits.find(conn, replace(chosen, limit=1)), None)
     if not isinstance(sample, Letter):
         return found
+
     text = order.more.get("payload")
     return replace(found, sample=sample, text=text or _shown(sample))
 
@@ -155,13 +160,16 @@ def edit(opening: Opening, order: Order) -> Done:
         seen = _seen(conn, chosen, patch, order)
         if seen.matched > MOST:
             raise Refused(409, f"more than {MOST:,} match; narrow the filter")
+
         if order.more.get("mark", _mark(seen)) != _mark(seen):
             raise Refused(
                 409, "some dead letters have changed; look at the preview again"
             )
+
         causes = edits.edit(
             conn, seen, patch, handlers=order.handlers or Handlers(), **order.signed
         )
+
     stayed = "".join(
         f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in causes.items() if c
     )
@@ -181,6 +189,7 @@ def report(seen: Preview, causes: Counter[str | None] | None = None) -> Row:
     refused = {cause: n for cause, n in (causes or {}).items() if cause}
     if unreadable := seen.counts["unreadable"]:
         refused["unreadable"] = unreadable
+
     kept = {
         cause: seen.counts[cause]
         for cause in ("not_applicable", "invalid", "unchanged")

@@ -25,6 +25,7 @@ def preview_group(
     if group is None:
         obstacle = "No group has this prefix, or several have it."
         return replace(seen, obstacle=obstacle)
+
     return replace(seen, matched=1, rows=[group])
 
 

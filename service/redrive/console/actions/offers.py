@@ -36,10 +36,12 @@ def offers(conn: Connection, given: Mapping[str, str]) -> list[Offer]:
     group = given.get("group", "")
     if not queue and not group:
         raise Refused(400, "give the queue or the group of the alert")
+
     about = _groups(conn, queue, group)
     found = [_mute(each) for each in about]
     if queue:
         found.append(Offer("pause", queue, f"Pause queue {queue}"))
+
     names = [each["group"] for each in about]
     return [*found, *_plans(conn, queue, names)]
 

@@ -47,9 +47,11 @@ def _preview(conn: Connection, query: Query, *, verb: str) -> Preview:
     if found is None:
         obstacle = f"There is no open proposal {number} of an edit or a mute."
         return replace(seen, obstacle=obstacle)
+
     remarks = [f"{found['proposed_by']} proposes it: {found['why']}"]
     if verb == START:
         remarks += proposals.effects(conn, found, Handlers())
+
     rows = [found | {"what": proposals.what(found)}]
     return replace(seen, matched=1, rows=rows, remarks=remarks)
 
@@ -74,6 +76,7 @@ def _start(opening: Opening, order: Order) -> Done:
             actor=order.actor,
             why=proposals.reason(found, order.why),
         )
+
     return _done(found["proposal"], "started")
 
 
@@ -86,6 +89,7 @@ def _reject(opening: Opening, order: Order) -> Done:
             actor=order.actor,
             why=proposals.reason(found, order.why),
         )
+
     return _done(found["proposal"], "rejected")
 
 

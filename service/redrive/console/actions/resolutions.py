@@ -64,8 +64,10 @@ def _resolve(opening: Opening, order: Order) -> Done:
             fixes = groups.resolve(conn, name, versions, **order.signed)
         except ValueError as error:
             raise Refused(400, str(error)) from None
+
     if fixes is None:
         raise Refused(404, NO_GROUP)
+
     shown = ", ".join(fixes)
     return Done(
         f"The group is resolved in {shown}.",

@@ -46,6 +46,7 @@ def _preview_queue(conn: Connection, query: Query, *, verb: str, word: str) -> P
         obstacle = (
             f"{name} is paused already." if is_paused else f"{name} is not paused."
         )
+
     remark = (
         "Workers stop claiming from it within a second. Running jobs continue."
         if word == "pause"
@@ -72,7 +73,9 @@ def _pause(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         if not rows_of(conn, _DEPTH, name):
             raise Refused(404, f"no job has been in a queue {name} yet")
+
         value(conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why)
+
     return Done(
         f"{name} is paused.",
         {"queue": name, "paused": True},
@@ -87,6 +90,7 @@ def _resume(opening: Opening, order: Order) -> Done:
             conn, "select redrive.resume_v1(%s, %s, %s)", name, order.actor, order.why
         ):
             raise Refused(409, f"{name} was not paused")
+
     return Done(
         f"{name} is resumed.",
         {"queue": name, "paused": False},
@@ -130,6 +134,7 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
     with opening() as conn:
         if not breakers.force(conn, name, state, **order.signed):
             raise Refused(404, f"there is no breaker {name}")
+
     text = f"{name} is held {state}." if state else f"{name} is reset."
     return Done(
         text,
@@ -144,6 +149,7 @@ def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
     if verb == "Unmute":
         words.append("--off")
         inputs.clear()
+
     shell = command(words, why="...")
     remarks = ("Redrives skip a muted group.",)
     seen = preview_group(conn, query, verb, shell, remarks)
@@ -154,9 +160,11 @@ def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
     until = None
     if is_muted:
         until = _end_of_mute(order.more.get("for") or "1d")
+
     with opening() as conn:
         name = group_of(conn, order)["group"]
         groups.mute(conn, name, until, **order.signed)
+
     state = "muted" if is_muted else "no longer muted"
     return Done(
         f"The group is {state}.",
@@ -190,6 +198,7 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     at_once, rate = 20, None
     if rows:
         at_once, rate = rows[0]["concurrency"], rows[0]["rate"]
+
     at_once_now = "" if at_once is None else str(at_once)
     words = ("limit", "set", name)
     effect = "The limit applies at once. Running jobs continue."
@@ -228,9 +237,11 @@ def _set_limit(opening: Opening, order: Order) -> Done:
     if at_once is None and rate is None:
         fault = "concurrency and rate are empty; give at least one, or use remove-limit"
         raise Refused(400, fault)
+
     with opening() as conn:
         unused = limits.unused(conn, name)
         limits.put(conn, name, at_once, rate, **order.signed)
+
     report = {
         "name": name,
         "concurrency": at_once,
@@ -265,11 +276,13 @@ def _sentence(said: str | None) -> list[str]:
 def _at_once(text: str) -> int | None:
     if not text:
         return None
+
     is_number = text.isascii() and text.isdigit()
     if not is_number or int(text[:20]) > MOST_AT_ONCE:
         raise Refused(
             400, f"concurrency is {text!r}; it must be a whole number, 0 to 1000000"
         )
+
     return int(text)
 
 
@@ -295,6 +308,7 @@ def _remove_limit(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         if not limits.put(conn, name, None, None, **order.signed):
             raise Refused(404, f"there is no limit {name}")
+
     return Done(
         f"The limit {name} is removed.",
         {"name": name, "removed": True},
@@ -316,6 +330,7 @@ def _preview_schedule(
         obstacle = (
             f"{name} is paused already." if is_paused else f"{name} is not paused."
         )
+
     return Preview(
         f"{verb}: schedule {name}",
         len(rows),
@@ -337,10 +352,12 @@ def _schedule(
     with opening() as conn:
         done = act(conn, name, **order.signed)
         is_known = done or any(row["name"] == name for row in schedules.find(conn))
+
     if not is_known:
         raise Refused(404, f"there is no schedule {name}")
     if not done:
         raise Refused(409, f"{name} was not paused")
+
     return Done(
         said.format(name=name, done=done),
         {"name": name, key: done},

@@ -94,6 +94,7 @@ class Desk:
         except BaseException:
             conn.close()
             raise
+
         return conn
 
     def close(self) -> None:
@@ -133,10 +134,12 @@ class Desk:
             return Answer(text, is_error=True)
         if asked.run is None or asked.arguments is None:
             return Answer(asked.fault, is_error=True)
+
         try:
             found = asked.run(conn, agent, asked.arguments)
         except Refused as error:
             return Answer(str(error), is_error=True)
+
         return Answer(marked(found))
 
 
@@ -154,13 +157,16 @@ def _asked(agent: Agent, name: str, given: Fields) -> _Asked:
     if name not in TOOLS:
         known = ", ".join(tools)
         return _Asked(None, None, f"there is no such tool; there are: {known}")
+
     of, run = TOOLS[name]
     if name not in tools:
         return _Asked(run, None, ONLY_LOOKS)
+
     try:
         arguments = parsed(of, given)
     except Refused as error:
         return _Asked(run, None, str(error))
+
     return _Asked(run, arguments)
 
 
@@ -179,9 +185,11 @@ def parsed(of: type[Arguments], given: Fields) -> Arguments:
         kind = str(error) if isinstance(error, msgspec.ValidationError) else "no JSON"
         msg = f"invalid arguments: {scrub(kind)[:500]}"
         raise Refused(msg) from None
+
     if "\\u0000" in text:
         msg = "invalid arguments: a text has a NUL character"
         raise Refused(msg)
+
     return arguments
 
 
@@ -189,9 +197,11 @@ def _audited(arguments: Arguments | None) -> Any:
     """Return what the audit log keeps of valid arguments: no values of a patch."""
     if arguments is None:
         return {}
+
     kept: Row = msgspec.to_builtins(arguments)
     if isinstance(arguments, ProposeEdit):
         kept["patch"] = paths(kept["patch"])
+
     kept = redact({name: value for name, value in kept.items() if value is not None})
     too_long = len(msgspec.json.encode(kept)) > MOST_AUDITED
     return {"too_long": True} if too_long else kept
@@ -212,7 +222,9 @@ def _fault(error: psycopg.Error) -> str:
         return scrub(
             error.diag.message_primary or "a rule of Redrive does not allow this"
         )
+
     if error.sqlstate == "57014":
         return "the query took too long; ask for less"
+
     state = error.sqlstate or "no connection"
     return f"the database refused the call ({state})"

@@ -119,7 +119,9 @@ def application(desk: Desk, access: Access) -> App:
             except Refused as error:
                 await _refusal(error)(scope, receive, send)
                 return
+
             _name_user(scope, user)
+
         await app(scope, receive, send)
 
     return signed_in

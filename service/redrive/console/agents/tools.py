@@ -46,10 +46,12 @@ def _instant(text: str) -> datetime:
         at = when(text)
     except (ValueError, OverflowError):
         at = None
+
     now = datetime.now(UTC)
     if at is None or not now - MOST_BACK <= at <= now:
         msg = "since must be a past instant, or a length such as 6h or 7d"
         raise Refused(msg)
+
     return at
 
 
@@ -147,6 +149,7 @@ def _letters(conn: Connection, asked: given.ProposeEdit) -> list[Letter]:
         count = len(letters)
         msg = f"{count} dead letters match; there must be 1 to {MOST_EDITED}"
         raise Refused(msg)
+
     return letters
 
 
@@ -165,9 +168,11 @@ def _selection(
     except (ValueError, OverflowError):
         msg = "since and until must be instants, or lengths such as 6h"
         raise Refused(msg) from None
+
     if not chosen.narrows():
         msg = "choose dead letters by ids, a group or another field"
         raise Refused(msg)
+
     return chosen
 
 

@@ -87,4 +87,5 @@ def _seconds(value: float) -> str:
         return f"{value / 60:.3g} min"
     if value >= 1 or not value:
         return f"{value:.3g} s"
+
     return f"{value * 1000:.3g} ms"

@@ -145,6 +145,7 @@ def _bar_paths(
     for n, (floor, roof) in enumerate(zip(floors, roofs, strict=True)):
         if roof == floor:
             continue
+
         x = n * step + (step - width) / 2
         low = _y(floor, top)
         high = _y(roof, top)

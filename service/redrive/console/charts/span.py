@@ -72,6 +72,7 @@ class Span:
             found["Zoom in"] = self._shifted(quarter, -quarter)
         if not self.is_live:
             found["Later"] = self._shifted(half, half)
+
         return found
 
     def _shifted(self, since: timedelta, until: timedelta) -> Mapping[str, str]:
@@ -90,6 +91,7 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
     until = now
     if "to" in kept:
         until = min(instant(kept["to"], now), now)
+
     since = instant(kept.get("from", default), now)
     _check(since, until)
     # the table of a chart says that its times are UTC

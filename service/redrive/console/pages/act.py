@@ -33,6 +33,7 @@ def links(visit: Visit) -> list[dict[str, str]]:
     visit.require_operator()
     with visit.reading() as conn:
         found = offers(conn, dict(visit.query))
+
     here = visit.console
     signed = here.access.act_links
     return [
@@ -57,7 +58,9 @@ def confirm(visit: SignedIn, link: str) -> Response:
         used = "select count(*) from redrive.used_links where link = %s"
         if value(conn, used, act.id):
             raise _dead()
+
         seen = CHANGES[act.word].preview(conn, act.query)
+
     return visit.page(
         "change.html",
         seen=_with_length(seen, act),
@@ -90,6 +93,7 @@ def make(visit: SignedIn, form: Form, link: str) -> Response:
     with visit.changing() as conn:
         if not value(conn, "select redrive.use_link_v1(%s)", act.id):
             raise _dead()
+
     return done_page(visit, change.do(visit.changing, wanted))
 
 

@@ -113,6 +113,7 @@ def _field(field: str, criterion: Criterion, *, many: bool) -> Row:
         schema["enum"] = list(choices)
     if many:
         schema = {"type": "array", "items": schema}
+
     name = name_of(field)
     return _parameter(name, schema) | {"description": criterion.help}
 
@@ -126,6 +127,7 @@ def described(of: type[Criteria] | None, *names: str) -> Row:
             _field(field, criterion, many=field in many)
             for field, criterion in of.criteria().items()
         ]
+
     others = [_parameter(name, {"type": "string"}) for name in names]
     return {"parameters": found + others}
 
@@ -358,6 +360,7 @@ class Asked(
         for field, value in msgspec.structs.asdict(self).items():
             if value is None or field in NOT_IN_FORM:
                 continue
+
             name = field.strip("_").replace("_", "-")
             found[name] = str(value)
 

@@ -119,6 +119,7 @@ def stream_progress(visit: SignedIn, campaign: int) -> Response:
     session = user.session or user.name
     if not streams.has_room(session):
         raise Refused(429, "too many pages receive live updates; close some")
+
     with visit.reading() as conn:
         found_in(conn, campaign)
 
@@ -208,6 +209,7 @@ def _remarks(visit: Visit, terms: Terms, query: Query) -> list[str]:
     """Return sentences about the queue that the jobs go to."""
     if terms.to_queue is None:
         return []
+
     kinds = [kind for name, kind in query if name == "kind"]
     with visit.reading() as conn:
         others = destination.remarks(
@@ -215,4 +217,5 @@ def _remarks(visit: Visit, terms: Terms, query: Query) -> list[str]:
             terms.to_queue,
             kinds,
         )
+
     return [as_sentence(other) for other in others]

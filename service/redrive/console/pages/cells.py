@@ -41,10 +41,12 @@ def _place(path: str, cells: Collection[str]) -> Scope:
     """Return the parts of the scope that tell which cell a path names."""
     if path == "/":
         return {"path": "/cells"}
+
     name, _, _ = path.removeprefix(PREFIX).partition("/")
     root = f"{PREFIX}{name}"
     if name not in cells or not path.startswith(root):
         return {}
+
     return {
         "root_path": root,
         "cell": name,
@@ -57,6 +59,7 @@ def list_cells(request: Request, here: Here, user: Known) -> Response:
     """Show all cells and what is wrong in each."""
     if not here.cells:
         return RedirectResponse("/", 303)
+
     summaries = rows(request, user)
     shell = command(("queue", "ls"))
     return here.page(
@@ -98,10 +101,12 @@ def _row(here: Console, user: Principal) -> Row:
     role = user.role
     if role not in here.logins.roles:
         return _without_figures(f"Your role, {role.word}, has no login there.")
+
     try:
         with here.logins.reading(role) as conn:
             if sessions.is_ended(conn, user.session):
                 return _without_figures("You signed out.")
+
             now = figures.now(conn)
     except (SchemaError, SettingsError) as error:
         return _without_figures(f"{error}.")

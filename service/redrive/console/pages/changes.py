@@ -65,10 +65,12 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
     except Refused as refused:
         if refused.status != HTTPStatus.CONFLICT:
             raise
+
         return _change_page(visit, word, refused.text)
 
     if done.is_shown:
         return visit.page("shown.html", done=done)
+
     return done_page(visit, done)
 
 
@@ -105,6 +107,7 @@ def make_edit(visit: SignedIn, form: Form) -> Response:
     wanted = order(visit, form)
     if form.get("act") != "edit":
         return _edit_page(visit, wanted)
+
     why = why_of(form.get("why", ""))
     wanted = replace(wanted, why=why)
     try:
@@ -112,6 +115,7 @@ def make_edit(visit: SignedIn, form: Form) -> Response:
     except Refused as refused:
         if refused.status != HTTPStatus.CONFLICT:
             raise
+
         return _edit_page(visit, wanted, refused.text)
 
     return done_page(visit, done)
@@ -127,6 +131,7 @@ def _edit_page(visit: Visit, wanted: Order, conflict: str | None = None) -> Resp
         status = HTTPStatus.CONFLICT
     elif seen.fault:
         status = HTTPStatus.BAD_REQUEST
+
     return visit.page(
         "edit.html",
         status,

@@ -184,6 +184,7 @@ def sums(
     for point in points:
         name = point.kind if by_kind else point.queue
         found[name or ""].append(point)
+
     starts = list(span.sparks.starts())
     return {name: Sums(name, of_one, starts) for name, of_one in found.items()}
 

@@ -224,6 +224,7 @@ def show_review(visit: SignedIn) -> Response:
     given = dict(visit.query).get("since", "")
     with visit.reading() as conn:
         found = review.review(conn, since)
+
     return visit.page(
         "report.html",
         review=rules.shown(found, visit.console.cell),

@@ -82,6 +82,7 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
     if name not in LISTS or form not in {"csv", "json"}:
         known = ", ".join(LISTS)
         raise Refused(404, f"there is no such file; .csv and .json exist of: {known}")
+
     read, columns = LISTS[name]
     shape = layout(visit.query, columns, columns, ())
     with visit.reading() as conn:
@@ -113,5 +114,6 @@ def _safe(value: Any) -> str:
         return str(value)
     if isinstance(value, dict | list):
         value = json.dumps(value, ensure_ascii=False, default=str)
+
     text = escaped(str(value))
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text

@@ -66,6 +66,7 @@ def queues(conn: Connection) -> list[Row]:
         row["why"] = None
         if why is not None:
             row["why"] = {"code": str(why.code), "text": why.text}
+
         row["unhandled"] = {
             each.kind: each.jobs for each in unhandled_jobs if each.queue == queue
         }
@@ -93,6 +94,7 @@ def deaths(
     # A viewer's login may not read dead letters, not even those of no group.
     if not groups:
         return {}
+
     found = rows(
         conn,
         _DEATHS,
@@ -141,6 +143,7 @@ def troubles(
     if recent:
         trend = compared(int(recent), int(before), "five minutes")
         yield f"{_jobs(recent)} died in the last five minutes, {trend}.", "/groups"
+
     for breaker in breakers:
         if breaker["state"] != "closed":
             yield _open_breaker(breaker), "/breakers"

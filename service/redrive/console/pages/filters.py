@@ -118,6 +118,7 @@ def list_view(
             after=place,
             columns=shape.given,
         )
+
     shown = shape.sorted(rows)
     is_cut = place is not None or len(shown) < len(rows)
     return ListView(
@@ -147,6 +148,7 @@ def group_choice(query: Query) -> Row:
             raise not_a_choice(name, value, CATEGORIES)
         if name == "state" and value not in STATES:
             raise not_a_choice(name, value, STATES)
+
         given[name].append(without_nul(name, value))
 
     new_since, owner = given["new-since"], given["owner"]

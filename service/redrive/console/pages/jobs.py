@@ -62,6 +62,7 @@ def find_job(visit: SignedIn) -> Response:
     root = _root(visit.console, cell)
     if not ids:
         return RedirectResponse(f"{root}/", 303)
+
     return RedirectResponse(f"{root}/jobs/{ids[0]}", 303)
 
 

@@ -42,6 +42,7 @@ class Layout:
         """Return the rows in the order that the address asks for; unknown ones last."""
         if self.sort is None:
             return rows
+
         name = self.sort.removeprefix("-")
         known = [row for row in rows if row[name] is not None]
         unknown = [row for row in rows if row[name] is None]

@@ -78,6 +78,7 @@ def sentence_before(
             "Nothing is known to have changed in the hour before the first death.",
             None,
         )
+
     passed = duration((began - change.at).total_seconds())
     text = rules.sentence(change)
     return f"The first job died {passed} after this change: {text}.", _shown(change)

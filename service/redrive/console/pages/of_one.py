@@ -57,8 +57,10 @@ def show_queue(visit: SignedIn, queue: str) -> Response:
     with visit.reading() as conn:
         held = _held(conn, one.name)
         values = _values(conn, span, one)
+
     if held is None and not values["parts_of"]:
         raise Refused(404, f"no queue {one.name} has held a job in this span")
+
     return _page(visit, span, one, values | {"queue": held})
 
 
@@ -74,6 +76,7 @@ def list_kinds(visit: SignedIn) -> Response:
     span = span_of(visit, A_DAY)
     with visit.reading() as conn:
         found = sums(conn, span, by_kind=True)
+
     kinds = sorted(found.values(), key=_died)
     return visit.page(
         "kinds.html",

@@ -34,6 +34,7 @@ def outcome(conn: Connection, campaign: Row) -> tuple[Chart, Sequence[Mark]] | N
     began = campaign["started_at"]
     if began is None or not campaign["redriven"]:
         return None
+
     span = _span(began, campaign["ended_at"])
     counts = _counts(conn, campaign["campaign"], span)
     starts = span.starts()

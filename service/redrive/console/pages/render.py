@@ -131,6 +131,7 @@ def cell(value: Any, name: str = "") -> Any:
         return f"{value:,}"
     if name == "group" and isinstance(value, str):
         return value[:10]
+
     return "" if value is None else str(value)
 
 

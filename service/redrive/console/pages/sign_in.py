@@ -124,6 +124,7 @@ def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
         notice = here.access.sign_notice(NOT_EVERYWHERE)
         query = urlencode({"said": notice})
         path = f"{path}?{query}"
+
     answer = RedirectResponse(path, 303)
     _set_cookie(answer, COOKIE, "", 0)
     return answer

@@ -79,6 +79,7 @@ def _causes(conn: Connection, span: Span) -> list[Row]:
             queue = value(conn, "select redrive.queue_of_v1(%s)", row["sample"])
             sentence, change = sentence_before(conn, began, row["kind"], {queue})
             row["began"] = sentence if change else None
+
     return found
 
 
@@ -140,6 +141,7 @@ def list_breakers(visit: SignedIn) -> Response:
     """List the breakers of dependencies and their states."""
     with visit.reading() as conn:
         rows = breakers.find(conn)
+
     shell = command(("breaker", "ls"))
     return visit.page(
         "breakers.html",
@@ -153,6 +155,7 @@ def list_limits(visit: SignedIn) -> Response:
     """List the limits, and the jobs that run and wait under each."""
     with visit.reading() as conn:
         rows = limits.find(conn)
+
     shell = command(("limit", "ls"))
     return visit.page(
         "limits.html",
@@ -166,6 +169,7 @@ def list_schedules(visit: SignedIn) -> Response:
     """List the schedules, with their next and last runs."""
     with visit.reading() as conn:
         rows = schedules.find(conn)
+
     shell = command(("schedule", "ls"))
     return visit.page(
         "schedules.html",

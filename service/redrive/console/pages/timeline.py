@@ -73,6 +73,7 @@ def _story(job: Row, letter: Row | None) -> Iterator[Row]:
         what = step["what"]
         if letter is not None and what.startswith(SHOWN_BY_LETTER):
             continue
+
         failure = next(failed, None) if what.startswith(FAILED) else None
         look = "bad" if failure or what.startswith("died") else "run"
         yield step | {"failure": failure, "edit": None, "look": look}

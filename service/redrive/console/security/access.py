@@ -138,12 +138,14 @@ class Tokens:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
+
             token = _token(line)
             if token is None:
                 place = f"line {number} of {self._file} is no token"
                 rule = f"{_LINE}; a role is one of: {', '.join(ROLES)}"
                 msg = f"REDRIVE_CONSOLE_TOKENS: {place}; {rule}"
                 raise SettingsError(msg)
+
             yield token
 
 
@@ -294,12 +296,15 @@ class Access:
         claims, used = _dated(self._sessions, cookie, IDLE_SECONDS)
         if claims is None:
             return None
+
         now = time.time()
         if now - claims["began"] > SESSION_SECONDS:
             return None
+
         user = self._user_of(claims)
         if user is None or now - used < RENEW_SECONDS:
             return user
+
         renewed = self._sessions.dumps(claims)
         return replace(user, renewed=str(renewed))
 
@@ -311,6 +316,7 @@ class Access:
             return token and Principal(token.name, token.role, session)
         if self.provider is None:
             return None
+
         role = role_of(claims["groups"], self.provider.roles)
         return Principal(claims["name"], role, session)
 
@@ -319,11 +325,13 @@ class Access:
     ) -> Principal | None:
         if self.proxy is None or not self.proxy.knows(peer):
             return None
+
         name = _only(headers, self.proxy.user_header)
         if name is None:
             return None
         if not _NAME.fullmatch(name):
             raise Refused(403, "the proxy's header does not hold one name")
+
         listed = _only(headers, self.proxy.groups_header) or ""
         role = role_of(_parts(listed), self.proxy.groups)
         return Principal(name, role)
@@ -471,6 +479,7 @@ def group_roles(text: str) -> dict[str, Role]:
             rule = f"write GROUP=ROLE, a role is one of: {roles}"
             msg = f"REDRIVE_CONSOLE_GROUPS holds {part!r}; {rule}"
             raise SettingsError(msg)
+
         found[group.strip()] = ROLES[role]
 
     return found

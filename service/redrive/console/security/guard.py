@@ -71,6 +71,7 @@ class Window:
         if now >= self._until or len(self._counts) > MAX_ADDRESSES:
             self._counts.clear()
             self._until = now + self._seconds
+
         count = self._counts.get(key, 0) + 1
         self._counts[key] = count
         return count > self._most
@@ -121,15 +122,18 @@ class Guard:
         if refusal is not None:
             await _say(answer, *refusal)
             return
+
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await _body(receive)
         except TimeoutError:
             await _say(answer, *TOO_SLOW)
             return
+
         if body is None:
             await _say(answer, *TOO_LARGE)
             return
+
         await self._app(scope, _again(body, receive), answer)
 
     async def _answer(
@@ -163,6 +167,7 @@ class Guard:
             return TOO_LARGE
         if self._is_too_often(scope, headers):
             return TOO_OFTEN
+
         return None
 
     def _is_known_host(self, headers: Headers) -> bool:
@@ -176,9 +181,11 @@ class Guard:
         """Count the request of a session, or of an address without one."""
         if scope["path"] in PROBES:
             return False
+
         address, *_ = scope.get("client") or ("",)
         if self._unlimited(address):
             return False
+
         cookies = cookie_parser(_text(headers, b"cookie"))
         session = self._session(cookies.get(COOKIE))
         return self._window.is_full(session or address)

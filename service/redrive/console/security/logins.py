@@ -81,6 +81,7 @@ class Logins:
         room = self._room[key]
         if not room.acquire(timeout=PATIENCE_SECONDS):
             raise Crowded
+
         try:
             conn = self._open(key)
             try:
@@ -111,6 +112,7 @@ class Logins:
                 conn = self._idle[key].pop()
             except IndexError:  # another thread may have taken the last one
                 return None
+
             conn.patience = CHECK_SECONDS
             try:
                 with self._noting_hangs():
@@ -123,6 +125,7 @@ class Logins:
     def _new(self, key: Key) -> OwnConnection:
         with self._noting_hangs():
             conn = self._connect(*key)
+
         conn.patience = READ_SECONDS
         try:
             migrate.require(conn)
@@ -153,6 +156,7 @@ class Logins:
             now = time.monotonic()
             if now - began > HANGS_SECONDS:
                 self._away_until = now + AWAY_SECONDS
+
             raise
 
     def close(self) -> None:

@@ -136,6 +136,7 @@ class Provider:
                 "the issuer of the provider differs from REDRIVE_CONSOLE_OIDC_ISSUER"
             )
             raise Refused(503, f"{fault}; both must be identical")
+
         offered = found.get(OFFERED_ALGORITHMS) or ["RS256"]
         found[OFFERED_ALGORITHMS] = [each for each in offered if each in ALGORITHMS]
 
@@ -146,9 +147,11 @@ class Provider:
             raise Refused(403, FAILED)
         if self._are_complete(claims):
             return claims
+
         more = await self._app.userinfo(token=token)
         if more.get("sub") != claims["sub"]:
             raise Refused(403, FAILED)
+
         return {**more, **claims}
 
     def _are_complete(self, claims: Mapping[str, Any]) -> bool:
@@ -163,9 +166,11 @@ class Provider:
         if not isinstance(name, str):
             setting = f"REDRIVE_CONSOLE_OIDC_USER_CLAIM is {self.client.user_claim}"
             raise Refused(403, f"your provider did not send your name; {setting}")
+
         is_verified = claims.get("email_verified", True) in (True, "true")
         if self.client.user_claim == "email" and not is_verified:
             raise Refused(403, "your provider did not verify your email")
+
         return name
 
 

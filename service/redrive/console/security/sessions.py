@@ -44,6 +44,7 @@ def _end(session: str, logins: Logins) -> bool:
             conn.execute("select redrive.end_session_v1(%s)", (session,))
             if is_ended(conn, session):
                 return True
+
             why = "too many sessions ended within a day"
     except (psycopg.Error, SchemaError, SettingsError, Crowded) as error:
         why = type(error).__name__

@@ -92,6 +92,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
         if handlers.get(kind) is not None:
             msg = f"REDRIVE_TARGETS names {kind}, which has a handler already"
             raise SettingsError(msg)
+
         caller = _Caller(target, read.allowed_networks, slots)
         handlers.add(_handler(kind, target, caller))
 
@@ -107,6 +108,7 @@ def _handler(kind: str, target: Target, caller: "_Caller") -> Handler:
     heal = None
     if target.heal is not None:
         heal = Heal(**target.heal.model_dump())
+
     return Handler(
         kind=kind,
         function=caller,
@@ -193,6 +195,7 @@ class _Network(httpcore.AsyncNetworkBackend):
 
         if not allowed:
             raise AddressRefused(host, address)
+
         return allowed
 
 
@@ -206,6 +209,7 @@ class _Caller:
         self._keys: Sequence[bytes] = ()
         if target.signing_key_file:
             self._keys = read_keys(target.signing_key_file)
+
         self._fixed = FIXED_HEADERS | {"host": parts.netloc}
         self._own = {name.lower(): value for name, value in target.headers.items()}
         self.known = _secrets(self._own, self._keys)
@@ -259,6 +263,7 @@ class _Caller:
         if self._keys:
             message = key.replace(".", "%2E")
             sent |= signed(self._keys, message, int(time.time()), body)
+
         sent |= self._own
         return [(name.encode(), value.encode()) for name, value in sent.items()]
 

@@ -192,4 +192,5 @@ def _fault_of_url(url: str, allowed_hosts: list[str]) -> str:
         return f"must be ASCII without spaces; {rule}"
     if parts.hostname not in map(str.lower, allowed_hosts):
         return f"goes to {parts.hostname}, which is not among allowed_hosts"
+
     return ""

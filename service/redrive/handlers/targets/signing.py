@@ -36,6 +36,7 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
     keys = tuple(_keys(path, lines))
     if not keys:
         raise _refused(path, f"it holds no key; {RULE}")
+
     return keys
 
 

@@ -196,6 +196,7 @@ def _code_of(error: BaseException, classes: Container[str]) -> str | None:
         return _coded("aws", code)
     if "smtplib.SMTPException" in classes:
         return _coded("smtp", _smtp_reply(error))
+
     if isinstance(error, OSError):
         number = read_attribute(error, "errno")
         return (
@@ -203,6 +204,7 @@ def _code_of(error: BaseException, classes: Container[str]) -> str | None:
             if type(number) is int
             else None
         )
+
     return None
 
 

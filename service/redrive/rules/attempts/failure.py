@@ -241,6 +241,7 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
     if isinstance(error, Reported):
         known = {name: value for name, value in detail.items() if value is not None}
         return replace(error.failure, detail=known | error.failure.detail)
+
     name, message = class_name(error), _text(error, secrets)
     frames = _frames(error.__traceback__, own)
     evidence = evidence_of(error, message)
@@ -392,6 +393,7 @@ def _direct_causes(error: BaseException) -> Iterator[BaseException]:
     cause = error.__cause__ or context
     if isinstance(cause, BaseException):
         yield cause
+
     if isinstance(error, BaseExceptionGroup):
         yield from cast("BaseExceptionGroup[BaseException]", error).exceptions[
             :MAX_CAUSES

@@ -55,6 +55,7 @@ def _planned(policy: Policy, category: Category, most: int) -> Iterator[Planned]
         used += earliest if policy.window is None else counted_wait(earliest)
         if used > end:
             return
+
         latest_sum = min(end, latest_sum + latest)
         yield Planned(
             attempt,

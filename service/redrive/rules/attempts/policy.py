@@ -241,6 +241,7 @@ def _common_backoff(policy: Policy) -> tuple[Seconds, Seconds]:
         return 0.0, cap or 0.0
     if cap is None:
         return base, max(HOUR, seconds(base))
+
     return base, cap
 
 
@@ -253,6 +254,7 @@ def backoff_of(policy: Policy, category: Category) -> tuple[float, float]:
     base, cap = _common_backoff(policy)
     if policy.backoff is None:
         base = min(DEFAULTS[category].backoff, seconds(cap))
+
     return seconds(base), seconds(cap)
 
 
@@ -457,6 +459,7 @@ def why_not_started(job: Claimed, policy: Policy) -> Reason | None:
         return Reason.EXPIRED
     if job.attempt == 1:  # nearly every job: no policy forbids the first attempt
         return None
+
     limit = _most_attempts(job, policy)
     if limit is not None and job.attempt > limit:
         return Reason.ATTEMPTS_EXHAUSTED
@@ -489,6 +492,7 @@ def _retry_as_asked(
     category = Category.TRANSIENT
     if _is_last(job, policy, category):
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
+
     if after is not None:
         asked = _bounded(after)
         return _retry_in_time(

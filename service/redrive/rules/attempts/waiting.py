@@ -457,6 +457,7 @@ def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) 
     parts = [f"it has been due for {span(max(0.0, late))}"]
     if job.ahead is not None:
         parts.append(_ahead(job.ahead))
+
     parts.append(_slots(able))
     if late > LATE_SECONDS and not job.ahead:
         parts.append(_TOO_LATE)

@@ -211,6 +211,7 @@ def next_step(seen: Seen) -> Step:
         return replace(stay, state=State.WAITING, said=reason)
     if _delays_others(seen):
         return _held(seen, stay)
+
     feed, fed_at = _feed(seen)
     late_before = None if seen.fed else seen.others_late
     return Step(_phase(seen), feed, fed_at, late_before=late_before)
@@ -287,6 +288,7 @@ def is_version(said: str, wanted: str) -> bool:
     """Return True if a version matches; an invalid version matches only `===`."""
     if wanted.startswith(EXACTLY):
         return said == wanted.removeprefix(EXACTLY)
+
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415 # few campaigns need it
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415 # as above
 
@@ -308,12 +310,14 @@ def _fault(seen: Seen) -> str | None:
     share = seen.abort_share
     if seen.dead > share * _base(seen):
         return _too_many(seen)
+
     in_a_row = window(share)
     if seen.window_dead > 2 * share * in_a_row:
         return f"{seen.window_dead} of {in_a_row} in a row died again"
     if seen.canaries and seen.fed:
         for name in _open(seen):
             return f"breaker {name} is open"
+
     return None
 
 
@@ -356,9 +360,11 @@ def _wrong_breaker(seen: Seen) -> str | None:
         state = states.get(name, "unknown")
         if state != wanted:
             return f"breaker {name} is {state}, not {wanted}"
+
     if seen.canaries:
         for name in _open(seen):
             return f"breaker {name} is open"
+
     return None
 
 
@@ -408,12 +414,15 @@ def _room(seen: Seen) -> int:
     """Return how many more jobs may be in flight."""
     if seen.tries_first:
         return seen.canaries - seen.fed
+
     in_flight = _most_in_flight(seen.rate)
     if seen.canaries:
         in_flight = min(in_flight, _ramp(seen))
+
     room = in_flight - seen.in_flight
     if seen.rate is None:
         room = min(room, UNCLAIMED - seen.unclaimed)
+
     if seen.kind_rate is not None:
         # The limits of kinds hold when jobs begin. More jobs would only wait, and a
         # pause of the campaign would not stop them.

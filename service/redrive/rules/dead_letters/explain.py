@@ -200,6 +200,7 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
         return
     if read is not None:
         yield _Look(read, _is_content, _is_any)
+
     if whole is not None:
         yield _Look(whole, _is_around, _is_any)
     elif others is not None:
@@ -308,6 +309,7 @@ def _of_field(
         yield Condition(field, Test.MISSING)
     if len(marks) >= least:
         yield Condition(field, Test.PRESENT)
+
     if SECRET not in marks and SECRET not in their_marks:
         yield from _by_type(field, marks, their_marks, least)
         yield from _by_value(field, marks, least)

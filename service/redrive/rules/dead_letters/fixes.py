@@ -51,6 +51,7 @@ def is_fixed(version: str, fixes: Iterable[str]) -> bool:
         return False
     if this >= known[-1]:
         return True
+
     return any(_is_covered(this, fix) for fix in known[:-1])
 
 
@@ -81,6 +82,7 @@ def fixes_of(given: Sequence[str], died_in: Iterable[str]) -> list[str]:
     if not 1 <= count <= MAX_FIXES:
         msg = f"in: give 1 to {MAX_FIXES} versions, not {count}"
         raise ValueError(msg)
+
     fixes = sorted(texts, key=_by_order)
     if again := fixed_among(died_in, fixes):
         msg = (
@@ -88,6 +90,7 @@ def fixes_of(given: Sequence[str], died_in: Iterable[str]) -> list[str]:
             " or one version for each release line that has the fix"
         )
         raise ValueError(msg)
+
     return fixes
 
 
@@ -104,6 +107,7 @@ def _ordered(text: str) -> "Version":
             " or 1.4.2-rc1, as the workers have in REDRIVE_VERSION"
         )
         raise ValueError(msg)
+
     return order
 
 
@@ -121,6 +125,7 @@ def worded(group: Fields) -> str:
         return state
     if state == "regressed":
         return f"regressed in {group['regressed_in']}"
+
     deaths = sum(group["since"].values())
     versions = ", ".join(group["fixed_in"])
     return f"resolved in {versions} ({deaths} since)"

@@ -34,6 +34,7 @@ class Heal:
         if self.canaries not in range(1, MOST_CANARIES + 1):
             msg = f"Heal: canaries must be a number 1 to {MOST_CANARIES}, not {self.canaries!r}"
             raise ValueError(msg)
+
         if self.max_rate is not None and not 0 < self.max_rate < float("inf"):
             msg = (
                 f"Heal: max_rate must be above 0, jobs a second, not {self.max_rate!r}"

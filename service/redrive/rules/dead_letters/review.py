@@ -340,6 +340,7 @@ def text(review: Review) -> str:
         lines = starmap(_commented, review.commands)
         commands = "\n".join(lines)
         parts.append(f"{NEXT}\n{commands}")
+
     return "\n\n".join(parts) + "\n"
 
 
@@ -385,9 +386,11 @@ def markdown(review: Review) -> str:
     for section in review.sections:
         title = f"## {section.title}"
         parts += [title, _table(section)]
+
     if review.commands:
         lines = starmap(_code_line, review.commands)
         parts += [f"## {NEXT}", _listed(lines)]
+
     return "\n\n".join(parts) + "\n"
 
 

@@ -132,10 +132,13 @@ def _read_breakers(text: str, _: datetime) -> dict[str, str]:
     for part in text.split(","):
         if not part.strip():
             continue
+
         name, _colon, state = part.strip().partition(":")
         if not name or state not in BREAKER_STATES or "\0" in name:
             raise ValueError
+
         found[name] = state
+
     return found
 
 

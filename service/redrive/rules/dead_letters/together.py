@@ -125,9 +125,11 @@ def due(seen: Seen) -> list[Action]:
         return []
     if leader.state is State.CANCELLED:
         return _cancels(seen, leader)
+
     stopped = _stopped(seen, leader)
     if stopped is not None:
         return _pauses(seen, stopped)
+
     return _continue(seen) if _is_proven(leader) else []
 
 
@@ -140,6 +142,7 @@ def left(seen: Seen, act: Act, why: str) -> list[Action]:
     leader = seen.leading
     if leader is None or leader.state is not State.DONE:
         return []
+
     return [
         Action(cell, act, f"{seen.leader}: {why}"[:REASON_LENGTH])
         for cell, member in seen.started.items()
@@ -189,6 +192,7 @@ def _continue(seen: Seen) -> list[Action]:
             acts[cell] = Act.START
         elif is_held(seen.leader, member):
             acts[cell] = Act.RESUME
+
     return [Action(cell, act, _with(seen, None)) for cell, act in acts.items()]
 
 

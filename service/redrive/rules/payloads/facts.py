@@ -116,6 +116,7 @@ def _bounded_members(items: Fields, depth: int) -> dict[str, Any]:
         is_too_deep = depth <= 1 and isinstance(inner, Mapping)
         if is_too_deep or not _NAME.fullmatch(name):
             continue
+
         suffix = "[]" if isinstance(inner, list) else ""
         found[name + suffix] = _bounded(inner, depth - 1)
 

@@ -253,6 +253,7 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
         field = FIELDS.get(name)
         if field is None:
             raise InvalidJob(name, f"unknown field; {nearest_or_all(name, FIELDS)}")
+
         job[name] = field.check(name, value)
 
     if job["kind"] is None:
@@ -279,6 +280,7 @@ def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
     for first, second in (("delay", "run_at"), ("unique_for", "idempotency_key")):
         if {first, second} <= given:
             raise InvalidJob(first, f"give it or {second}, not both")
+
     _check_unique(given)
     if job["on_conflict"] == "replace" and "batch" in given:
         path, rule = "on_conflict", "a job of a batch cannot be replaced; leave it out"

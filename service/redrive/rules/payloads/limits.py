@@ -207,6 +207,7 @@ def _are_plain(items: Iterable[Any], depth: int) -> bool:
         kind = cast("type[object]", type(item))
         if kind is str or item is None or kind is bool:
             continue
+
         if kind is int:
             if not -SURE_INTEGER < item < SURE_INTEGER:
                 return False
@@ -219,6 +220,7 @@ def _are_plain(items: Iterable[Any], depth: int) -> bool:
             for key in item:
                 if type(key) is not str:
                     return False
+
             if not _are_plain(item.values(), depth + 1):
                 return False
         elif kind is not list or not _are_plain(item, depth + 1):
@@ -301,6 +303,7 @@ def _fault_of(text: str) -> str:
     """Return the reason why Postgres cannot store this text; empty if it can."""
     if "\0" in text:
         return "contains the character NUL, which Postgres cannot store"
+
     if not text.isascii():
         try:
             text.encode()

@@ -341,6 +341,7 @@ def _named(text: str) -> Iterator[Span]:
             name = _both_words(text, found)
         if found.start() < end or not _gives_secret(text, found, name):
             continue
+
         end = _end_of_value(text, found, name)
         if not _is_empty(text[found.end() : end]):
             yield (found.end(), end)
@@ -542,6 +543,7 @@ def _without(spans: Iterable[Span], text: str) -> str:
     for start, end in sorted(spans):
         if start > place or not parts:
             parts += [text[place:start], HIDDEN]
+
         place = max(place, end)
 
     return "".join((*parts, text[place:]))

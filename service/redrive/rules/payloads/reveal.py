@@ -21,11 +21,13 @@ def _revealed(shown: Any, kept: Any) -> Any:
     """Return the dump `shown` with the secrets from `kept`, a dump of Python values."""
     if shown == SHOWN_FOR_SECRETS and hasattr(kept, "get_secret_value"):
         return _text_of(kept.get_secret_value())
+
     if isinstance(shown, dict) and isinstance(kept, dict):
         fields = cast("dict[str, Any]", shown)
         twins = cast("dict[Any, Any]", kept).values()
         values = _each(list(fields.values()), list(twins))
         return dict(zip(fields, values, strict=True))
+
     if isinstance(shown, list) and isinstance(kept, (list, tuple)):
         return _each(cast("list[Any]", shown), list(cast("Iterable[Any]", kept)))
 

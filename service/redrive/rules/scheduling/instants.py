@@ -19,6 +19,7 @@ def duration(length: float) -> str:
     if whole >= _MINUTE:
         minutes = whole // _MINUTE
         return f"{minutes} min"
+
     return f"{whole} s"
 
 
@@ -48,6 +49,7 @@ def instant(text: str, now: datetime) -> datetime:
     try:
         if ago is not None:
             return now - timedelta(seconds=ago)
+
         at = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError):
         hint = "write 2026-03-01T12:00Z, or 2h for two hours ago"

@@ -184,6 +184,7 @@ def _lately(
         )
         if start == since or len(found) >= most:
             return found[-most:]
+
         span *= 4
 
 

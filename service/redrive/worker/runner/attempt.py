@@ -114,9 +114,11 @@ class Attempt:
             handler = self._open()
             if self._may_be_refused(handler):
                 await self._admit()
+
             payload = self._read()
             if handler.takes_job:
                 job = self.job = self._job()
+
             returned = await self._perform(payload, job)
             if returned is not None:
                 self._keep(returned)
@@ -130,10 +132,12 @@ class Attempt:
             await self._absorb_cancellation()
         if settlement is not None and self.is_cancelled:
             settlement = await self._cancelled()
+
         self.seconds = (time.monotonic_ns() - self.started_ns) / 1e9
         if job is not None and job.completed_on is not None:
             self.completed_by_handler = True
             settlement = await self._unless_committed(job.completed_on, settlement)
+
         return settlement
 
     # ------------------------------------------------------------------ open
@@ -143,6 +147,7 @@ class Attempt:
         handler = self.services.handlers.get(self.work.kind)
         if handler is None:
             self._refuse_unknown_kind()
+
         self.handler = handler
         try:
             if self.work.payload.startswith(SEALED):
@@ -151,6 +156,7 @@ class Attempt:
                 self._open_extras(self.work.extras)
         except Undecryptable as error:
             raise Settled(failures.undecryptable(self, error)) from None
+
         return handler
 
     def _refuse_unknown_kind(self) -> NoReturn:
@@ -165,6 +171,7 @@ class Attempt:
         except BaseException:
             self.extras = read_extras(text)  # the failure is judged by them
             raise
+
         last = self.extras.checkpoint
         if last is not None:
             self.last_checkpoint = opened_checkpoint(
@@ -186,6 +193,7 @@ class Attempt:
         """Turn away a job that must not start, or not now, or not here."""
         if self.is_cancelled:
             raise Settled(await self._cancelled())
+
         claimed = claimed_of(self.work.kind, self.work.attempt, self.extras)
         reason = why_not_started(claimed, self.handler.policy)
         if reason is Reason.EXPIRED:
@@ -219,10 +227,12 @@ class Attempt:
         """Call a hook with the arguments of the handler. Nothing it raises counts."""
         if hook is None:
             return
+
         try:
             payload = self._read()
         except Settled:
             return  # the hook cannot use it either
+
         arguments = (payload, self._job()) if self.handler.takes_job else (payload,)
         await self.services.hooks.call(name, hook, *arguments)
 
@@ -241,6 +251,7 @@ class Attempt:
         work, extras, headers = self.work, self.extras, self.extras.headers
         if self.services.keyring is not None:
             headers = {name: value for name, value in headers.items() if name != MARK}
+
         timeout = timedelta(seconds=seconds(self.handler.policy.timeout))
         notes = HandlerNotes(self)
         return Job(
@@ -273,6 +284,7 @@ class Attempt:
             # A thread cannot be cancelled. Its deadline is the supervisor's, which
             # ends the process.
             return call_in_thread(self.services.threads, handler.function, arguments)
+
         self.over_at = self.started_ns / 1e9 + seconds(handler.policy.timeout)
         return handler.function(*arguments)
 
@@ -322,6 +334,7 @@ class Attempt:
         if isinstance(error, Signal):
             failure = failures.asked_for(self, error)
             return decide_signal(claimed, error, failure, policy, jitter)
+
         failure = failures.described(self, error)
         return decide(claimed, failure, policy, jitter)
 

@@ -21,6 +21,7 @@ async def cancel_overdue(
     while True:
         if until_busy is not None:
             await until_busy()
+
         is_idle = all(
             attempt is None or attempt.over_at == NEVER for attempt in attempts
         )

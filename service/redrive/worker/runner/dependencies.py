@@ -52,7 +52,9 @@ class Dependencies(Watch):
                     return put_off(
                         name, open_for, cooldown, self._ahead[name], random.random()
                     )
+
                 self._probed[name] = lease
+
         return None
 
     def enter(self, name: str) -> None:

@@ -38,6 +38,7 @@ def described(attempt: Failing, error: BaseException, **detail: Any) -> Failure:
     handler = attempt.handler
     if handler.secret:
         detail["secret_fields"] = sorted(handler.secret)
+
     return describe(
         error,
         attempt.work.kind,
@@ -111,6 +112,7 @@ def not_committed(attempt: Failing, *, was_open: bool) -> Failure:
             "the transaction of job.complete() was rolled back,"
             " but the handler returned as if it had succeeded"
         )
+
     return _made_up(attempt, "NotCommitted", message, Category.OTHER)
 
 

@@ -37,6 +37,7 @@ class Hooks:
         """
         if self._on_dead is None:
             return
+
         death = Death(
             job,
             kind,

@@ -179,11 +179,13 @@ class Runner:
                 since_yield = 0
                 if not await self._more():
                     return
+
             attempt = self._start(slot, task)
             if self._tracing is None or self._tracing.is_overrun:
                 settlement = await attempt.run()
             else:
                 settlement = await run_traced(attempt, self._tracing)
+
             self._end(slot, attempt, settlement)
             since_yield += 1
             if (
@@ -217,6 +219,7 @@ class Runner:
         if self._unwanted and (work.id, work.deliveries) in self._unwanted:
             self._unwanted.discard((work.id, work.deliveries))
             attempt.is_cancelled = True
+
         self._attempts[slot] = attempt
         return attempt
 
@@ -225,13 +228,16 @@ class Runner:
         self._attempts[slot] = None
         if attempt.is_noting:
             self._services.notes.forget(attempt.key)
+
         if settlement is None:
             # Send this before the job counts as completed: then the runner may die.
             if attempt.returned is not None:
                 self._channel.send(attempt.returned)
+
             self._shared.complete(slot, work.id, work.deliveries)
             self._reports.completed(attempt)
             return
+
         self._shared.clear(slot)
         self._reports.ended(attempt, settlement)
         # If the handler completed the job, it is probably gone and did not die.

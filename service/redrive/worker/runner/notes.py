@@ -59,6 +59,7 @@ class NoteBook:
             later = [(n, kept) for n, kept in waiting if n > answer.n]
             if later:
                 self._waiting[key] = later
+
         for n, kept in waiting:
             # a handler that was cancelled waits no longer
             if n <= answer.n and kept.set_running_or_notify_cancel():

@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> int:
     except SettingsError as error:
         print(f"redrive: {error}", file=sys.stderr)  # noqa: T201 # before there is a log
         return 64
+
     gc.freeze()  # what was imported stays: no collection need look at it again
     runner = Runner(
         Channel(socket.socket(fileno=fd)),
@@ -61,6 +62,7 @@ def main(arguments: list[str]) -> int:
     asyncio.run(runner.run())
     if tracing is not None:
         tracing.shut_down()
+
     # Threads of handlers that never end must not keep the process.
     os._exit(0)
 
@@ -87,9 +89,11 @@ def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
         from redrive.handlers.targets.caller import register  # noqa: PLC0415 # it brings the http extra
 
         register(handlers, targets, slots)
+
     if not handlers:
         msg = f"REDRIVE_HANDLERS is {registry!r}; it has no handlers: this worker would run nothing"
         raise SettingsError(msg)
+
     return handlers
 
 

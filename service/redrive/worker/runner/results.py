@@ -26,4 +26,5 @@ def result_of(kind: str, returned: Any) -> dict[str, Any] | None:
         rule = error.rule if isinstance(error, InvalidJob) else "cannot be encoded"
         logger.warning("the result of a job is not kept: %s: %s", kind, rule)
         return None
+
     return decode_object(text)

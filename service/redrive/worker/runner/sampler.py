@@ -48,6 +48,7 @@ class Sampler:
         if len(self._due_by_kind) >= MAX_KINDS:
             self._due_by_kind.clear()
             self._sent_by_kind.clear()
+
         self._sent_by_kind[kind] += 1
         longer = max(OF_KIND_SECONDS, (now - self._began) / SIZE)
         self._due_by_kind[kind] = now + min(longer, MAX_OF_KIND_SECONDS)

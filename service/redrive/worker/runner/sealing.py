@@ -61,6 +61,7 @@ def sealed_settlement(
     # The failure of a payload that cannot be decrypted says nothing about its content.
     if isinstance(settlement, DeadLetter) and settlement.reason is Reason.UNDECRYPTABLE:
         return settlement
+
     sealed = keyring.seal_failure(settlement.failure.record(), *key)
     failure = replace(
         settlement.failure, message=sealed["message"], detail=sealed["detail"]

@@ -54,6 +54,7 @@ class Services:
         self.secrets = secrets_of_environment(os.environ) | _known(handlers)
         if keyring is not None:
             self.secrets |= keyring.secrets
+
         self.own = _own_packages(handlers)
         self.dependencies = Dependencies(send)
         self.notes = NoteBook(send)

@@ -20,6 +20,7 @@ async def call_in_thread(
     if asyncio.iscoroutine(returned):
         # a plain function that returned what an async one would
         return await returned
+
     return returned
 
 

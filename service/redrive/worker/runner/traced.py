@@ -17,6 +17,8 @@ async def run_traced(attempt: Attempt, tracing: Tracing) -> NotComplete | None:
         settlement = await attempt.run()
         if isinstance(settlement, Retry | DeadLetter):
             fail(span, settlement.failure.error_class)
+
     if is_sampled(span):
         attempt.trace_id = attempt.traceparent.split("-")[1]
+
     return settlement

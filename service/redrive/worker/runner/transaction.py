@@ -23,6 +23,7 @@ async def end_transaction(conn: Any, threads: Executor) -> bool:
         async with asyncio.timeout(ROLL_BACK_SECONDS):
             if not drivers.in_transaction(conn):
                 return False
+
             if drivers.is_async(conn):
                 await drivers.roll_back(conn)
             else:
@@ -33,4 +34,5 @@ async def end_transaction(conn: Any, threads: Executor) -> bool:
             "the transaction of job.complete() cannot be ended",
             extra={"error_class": class_name(error)},
         )
+
     return True

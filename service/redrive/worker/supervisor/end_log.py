@@ -74,6 +74,7 @@ class EndLog:
         """Return True if this end gets a log line of its own."""
         if report.outcome is Outcome.RELEASE or logger.isEnabledFor(logging.DEBUG):
             return True
+
         failure = _NO_FAILURE if report.failure is None else _identify(report.failure)
         sort = _Sort(
             held.kind,
@@ -119,4 +120,5 @@ def _fields(held: ClaimedJob, report: Report) -> dict[str, object]:
     if report.failure is not None:
         failure = fields[FAILURE] = _decode_failure(report.failure)
         fields["payload_version"] = failure["detail"].get("payload_version")
+
     return fields

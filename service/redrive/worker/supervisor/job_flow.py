@@ -48,12 +48,14 @@ class JobFlow:
         """Return when to settle or claim, at the latest `otherwise`; monotonic."""
         if self.dispatch.is_loaded:
             return 0.0
+
         due_at = otherwise
         if self.exchange.is_settling:
             due_at = min(due_at, self.exchange.due_at(self._linger()))
         if self.free_slots():
             claim_at = max(self.polling.due_at(), self.exchange.available_at)
             due_at = min(due_at, claim_at)
+
         return due_at
 
     def free_slots(self) -> int:
@@ -100,6 +102,7 @@ class JobFlow:
                 self._use_wait()
             case _:
                 assert_never(load)
+
         self._pass_on(jobs)
 
     def _load(self, free_slots: int) -> Load:
@@ -133,6 +136,7 @@ class JobFlow:
         self.dispatch.load(jobs)
         if may_wait and self.free_slots():
             return  # they are handed out while the next exchange is under way
+
         self._hand_out()
         self.exchange.look_for_lanes()
 
@@ -153,12 +157,15 @@ class JobFlow:
         claimed = jobs = self.dispatch.unload()
         if not jobs:
             return
+
         if self.breakers.is_any_open:
             jobs, releases = self.breakers.put_off(jobs)
             for held, release in releases:
                 self.exchange.settle(held, release)
+
         for held, release in self.dispatch.claimed(jobs):
             self.exchange.settle(held, release)
+
         self.exchange.claims.handed_out(claimed)
 
     def _proceed_trial(self, now: float) -> None:
@@ -176,13 +183,16 @@ class JobFlow:
         was_notified = self.polling.was_notified
         if worker is None or not self.breakers.is_due(now, was_notified=was_notified):
             return
+
         try:
             settled = self.breakers.report(self.link, worker, now)
         except psycopg.Error as error:
             self.telemetry.database_error("breakers", error)
             return
+
         for held, report in settled:
             self.exchange.ended(held, report)
+
         self.tell_open_breakers()
 
     def tell_open_breakers(self) -> None:

@@ -176,6 +176,7 @@ class Supervisor:
         links = [self._link, self._heartbeat_link, link]
         if self._heartbeat.listen_link is not None:
             links.append(self._heartbeat.listen_link)
+
         self._watchdog = Watchdog(*links, checks=checks)
 
     def _build_exchange(self) -> None:
@@ -341,17 +342,20 @@ class Supervisor:
         try:
             while self._drain.exit_status is None:
                 self._turn()
+
             self._pool.see_out(SEE_OUT_SECONDS if self._telemetry.tracing else 0.0)
         finally:
             self._pool.kill()
             self._heartbeat.stop()
             self._maintenance.stop(LAST_WORDS_SECONDS)
             self._telemetry.end_log.say_held_back(float("inf"))
+
         return self._drain.exit_status
 
     def _start(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+
         self._watchdog.start()
         self._runner_care.start()
         self._heartbeat.start()
@@ -366,6 +370,7 @@ class Supervisor:
             self._shutdown.begin()
         if now >= self._housekeeping_at:
             self._housekeep(now)
+
         self._job_flow.proceed(now)
         if self._drain.is_on:
             self._shutdown.proceed(now)
@@ -392,6 +397,7 @@ class Supervisor:
         self._capacity.turn_seconds = self._polling.turn_seconds
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
+
         self._dispatch.hand_out_waiting(now)
         self._ownership.review(now)
         self._report(now)

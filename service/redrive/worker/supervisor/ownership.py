@@ -57,6 +57,7 @@ class Ownership:
         """
         if not self.identity.is_lost:
             return
+
         lost = self.identity.leave_lost()
         logger.warning("declared lost", extra={"workers": sorted(lost)})
         given_up = self.pool.give_up(lost)

@@ -53,9 +53,11 @@ class RunnerCare:
         self.limits.enforce_memory()
         for runner in self.pool.dead():
             self._read_out(runner)
+
         self._renew_changed_code()
         if not self.drain.is_on:
             self.pool.replenish()
+
         self.pool.measure(now)
         self.crashes.tell()
 
@@ -76,6 +78,7 @@ class RunnerCare:
         if messages is None:
             self._ended(runner)
             return
+
         for message in messages:
             hello = self.inbox.handle(runner, message)
             if hello is None:

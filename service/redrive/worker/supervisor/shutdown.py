@@ -45,10 +45,13 @@ class Shutdown:
         if self.pool.held():
             if is_over:
                 self.runner_care.kill()
+
             return
+
         is_held_up = self.exchange.is_held_up and is_over
         if self.exchange.is_settling and not is_held_up:
             return
+
         self.identity.leave()
         self.ownership.retire_left(now)
         if is_held_up:

@@ -107,6 +107,7 @@ class Telemetry:
         self.end_log = EndLog()
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
+
         metrics.draining.set((), 0)
         self._show_worker()
 
@@ -115,12 +116,16 @@ class Telemetry:
         metrics = self.metrics
         for result in CLAIM_RESULTS:
             metrics.claims.create((result,))
+
         for cause in DEATH_CAUSES:
             metrics.runner_deaths.create((cause,))
+
         for operation in OPERATIONS:
             metrics.database_errors.create((operation, "none"))
+
         for chore in CHORES:
             metrics.maintenance_failures.create((chore,))
+
         metrics.exchange.observe((), ())
         metrics.lost.create(())
         metrics.rescued.create(())
@@ -137,6 +142,7 @@ class Telemetry:
                 self._show(kind.queue, kind.kind)
                 for name in kind.depends_on:
                     self.metrics.released.create((kind.queue, f"breaker {name}"))
+
         logger.info("runner ready", extra={"kinds": len(kinds)})
 
     def _show(self, queue: str, kind: str) -> None:
@@ -149,8 +155,10 @@ class Telemetry:
         metrics = self.metrics
         for outcome in Outcome:
             metrics.attempts.create((queue, kind, outcome.label))
+
         for category in RETRIED:
             metrics.retries.create((queue, kind, category))
+
         metrics.stale.create((queue, kind))
         metrics.wait.observe((queue,), ())
         metrics.time_to_dlq.observe((queue,), ())
@@ -178,6 +186,7 @@ class Telemetry:
         """Count the claimed jobs of one lane."""
         if self.tracing is not None and not self.tracing.is_overrun:
             self.tracing.call("receive", queue, cost, len(jobs), _created(jobs))
+
         waits = [
             wait if (wait := (now - held.run_at).total_seconds()) > 0.0 else 0.0
             for held in jobs
@@ -203,6 +212,7 @@ class Telemetry:
         for (queue, kind), values in _seconds_by_kind(finished).items():
             self.metrics.attempts.add((queue, kind, succeeded), len(values))
             self.metrics.duration.observe((queue, kind, succeeded), values)
+
         if example is not None:
             self._exemplify(finished, *example)
         if logger.isEnabledFor(logging.DEBUG):
@@ -277,6 +287,7 @@ class Telemetry:
         if trouble(error) is Trouble.LOST:  # no fault of the chore
             self._count_database_error("maintenance", error)
             return
+
         self.metrics.maintenance_failures.add((chore,))
         if in_a_row in _MILESTONES or in_a_row % 1000 == 0:
             extra = {
@@ -304,6 +315,7 @@ class Telemetry:
         state = self._count_database_error(operation, error)
         if operation == "exchange":
             self.metrics.claims.add(("error",))
+
         self.errors_in_a_row += 1
         if self.errors_in_a_row in _MILESTONES or self.errors_in_a_row % 1000 == 0:
             extra = {
@@ -316,6 +328,7 @@ class Telemetry:
                 extra["why"] = str(error)
             elif state:
                 extra["why"] = refusal(error)
+
             logger.warning("database error", extra=extra)
 
     def gauges(

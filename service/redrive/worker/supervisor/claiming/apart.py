@@ -92,13 +92,16 @@ class Apart:
             if time.monotonic() > give_up_at:
                 self._pending.set_aside(part)
                 continue
+
             try:
                 is_any_settled |= self._settle_free(part)
             except psycopg.Error as error:
                 self._telemetry.database_error("settle", error)
                 if trouble(error) is Trouble.LOST:
                     give_up_at = 0.0
+
                 parts += self._failed(part, error)
+
         self._plan_retry(is_any_settled=is_any_settled)
 
     def _failed(
@@ -109,13 +112,16 @@ class Apart:
             self._identity.leave()
             self._pending.set_aside(part, outcome_unknown=True)
             return ()
+
         if len(part) > 1:
             first, second = part.halves()
             return second, first
+
         if trouble(error) is Trouble.DATA:
             self._refused(part, error)
         else:
             self._pending.set_aside(part)
+
         return ()
 
     def _plan_retry(self, *, is_any_settled: bool) -> None:
@@ -168,8 +174,11 @@ class Apart:
                 self._telemetry.database_error("settle", error)
                 if trouble(error) is Trouble.DATA:
                     continue
+
                 self._pending.set_aside(part, outcome_unknown=True)
+
             return
+
         self._pending.set_aside(part)
 
 

@@ -52,6 +52,7 @@ class Checkpoints:
         """
         if not self.is_due(now):
             return
+
         self.is_unanswered = True
         waiting = self._waiting.values()
         noted = [_noted(one.held, one.message.data) for one in waiting]
@@ -62,6 +63,7 @@ class Checkpoints:
             if is_kept is False:
                 self._again_at = now + AGAIN_SECONDS
                 continue
+
             del self._waiting[key]
             one.say(is_kept=is_kept is True)
 

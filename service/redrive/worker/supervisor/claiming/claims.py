@@ -53,6 +53,7 @@ class Claims:
             self._lanes.start_over()
         if not conn.has_settings:  # a pooler's: other workers wait for it
             lane_wait_ms = min(lane_wait_ms, LANE_WAIT_MS)
+
         request = (
             self._request(conn, worker, free_slots, lane_wait_ms, now)
             if free_slots
@@ -76,6 +77,7 @@ class Claims:
         )
         if self.looks_for_lanes and not self._lanes.known:
             self.look(conn)
+
         request = self._lanes.request(
             worker,
             free_slots,
@@ -86,6 +88,7 @@ class Claims:
         )
         if request is None:
             self._found_no_lane(now)
+
         return request
 
     def _found_no_lane(self, now: float) -> None:
@@ -108,11 +111,13 @@ class Claims:
         has_waited = any(lane.upto is None for lane in answer.lanes)
         if request.lane_wait_ms and not (count or has_waited):
             self._polling.took(cost)
+
         self._pace(request, count, is_any_busy=is_any_busy, has_waited=has_waited)
         self._cost = cost
 
         if not count:
             return []
+
         batch = Batch(request.worker, [lane.queue for lane in request.lanes])
         return LazyJobs(count, lambda: held_from(batch, answer.lanes, answer.rows()))
 
@@ -144,4 +149,5 @@ class Claims:
         self._polling.lanes_due(None if due_in is None else began + due_in)
         if self._lanes.known - before:
             self._polling.expect_more()
+
         self.looks_for_lanes = False

@@ -174,13 +174,16 @@ class Exchange:
         """
         if self._apart.is_full:
             free_slots = 0
+
         jobs: Sequence[ClaimedJob] = []
         if free_slots or self._is_due(now, linger):
             jobs = self._call(
                 now, free_slots, self._pending.take(), lane_wait_ms, meanwhile
             )
+
         if time.monotonic() >= self.available_at:
             self._apart.retry(now)
+
         return jobs
 
     def claim(self, now: float, free_slots: int) -> Sequence[ClaimedJob]:
@@ -213,6 +216,7 @@ class Exchange:
                 if not (request or settlements or self._side_effects.is_taken):
                     self.answered_at = time.monotonic()
                     return []
+
                 self._side_effects.send(conn, now)
                 columns = settlements.columns(claims, self._identity.me)
                 asked = conn if request else None
@@ -263,6 +267,7 @@ class Exchange:
         """
         if not self.claims.looks_for_lanes:
             return
+
         try:
             with self._link.use() as conn:
                 self.claims.look(conn)

@@ -89,19 +89,23 @@ class Identity:
         for held in known:
             if held.worker in kept:
                 kept[held.worker].append(held.id)
+
         for worker, jobs in kept.items():
             if jobs and worker in self._closed:
                 continue
+
             with link.use() as conn:
                 released, is_over = store.retire(conn, worker, jobs)
                 if is_over and not jobs:  # from now on no worker charges them
                     self._refund_crashes(conn, worker)
+
             if jobs or not is_over:
                 self._closed.add(worker)
             else:
                 self._closed.discard(worker)
                 self.left.discard(worker)
                 self._heartbeat.forget(worker)
+
             if released:
                 logger.info(
                     "released jobs of an identity left behind",

@@ -109,6 +109,7 @@ class LaneBook:
         pause = COST_FACTOR * cost
         if cost >= DEAR_SECONDS:
             pause = max(pause, REFRESH_SECONDS)
+
         self._may_look_at = ended + max(pause, min(pause * others, REFRESH_SECONDS))
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
 
@@ -146,6 +147,7 @@ class LaneBook:
         """Return the request of the next claim; None if there is no lane to look at."""
         if not self._lanes or want <= 0:
             return None
+
         order, places, arrays = self._ready or self._next()
         # If another worker has swept a lane for all, the claim leaves it out.
         sweeps = None if now >= self._sweep_at else False

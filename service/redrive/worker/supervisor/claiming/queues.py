@@ -28,14 +28,17 @@ class QueueCheck:
         self._unknown.difference_update(declared)
         if not self._unknown:
             return
+
         try:
             with self._link.use() as conn:
                 known = store.known_queues(conn)
         except psycopg.Error as error:
             self._telemetry.database_error("queues", error)
             return
+
         if known:
             self._warn(known)
+
         self._unknown.clear()
 
     def _warn(self, known: list[str]) -> None:

@@ -59,6 +59,7 @@ class SettlementBatch:
         if any(claim.worker != identity for claim in claims):
             completions.sort(key=lambda completion: completion[3] == identity)
             reports.sort(key=lambda report: report[2] == identity)
+
         ended = [
             claim.id
             for claim, jobs in claims.items()
@@ -203,6 +204,7 @@ class PendingSettlements:
         """
         if not taken:
             return []
+
         for claim, jobs in claims.items():
             claim.left -= jobs
 
@@ -210,6 +212,7 @@ class PendingSettlements:
         crashed: list[ClaimedJob] = []
         if completed is not None:
             returned += [held for held in taken.completions if held.id not in completed]
+
         for report, held in taken.reports:
             if report.completed_by_handler:
                 self._resolved(held, report, was_rolled_back=held.id in settled)
@@ -218,6 +221,7 @@ class PendingSettlements:
 
         if (returned or crashed) and not self._sent_before:
             self._telemetry.stale([*returned, *crashed])
+
         self._sent_before = False
         return returned
 

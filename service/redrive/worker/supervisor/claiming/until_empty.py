@@ -29,6 +29,7 @@ class EmptyCheck:
         """Return True if it is certain that no such job runs or is due soon."""
         if now < self._due_at:
             return False
+
         self._due_at = now + CHECK_SECONDS
         try:
             with self._link.use() as conn:

@@ -159,6 +159,7 @@ class Breakers:
             )
             for one in found:
                 self._take_probe(conn, one, worker, now)
+
         self._learn(found, now)
         return [(held, self._final(held, report)) for held, report in self.give_up()]
 
@@ -201,6 +202,7 @@ class Breakers:
         refunds = extras.refunds or 0
         if not to_blame or refunds >= MAX_REFUNDS or _is_for_good(report):
             return report
+
         wait = max(0.0, *(one.open_until - time.monotonic() for one in to_blame))
         refunded = _refunded(report, wait, refunds)
         failure = _without_wait(report.failure, extras.retried_for)
@@ -236,6 +238,7 @@ class Breakers:
                 others.append(held)
             else:
                 releases.append((held, release))
+
         return others, releases
 
     def _release(self, kind: str, now: float) -> Release | None:
@@ -244,11 +247,13 @@ class Breakers:
             standing = self._standing.get(name)
             if standing is None or standing.is_closed or self._is_probing(name, now):
                 continue
+
             ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
             cooldown = self._settings[name].cooldown
             return put_off(
                 name, standing.open_until - now, cooldown, ahead, random.random()
             )
+
         return None
 
     def news(self, now: float) -> OpenBreakers | None:
@@ -260,6 +265,7 @@ class Breakers:
         news = OpenBreakers(names, probes)
         if self._said is not None and _is_alike(self._said, news):
             return None
+
         self._said = news
         return news
 
@@ -291,12 +297,15 @@ def _without_wait(failure: str | None, retried_for: float | None) -> str | None:
     """
     if failure is None:
         return None
+
     found = msgspec.json.decode(failure)
     detail = found["detail"]
     for name in (RETRIED_FOR, WINDOW):
         detail.pop(name, None)
+
     if retried_for:
         detail[RETRIED_FOR] = retried_for
+
     return msgspec.json.encode(found).decode()
 
 
@@ -318,6 +327,7 @@ def _is_alike(one: OpenBreakers, other: OpenBreakers) -> bool:
         return False
     if one.probes:
         return True
+
     return all(
         abs(open_until - other.names[name][0]) < SAME_SECONDS
         for name, (open_until, _) in one.names.items()

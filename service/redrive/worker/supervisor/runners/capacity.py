@@ -68,6 +68,7 @@ class Capacity:
         ahead = sum(self.of(runner) - self._slots for runner in takers)
         if not backlog or free * 2 < ahead:
             return 0
+
         half = self._slots * len(takers) + ahead // 2
         return min(free, half)
 
@@ -81,6 +82,7 @@ class Capacity:
         takers = sorted((r for r in runners if r.takes_any), key=self._free_in)
         if not takers:
             yield None, jobs
+
         for others, runner in zip(reversed(range(len(takers))), takers, strict=True):
             # Shares are even, and the fullest runner comes first: the others get what
             # it cannot take. So no slow job waits in one runner while another is idle.

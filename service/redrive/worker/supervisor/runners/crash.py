@@ -108,14 +108,17 @@ class Crashes:
         if self._pool.waits_for_change(runner, status):
             logger.warning("the code cannot be loaded; waiting for its next change")
             return None
+
         if self._is_unable_to_start(runner, status):
             logger.error(
                 "a runner ended before it could say what it runs",
                 extra={"status": status},
             )
             return status or 1
+
         if cause := runner.cause_of_death(status):
             self._telemetry.runner_ended(cause, status, len(remains.running))
+
         self._hand_on(runner, remains)
         self._charge(runner, remains, status)
         return None
@@ -140,10 +143,13 @@ class Crashes:
         if self._drain.is_on and self._drain.is_over(time.monotonic()):
             for held in (*remains.running, *remains.failed):
                 self._end(held, Release("shutdown"), is_abandoned=True)
+
             return
+
         crash = self._crash(runner, remains, status)
         for held in remains.running:
             self._settle(held, crash, was_running=True)
+
         for held in remains.failed:
             self._settle(held, crash, was_running=False)
 
@@ -211,6 +217,7 @@ def decide_crash(
         return decide(claimed, failure, policy, random.random())
     if crash.killed_for or crash.blameless or not running:
         return Release("neighbour_killed")
+
     failure = _lost(held, crash, detail)
     return decide_loss(claimed, failure, policy, alone=running == 1)
 

@@ -74,10 +74,12 @@ class Dispatch:
         ]
         if len(others) < len(jobs):
             self._hand_to_suspects(0.0)
+
         if self._trial.is_on and not self._pool.held():
             # the trial can start at once, so these jobs are not started before it
             releases += [(held, Release("trial")) for held in others]
             others = []
+
         self._hand_out(others)
         return releases
 
@@ -89,9 +91,11 @@ class Dispatch:
         most = self._kinds.policy(held.kind).max_losses
         if losses == 0 or losses < most - 1:
             return True
+
         release = (self._suspects if losses < most else self._trial).take(held)
         if release is not None:
             releases.append((held, release))
+
         return False
 
     def take_back(self, held: ClaimedJob) -> None:

@@ -58,6 +58,7 @@ class HeldJobs:
             if held is not None and held.deliveries == deliveries:
                 del self.by_id[job]
                 found.append((held, seconds))
+
         self._ended(len(found))
         return found
 

@@ -78,6 +78,7 @@ class Inbox:
                 return message
             case _:
                 assert_never(message)
+
         return None
 
     def completed(

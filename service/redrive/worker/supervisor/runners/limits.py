@@ -25,6 +25,7 @@ class RunnerLimits:
         """
         if self.suspension.is_on:
             return False
+
         now_ns = time.monotonic_ns()
         acted = [
             self._enforce_deadline(runner, now, now_ns)
@@ -36,11 +37,13 @@ class RunnerLimits:
         if runner.must_die(now):
             runner.process.kill_living()
             return True
+
         overdue = list(
             runner.overdue(self.kinds.timeout, now_ns, self.suspension.seconds_since)
         )
         for job in overdue:
             runner.condemn(job, now)
+
         return bool(overdue)
 
     def stop_condemned(self) -> None:

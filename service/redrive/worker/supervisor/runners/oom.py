@@ -39,6 +39,7 @@ def _oom_files() -> Iterator[Path]:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return
+
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers in {"", "memory"}:

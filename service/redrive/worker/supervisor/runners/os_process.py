@@ -91,11 +91,13 @@ class OsProcess:
         """Collect the exit status and the peak memory, which `Popen` throws away."""
         if self.popen.returncode is not None:
             return
+
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:
             self.popen.poll()
             return
+
         if pid:
             self.popen.returncode = os.waitstatus_to_exitcode(status)
             self.peak_memory = usage.ru_maxrss * MAXRSS_UNIT

@@ -62,7 +62,9 @@ class RunnerPool:
             running |= begun
             if not_begun:
                 waiting.append(not_begun)
+
             slots += runner.shared.slots
+
         progress = {
             "slots": slots,
             "asked": round(asked, 1),
@@ -133,6 +135,7 @@ class RunnerPool:
         self.runners.remove(runner)
         if runner.process.wait(END_SECONDS) is None:
             runner.process.kill()
+
         status = runner.process.wait()
         runner.process.kill()  # what its handlers started and left behind
         runner.close()
@@ -208,6 +211,7 @@ class RunnerPool:
         for runner in given_up:
             runner.give_up()
             runner.process.wait()
+
         return given_up
 
     def kill(self) -> None:

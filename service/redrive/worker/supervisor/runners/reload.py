@@ -90,6 +90,7 @@ class CodeWatch:
                 with contextlib.suppress(OSError):  # gone meanwhile
                     if self._is_code(str(file)):
                         found.add((str(file), file.stat().st_mtime_ns))
+
         return found
 
 

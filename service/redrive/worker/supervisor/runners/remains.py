@@ -38,4 +38,5 @@ def remains_of(runner: RunnerProcess) -> Remains:
             remains.failed.append(held)
         else:
             remains.waiting.append(held)
+
     return remains

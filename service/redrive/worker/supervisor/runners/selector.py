@@ -47,11 +47,14 @@ class RunnerSelector:
             if runner is None:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, _WAKE_BYTES)
+
                 continue
+
             if events & selectors.EVENT_WRITE:
                 runner.flush()
             if events & selectors.EVENT_READ:
                 speakers.append(runner)
+
         return speakers
 
     def _watch_blocked(self, runners: Iterable[RunnerProcess]) -> None:

@@ -32,8 +32,10 @@ class Speed:
         if is_busy:
             self.pause(now)
             self.begin(now)
+
         measured = self.ended / self.busy_seconds if self.busy_seconds > 0 else 0.0
         self.ended, self.busy_seconds = 0, 0.0
         if measured < self.per_second:
             measured = (1 - FORGETTING) * self.per_second + FORGETTING * measured
+
         self.per_second = measured

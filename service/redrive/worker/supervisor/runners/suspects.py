@@ -44,6 +44,7 @@ class Suspects:
         if in_hand < MOST_IN_HAND:
             self._waiting.append(held)
             return None
+
         self._put_off += 1
         return put_off_suspect("suspect", 0.0, self._put_off, random.random())
 
@@ -65,6 +66,7 @@ class Suspects:
 
         if not self._waiting:
             self._put_off = 0
+
         runners = self._runners()
         starting = sum(not runner.ready for runner in runners)
         for _ in range(min(len(self._waiting) - starting, MOST_IN_HAND - len(runners))):

@@ -53,10 +53,12 @@ class Suspension:
         with self._lock:
             if self._began_at is None:
                 return
+
             now = time.monotonic()
             self._past.append((self._began_at, now))
             for runner in self._pool.runners:
                 runner.resume(now - self._began_at)
+
             self._began_at = None
 
     def seconds_since(self, since_ns: int) -> float:

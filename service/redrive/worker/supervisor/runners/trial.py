@@ -63,6 +63,7 @@ class Trial:
             # comes first.
             self._is_on = not self._pool.held()
             return None
+
         self._put_off += 1
         after = max(0.0, self._next_at - now)
         return put_off_suspect("trial", after, self._put_off, random.random())
@@ -76,14 +77,17 @@ class Trial:
         held = self._held
         if held is None:
             return None
+
         if self._runner is not None:
             if now >= self._over_at or not self._runs(held, self._runner):
                 self._end(link, now)
+
             return None
 
         runner = self._suspects.free_runner()
         if runner is not None and not self._is_on:
             self._is_on, self._since = True, now
+
         if runner is not None and not self._pool.held():
             self._begin(link, held, runner)
         elif now - self._since > PATIENCE_SECONDS:
@@ -91,6 +95,7 @@ class Trial:
             return held, put_off_suspect(
                 "trial", self._next_at - now, 1, random.random()
             )
+
         return None
 
     def forget(self, workers: AbstractSet[int]) -> None:
@@ -110,6 +115,7 @@ class Trial:
         self._is_noted = True  # the answer may be lost
         with link.use() as conn:
             seconds = store.run_alone(conn, held.worker, held.id)
+
         # If it is None, the job is no longer ours, and the loop will hear of it.
         if seconds is not None:
             self._runner, self._over_at = runner, time.monotonic() + seconds

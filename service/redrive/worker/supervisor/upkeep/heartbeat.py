@@ -207,6 +207,7 @@ class Heartbeat:
             try:
                 if self.ticked_at >= self._beat_at:
                     self._beat(self.ticked_at)
+
                 self.standstill.look(self.link, self._bound)
                 self._listen(self._pause())
             except psycopg.Error as error:
@@ -221,14 +222,17 @@ class Heartbeat:
         known = list(self._heard)
         if not known:
             return
+
         with self.link.use(self._bound) as conn:
             inflight, progress = (
                 self.inflight(),
                 {one: self.progress(one) for one in known},
             )
             beaten = store.beat(conn, dict.fromkeys(known, inflight), progress)
+
         for worker in known:
             self._confirmed(worker, sent, is_alive=worker in beaten.alive)
+
         _, self._others, self._place, self._late = beaten
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
 
@@ -254,6 +258,7 @@ class Heartbeat:
                     self.on_notify()
         else:
             link.close()
+
         if self.listener.is_deaf or not self.is_listener:
             self._stopping.wait(seconds)
 
@@ -268,14 +273,17 @@ class Heartbeat:
     def _confirmed(self, worker: int, sent: float, *, is_alive: bool) -> None:
         if worker not in self._heard:
             return  # retired meanwhile
+
         if worker in self._left:
             self._heard[worker] = sent
             self._silent.discard(worker)
             return
+
         if not is_alive:
             self._lost.add(worker)
         elif worker not in self._lost:
             self._heard[worker] = sent
+
         if worker in self._silent or not is_alive:
             self._silent.discard(worker)
             self.on_answer()

@@ -77,6 +77,7 @@ class Listener:
         heard = _heard(conn) or (_wait(conn, left) and _arrived(conn))
         if not heard:
             return False
+
         self._heard_at = time.monotonic()
         return any(slots & self._slots for slots in heard)
 
@@ -93,6 +94,7 @@ class Listener:
             conn.execute("listen redrive")
         elif not was_shared:
             logger.info("not listening: the session is a pooler's; polling instead")
+
         self._conn = conn
 
     def _stop(self, conn: store.Connection) -> None:

@@ -161,11 +161,13 @@ class Maintenance:
         """Return what is wrong, or None. Any thread may call it."""
         if now - self._ticked_at > STANDSTILL_SECONDS:
             return "stood still"
+
         for name, failing in list(self._failing.items()):
             # a chore that failed here once may have been others' to do ever since
             is_failing = now - failing.first_at > UNWELL_SECONDS > now - failing.last_at
             if is_failing and name in JOBS_WAIT_FOR:
                 return f"{name} has failed for {now - failing.first_at:.0f} s"
+
         return None
 
     # ------------------------------------------------------------------ its thread
@@ -182,6 +184,7 @@ class Maintenance:
                 self._offer_samples()
                 self._send_times()
                 self._do_all(now)
+
         self._send_times(is_last=True)
         self.link.close()
 
@@ -216,6 +219,7 @@ class Maintenance:
             self._declare()
         if not self.is_caretaker():
             return
+
         tried = {
             name: chore
             for name, chore in self._chores().items()
@@ -271,6 +275,7 @@ class Maintenance:
         """Find the jobs of this worker that are no longer wanted."""
         if not (workers := self.identities()) or not self.has_jobs():
             return
+
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
                 if unwanted := store.cancelled(conn, workers):
@@ -290,6 +295,7 @@ class Maintenance:
         taken = [self.samples.popleft() for _ in range(len(self.samples))]
         if not taken:
             return
+
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
                 store.keep_samples(conn, taken)
@@ -342,5 +348,6 @@ class Maintenance:
             rescued = store.rescue(conn, self.ttl)
             if rescued.workers:
                 self.telemetry.rescued(*rescued)
+
             # what a handler's own transaction has locked has to wait
             is_more = rescued.workers > 0 and rescued.jobs + rescued.dead > 0

@@ -61,6 +61,7 @@ class Schedules:
             except psycopg.Error as error:
                 if conn.closed:
                     raise
+
                 refused = error
             except ValueError:
                 # Declared by a worker of another version, or with other time zones: it
@@ -68,6 +69,7 @@ class Schedules:
                 logger.info(
                     "schedule cannot be read here", extra={"schedule": due.name}
                 )
+
         if refused is not None:
             raise refused
 
@@ -78,6 +80,7 @@ def _advance(conn: store.Connection, due: DueSchedule) -> None:
     jobs = store.fire_schedule(conn, due, slots, next_at)
     if jobs is None:
         return
+
     fields = {"schedule": due.name, "jobs": len(jobs), "since": str(due.next_at)}
     if left_out:
         logger.warning("schedule left out missed slots", extra=fields)

@@ -60,6 +60,7 @@ class Standstill:
             return
         if now < self._look_at:
             return
+
         self._look_at = now + LOOK_SECONDS
         try:
             with link.use(bound) as conn:
