@@ -78,7 +78,7 @@ def _read(spool: Spool, paths: Sequence[Path]) -> list[Filed]:
 
 
 def _send(conn: Any, spool: Spool, found: Sequence[Filed]) -> int:
-    """Send records together, without the ones that are refused."""
+    """Send records together, and set aside each one that is refused."""
     sent: list[Filed] = []
 
     def write(records: Sequence[Filed]) -> None:

@@ -1,4 +1,4 @@
-"""Marks of messages that were sent back: a header by which the gateway knows them again."""
+"""Marks of messages that were sent back: the gateway knows them again by a header."""
 
 import hashlib
 import re

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "REDRIVE_GATEWAY_TALLY"
-"""Variable by which the gateway gives its directory to its runners."""
+"""Variable in which the gateway names its directory to its runners."""
 
 SENT, SENT_AGAIN = "sent", "sent_again"
 """Names of the counts."""
