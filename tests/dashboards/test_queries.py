@@ -34,7 +34,8 @@ MAY_BE_EMPTY = {
         ("overview.json", title)
         for title in (
             "Gateway: messages that wait",
-            "Gateway: messages per second",
+            "Gateway: messages taken in",
+            "Gateway: messages sent back",
             "Gateway: lost connections",
             "Console: answers by status",
             "Vacuum horizon",

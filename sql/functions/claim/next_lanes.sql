@@ -3,7 +3,7 @@
 -- a claim holds jobs, so the scan ends before it and goes on behind it. At its beginning there may
 -- be a dead entry of each job that is done, and all would be read before the first job that waits.
 -- in:    only_queues: null: all queues
--- plan:  jobs_due_idx. Each condition is on one column: a comparison of rows ends a scan on
+-- plan:  jobs_due_idx. Upper bounds are on one column: a comparison of rows ends a scan on
 --        Postgres 18 only
 create or replace function redrive.next_lanes_v1(
     only_queues text[], after_queue text, after_priority int, after_lane int, at_most int)
@@ -64,12 +64,14 @@ begin
                             f.queue = s.queue and f.priority = s.priority as in_priority) at,
             lateral (
                 (select j.queue, j.priority::int, j.lane::int from redrive.jobs j
-                 where j.queue = f.queue and j.priority = f.priority and j.lane > f.lane
-                   and j.lane < case when at.in_priority then s.lane else beyond end
+                 where at.in_priority
+                   and j.queue = f.queue and j.priority = f.priority and j.lane > f.lane
+                   and j.lane < s.lane
                  order by j.lane limit 1)
                 union all
                 (select j.queue, j.priority::int, j.lane::int from redrive.jobs j
-                 where j.queue = f.queue and j.priority > f.priority
+                 where not at.in_priority
+                   and j.queue = f.queue and (j.priority, j.lane) > (f.priority, f.lane)
                    and j.priority < case when at.in_queue then s.priority else beyond end
                  order by j.priority, j.lane limit 1)
                 union all
