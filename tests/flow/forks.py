@@ -1,14 +1,11 @@
 """A process that has imported the worker, and forks for each worker that is started.
 
-Each worker is a process with its own output, environment and session, as a user's is, and
-so is each of its runners. Python's start and its imports are most of what a short worker
-costs, and are paid once. Their cost has its own tests: tests/cli/test_start.py and
-tests/flow/test_surface.py.
+Each worker is a process with its own output, environment and session, as a user's is.
+Python's start and its imports are half of what a short worker costs, and are paid once.
+Their cost has its own tests: tests/cli/test_start.py and tests/flow/test_surface.py.
 """
 
 import atexit
-import gc
-import importlib
 import json
 import os
 import select
@@ -21,16 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.flow.forked_runners import fork_runners
 from tests.forks import become
 
 ROOT = Path(__file__).parents[2]
-IMPORTED = (
-    "redrive.cli.operations.gateway",
-    "redrive.cli.operations.worker",
-    "redrive.settings",
-    "tests.flow.handlers",
-)
 WARNINGS = "default"
 """The PYTHONWARNINGS of the process: Python reads them at its start."""
 
@@ -148,9 +138,8 @@ def fork(arguments: Sequence[str], environment: Mapping[str, str], log: Path) ->
 
 
 def _serve() -> None:
-    for module in IMPORTED:
-        importlib.import_module(module)
-    gc.freeze()  # no fork copies these objects only to look at them
+    import redrive.cli.operations.worker  # noqa: F401 # for those that are forked
+
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
@@ -172,7 +161,6 @@ def _become(arguments: list[str], environment: dict[str, str], log: str) -> NoRe
         os.dup2(fd, own)
     os.close(nothing)
     os.close(written)
-    fork_runners(environment)
     become(arguments, environment, str(ROOT), is_main=True)
 
 

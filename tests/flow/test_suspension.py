@@ -66,7 +66,7 @@ def test_c36_a_suspended_runner_dies_with_its_supervisor(
 ):
     """A runner that was stopped before it had asked to die with its parent stayed for ever."""
     job = enqueue(database.conn, "work.until-file", {"file": "go"})
-    worker, runner = suspended(workers, proxy, job, forked=False)
+    worker, runner = suspended(workers, proxy, job)
     os.kill(runner, signal.SIGKILL)
     (newborn,) = wait_for(lambda: [pid for pid in worker.runners if pid != runner])
     wait_for(
