@@ -26,31 +26,31 @@ begin
         select c.queue, c.priority::int, c.lane::int from redrive.claimed_lanes_v1() c
         where (c.queue, c.priority, c.lane) > (after_queue, after_priority, after_lane)
           and (only_queues is null or c.queue = any (only_queues))),
-    queues as materialized (
+    known as materialized (
         select o.queue from unnest(only_queues) as o(queue)
         union
         select c.queue from claimed c
         union
         (select j.queue from redrive.jobs j where j.queue >= after_queue and only_queues is null
          order by j.queue desc, j.priority desc, j.lane desc limit 1)),
-    -- A scan goes from one of these marks to the next one.
-    marks as (
+    -- A scan goes from one of these stops to the next one.
+    stops as (
         select after_queue as queue, after_priority as priority, after_lane as lane,
                false as is_claimed
         union all
-        select q.queue, edge, edge, false from queues q, unnest(array[before, beyond]) as e(edge)
+        select q.queue, edge, edge, false from known q, unnest(array[before, beyond]) as e(edge)
         union
         select c.queue, c.priority, before, false from claimed c
         union all
         select c.queue, c.priority, c.lane, true from claimed c),
     scans as (
-        select m.*, lag(m.queue) over following as from_queue,
-               lag(m.priority) over following as from_priority,
-               lag(m.lane) over following as from_lane
-        from marks m
-        where (m.queue, m.priority, m.lane) >= (after_queue, after_priority, after_lane)
-        window following as (partition by case when only_queues is not null then m.queue end
-                             order by m.queue, m.priority, m.lane))
+        select p.*, lag(p.queue) over following as from_queue,
+               lag(p.priority) over following as from_priority,
+               lag(p.lane) over following as from_lane
+        from stops p
+        where (p.queue, p.priority, p.lane) >= (after_queue, after_priority, after_lane)
+        window following as (partition by case when only_queues is not null then p.queue end
+                             order by p.queue, p.priority, p.lane))
     select l.queue, l.priority::smallint, l.lane::smallint
     from (select s.* from scans s where s.from_queue is not null
           order by s.queue, s.priority, s.lane) s,
