@@ -1,8 +1,8 @@
 """What a fleet costs the database, and how soon its jobs begin: idle, at a steady rate, with a backlog.
 
-The workers of Redrive are in one process, drivers/fleet_redrive.py, because two cores cannot run
-hundreds of them. `driver_percent` is what that process needs: near 100, it is the driver that is slow,
-and not the database. Peers run as they are, so only small fleets of them fit.
+A process has a hundred workers of Redrive, drivers/fleet_redrive.py, because two cores cannot run
+hundreds of processes. `driver_percent` is what the processes need: near 200, it is the driver that is
+slow, and not the database. Peers run as they are, so only small fleets of them fit.
 """
 
 import contextlib
@@ -26,11 +26,14 @@ SIZES = (1, 10, 100, 300, 1000)
 MOST_PROCESSES = 10
 """Workers of a peer: each is a process."""
 
+OF_A_PROCESS = 100
+"""Workers of ours in a process. More of them, each with threads, wait for one interpreter."""
+
 RATE = 1000.0
 REST_SECONDS, REST_SECONDS_OF_EACH = 15.0, 0.1
 """Until a fleet rests: its workers poll less and less often, and many begin slowly."""
 
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS, REPORT_SECONDS = 0.05, 3.0
 _WAITING = (
     "select count(*) filter (where wait_event_type = 'Lock'),"
     " count(*) filter (where wait_event_type = 'LWLock'), count(*)"
@@ -76,20 +79,21 @@ class Watch:
             "latch_waits": statistics.fmean(self._latches or [0]),
             "wal_bytes": (wal - self._wal) / (jobs or seconds),
         }
-        if sent is not None and self._sent is not None and sent[1] > self._sent[1]:
-            figures["statements"] = (sent[0] - self._sent[0]) / (
-                sent[1] - self._sent[1]
+        if sent and self._sent:
+            figures["statements"] = sum(
+                (n - self._sent[pid][0]) / (at - self._sent[pid][1])
+                for pid, (n, at) in sent.items()
             )
         return figures
 
-    def _statements(self) -> tuple[int, float] | None:
-        """Return how many statements our workers had sent at the last report, and its time."""
-        if self.at.system is not REDRIVE:
-            return None
-        with contextlib.suppress(SystemFailed):
-            event = self.at.wait_for("sent", 10)
-            return event["n"], event["t"]
-        return None
+    def _statements(self) -> dict[int, tuple[int, float]]:
+        """Return how many statements each process has sent at its last report, and its time."""
+        sent: dict[int, tuple[int, float]] = {}
+        if self.at.system is REDRIVE:
+            for event in self.at.events(time.monotonic() + REPORT_SECONDS):
+                if event["ev"] == "sent":
+                    sent[event["pid"]] = event["n"], event["t"]
+        return sent
 
     def _written(self) -> tuple[int, int]:
         time.sleep(1.1)  # until all sessions have reported
@@ -118,7 +122,9 @@ def start(at: Session, workers: int, **more: str) -> None:
     """Start a fleet, and wait until all of it is there and rests."""
     config = at.system.config("steady") | more
     if at.system is REDRIVE:
-        at.start_workers(1, config | {"fleet": workers})
+        for begun in range(0, workers, OF_A_PROCESS):
+            of_it = min(OF_A_PROCESS, workers - begun)
+            at.start_workers(1, config | {"fleet": of_it})
     else:
         at.start_workers(workers, config)
     for _ in at.workers:

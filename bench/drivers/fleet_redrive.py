@@ -169,7 +169,7 @@ class Sent:
 
 def _tell_statements() -> None:
     while True:
-        line.say(ev="sent", n=Sent.n, t=time.time())
+        line.say(ev="sent", n=Sent.n, t=time.time(), pid=os.getpid())
         time.sleep(TELL_SECONDS)
 
 
