@@ -10,13 +10,12 @@ import msgspec
 import psycopg
 from psycopg.types.json import Jsonb
 
-from redrive.database.rows import column
+from redrive.database.rows import Connection, column
 from redrive.encryption import HIDDEN, Whose, configured
 from redrive.rules.dead_letters import imported as rules
 from redrive.rules.dead_letters.imported import Imported
 
-Connection = psycopg.Connection[Any]
-Row = TypeVar("Row")
+T = TypeVar("T")
 
 CHUNK = 500
 """Dead letters that one transaction imports, under one line of the audit log."""
@@ -144,9 +143,9 @@ def take(  # noqa: PLR0913 # what a line of the audit log needs, and how it coun
 
 
 def take_apart(
-    rows: Sequence[Row],
-    write: Callable[[Sequence[Row]], None],
-    set_aside: Callable[[Row, Exception], None],
+    rows: Sequence[T],
+    write: Callable[[Sequence[T]], None],
+    set_aside: Callable[[T, Exception], None],
 ) -> None:
     """Write rows in one call. If one of them is refused, write each half by itself.
 

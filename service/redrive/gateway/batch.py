@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
-import psycopg
-
+from redrive.database.rows import Connection
 from redrive.dead_letters import imports
 from redrive.errors import InvalidJob
 from redrive.gateway.letters import letter_of
@@ -22,8 +21,6 @@ from redrive.gateway.returns import returns
 from redrive.rules.dead_letters.imported import Imported
 
 logger = logging.getLogger("redrive.gateway")
-
-Connection = psycopg.Connection[Any]
 
 WHY = "taken in by redrive gateway"
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import psycopg
 
 from redrive.database.address import Address
+from redrive.database.rows import Connection
 from redrive.dead_letters import imports
 from redrive.errors import InvalidJob, SettingsError
 from redrive.gateway.batch import Batch, Counts, digest_of
@@ -21,8 +21,6 @@ from redrive.gateway.message import Message, Source
 from redrive.rules.dead_letters.imported import Imported
 
 logger = logging.getLogger("redrive.gateway")
-
-Connection = psycopg.Connection[Any]
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
 """Seconds between two attempts to reach the broker and the database."""

@@ -1,14 +1,11 @@
 """Messages that came back dead after they were sent back."""
 
 from collections.abc import Sequence
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
-
+from redrive.database.rows import Connection
 from redrive.gateway.marks import Mark
 from redrive.gateway.message import Message
-
-Connection = psycopg.Connection[Any]
 
 _RETURNED: LiteralString = """
     select redrive.first_time_v1(key) from unnest(%s::text[]) key order by key"""
