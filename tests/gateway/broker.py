@@ -71,20 +71,23 @@ class Broker:
         return f"amqp://127.0.0.1:{self.port}/%2f"
 
     def start(self) -> None:
-        """Start, and wait until it answers."""
+        """Start, and wait until it answers.
+
+        It is started again if it ends: for a moment after a kill, its name and its
+        port can still be taken.
+        """
         self._server = self._run(str(self._program))
         deadline = time.monotonic() + 300
-        while True:
+        while time.monotonic() < deadline:
             with contextlib.suppress(OSError, pika.exceptions.AMQPError):
                 self.connect().close()
                 return
             if self._server.poll() is not None:
-                msg = f"the broker ended with {self._server.returncode}"
-                raise RuntimeError(msg)
-            if time.monotonic() > deadline:
-                msg = "the broker did not answer"
-                raise RuntimeError(msg)
+                self._server = self._run(str(self._program))
             time.sleep(0.2)
+
+        msg = f"the broker did not answer; it last ended with {self._server.poll()}"
+        raise RuntimeError(msg)
 
     def kill(self) -> None:
         """End it as a power cut would."""

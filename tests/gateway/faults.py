@@ -186,6 +186,8 @@ class Run:
             self._until(lambda goal=goal: done() >= goal)
             kill()
             killed[name] += 1
+            if number % 10 == 0:
+                print(f"{number} of {kills} kills, {goal} messages", flush=True)
 
     def _is_over(self) -> bool:
         """Return True if all are sent and judged."""
