@@ -33,6 +33,9 @@ RATE = 1000.0
 REST_SECONDS, REST_SECONDS_OF_EACH = 15.0, 0.1
 """Until a fleet rests: its workers poll less and less often, and many begin slowly."""
 
+START_SECONDS = 180.0
+"""Longest start of a process, or of the workers in it."""
+
 SAMPLE_SECONDS, REPORT_SECONDS = 0.05, 3.0
 _WAITING = (
     "select count(*) filter (where wait_event_type = 'Lock'),"
@@ -119,18 +122,30 @@ def watching(lab: Lab, at: Session) -> Iterator[Watch]:
 
 
 def start(at: Session, workers: int, **more: str) -> None:
-    """Start a fleet, and wait until all of it is there and rests."""
+    """Start a fleet, a part after the other as a rollout does, and wait until it rests."""
     config = at.system.config("steady") | more
     if at.system is REDRIVE:
         for begun in range(0, workers, OF_A_PROCESS):
             of_it = min(OF_A_PROCESS, workers - begun)
             at.start_workers(1, config | {"fleet": of_it})
+            at.wait_for("run", START_SECONDS)
+            _until_registered(at, begun + of_it)
     else:
         at.start_workers(workers, config)
-    for _ in at.workers:
-        at.wait_for("run", 120 + workers)
+        for _ in at.workers:
+            at.wait_for("run", START_SECONDS)
     rest = REST_SECONDS + workers * REST_SECONDS_OF_EACH
     list(at.events(time.monotonic() + rest))
+
+
+def _until_registered(at: Session, workers: int) -> None:
+    """Wait until so many workers are in the database."""
+    deadline = time.monotonic() + START_SECONDS
+    while at.registered() < workers:
+        if time.monotonic() > deadline:
+            msg = f"{at.registered()} of {workers} workers in {START_SECONDS:g} s"
+            raise SystemFailed(msg)
+        time.sleep(0.2)
 
 
 def fleet(lab: Lab, system: System, *, workers: int) -> Figures:

@@ -166,6 +166,10 @@ class Session:
         """How many dead letters it keeps."""
         return self._count(self.system.dead) if self.system.dead else 0
 
+    def registered(self) -> int:
+        """How many workers of ours its database knows."""
+        return self._count("select count(*) from redrive.workers")
+
     def _count(self, query: LiteralString) -> int:
         row = self.monitor.execute(query).fetchone()
         return int(row[0]) if row else 0
