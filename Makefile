@@ -124,7 +124,7 @@ celery-test: install programs ## kill workers of Celery under 50,000 tasks: each
 	$(BIN)/python -m tests.celery $(ARGS)
 
 .PHONY: gateway-faults
-gateway-faults: install programs ## kill gateways, RabbitMQ and Postgres 200 times, with 100,000 dead letters on the way; an hour
+gateway-faults: install programs ## kill gateways, RabbitMQ and Postgres 200 times, with 100,000 dead letters on the way; 40 minutes
 	$(BIN)/python -m tests.gateway.faults $(ARGS)
 
 .PHONY: rollout-test
