@@ -15,7 +15,7 @@ from redrive.cli.support.options import (
     settings_of_cells,
     why_option,
 )
-from redrive.cli.support.output import answer, counted
+from redrive.cli.support.output import answer, counted, wants_json
 from redrive.cli.support.terminal import progress
 from redrive.database import migrate
 from redrive.database.rows import Connection
@@ -75,7 +75,6 @@ def move_key(
     is_lost: bool,
     dry_run: bool,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Move a key's waiting jobs and dead letters to another cell.
 
@@ -112,18 +111,18 @@ def move_key(
         there = _named(cells, "--to", to)
 
     if gives_up:
-        give_up.end_move(run, there, move, is_lost=is_lost, as_json=as_json)
+        give_up.end_move(run, there, move, is_lost=is_lost)
     else:
         assert there is not None  # noqa: S101 # --destination-lost was refused
-        _show_and_move(run, there, move, as_json=as_json)
+        _show_and_move(run, there, move)
 
 
-def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) -> None:
+def _show_and_move(run: Run, there: "Settings", move: Move) -> None:
     done = None
     with database(run.settings) as conn, database(there) as other:
         _require_equal(conn, other, move.origin, move.to)
         plan = moves.look(conn, other, move.key)
-        if not as_json:
+        if not wants_json():
             _show(plan, move.to)
 
         question = f"Move {move.key} from {move.origin} to {move.to}?"
@@ -133,7 +132,7 @@ def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) ->
             done = _move(conn, other, run.settings, agreed, plan)
 
     text = _summary(done, move.to) if done else run.unchanged()
-    answer(_fields(plan) | _counts(done), text, as_json=as_json)
+    answer(_fields(plan) | _counts(done), text)
 
 
 def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
