@@ -197,10 +197,7 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
     number = _begin(source, there, move)
     yield done
     done.limits = _copy_limits(source, there, move)
-    for added in _copy_keys(source, there, move, number):
-        done.keys += added
-        yield done
-
+    yield from _copy_keys(source, there, move, number, done)
     yield from _carry(source, there, move, number, done)
     for _ in range(ROUNDS):
         chunks = list(_chunks(rows(source, _MOVABLE, move.key)))
@@ -213,10 +210,7 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
             break
 
     yield from _wait(source, there, move, number, done)
-    for added in _copy_keys(source, there, move, number):
-        done.keys += added
-        yield done
-
+    yield from _copy_keys(source, there, move, number, done)
     end(source, number, is_incoming=False)
     yield done
     end(there, number, is_incoming=True)
@@ -274,16 +268,17 @@ def _copy_limits(source: Connection, there: Connection, move: Move) -> int:
 
 
 def _copy_keys(
-    source: Connection, there: Connection, move: Move, number: UUID
-) -> Iterator[int]:
-    """Copy the keys that have succeeded; yield how many of each chunk are new."""
+    source: Connection, there: Connection, move: Move, number: UUID, done: Done
+) -> Iterator[Done]:
+    """Copy the keys that have succeeded; yield the numbers after each chunk."""
     select: LiteralString = (
         "select jsonb_agg(k)::text from ("
         " select c.kind, c.key, c.at, c.enqueued_at,"
         " (row_number() over () - 1) / %s as n " + _KEYS + ") k group by k.n"
     )
     for keys in column(source, select, KEYS_CHUNK, move.key):
-        yield value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
+        done.keys += value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
+        yield done
 
 
 def _chunks(found: Iterable[Row]) -> Iterator[list[int]]:

@@ -50,6 +50,10 @@ _COUNT_TIMES: LiteralString = (
     "select redrive.count_times_v1(%s::text[], %s::text[], %s::text[], %s::text[])"
 )
 _TEND_LIMITS: LiteralString = "select redrive.tend_limits_v1(%s)"
+_REGISTER: LiteralString = (
+    "select redrive.register_v1("
+    "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb, %s::text[])"
+)
 _DECLARE_LIMITS: LiteralString = (
     "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
 )
@@ -260,18 +264,21 @@ def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
 
 
 def register(conn: Connection, worker: Registration) -> int:
-    """Return a new identity for this worker."""
-    sql = (
-        "select redrive.register_v1("
-        "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb, %s::text[])"
-    )
-    kinds, queues = (
-        list(worker.kinds),
-        None if worker.queues is None else list(worker.queues),
-    )
+    """Declare what this worker's handlers say, and return a new identity for it."""
+    kinds = list(worker.kinds)
+    _declare(conn, worker, kinds)
+    if worker.heals and worker.version:
+        _declare_heals(conn, worker.version, worker.heals)
+
+    queues = None if worker.queues is None else list(worker.queues)
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     holds = list(worker.holds) or None
     said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on, holds
+    return value(conn, _REGISTER, *said) or 0
+
+
+def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
+    """Declare limits, approvals and redrives of these kinds."""
     conn.execute(_DECLARE_LIMITS, (kinds, Jsonb(dict(worker.limits))))
     conn.execute(
         "select redrive.say_approvals_v1(%s::text[], %s::text[])",
@@ -282,13 +289,11 @@ def register(conn: Connection, worker: Registration) -> int:
         "select redrive.declare_redrives_v1(%s::text[], %s)",
         (kinds, Jsonb(redrives)),
     )
-    if worker.heals and worker.version:
-        heals = {kind: asdict(heal) for kind, heal in worker.heals.items()}
-        conn.execute(
-            "select redrive.say_heals_v1(%s, %s)", (worker.version, Jsonb(heals))
-        )
 
-    return value(conn, sql, *said) or 0
+
+def _declare_heals(conn: Connection, version: str, heals: Mapping[str, Heal]) -> None:
+    declared = {kind: asdict(heal) for kind, heal in heals.items()}
+    conn.execute("select redrive.say_heals_v1(%s, %s)", (version, Jsonb(declared)))
 
 
 class Beaten(NamedTuple):

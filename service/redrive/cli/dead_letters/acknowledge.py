@@ -96,12 +96,12 @@ def _change(
     for group in sorted(found.keys() - set(done)):
         code = not_found(f"group {printable(group)} has no open dead letters")
 
+    code = Exit.DONE if done else code
     actor = change.settings.who() if is_acknowledged else None
     word = "acknowledged" if is_acknowledged else "unacknowledged"
     report = {"matched": sum(found.values()), word: done}
-    text = _done(done, actor) if done or code == Exit.DONE else None
-    answer(report, text)
-    return Exit.DONE if done else code
+    answer(report, _done(done, actor) if code == Exit.DONE else None)
+    return code
 
 
 def _set(

@@ -1,6 +1,6 @@
 """redrive cell: move a key from one cell to another."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -182,43 +182,58 @@ def _say_waiting(count: int) -> None:
 
 
 def _show(plan: Plan, to: str) -> None:
+    for line in _lines(plan, to):
+        click.echo(line)
+
+
+def _lines(plan: Plan, to: str) -> Iterator[str]:
+    """Yield what people read before a move."""
+    yield from _moves(plan)
+    yield from _copies(plan)
+    for (what, why), n in sorted(plan.staying.items()):
+        yield f"stays   {counted(n, what)}: {STAYS[why]}"
+
+    yield from _warnings(plan, to)
+    yield "stays   ended jobs, closed dead letters, campaigns, batches, schedules"
+    yield _WAITS
+    if plan.unknown_until is not None:
+        yield _SKIPS.format(plan.unknown_until)
+
+    yield f"then    let producers enqueue the key in {to}, and run this again"
+
+
+def _moves(plan: Plan) -> Iterator[str]:
     jobs = counted(plan.moving["job"], "waiting job")
     dead = counted(plan.moving["dead letter"], "dead letter")
-    click.echo(f"moves   {jobs}, {dead}")
+    yield f"moves   {jobs}, {dead}"
     if plan.taken:
-        jobs = counted(plan.taken, "job")
-        click.echo(f"moves   {jobs} that a stopped run has taken out")
+        taken = counted(plan.taken, "job")
+        yield f"moves   {taken} that a stopped run has taken out"
 
-    click.echo(f"copies  {counted(plan.keys, 'idempotency key')} that succeeded")
+
+def _copies(plan: Plan) -> Iterator[str]:
+    keys = counted(plan.keys, "idempotency key")
+    yield f"copies  {keys} that succeeded"
     for name, concurrency, rate in plan.limits:
-        click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
-
-    for (what, why), n in sorted(plan.staying.items()):
-        click.echo(f"stays   {counted(n, what)}: {STAYS[why]}")
-
-    _warn(plan, to)
-    click.echo("stays   ended jobs, closed dead letters, campaigns, batches, schedules")
-    click.echo(
-        "waits   an enqueue with the idempotency key of a job that is being moved,"
-        " while its chunk is taken out"
-    )
-    if plan.unknown_until is not None:
-        click.echo(_SKIPS.format(plan.unknown_until))
-
-    click.echo(f"then    let producers enqueue the key in {to}, and run this again")
+        yield f"copies  the limit {name} (concurrency {concurrency}, rate {rate})"
 
 
+_WAITS = (
+    "waits   an enqueue with the idempotency key of a job that is being moved,"
+    " while its chunk is taken out"
+)
 _SKIPS = (
     "skips   idempotency keys that succeeded before the upgrade, because their tenant is"
     " unknown; the last one is forgotten at {:%Y-%m-%d %H:%M}"
 )
 
 
-def _warn(plan: Plan, to: str) -> None:
+def _warnings(plan: Plan, to: str) -> Iterator[str]:
     for queue, kind, n in plan.unhandled:
-        click.echo(
+        jobs = counted(n, "job")
+        yield (
             f"warning no live worker in {to} handles {kind} in queue {queue}:"
-            f" {counted(n, 'job')} will wait for one"
+            f" {jobs} will wait for one"
         )
 
 
