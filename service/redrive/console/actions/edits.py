@@ -73,11 +73,9 @@ class Look:
     @property
     def stays(self) -> Mapping[str, int]:
         """Return how many payloads stay unchanged, by reason."""
-        return (
-            {STAYS[cause]: n for cause, n in self.seen.counts.items()}
-            if self.seen
-            else {}
-        )
+        if self.seen is None:
+            return {}
+        return {STAYS[cause]: n for cause, n in self.seen.counts.items()}
 
 
 def _mark(seen: Preview) -> str:
