@@ -262,7 +262,8 @@ def _environment(url: str) -> dict[str, str]:
 def _place(url: str) -> str:
     """Return host and name of a database, without user and password."""
     known = conninfo_to_dict(url)
-    host, name = known.get("host", "localhost"), known.get("dbname", "")
+    host = known.get("host", "localhost")
+    name = known.get("dbname", "")
     return f"{name} on {host}"
 
 

@@ -342,7 +342,9 @@ def _why(server: EmbeddedPostgres, error: subprocess.SubprocessError) -> str:
 
 
 def _last_lines(log: Path, count: int) -> list[str]:
-    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
+    if log.exists():
+        return log.read_text(errors="replace").splitlines()[-count:]
+    return []
 
 
 def is_free(port: int) -> bool:

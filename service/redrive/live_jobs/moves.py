@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
-from redrive.database.rows import Connection, column, rows, value
+from redrive.database.rows import Connection, column, records, rows, value
 from redrive.encryption import configured
 from redrive.live_jobs.documents import renumbered
 from redrive.live_jobs.limits import find, names, put
@@ -244,18 +244,14 @@ def end(conn: Connection, number: UUID, *, is_incoming: bool) -> bool:
 
 def _limits(source: Connection, key: str) -> list[Limit]:
     """Return the limits that a template with {tenant} names for this key."""
-    own = {
-        name.replace(TENANT, key)
-        for name in names(source)
-        if TENANT in name and "{" not in name.replace(TENANT, "")
-    }
-    return [
-        Limit(row["name"], row["concurrency"], row["rate"])
-        for row in rows(
-            source, "select name, concurrency, rate from redrive.limits_v1()"
-        )
-        if row["name"] in own
-    ]
+    own = {name.replace(TENANT, key) for name in names(source) if _is_of_tenant(name)}
+    query: LiteralString = "select name, concurrency, rate from redrive.limits_v1()"
+    return [limit for limit in records(source, Limit, query) if limit.name in own]
+
+
+def _is_of_tenant(template: str) -> bool:
+    """Return True if a template names the tenant, and nothing else of a job."""
+    return TENANT in template and "{" not in template.replace(TENANT, "")
 
 
 def _copy_limits(source: Connection, there: Connection, move: Move) -> int:

@@ -390,7 +390,8 @@ def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
 
     Returns the jobs that had been charged.
     """
-    ids, deliveries = [job for job, _ in held], [n for _, n in held]
+    ids = [job for job, _ in held]
+    deliveries = [n for _, n in held]
     return column(
         conn, "select redrive.forgive_v1(%s::bigint[], %s::int[])", ids, deliveries
     )
@@ -444,7 +445,9 @@ def rescue(conn: Connection, ttl: float) -> Rescued:
     row = conn.execute(
         "select * from redrive.rescue_v1(%s * interval '1 second')", (ttl,)
     ).fetchone()
-    return Rescued(0, 0, 0) if row is None else Rescued(*row)
+    if row is None:
+        return Rescued(0, 0, 0)
+    return Rescued(*row)
 
 
 def fold(conn: Connection) -> int:
@@ -471,7 +474,9 @@ def forget(conn: Connection) -> int:
     Returns the number of rows. One step of each call walks over rows without an order
     of time. Full steps mean that there is more.
     """
-    end, forgotten, gone = time.monotonic() + STEPS_SECONDS, 0, FORGET_BATCH
+    end = time.monotonic() + STEPS_SECONDS
+    forgotten = 0
+    gone = FORGET_BATCH
     while gone >= FORGET_BATCH and time.monotonic() < end:
         gone = value(conn, "select gone from redrive.forget_v1(%s)", FORGET_BATCH)
         forgotten += gone
@@ -525,7 +530,8 @@ def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
 
     Returns how many were kept.
     """
-    kinds, facts = Texts([s.kind for s in samples]), Texts([s.facts for s in samples])
+    kinds = Texts([s.kind for s in samples])
+    facts = Texts([s.facts for s in samples])
     return value(
         conn, "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])", kinds, facts
     )
@@ -554,7 +560,9 @@ def end_cancellations(conn: Connection) -> int:
 
 def fold_batches(conn: Connection) -> int:
     """Find batches that have ended, in short steps. Returns how many it looked at."""
-    end, looked, last = time.monotonic() + STEPS_SECONDS, 0, BATCHES_AT_A_TIME
+    end = time.monotonic() + STEPS_SECONDS
+    looked = 0
+    last = BATCHES_AT_A_TIME
     while last >= BATCHES_AT_A_TIME and time.monotonic() < end:
         last = value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
         looked += last

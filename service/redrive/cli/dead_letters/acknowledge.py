@@ -115,9 +115,11 @@ def _set(
     if not found:
         return []
 
-    verb, act = "Unacknowledge", acknowledgements.unacknowledge
+    verb = "Unacknowledge"
+    act = acknowledgements.unacknowledge
     if is_acknowledged:
-        verb, act = "Acknowledge", acknowledgements.acknowledge
+        verb = "Acknowledge"
+        act = acknowledgements.acknowledge
 
     count = counted(sum(found.values()), "matching open dead letter")
     change.agree(f"{verb} {_named_or_counted(list(found))} ({count})")

@@ -295,7 +295,9 @@ def unresolve(group: str, change: Change) -> None:
 
 def _question(count: int, group: str, until: datetime | None) -> str:
     what = f"{count} open dead letters of {printable(group)}"
-    return f"Mute {what} until {printable(until)}" if until else f"Unmute {what}"
+    if until:
+        return f"Mute {what} until {printable(until)}"
+    return f"Unmute {what}"
 
 
 def _muted(until: datetime | None) -> str:

@@ -57,7 +57,8 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run) -> None:
     check_text("--source", source)
     with database(run.settings) as conn:
         if run.yes and not run.dry_run:
-            why, counts = require_why(run.why), Imported()
+            why = require_why(run.why)
+            counts = Imported()
         else:
             seen = _look(conn, _chunks(file, source), source)
             counts = Imported(seen.matched, 0, seen.known)

@@ -311,7 +311,8 @@ def _report(planned: Plan, found: Row | None) -> Redriven:
     if not found:
         return Redriven(planned.matched, blocked=planned.blocked)
 
-    done, stayed = found["redriven"], found["blocked"]
+    done = found["redriven"]
+    stayed = found["blocked"]
     return Redriven(
         planned.matched,
         done,

@@ -147,7 +147,8 @@ def _state(letter: Row) -> Iterator[str]:
 
 def _obstacles(letter: Row) -> Iterator[str]:
     """Yield why a redrive would leave it, and why the last one did."""
-    obstacle, blocked = letter["obstacle"], letter["blocked"]
+    obstacle = letter["obstacle"]
+    blocked = letter["blocked"]
     if obstacle:
         words = stays(obstacle, letter["id"])
         yield f"a redrive would leave it ({obstacle}): {words}"

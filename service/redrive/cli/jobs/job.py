@@ -251,7 +251,8 @@ def _facts(found: Row) -> Iterator[str]:
 
 def _notes(found: Row) -> Iterator[str]:
     """Format the progress and the checkpoint that a handler reported."""
-    progress, checkpoint = found["progress"], found["checkpoint"]
+    progress = found["progress"]
+    checkpoint = found["checkpoint"]
     if progress is not None:
         text = "{share:.0%}  {text}, at {at:%H:%M:%S}".format_map(progress)
         yield f"{_bold('progress')}  {printable(text)}"
@@ -424,7 +425,9 @@ def wait(which: int, timeout: float, conn: Connection) -> int:
 
 def _outcome(ended: Ended) -> str:
     text = printable(ended.outcome)
-    return text if ended.result is None else f"{text}  {_json(ended.result)}"
+    if ended.result is None:
+        return text
+    return f"{text}  {_json(ended.result)}"
 
 
 job.add_command(replay)

@@ -202,7 +202,8 @@ def _key(shown: Policy, category: Category) -> str:
 
 def in_words(shown: Policy, category: Category) -> str:
     """Say how long a category is retried."""
-    limit, window = attempts_of(shown, category), window_of(shown, category)
+    limit = attempts_of(shown, category)
+    window = window_of(shown, category)
     if dies_at_once(category, shown) or limit == 1:
         return "not retried"
 

@@ -147,7 +147,8 @@ def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
 
 def _require_equal(conn: Connection, other: Connection, origin: str, to: str) -> None:
     """Raise SchemaError if the cells have different schemas: columns would be lost."""
-    here, there = migrate.installed(conn), migrate.installed(other)
+    here = migrate.installed(conn)
+    there = migrate.installed(other)
     if here != there:
         msg = (
             f"cell {origin} has schema {here}, and cell {to} has schema {there};"
@@ -273,5 +274,6 @@ def _summary(done: Done, to: str) -> str:
         if done.known
         else ""
     )
-    keys, limits = counted(done.keys, "key"), counted(done.limits, "limit")
+    keys = counted(done.keys, "key")
+    limits = counted(done.limits, "limit")
     return f"{done.moved} moved to {to}{known}; {keys} and {limits} copied"

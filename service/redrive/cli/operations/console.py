@@ -301,7 +301,8 @@ def _provider(settings: Settings, groups: Fields) -> Any:
 
 def _check_provider(settings: Settings, own_url: str) -> str:
     """Check the values that a provider needs; return the client's id."""
-    client_id, scopes = settings.console_oidc_client_id, settings.console_oidc_scopes
+    client_id = settings.console_oidc_client_id
+    scopes = settings.console_oidc_scopes
     if client_id is None:
         msg = "REDRIVE_CONSOLE_OIDC_ISSUER is set and REDRIVE_CONSOLE_OIDC_CLIENT_ID is not"
         raise SettingsError(msg)

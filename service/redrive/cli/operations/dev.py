@@ -108,7 +108,8 @@ def _run(parts: "Development", port: int, *, fresh: bool, browser: bool) -> None
     if parts.stopping.is_set():
         return
 
-    worker, console = parts.start_worker(), parts.start_console(port)
+    worker = parts.start_worker()
+    console = parts.start_console(port)
     if not parts.wait_until("worker", worker):
         return
     if not parts.wait_until("console", console):

@@ -121,7 +121,9 @@ def check(settings: "Settings") -> int:
     rows += [_checked(kind, source) for kind, source in _sources(settings).items()]
     for row in rows:
         _say(row)
-    return Exit.FAILED if any(row["fault"] for row in rows) else Exit.DONE
+    if any(row["fault"] for row in rows):
+        return Exit.FAILED
+    return Exit.DONE
 
 
 def _say(row: Fields) -> None:

@@ -118,4 +118,6 @@ def _shown(seconds: float) -> str:
     """Format a duration as users write it: 30d, 12h."""
     days = seconds / DAY_SECONDS
     hours = seconds / 3_600
-    return f"{days:g}d" if days >= 1 else f"{hours:g}h"
+    if days >= 1:
+        return f"{days:g}d"
+    return f"{hours:g}h"

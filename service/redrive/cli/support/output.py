@@ -267,7 +267,9 @@ def relative(instant: datetime, now: datetime) -> str:
     seconds = (instant - now).total_seconds()
     if abs(seconds) < 1:
         return "now"
-    return f"in {length(seconds)}" if seconds > 0 else f"{length(-seconds)} ago"
+    if seconds > 0:
+        return f"in {length(seconds)}"
+    return f"{length(-seconds)} ago"
 
 
 def length(seconds: float) -> str:
@@ -299,7 +301,9 @@ def printable_fields(row: Fields) -> dict[str, str]:
 
 def counted(n: int, one: str, many: str | None = None) -> str:
     """Format a number with its noun: 1 attempt, 2 attempts."""
-    return f"{n} {one}" if n == 1 else f"{n} {many or one + 's'}"
+    if n == 1:
+        return f"{n} {one}"
+    return f"{n} {many or one + 's'}"
 
 
 def not_found(what: str) -> Exit:

@@ -291,7 +291,9 @@ def _need_two_people(conn: Connection, kinds: list[str]) -> list[str]:
 
 def _all(chosen: Filter) -> Filter:
     """Remove the bound of a single request: a campaign takes any number."""
-    return replace(chosen, limit=None) if chosen.limit == MOST + 1 else chosen
+    if chosen.limit == MOST + 1:
+        return replace(chosen, limit=None)
+    return chosen
 
 
 def _canaries(chosen: Filter, matched: int) -> int:

@@ -205,7 +205,8 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     verb = "Change" if rows else "Set"
     at_once, rate = EXAMPLE_AT_ONCE, None
     if rows:
-        at_once, rate = rows[0]["concurrency"], rows[0]["rate"]
+        at_once = rows[0]["concurrency"]
+        rate = rows[0]["rate"]
 
     at_once_now = "" if at_once is None else str(at_once)
     words = ("limit", "set", name)
