@@ -258,7 +258,8 @@ def configured() -> Keyring | None:
         SettingsError: a variable is set but its value cannot be used. Nothing is stored
             unencrypted then.
     """
-    text, path = os.environ.get(KEYS), os.environ.get(KEYS_FILE)
+    text = os.environ.get(KEYS)
+    path = os.environ.get(KEYS_FILE)
     if text:
         return Keyring(read_keys(text, KEYS))
     if path:
@@ -271,7 +272,8 @@ def configured() -> Keyring | None:
 def _read_file(path: str, source: str) -> str:
     file = Path(path)
     try:
-        mode, text = stat.S_IMODE(file.stat().st_mode), file.read_text()
+        mode = stat.S_IMODE(file.stat().st_mode)
+        text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         msg = f"{source}; it cannot be read: {why}"
@@ -325,7 +327,9 @@ def key_of(value: Any) -> str | None:
     None: the value is not encrypted, or its envelope is broken.
     """
     key = _member(_member(value, MARK), "k")
-    return key if isinstance(key, str) and _KEY_ID.fullmatch(key) else None
+    if isinstance(key, str) and _KEY_ID.fullmatch(key):
+        return key
+    return None
 
 
 def _member(value: Any, name: str) -> Any:

@@ -514,13 +514,15 @@ def _allowed(field: FieldInfo) -> str:
     if annotation in NUMBERS:
         return f"{NUMBERS[annotation]}, {_range(field)}"
 
-    shortest, longest = _bound(field, "min_length"), _bound(field, "max_length")
+    shortest = _bound(field, "min_length")
+    longest = _bound(field, "max_length")
     text = f"text of {shortest or 1} to {longest or 255} characters"
     return " or ".join(_choices(annotation)) or text
 
 
 def _range(field: FieldInfo) -> str:
-    low, high = _bound(field, "ge"), _bound(field, "le")
+    low = _bound(field, "ge")
+    high = _bound(field, "le")
     at_most = "" if high is None else f", {high} at most"
     return f"{low or 0} or more{at_most}"
 

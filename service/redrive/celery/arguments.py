@@ -52,7 +52,8 @@ def by_name(function: Callable[..., Any], given: Arguments) -> Arguments:
 
 def stored(given: Arguments) -> dict[str, Any]:
     """Return the payload for these arguments."""
-    args, kwargs = [*given.args], dict(given.kwargs)
+    args = [*given.args]
+    kwargs = dict(given.kwargs)
     payload = {"args": _plain(args, 0), "kwargs": _plain(kwargs, 0)}
     try:
         encode_payload("payload", payload)
@@ -68,7 +69,9 @@ def _plain(value: Any, depth: int) -> Any:
     try:
         return json.loads(_kombu.dumps(value))
     except Exception:  # noqa: BLE001 # an argument's own code may raise anything
-        return _in_parts(value, depth) if depth < MAX_DEPTH else _description(value)
+        if depth < MAX_DEPTH:
+            return _in_parts(value, depth)
+        return _description(value)
 
 
 def _in_parts(value: Any, depth: int) -> Any:
@@ -96,9 +99,11 @@ def restored(payload: Mapping[str, Any]) -> Arguments:
     """
     for path in _descriptions("payload", payload):
         raise InvalidJob(path, NOT_HELD)
-    args, kwargs = payload.get("args", []), payload.get("kwargs", {})
+    args = payload.get("args", [])
+    kwargs = payload.get("kwargs", {})
     if type(args) is not list or type(kwargs) is not dict:
-        path, rule = "payload", "must have a list as args, and an object as kwargs"
+        path = "payload"
+        rule = "must have a list as args, and an object as kwargs"
         raise InvalidJob(path, rule)
     return Arguments(*_kombu.loads(json.dumps([args, kwargs])))
 

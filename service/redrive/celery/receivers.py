@@ -103,7 +103,8 @@ class Receivers:
         A message without a task and an id is not reported.
         """
         headers: dict[str, Any] = message.headers or {}
-        task, task_id = headers.get("task"), headers.get("id")
+        task = headers.get("task")
+        task_id = headers.get("id")
         if sender.app is self._app and task and task_id:
             text = f"the worker does not accept the message: {message.content_type}"
             error_class = f"celery.{type(exc).__name__}"
@@ -134,7 +135,9 @@ class Receivers:
         if current.id == task_id:
             return current
         known = self._received.get(task_id)
-        return _context(id=task_id) if known is None else _context(known.request_dict)
+        if known is None:
+            return _context(id=task_id)
+        return _context(known.request_dict)
 
     @contained
     def _report(self, task_id: str, sent: Sent | None, failure: Failure | None) -> None:

@@ -111,7 +111,9 @@ def as_name(text: str) -> str:
 def as_queue(text: str) -> str:
     """Return the name of Redrive's queue for a queue of Celery."""
     name = as_name(text)[:MAX_KIND]
-    return name if name[:1].isalpha() else f"q{name}"[:MAX_KIND]
+    if name[:1].isalpha():
+        return name
+    return f"q{name}"[:MAX_KIND]
 
 
 def sent_of(mark: object) -> Sent | None:

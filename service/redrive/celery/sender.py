@@ -155,7 +155,8 @@ def _arguments_of(payload: dict[str, Any]) -> Arguments:
 def _routing(task: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the task came from, as Celery's own retry reads it."""
     found = {"priority": task["priority"]} if "priority" in task else {}
-    exchange, key = task.get("exchange"), task.get("routing_key")
+    exchange = task.get("exchange")
+    key = task.get("routing_key")
     if exchange:
         return found | {"exchange": exchange, "routing_key": key}
     return found | ({"queue": key} if key else {})

@@ -250,7 +250,8 @@ def _is_api(request: Request) -> bool:
 
 def _address(request: Request) -> str:
     """Return path and query string of a request."""
-    path, query = request.url.path, request.url.query
+    path = request.url.path
+    query = request.url.query
     return f"{path}?{query}" if query else path
 
 

@@ -106,7 +106,9 @@ def _check_text(name: str, text: str) -> None:
 
 def choices_of(field: str, criterion: Criterion) -> Sequence[str]:
     """Return the values that a field may have; empty if it takes any text."""
-    return (*criterion.choices, ANY) if field == "state" else criterion.choices
+    if field == "state":
+        return (*criterion.choices, ANY)
+    return criterion.choices
 
 
 def _time(field: str, text: str) -> datetime:

@@ -88,7 +88,9 @@ class Console:
 
     def command(self, shell: str) -> str:
         """Return the shell command for this database."""
-        return f"{shell} --cell {self.cell}" if self.cell and shell else shell
+        if self.cell and shell:
+            return f"{shell} --cell {self.cell}"
+        return shell
 
     def page(
         self,

@@ -42,7 +42,8 @@ class Address:
                 It is also raised without asking the server, if the server has just
                 refused this login to any connection of this process.
         """
-        url, origin = self.read(), (self.file, self.url)
+        url = self.read()
+        origin = (self.file, self.url)
         _refusals.check(origin, url)
         try:
             conn = connect(url, name=name, **settings, **self.role_setting())

@@ -72,7 +72,10 @@ class Verdict(NamedTuple):
 
 def verify(conn: Connection) -> Verdict:
     """Verify the chain of seals, step by step."""
-    count, place, more, fault = 0, None, True, None
+    count = 0
+    place = None
+    more = True
+    fault = None
     while more and fault is None:
         row: Any = conn.execute(
             "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)",

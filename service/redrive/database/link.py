@@ -162,7 +162,9 @@ class Link:
 
     def _current(self) -> OwnConnection:
         conn = self._conn
-        return self._open() if conn is None or conn.closed else conn
+        if conn is None or conn.closed:
+            return self._open()
+        return conn
 
     def _lost(self, error: psycopg.Error) -> None:
         self.fault = str(error) if isinstance(error, CannotLogIn) else None

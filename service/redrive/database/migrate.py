@@ -354,7 +354,9 @@ class _Run:
         _wait_for_locks(self.conn, LOCK_WAIT_SECONDS)
 
     def _rank(self, table: str) -> int:
-        return self.first.index(table) if table in self.first else len(self.first)
+        if table in self.first:
+            return self.first.index(table)
+        return len(self.first)
 
 
 def _wait_for_locks(conn: Connection, seconds: float) -> None:

@@ -89,7 +89,8 @@ class Place:
 
 
 def _seal_payload(keyring: Keyring, row: Fields) -> Sealed:
-    old, whose = row["old"].encode(), Whose.of(row)
+    old = row["old"].encode()
+    whose = Whose.of(row)
     if row["old"].startswith(SEALED):
         old = open_payload(keyring, row["old"], whose, row["headers"])
     envelope, header = keyring.seal_payload(old, whose)

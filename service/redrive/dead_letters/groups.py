@@ -91,12 +91,16 @@ def show(conn: Connection, fingerprint: str) -> Row | None:
         " order by length(g.fingerprint), g.fingerprint limit 2",
         fingerprint,
     )
-    is_named = len(found) == 1 or (found and found[0]["group"] == fingerprint)
-    if not is_named:
+    if not found:
         return None
 
-    reveal(conn, found[:1], "sample")
-    return found[0]
+    first = found[0]
+    is_exact = first["group"] == fingerprint
+    if len(found) > 1 and not is_exact:
+        return None
+
+    reveal(conn, [first], "sample")
+    return first
 
 
 def named(conn: Connection, beginning: str) -> list[str]:

@@ -101,7 +101,9 @@ def _recorded(conn: Connection, since: datetime) -> Iterator[Row]:
 
 
 def _judge_again(row: Row, policy: Policy) -> Change:
-    kind, error_class, category = row["kind"], row["error_class"], row["category"]
+    kind = row["kind"]
+    error_class = row["error_class"]
+    category = row["category"]
     then = row["reason"] or str(Outcome.RETRY)
     if row["detail"].get("phase") == "payload":  # always a death, whatever the policy
         return Change(

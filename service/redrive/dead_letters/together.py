@@ -246,7 +246,9 @@ class Together:
         return campaigns.show(conn, number)
 
     def _number(self, cell: str, conn: Connection) -> int | None:
-        return self.campaign if cell == self.cell else _follower(conn, self.leader)
+        if cell == self.cell:
+            return self.campaign
+        return _follower(conn, self.leader)
 
     def _act(
         self, actions: Mapping[str, Action], found: Mapping[str, Row]
@@ -382,7 +384,8 @@ def _member(row: Fields) -> Member:
 
 def _until(leader: Fields) -> Row:
     """Return the leader's selection, without the dead letters that came after it."""
-    selects, end = dict(leader["filter"]), leader["created_at"]
+    selects = dict(leader["filter"])
+    end = leader["created_at"]
     if "until" in selects:
         end = min(end, datetime.fromisoformat(selects["until"]))
     return selects | {"until": end.isoformat()}

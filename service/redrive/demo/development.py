@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from urllib.request import urlopen
 
 from psycopg.conninfo import conninfo_to_dict
@@ -22,9 +19,15 @@ from redrive.database import connect
 from redrive.database.embedded import EmbeddedPostgres, free_port
 from redrive.database.migrate import migrate
 from redrive.demo.home import keep_password
-from redrive.demo.stage import claim, start_postgres
+from redrive.demo.servers import (
+    claim,
+    on_end,
+    start_postgres,
+    stop_postgres,
+    usual_console_port,
+    write_shell_file,
+)
 from redrive.errors import RedriveError, SettingsError
-from redrive.settings import Settings
 
 HOME = Path(".redrive")
 LOOK_SECONDS = 0.1
@@ -101,13 +104,11 @@ class Development:
 
         A second signal kills the parts at once.
         """
+        on_end(self._press)
 
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            self._presses += 1
-            self.stopping.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, stop)
+    def _press(self) -> None:
+        self._presses += 1
+        self.stopping.set()
 
     def say(self, line: str, name: str = "dev") -> None:
         """Print a line after the name of its part."""
@@ -139,15 +140,12 @@ class Development:
 
     def _write_environment(self) -> None:
         """Write the file that a second terminal sources."""
-        file = self.home / "env"
-        file.touch(mode=0o600)
-        programs = shlex.quote(str(Path(sys.executable).parent))
-        file.write_text(
-            f'export PATH={programs}:"$PATH"\n'
-            "unset REDRIVE_DATABASE_URL_FILE REDRIVE_DATABASES REDRIVE_CELL\n"
-            f"export REDRIVE_DATABASE_URL={shlex.quote(self.url)}\n"
-            f"export REDRIVE_HANDLERS={shlex.quote(self.handlers)}\n"
-        )
+        unset = "REDRIVE_DATABASE_URL_FILE REDRIVE_DATABASES REDRIVE_CELL"
+        variables = {
+            "REDRIVE_DATABASE_URL": self.url,
+            "REDRIVE_HANDLERS": self.handlers,
+        }
+        write_shell_file(self.home / "env", unset, variables)
 
     def start_worker(self) -> Callable[[], object]:
         """Start the worker; return the check that it is ready."""
@@ -233,9 +231,7 @@ class Development:
             (self.home / f"{part.name}.pid").unlink(missing_ok=True)
 
         if self._postgres is not None:
-            with contextlib.suppress(subprocess.SubprocessError):
-                if self._postgres.is_running():
-                    self._postgres.stop("fast")
+            stop_postgres(self._postgres)
 
     def _wait_for_end(self, part: Part) -> None:
         until = time.monotonic() + STOP_SECONDS
@@ -262,7 +258,8 @@ def _environment(url: str) -> dict[str, str]:
 def _place(url: str) -> str:
     """Return host and name of a database, without user and password."""
     known = conninfo_to_dict(url)
-    host, name = known.get("host", "localhost"), known.get("dbname", "")
+    host = known.get("host", "localhost")
+    name = known.get("dbname", "")
     return f"{name} on {host}"
 
 
@@ -277,14 +274,12 @@ def console_port(chosen: int | None) -> int:
     Raises:
         SettingsError: a port was chosen, and another program uses it.
     """
-    usual: int = Settings.model_fields["console_port"].default
-    port = usual if chosen is None else chosen
-    if claim(port):
-        return port
     if chosen is None:
-        return free_port()
+        return usual_console_port()
+    if claim(chosen):
+        return chosen
 
-    msg = f"--port is {port}; another program uses this port"
+    msg = f"--port is {chosen}; another program uses this port"
     raise SettingsError(msg)
 
 

@@ -5,9 +5,7 @@ Prometheus and Alertmanager start on demand.
 
 import contextlib
 import os
-import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +14,6 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.request import urlopen
 
@@ -29,6 +26,16 @@ from redrive.demo.home import keep_password
 from redrive.demo.monitoring import Monitoring
 from redrive.demo.pager import Pager
 from redrive.demo.processes import START_SECONDS, Processes
+from redrive.demo.servers import (
+    TRIES,
+    is_free,
+    last_lines,
+    on_end,
+    start_postgres,
+    stop_postgres,
+    usual_console_port,
+    write_shell_file,
+)
 from redrive.errors import RedriveError
 from redrive.settings import PREFIX, Settings
 
@@ -37,9 +44,6 @@ PYTHON = (sys.executable, "-m")
 TICK = 0.1
 PROCESSES = ("prometheus", "alertmanager", "exporter", "console", "worker", "mail")
 """The processes besides Postgres, in the order in which they stop."""
-TRIES = 3
-"""Number of tries to start Postgres, because another process may take its port first.
-"""
 
 
 class Stopped(Exception):
@@ -86,12 +90,7 @@ class Stage:
 
     def listen_for_the_end(self) -> None:
         """End the demo between two steps on Ctrl-C, SIGTERM or a closed terminal."""
-
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            self.stopping.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, stop)
+        on_end(self.stopping.set)
 
     def pause(self, seconds: float = 0.0) -> None:
         """Wait for some time while the stage is tended.
@@ -125,17 +124,17 @@ class Stage:
 
     def start_postgres(self) -> None:
         """Start an empty or a kept database, and create the schemas."""
-        self._serve_postgres()
+        start_postgres(self._postgres)
         self.pause()
         migrate(self.conn)
         with self.conn.transaction():
             self.conn.execute(shop.SCHEMA)
 
-        self.env_file.touch(mode=0o600)
-        self.env_file.write_text(self._env_lines())
-
-    def _serve_postgres(self) -> None:
-        start_postgres(self._postgres)
+        variables = {
+            "REDRIVE_DATABASE_URL": self.url,
+            "REDRIVE_DEMO_HOME": str(self.home),
+        }
+        write_shell_file(self.env_file, "REDRIVE_DATABASE_URL_FILE", variables)
 
     def start(self) -> None:
         """Start the mail server and the worker."""
@@ -156,10 +155,7 @@ class Stage:
         if not find_spec("fastapi"):
             return
 
-        port = Settings.model_fields["console_port"].default
-        if not claim(port):
-            port = free_port()
-
+        port = usual_console_port()
         options = ("--demo", "--port", str(port))
         self._run("console", *PYTHON, "redrive", "console", *options)
         self.console = f"http://127.0.0.1:{port}"
@@ -198,9 +194,7 @@ class Stage:
             self._processes.stop(name)
 
         self._serving.close()
-        with contextlib.suppress(subprocess.SubprocessError):
-            if self._postgres.is_running():
-                self._postgres.stop("fast")
+        stop_postgres(self._postgres)
 
     # ------------------------------------------------------------------ while it runs
 
@@ -250,7 +244,7 @@ class Stage:
 
             self._processes.stop("worker")
 
-        why = "".join(_last_lines(self._processes.log("worker"), 1))
+        why = "".join(last_lines(self._processes.log("worker"), 1))
         msg = f"the worker does not start: {why}"
         raise RedriveError(msg)
 
@@ -297,86 +291,9 @@ class Stage:
             "SHOP_SMTP": f"127.0.0.1:{self.mail_port}",
         }
 
-    def _env_lines(self) -> str:
-        return (
-            f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"\n'
-            f"export REDRIVE_DATABASE_URL={shlex.quote(self.url)}\n"
-            "unset REDRIVE_DATABASE_URL_FILE\n"
-            f"export REDRIVE_DEMO_HOME={shlex.quote(str(self.home))}\n"
-        )
-
 
 def _emptied(directory: Path) -> Path:
     """Return an empty directory; the old measurements of a kept demo are useless."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     return directory
-
-
-def start_postgres(server: EmbeddedPostgres) -> None:
-    """Start a server, if need be at another port.
-
-    Raises:
-        RedriveError: it does not start; the message has the end of its log.
-    """
-    for left in reversed(range(TRIES)):
-        try:
-            server.start()
-        except subprocess.SubprocessError as error:
-            if not left:
-                msg = f"Postgres does not start: {_why(server, error)}"
-                raise RedriveError(msg) from None
-
-            server.port = free_port()
-        else:
-            return
-
-
-def _why(server: EmbeddedPostgres, error: subprocess.SubprocessError) -> str:
-    """Return the end of the server's log, of what its program said, or the error."""
-    lines = _last_lines(server.data / "log", 3)
-    for name in ("stderr", "stdout"):
-        said = getattr(error, name, None) or ""
-        lines += str(said).splitlines()[-3:]
-    return " / ".join(lines) or str(error)
-
-
-def _last_lines(log: Path, count: int) -> list[str]:
-    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
-
-
-def is_free(port: int) -> bool:
-    """Return True if a port is free on all addresses."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-
-    return True
-
-
-_CLAIMS: list[socket.socket] = []
-
-
-def claim(port: int) -> bool:
-    """Return True if a port is free and no other program of ours has claimed it.
-
-    A server that is started for it needs some seconds to listen. The claim lasts until
-    this process ends. Only Linux has the names that it uses.
-    """
-    if not is_free(port):
-        return False
-
-    if sys.platform == "linux":
-        claimed = socket.socket(socket.AF_UNIX)
-        try:
-            claimed.bind(f"\0redrive-port-{port}")
-        except OSError:
-            claimed.close()
-            return False
-
-        _CLAIMS.append(claimed)
-
-    return True

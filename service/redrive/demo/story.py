@@ -143,7 +143,8 @@ def _absent() -> str:
 def _arrive(stage: Stage, say: Say) -> None:
     """Place the orders: first with the mail server up, then with it down."""
     lines = shop.orders()
-    early, late = lines[:BEFORE_OUTAGE], lines[BEFORE_OUTAGE:]
+    early = lines[:BEFORE_OUTAGE]
+    late = lines[BEFORE_OUTAGE:]
     created = _arrive_early(stage, say, early)
     created += _arrive_late(stage, say, late)
     again = f"{len(lines) - created} order came twice, and its key made it one job"

@@ -57,4 +57,6 @@ def compared(before: Fields, now: Fields) -> Verdict:
     if old[1:] == new[1:]:
         return "same"
 
-    return "moved" if old[1:3] == new[1:3] else "other"
+    if old[1:3] == new[1:3]:
+        return "moved"
+    return "other"

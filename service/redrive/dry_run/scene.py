@@ -116,7 +116,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _words(error: Exception) -> str:
-    return str(error.args[0]) if isinstance(error, LookupError) else str(error)
+    if isinstance(error, LookupError):
+        return str(error.args[0])
+    return str(error)
 
 
 def perform(request: Request, handlers: Handlers) -> Result:
@@ -205,7 +207,9 @@ def _test(request: Request, seed: str) -> str | None:
     """Return the source of a test; None if it does not fail."""
     source = test_source(request.bundle, request.handlers, seed)
     # Outside of the sandbox, the test would repeat the effects.
-    return source if not request.search or _fails(source, request.bundle) else None
+    if not request.search or _fails(source, request.bundle):
+        return source
+    return None
 
 
 def _fails(source: str, bundle: Bundle) -> bool:

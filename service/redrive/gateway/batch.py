@@ -80,24 +80,33 @@ class Batch:
                 return self._commit(conn, actor)
 
     def _commit(self, conn: Connection, actor: str) -> Sequence[Message]:
-        found, kind = self.counts, self._kind
-        came_back = returns(conn, kind, self._messages)
+        came_back = returns(conn, self._kind, self._messages)
+        self.counts.returned = len(came_back)
         others = [m for n, m in enumerate(self._messages) if n not in came_back]
-        digests = [digest_of(message) for message in others]
-        before = imports.known(conn, kind, digests)
-        letters = list(self._letters(others, digests, set(before)))
-        found.returned = len(came_back)
-        if letters:
-            new = [letter for letter, _ in letters]
-            found.taken = imports.take(
-                conn, kind, new, why=WHY, actor=actor, is_live=True
-            )
-            found.known = len(new) - found.taken
-            if found.taken < len({letter.source_id for letter in new} - before):
-                raise _Overtaken
-
-        stored = [message for _, message in letters]
+        stored = self._import(conn, others, actor)
         return [self._messages[n] for n in came_back] + stored
+
+    def _import(
+        self, conn: Connection, messages: Sequence[Message], actor: str
+    ) -> list[Message]:
+        """Store messages as dead letters; leave out messages that do not fit."""
+        digests = [digest_of(message) for message in messages]
+        known = imports.known(conn, self._kind, digests)
+        letters = list(self._letters(messages, digests, set(known)))
+        if letters:
+            self._take(conn, [letter for letter, _ in letters], known, actor)
+        return [message for _, message in letters]
+
+    def _take(
+        self, conn: Connection, new: Sequence[Imported], known: set[str], actor: str
+    ) -> None:
+        """Import dead letters. `known`: the source ids that were imported before."""
+        taken = imports.take(conn, self._kind, new, why=WHY, actor=actor, is_live=True)
+        self.counts.taken = taken
+        self.counts.known = len(new) - taken
+        unknown = {letter.source_id for letter in new} - known
+        if taken < len(unknown):
+            raise _Overtaken
 
     def _letters(
         self, messages: Sequence[Message], digests: Sequence[str], known: set[str]

@@ -186,7 +186,8 @@ def outgoing(
     """
     form = str(header.get("form"))
     body = _body(payload, form)
-    origin, headers = header["origin"], header.get(HEADERS, payload.get(HEADERS, {}))
+    origin = header["origin"]
+    headers = header.get(HEADERS, payload.get(HEADERS, {}))
     if form == BYTES:
         origin, headers = (json.loads(_content(text)) for text in (origin, headers))
     mark = Mark(job, redrives, source_id, digest(body))

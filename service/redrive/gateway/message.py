@@ -110,4 +110,6 @@ def instant(value: Any) -> datetime | None:
         return None
 
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return at if datetime(2000, 1, 1, tzinfo=UTC) <= at <= datetime.now(UTC) else None
+    if datetime(2000, 1, 1, tzinfo=UTC) <= at <= datetime.now(UTC):
+        return at
+    return None

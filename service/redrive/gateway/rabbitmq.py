@@ -291,7 +291,9 @@ def _bounded(values: list[Any]) -> list[Any]:
 
 
 def _count(value: object) -> int:
-    return min(max(1, value), MAX_ATTEMPTS) if isinstance(value, int) else 1
+    if isinstance(value, int):
+        return min(max(1, value), MAX_ATTEMPTS)
+    return 1
 
 
 def _where(deaths: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -310,7 +312,8 @@ def _death(
     died = _where(deaths)
     reason = _name(died.get("reason", "published")) or "unknown"
     text, stack, error_class = _fault(headers)
-    at, created = instant(died.get("time")), instant(properties.timestamp)
+    at = instant(died.get("time"))
+    created = instant(properties.timestamp)
     is_before = at is not None and created is not None and created <= at
     return Death(
         error_class=error_class or f"rabbitmq.{reason}",

@@ -73,5 +73,6 @@ def write_value(pieces: list[bytes], value: Any) -> int:
 
 def tolerate() -> None:
     """Let pika read the headers of messages with `read`, and keep floats."""
-    _data.decode_value, _data.encode_value = read_value, write_value
+    _data.decode_value = read_value
+    _data.encode_value = write_value
     _spec.data = SimpleNamespace(**{**vars(_data), "decode_table": read})

@@ -85,7 +85,8 @@ def declare(**options: Unpack[Options]) -> Declared:
 
 def _fields(options: Options) -> dict[str, Any]:
     """Return the fields of a Handler that follow from the options alone."""
-    kind, version = options["kind"], options["version"]
+    kind = options["kind"]
+    version = options["version"]
     fields = cast("dict[str, Any]", options) | {
         "policy": options["policy"] or Policy(),
         "depends_on": tuple(options["depends_on"]),

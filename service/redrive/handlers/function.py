@@ -121,4 +121,6 @@ def place_of(function: Callable[..., Any]) -> str:
     name = getattr(function, "__qualname__", type(function).__name__)
     place = f"{function.__module__}.{name}"
     code = getattr(function, "__code__", None)
-    return place if code is None else f"{place} (line {code.co_firstlineno})"
+    if code is None:
+        return place
+    return f"{place} (line {code.co_firstlineno})"

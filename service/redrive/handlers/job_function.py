@@ -265,4 +265,6 @@ def _refused(
 
 
 def _step(part: int | str) -> str:
-    return f"[{part}]" if isinstance(part, int) else f".{part}"
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part}"

@@ -368,7 +368,8 @@ class Handlers:
         """Raise ValueError if the kind has a handler already."""
         other = self._by_kind.get(handler.kind)
         if other is not None:
-            first, second = place_of(other.function), place_of(handler.function)
+            first = place_of(other.function)
+            second = place_of(handler.function)
             msg = f"kind {handler.kind!r} has two handlers: {first}, and {second}"
             raise ValueError(msg)
 

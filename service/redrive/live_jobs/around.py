@@ -94,7 +94,9 @@ class Surroundings:
 
     def name(self, worker: int | None) -> str | None:
         """Return the name of a worker by its identity."""
-        return None if worker is None else self._names.get(worker, str(worker))
+        if worker is None:
+            return None
+        return self._names.get(worker, str(worker))
 
     def waiting(self, row: Fields, *, is_one_of_many: bool = False) -> Waiting:
         """Return a live job, from a row of `find`, in the form that `why` takes.
@@ -102,11 +104,18 @@ class Surroundings:
         This includes the jobs before it. For one of many, the due jobs ahead of it are
         not counted, because a list does not show that number.
         """
+        hold = head = line = batch = ahead = None
         before = self._before(row)
-        hold = None if before is None else self._hold(row, before)
-        head = None if before is None or hold else self._head(row, before)
-        is_due = row["state"] == "ready"
-        is_parked = row["run_at"] is None
+        if before is not None:
+            hold = self._hold(row, before)
+        if before is not None and not hold:
+            head = self._head(row, before)
+        if row["run_at"] is None:  # it is parked
+            line = self._line(row)
+            batch = self._batch(row)
+        if row["state"] == "ready" and not is_one_of_many:
+            ahead = self._ahead(row)
+
         failure = row["last_failure"]
         return Waiting(
             row["kind"],
@@ -116,11 +125,11 @@ class Surroundings:
             was_given_back=row["deliveries"] > row["attempt"],
             head=head,
             hold=hold,
-            line=self._line(row) if is_parked else None,
-            ahead=self._ahead(row) if is_due and not is_one_of_many else None,
+            line=line,
+            ahead=ahead,
             worker=self.name(row["held_by"]),
             seconds=self._seconds(row),
-            batch=self._batch(row) if is_parked else None,
+            batch=batch,
             failed=failure and "{error_class}: {message}".format_map(failure),
         )
 

@@ -84,14 +84,16 @@ def _secret_parts(
     """
     checkpoint = _opened(letter["id"], rest["checkpoint"])
     if why is None:
-        payload, headers = letter["payload"], letter["headers"]
+        payload = letter["payload"]
+        headers = letter["headers"]
         checkpoint = _redacted(letter, rest, checkpoint)
     else:
         found = reveal(conn, letter["id"], actor=actor, why=why)
         if found is None:  # purged meanwhile, and nothing is on record
             return None
 
-        payload, headers = found["payload"], rest["headers"]
+        payload = found["payload"]
+        headers = rest["headers"]
 
     headers = {name: value for name, value in headers.items() if name != MARK}
     return {"payload": payload, "headers": headers, "checkpoint": checkpoint}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
-from redrive.database.rows import Connection, column, rows, value
+from redrive.database.rows import Connection, column, records, rows, value
 from redrive.encryption import configured
 from redrive.live_jobs.documents import renumbered
 from redrive.live_jobs.limits import find, names, put
@@ -197,10 +197,7 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
     number = _begin(source, there, move)
     yield done
     done.limits = _copy_limits(source, there, move)
-    for added in _copy_keys(source, there, move, number):
-        done.keys += added
-        yield done
-
+    yield from _copy_keys(source, there, move, number, done)
     yield from _carry(source, there, move, number, done)
     for _ in range(ROUNDS):
         chunks = list(_chunks(rows(source, _MOVABLE, move.key)))
@@ -213,10 +210,7 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
             break
 
     yield from _wait(source, there, move, number, done)
-    for added in _copy_keys(source, there, move, number):
-        done.keys += added
-        yield done
-
+    yield from _copy_keys(source, there, move, number, done)
     end(source, number, is_incoming=False)
     yield done
     end(there, number, is_incoming=True)
@@ -250,18 +244,14 @@ def end(conn: Connection, number: UUID, *, is_incoming: bool) -> bool:
 
 def _limits(source: Connection, key: str) -> list[Limit]:
     """Return the limits that a template with {tenant} names for this key."""
-    own = {
-        name.replace(TENANT, key)
-        for name in names(source)
-        if TENANT in name and "{" not in name.replace(TENANT, "")
-    }
-    return [
-        Limit(row["name"], row["concurrency"], row["rate"])
-        for row in rows(
-            source, "select name, concurrency, rate from redrive.limits_v1()"
-        )
-        if row["name"] in own
-    ]
+    own = {name.replace(TENANT, key) for name in names(source) if _is_of_tenant(name)}
+    query: LiteralString = "select name, concurrency, rate from redrive.limits_v1()"
+    return [limit for limit in records(source, Limit, query) if limit.name in own]
+
+
+def _is_of_tenant(template: str) -> bool:
+    """Return True if a template names the tenant, and nothing else of a job."""
+    return TENANT in template and "{" not in template.replace(TENANT, "")
 
 
 def _copy_limits(source: Connection, there: Connection, move: Move) -> int:
@@ -274,16 +264,17 @@ def _copy_limits(source: Connection, there: Connection, move: Move) -> int:
 
 
 def _copy_keys(
-    source: Connection, there: Connection, move: Move, number: UUID
-) -> Iterator[int]:
-    """Copy the keys that have succeeded; yield how many of each chunk are new."""
+    source: Connection, there: Connection, move: Move, number: UUID, done: Done
+) -> Iterator[Done]:
+    """Copy the keys that have succeeded; yield the numbers after each chunk."""
     select: LiteralString = (
         "select jsonb_agg(k)::text from ("
         " select c.kind, c.key, c.at, c.enqueued_at,"
         " (row_number() over () - 1) / %s as n " + _KEYS + ") k group by k.n"
     )
     for keys in column(source, select, KEYS_CHUNK, move.key):
-        yield value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
+        done.keys += value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
+        yield done
 
 
 def _chunks(found: Iterable[Row]) -> Iterator[list[int]]:

@@ -66,7 +66,8 @@ def _named(conn: Connection, live: JobFilter, most: int | None = None) -> Page:
 
 def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
     """Return the jobs of a key from an index; none if there is more than a page."""
-    keys, statement = chosen.ordering_key, _BY_ORDERING_KEY
+    keys = chosen.ordering_key
+    statement = _BY_ORDERING_KEY
     if chosen.key:
         keys, statement = chosen.key, _BY_KEY
     if not keys:

@@ -260,7 +260,9 @@ def _acts(lines: Sequence[Fields]) -> Iterator[Step]:
 def _act(line: Fields) -> str:
     """Return the act that a line of the audit log describes."""
     action: str = line["action"]
-    return f"edited: {', '.join(line['paths'])}" if action == _EDIT else action
+    if action == _EDIT:
+        return f"edited: {', '.join(line['paths'])}"
+    return action
 
 
 def _schedule_of(headers: Fields) -> dict[str, str] | None:

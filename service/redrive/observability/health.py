@@ -142,7 +142,9 @@ class _Application:
             status, headers, body = await self._answer(scope)
         except Exception:
             logger.exception("a request failed", extra={"path": scope["path"]})
-            status, headers, body = 500, PLAIN, b"it failed; the log says why\n"
+            status = 500
+            headers = PLAIN
+            body = b"it failed; the log says why\n"
 
         of_body = (("content-length", str(len(body))), ("connection", "close"))
         start = {

@@ -53,5 +53,6 @@ class Sampler(Generic[Sort]):
             found.append((None, self._others))
 
         self._seen.clear()
-        self._others, self._over_at = 0, float("inf")
+        self._others = 0
+        self._over_at = float("inf")
         return found

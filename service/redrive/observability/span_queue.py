@@ -40,7 +40,8 @@ class SpanQueue(SpanProcessor):
         self._ending = False
         self._capacity = PROBE_SPANS
         self.dropped = 0
-        self._reported, self._reported_at = 0, float("-inf")
+        self._reported = 0
+        self._reported_at = float("-inf")
         self.is_full = False
         """True if the collector is missing or too slow.
 
@@ -94,7 +95,8 @@ class SpanQueue(SpanProcessor):
         dropped = self.dropped - self._reported
         if dropped and now > self._reported_at + REPORT_SECONDS:
             logger.warning("spans dropped", extra={"spans": dropped})
-            self._reported, self._reported_at = self.dropped, now
+            self._reported = self.dropped
+            self._reported_at = now
 
     def _take(self) -> list[Any]:
         number = min(BATCH_SPANS, len(self._spans))

@@ -78,7 +78,9 @@ def _decoded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _instant(text: str | None) -> datetime | None:
-    return None if text in {None, "infinity"} else datetime.fromisoformat(str(text))
+    if text in {None, "infinity"}:
+        return None
+    return datetime.fromisoformat(str(text))
 
 
 def _the_one(

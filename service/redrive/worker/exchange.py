@@ -221,17 +221,21 @@ def exchange(
 
         lanes, rows = _claimed(conn, reading, claim)
     except psycopg.Error as error:
-        # after a lost connection, nobody knows what was committed
-        if conn.closed:
-            raise
-        if commits:
-            conn.rollback()
-        if settled is None or settled.statusmessage != "COMMIT":
+        if not _are_kept(conn, settled, commits=commits):
             raise
 
         return Answer(*_settled(conn, settlements), [], list, error)
 
     return Answer(*_settled(conn, settlements), lanes, rows)
+
+
+def _are_kept(conn: OwnConnection, settled: Cursor | None, *, commits: bool) -> bool:
+    """End a failed exchange; return True if its settlements are committed for sure."""
+    if conn.closed:
+        return False
+    if commits:
+        conn.rollback()
+    return settled is not None and settled.statusmessage == "COMMIT"
 
 
 def may_have_claimed(conn: OwnConnection) -> bool:

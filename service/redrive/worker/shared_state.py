@@ -67,7 +67,8 @@ class SharedState:
         In this order: between the two, the job is shown as both completed and running,
         but never as neither.
         """
-        words, at = self._words, self._ring_at + 2 * (self._completions % RING)
+        words = self._words
+        at = self._ring_at + 2 * (self._completions % RING)
         words[at] = job
         words[at + 1] = deliveries
         self._completions += 1

@@ -50,6 +50,10 @@ _COUNT_TIMES: LiteralString = (
     "select redrive.count_times_v1(%s::text[], %s::text[], %s::text[], %s::text[])"
 )
 _TEND_LIMITS: LiteralString = "select redrive.tend_limits_v1(%s)"
+_REGISTER: LiteralString = (
+    "select redrive.register_v1("
+    "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb, %s::text[])"
+)
 _DECLARE_LIMITS: LiteralString = (
     "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
 )
@@ -260,18 +264,21 @@ def take_probe(conn: Connection, name: str, worker: int, lease: float) -> bool:
 
 
 def register(conn: Connection, worker: Registration) -> int:
-    """Return a new identity for this worker."""
-    sql = (
-        "select redrive.register_v1("
-        "%s, %s, %s * interval '1 second', %s::text[], %s::text[], %s::jsonb, %s::text[])"
-    )
-    kinds, queues = (
-        list(worker.kinds),
-        None if worker.queues is None else list(worker.queues),
-    )
+    """Declare what this worker's handlers say, and return a new identity for it."""
+    kinds = list(worker.kinds)
+    _declare(conn, worker, kinds)
+    if worker.heals and worker.version:
+        _declare_heals(conn, worker.version, worker.heals)
+
+    queues = None if worker.queues is None else list(worker.queues)
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     holds = list(worker.holds) or None
     said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on, holds
+    return value(conn, _REGISTER, *said) or 0
+
+
+def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
+    """Declare limits, approvals and redrives of these kinds."""
     conn.execute(_DECLARE_LIMITS, (kinds, Jsonb(dict(worker.limits))))
     conn.execute(
         "select redrive.say_approvals_v1(%s::text[], %s::text[])",
@@ -282,13 +289,11 @@ def register(conn: Connection, worker: Registration) -> int:
         "select redrive.declare_redrives_v1(%s::text[], %s)",
         (kinds, Jsonb(redrives)),
     )
-    if worker.heals and worker.version:
-        heals = {kind: asdict(heal) for kind, heal in worker.heals.items()}
-        conn.execute(
-            "select redrive.say_heals_v1(%s, %s)", (worker.version, Jsonb(heals))
-        )
 
-    return value(conn, sql, *said) or 0
+
+def _declare_heals(conn: Connection, version: str, heals: Mapping[str, Heal]) -> None:
+    declared = {kind: asdict(heal) for kind, heal in heals.items()}
+    conn.execute("select redrive.say_heals_v1(%s, %s)", (version, Jsonb(declared)))
 
 
 class Beaten(NamedTuple):
@@ -385,7 +390,8 @@ def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
 
     Returns the jobs that had been charged.
     """
-    ids, deliveries = [job for job, _ in held], [n for _, n in held]
+    ids = [job for job, _ in held]
+    deliveries = [n for _, n in held]
     return column(
         conn, "select redrive.forgive_v1(%s::bigint[], %s::int[])", ids, deliveries
     )
@@ -439,7 +445,9 @@ def rescue(conn: Connection, ttl: float) -> Rescued:
     row = conn.execute(
         "select * from redrive.rescue_v1(%s * interval '1 second')", (ttl,)
     ).fetchone()
-    return Rescued(0, 0, 0) if row is None else Rescued(*row)
+    if row is None:
+        return Rescued(0, 0, 0)
+    return Rescued(*row)
 
 
 def fold(conn: Connection) -> int:
@@ -466,7 +474,9 @@ def forget(conn: Connection) -> int:
     Returns the number of rows. One step of each call walks over rows without an order
     of time. Full steps mean that there is more.
     """
-    end, forgotten, gone = time.monotonic() + STEPS_SECONDS, 0, FORGET_BATCH
+    end = time.monotonic() + STEPS_SECONDS
+    forgotten = 0
+    gone = FORGET_BATCH
     while gone >= FORGET_BATCH and time.monotonic() < end:
         gone = value(conn, "select gone from redrive.forget_v1(%s)", FORGET_BATCH)
         forgotten += gone
@@ -520,7 +530,8 @@ def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
 
     Returns how many were kept.
     """
-    kinds, facts = Texts([s.kind for s in samples]), Texts([s.facts for s in samples])
+    kinds = Texts([s.kind for s in samples])
+    facts = Texts([s.facts for s in samples])
     return value(
         conn, "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])", kinds, facts
     )
@@ -549,7 +560,9 @@ def end_cancellations(conn: Connection) -> int:
 
 def fold_batches(conn: Connection) -> int:
     """Find batches that have ended, in short steps. Returns how many it looked at."""
-    end, looked, last = time.monotonic() + STEPS_SECONDS, 0, BATCHES_AT_A_TIME
+    end = time.monotonic() + STEPS_SECONDS
+    looked = 0
+    last = BATCHES_AT_A_TIME
     while last >= BATCHES_AT_A_TIME and time.monotonic() < end:
         last = value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
         looked += last

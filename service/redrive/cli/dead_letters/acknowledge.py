@@ -46,9 +46,7 @@ _named = click.argument("named", metavar="[ID|GROUP]...", nargs=-1, type=_Named(
 @filter_options(states=("open",))
 @acting_options
 @json_option
-def ack(
-    named: Sequence[int | str], chosen: Filter, change: Change, as_json: bool
-) -> int:
+def ack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
     """Acknowledge groups: you work on them.
 
     \b
@@ -60,7 +58,7 @@ def ack(
     It lasts until the group has no open dead letters left. If the name of a group has only
     digits, give it with --group.
     """
-    return _change(named, chosen, change, is_acknowledged=True, as_json=as_json)
+    return _change(named, chosen, change, is_acknowledged=True)
 
 
 @click.command()
@@ -68,9 +66,7 @@ def ack(
 @filter_options(states=("open",))
 @acting_options
 @json_option
-def unack(
-    named: Sequence[int | str], chosen: Filter, change: Change, as_json: bool
-) -> int:
+def unack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
     """Take back the acknowledgement of groups: nobody works on them.
 
     \b
@@ -79,7 +75,7 @@ def unack(
 
     It takes ids and filters as redrive dlq ack does.
     """
-    return _change(named, chosen, change, is_acknowledged=False, as_json=as_json)
+    return _change(named, chosen, change, is_acknowledged=False)
 
 
 def _change(
@@ -88,7 +84,6 @@ def _change(
     change: Change,
     *,
     is_acknowledged: bool,
-    as_json: bool,
 ) -> int:
     names = [name for name in named if isinstance(name, str)]
     jobs = [job for job in named if isinstance(job, int)]
@@ -101,12 +96,12 @@ def _change(
     for group in sorted(found.keys() - set(done)):
         code = not_found(f"group {printable(group)} has no open dead letters")
 
+    code = Exit.DONE if done else code
     actor = change.settings.who() if is_acknowledged else None
     word = "acknowledged" if is_acknowledged else "unacknowledged"
     report = {"matched": sum(found.values()), word: done}
-    text = _done(done, actor) if done or code == Exit.DONE else None
-    answer(report, text, as_json=as_json)
-    return Exit.DONE if done else code
+    answer(report, _done(done, actor) if code == Exit.DONE else None)
+    return code
 
 
 def _set(
@@ -120,9 +115,11 @@ def _set(
     if not found:
         return []
 
-    verb, act = "Unacknowledge", acknowledgements.unacknowledge
+    verb = "Unacknowledge"
+    act = acknowledgements.unacknowledge
     if is_acknowledged:
-        verb, act = "Acknowledge", acknowledgements.acknowledge
+        verb = "Acknowledge"
+        act = acknowledgements.acknowledge
 
     count = counted(sum(found.values()), "matching open dead letter")
     change.agree(f"{verb} {_named_or_counted(list(found))} ({count})")

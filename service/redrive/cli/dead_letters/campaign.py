@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,22 +27,22 @@ from redrive.cli.support.options import (
     InOrder,
     Run,
     acting_options,
-    database_option,
+    conn_options,
     id_argument,
     json_option,
     pager_option,
     run_options,
-    settings_for,
+    settings_options,
 )
 from redrive.cli.support.output import (
     answer,
     counted,
     emit,
     listing,
-    paged,
     printable,
     printable_fields,
     shown_id,
+    wants_json,
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.database.rows import Connection
@@ -54,6 +55,9 @@ from redrive.rules.dead_letters.campaign import (
 )
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.rows import Row
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 MANY = 1000
 """Number of dead letters above which `start` needs a time: now, or off hours."""
@@ -113,7 +117,7 @@ campaign.add_command(together)
 )
 @run_options()
 @json_option
-def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> None:
+def start(plan: int, terms: Terms, at_once: bool, run: Run) -> None:
     """Start a plan; workers drive the campaign from then on.
 
     \b
@@ -132,7 +136,7 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> No
             raise NotFound(f"there is no plan {shown_id(plan)}")
 
         _check_time(found["matched"], has_time=bool(terms.not_before or at_once))
-        why = _agreed(conn, found, terms, run, as_json=as_json)
+        why = _agreed(conn, found, terms, run)
         if why is not None:
             campaigns.start(conn, plan, terms, **run.signed(why))
             campaigns.drive(conn, plan)
@@ -140,7 +144,7 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run, as_json: bool) -> No
 
     state = found["state"]
     text = _DRIVEN.format(shown_id(plan), state) if why else run.unchanged()
-    answer({"campaign": plan, "state": state}, text, as_json=as_json)
+    answer({"campaign": plan, "state": state}, text)
 
 
 _DRIVEN = "campaign {0}: {1}; see: redrive campaign watch {0}"
@@ -158,8 +162,6 @@ def _agreed(
     found: Row,
     terms: Terms,
     run: Run,
-    *,
-    as_json: bool,
 ) -> str | None:
     """Return the reason for the start after consent.
 
@@ -167,7 +169,7 @@ def _agreed(
     """
     effects = campaigns.side_effects(conn, found["campaign"])
     matched = found["matched"]
-    if not as_json:
+    if not wants_json():
         destination = remarks(conn, terms.to_queue, found["kinds"])
         for line in _remarks(found, terms, effects, destination):
             click.echo(line)
@@ -233,38 +235,33 @@ def _remarks_on(terms: Terms, found: Row) -> Iterator[str]:
     help="Only this state. Plans are listed only with --state planned.",
 )
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
-@database_option
+@conn_options
 @json_option
 @pager_option
-def list_campaigns(
-    state: tuple[str, ...], limit: int, database_url: str | None, as_json: bool
-) -> None:
+def list_campaigns(state: tuple[str, ...], limit: int, conn: Connection) -> None:
     """List campaigns, the newest first.
 
     \b
     redrive campaign ls --state running
     """
-    with database(settings_for(database_url)) as conn:
-        found = campaigns.find(conn, state, limit)
-    with paged():
-        listing(found, COLUMNS, as_json=as_json, right=_NUMBERS, empty="no campaign")
+    found = campaigns.find(conn, state, limit)
+    listing(found, COLUMNS, right=_NUMBERS, empty="no campaign")
 
 
 @campaign.command()
 @id_argument
-@database_option
+@settings_options()
 @json_option
-def show(which: int, database_url: str | None, as_json: bool) -> int:
+def show(which: int, settings: "Settings") -> int:
     """Show the progress of a campaign, and who started it.
 
     \b
     redrive campaign show 12
     """
-    settings = settings_for(database_url)
     with database(settings) as conn:
         found = _campaign(conn, which)
     led = led_by(settings, found)
-    return _print_campaign(found, led and led.look(), as_json=as_json)
+    return _print_campaign(found, led and led.look())
 
 
 def _campaign(conn: Connection, which: int) -> Row:
@@ -275,10 +272,10 @@ def _campaign(conn: Connection, which: int) -> Row:
     return found
 
 
-def _print_campaign(found: Row, view: View | None = None, *, as_json: bool) -> int:
+def _print_campaign(found: Row, view: View | None = None) -> int:
     """Print a campaign, and the campaigns of all cells if it leads them."""
     code = say_away(view.away) if view else Exit.DONE
-    if as_json:
+    if wants_json():
         emit(found | {"cells": by_cell(view)} if view else found)
     else:
         shown = f"{_SHOWN}\n{_STARTED}" if found["started_at"] else _SHOWN
@@ -334,11 +331,9 @@ def _blocked(found: Row) -> str:
 @campaign.command()
 @id_argument
 @without_option
-@database_option
+@settings_options()
 @json_option
-def watch(
-    which: int, without: tuple[str, ...], database_url: str | None, as_json: bool
-) -> int:
+def watch(which: int, without: tuple[str, ...], settings: "Settings") -> int:
     """Watch a campaign until it ends, and drive it meanwhile.
 
     \b
@@ -347,29 +342,28 @@ def watch(
     --json prints a line for each change. Exit code 4: the campaign aborted, because too many died again. Exit
     code 1: it was paused or cancelled.
     """
-    settings = settings_for(database_url)
     with database(settings) as conn:
         known = _campaign(conn, which)
         led = led_by(settings, known, without)
         if led:
-            return follow(led, as_json=as_json)
+            return follow(led)
 
-        found = _follow(conn, known, as_json=as_json)
+        found = _follow(conn, known)
 
-    if not as_json:
-        _print_campaign(found, as_json=False)
+    if not wants_json():
+        _print_campaign(found)
 
     return ENDS.get(found["state"], Exit.FAILED)
 
 
-def _follow(conn: Connection, known: Row, *, as_json: bool) -> Row:
+def _follow(conn: Connection, known: Row) -> Row:
     """Drive a campaign and show its progress; return its last state."""
     which = known["campaign"]
     latest: Row | None = None
     ended = 0
     with progress(f"campaign {which}", known["matched"]) as advance:
         for seen in campaigns.watch(conn, which):
-            if as_json and seen != latest:
+            if wants_json() and seen != latest:
                 emit(seen)
 
             now_ended = seen["matched"] - seen["waiting"] - seen["in_flight"]
@@ -384,7 +378,7 @@ def _follow(conn: Connection, known: Row, *, as_json: bool) -> Row:
 @id_argument
 @acting_options
 @json_option
-def pause(which: int, change: Change, as_json: bool) -> int:
+def pause(which: int, change: Change) -> int:
     """Pause a campaign; jobs that it has redriven still run.
 
     \b
@@ -394,7 +388,7 @@ def pause(which: int, change: Change, as_json: bool) -> int:
     with database(change.settings) as conn:
         view = _act(conn, which, change, Together.pause, campaigns.pause)
         found = _campaign(conn, which)
-    return _print_campaign(found, view, as_json=as_json)
+    return _print_campaign(found, view)
 
 
 def _act(
@@ -416,7 +410,7 @@ def _act(
 @id_argument
 @acting_options
 @json_option
-def resume(which: int, change: Change, as_json: bool) -> int:
+def resume(which: int, change: Change) -> int:
     """Resume a campaign that was paused or has aborted: canaries first.
 
     \b
@@ -427,14 +421,14 @@ def resume(which: int, change: Change, as_json: bool) -> int:
         view = _act(conn, which, change, Together.resume, campaigns.resume)
         campaigns.drive(conn, which)
         found = _campaign(conn, which)
-    return _print_campaign(found, view, as_json=as_json)
+    return _print_campaign(found, view)
 
 
 @campaign.command()
 @id_argument
 @run_options()
 @json_option
-def cancel(which: int, run: Run, as_json: bool) -> int:
+def cancel(which: int, run: Run) -> int:
     """End a campaign, and take back jobs that have not started.
 
     \b
@@ -449,7 +443,7 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
         view = led and led.look()
         why = _consent_to_cancel(_left(found, view), run)
         if why is None:
-            if not as_json:
+            if not wants_json():
                 click.echo(run.unchanged())
         elif led:
             view = led.cancel(why)
@@ -458,7 +452,7 @@ def cancel(which: int, run: Run, as_json: bool) -> int:
 
         found = _campaign(conn, which)
 
-    return _print_campaign(found, view, as_json=as_json)
+    return _print_campaign(found, view)
 
 
 def _left(found: Row, view: View | None) -> int:

@@ -5,6 +5,7 @@ Its other commands have files of their own.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,12 +29,12 @@ from redrive.cli.support.options import (
     Run,
     acting_options,
     actor_option,
-    database_option,
+    conn_options,
     json_option,
     pager_option,
     require_why,
     run_options,
-    settings_for,
+    settings_options,
 )
 from redrive.cli.support.output import (
     answer,
@@ -41,8 +42,8 @@ from redrive.cli.support.output import (
     listing,
     no_letter,
     not_found,
-    paged,
     printable,
+    wants_json,
 )
 from redrive.database.rows import Connection
 from redrive.dead_letters import triage
@@ -50,6 +51,9 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import COLUMNS, NUMBERS, find
 from redrive.rules.rows import Row
 from redrive.rules.scheduling.instants import duration
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 NARROW = tuple(column.name for column in COLUMNS if not column.is_wide)
 WIDE = (*(column.name for column in COLUMNS if column.is_wide), "time_to_dlq")
@@ -66,12 +70,10 @@ def dlq() -> None:
 @dlq.command("ls")
 @filter_options(states=("open",))
 @click.option("--wide", is_flag=True, help=f"Add columns: {', '.join(WIDE)}.")
-@database_option
+@conn_options
 @json_option
 @pager_option
-def list_dead_letters(
-    chosen: Filter, wide: bool, database_url: str | None, as_json: bool
-) -> None:
+def list_dead_letters(chosen: Filter, wide: bool, conn: Connection) -> None:
     """List dead letters, the latest first.
 
     \b
@@ -80,27 +82,22 @@ def list_dead_letters(
 
     The list has open dead letters, unless you give --state.
     """
-    with database(settings_for(database_url)) as conn, paged():
-        found = find(conn, chosen)
-        if not as_json:
-            _for_people(found)
-
-        columns = _columns(chosen, wide=wide)
-        right = ("id", "time_to_dlq", *NUMBERS)
-        listing(found, columns, as_json=as_json, right=right, empty="no dead letters")
-        if not found:
-            say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
+    found = find(conn, chosen)
+    listing(
+        found,
+        _columns(chosen, wide=wide),
+        for_people=_for_people,
+        right=("id", "time_to_dlq", *NUMBERS),
+        empty="no dead letters",
+    )
+    if not found:
+        say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 
 
 def time_to_dlq(letter: Row) -> str:
     """Return how long after its enqueueing the job died; empty after a redrive."""
     seconds = letter["time_to_dlq_seconds"]
     return "" if seconds is None else duration(seconds)
-
-
-def _mark_quarantined(letter: Row) -> None:
-    if letter["quarantined"]:
-        letter["message"] = f"quarantined, {letter['message']}"
 
 
 for _command in (
@@ -115,10 +112,11 @@ for _command in (
     dlq.add_command(_command)
 
 
-def _for_people(found: Sequence[Row]) -> None:
-    for letter in found:
-        _mark_quarantined(letter)
-        letter["time_to_dlq"] = time_to_dlq(letter)
+def _for_people(letter: Row) -> Row:
+    shown = letter | {"time_to_dlq": time_to_dlq(letter)}
+    if letter["quarantined"]:
+        shown["message"] = f"quarantined, {letter['message']}"
+    return shown
 
 
 def _columns(chosen: Filter, *, wide: bool) -> list[str]:
@@ -134,7 +132,7 @@ def _columns(chosen: Filter, *, wide: bool) -> list[str]:
 @filter_options(states=("open",))
 @run_options()
 @json_option
-def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> int:
+def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run) -> int:
     """Close dead letters that will not be fixed, by id or by filters.
 
     \b
@@ -150,13 +148,13 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run, as_json: bool) -> i
 
     dismissed: list[int] = []
     with database(run.settings) as conn:
-        why, matched = _agreed(conn, jobs, chosen, run, as_json=as_json)
+        why, matched = _agreed(conn, jobs, chosen, run)
         if why:
             dismissed = triage.dismiss(conn, matched, **run.signed(why))
 
     report = {"matched": len(matched), "dismissed": dismissed}
     text = f"{len(dismissed)} dismissed" if why or not matched else run.unchanged()
-    answer(report, text, as_json=as_json)
+    answer(report, text)
     named = (*jobs, *chosen.ids)
     if not named:
         return Exit.DONE
@@ -169,8 +167,6 @@ def _agreed(
     jobs: Sequence[int],
     chosen: Filter,
     run: Run,
-    *,
-    as_json: bool,
 ) -> tuple[str | None, Sequence[int]]:
     """Return the reason for the dismissal after confirmation, and the dead letters."""
     if not chosen.narrows():
@@ -179,7 +175,7 @@ def _agreed(
     found = find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))
     matched = [row["id"] for row in found]
     count = counted(len(matched), "open dead letter")
-    if not as_json:
+    if not wants_json():
         click.echo(count)
     if not matched:
         return None, matched
@@ -191,7 +187,7 @@ def _agreed(
 @click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=Id())
 @acting_options
 @json_option
-def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
+def reopen(jobs: tuple[int, ...], change: Change) -> int:
     """Reopen dismissed dead letters.
 
     \b
@@ -200,7 +196,7 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
     change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
     with database(change.settings) as conn:
         reopened = triage.reopen(conn, jobs, **change.signed)
-    answer({"reopened": reopened}, f"{len(reopened)} reopened", as_json=as_json)
+    answer({"reopened": reopened}, f"{len(reopened)} reopened")
     return _name_missed(jobs, reopened, "no dismissed dead letter")
 
 
@@ -211,7 +207,7 @@ def reopen(jobs: tuple[int, ...], change: Change, as_json: bool) -> int:
 )
 @acting_options
 @json_option
-def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> int:
+def assign(jobs: tuple[int, ...], owner: str, change: Change) -> int:
     """Set the owner of dead letters.
 
     \b
@@ -229,7 +225,7 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change, as_json: bool) -> 
         assigned = triage.assign(conn, jobs, owner, **change.signed)
 
     report = {"assigned": assigned, "owner": owner or None}
-    answer(report, f"{len(assigned)} assigned to {owner or 'nobody'}", as_json=as_json)
+    answer(report, f"{len(assigned)} assigned to {owner or 'nobody'}")
     return _name_missed(jobs, assigned)
 
 
@@ -248,8 +244,8 @@ def _name_missed(
 @click.argument("job", metavar="ID", type=Id())
 @click.argument("text")
 @actor_option
-@database_option
-def note(job: int, text: str, actor: str | None, database_url: str | None) -> None:
+@settings_options("actor")
+def note(job: int, text: str, settings: "Settings") -> None:
     """Add a note to a dead letter.
 
     \b
@@ -259,7 +255,6 @@ def note(job: int, text: str, actor: str | None, database_url: str | None) -> No
     if not text:
         raise click.UsageError("the note is empty")
 
-    settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
         is_noted = triage.note(conn, job, text, actor=settings.who())
 

@@ -10,7 +10,7 @@ from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, run_options
-from redrive.cli.support.output import answer, counted, no_letter, not_found
+from redrive.cli.support.output import answer, counted, no_letter, not_found, wants_json
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
@@ -50,7 +50,6 @@ def edit(
     handlers: str | None,
     chosen: Filter,
     run: Run,
-    as_json: bool,
 ) -> int:
     """Correct payloads of open dead letters, by id or by filters.
 
@@ -63,7 +62,7 @@ def edit(
     --yes it only shows them. The payloads from before are kept: redrive dlq show ID --original. If
     the patch does not apply, for example because a `test` in it fails, the payload stays as it is.
     """
-    _refuse(chosen, in_editor=patch is None, as_json=as_json)
+    _refuse(chosen, in_editor=patch is None)
     wanted = None if patch is None else rules.read_patch(patch)
     checked_by = _handlers(handlers, run)
     with database(run.settings) as conn:
@@ -72,12 +71,12 @@ def edit(
         else:
             seen = edits.preview(edits.find(conn, chosen), wanted, checked_by)
 
-        if not as_json:
+        if not wants_json():
             _show(seen, wanted)
 
         causes = _edit(conn, seen, wanted, run, checked_by)
 
-    answer(_report(seen, causes), _outcome(seen, causes, run), as_json=as_json)
+    answer(_report(seen, causes), _outcome(seen, causes, run))
     return _exit(seen, causes, chosen)
 
 
@@ -89,14 +88,14 @@ def _handlers(given: str | None, run: Run) -> Handlers:
     return Handlers() if target is None else registry.load(target, "REDRIVE_HANDLERS")
 
 
-def _refuse(chosen: Filter, *, in_editor: bool, as_json: bool) -> None:
+def _refuse(chosen: Filter, *, in_editor: bool) -> None:
     """Refuse combinations of options that make no sense."""
     if not chosen.narrows():
         raise click.UsageError("give ids or a filter")
     if tuple(chosen.state) != ("open",):
         raise click.UsageError("--state: only open dead letters can be edited")
 
-    if in_editor and (len(chosen.ids) != 1 or as_json):
+    if in_editor and (len(chosen.ids) != 1 or wants_json()):
         raise click.UsageError(
             "give --patch, or give one id without --json to use an editor"
         )

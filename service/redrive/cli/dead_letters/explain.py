@@ -8,11 +8,7 @@ import click
 from redrive.cli.dead_letters.groups import missing
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import (
-    database_option,
-    json_option,
-    settings_of_cells,
-)
+from redrive.cli.support.options import cells_options, json_option
 from redrive.cli.support.output import answer, counted, not_found, printable
 from redrive.dead_letters import explain as explaining
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
@@ -24,9 +20,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("group")
-@database_option
+@cells_options()
 @json_option
-def explain(group: str, database_url: str | None, as_json: bool) -> int:
+def explain(group: str, cells: "Sequence[Settings]") -> int:
     """Show what a group's dead letters have in common.
 
     \b
@@ -38,7 +34,6 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
     redacted. With several cells, it compares the jobs of all of them, and the cell is one of the
     values.
     """
-    cells = settings_of_cells(database_url)
     chosen, code = _choose(cells, group)
     if chosen is None:
         return code or not_found(missing(group))
@@ -48,7 +43,7 @@ def explain(group: str, database_url: str | None, as_json: bool) -> int:
     found = explaining.compare(
         chosen, {cell.get("cell"): sample for cell, sample in samples}
     )
-    answer(found, "\n".join(_lines(found)), as_json=as_json)
+    answer(found, "\n".join(_lines(found)))
     return code
 
 

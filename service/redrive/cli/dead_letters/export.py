@@ -1,27 +1,24 @@
 """redrive dlq export: one dead letter as a JSON object."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import NotFound
-from redrive.cli.support.options import (
-    Id,
-    Reveal,
-    database_option,
-    reveal_options,
-    settings_for,
-)
+from redrive.cli.support.options import Id, Reveal, reveal_options, settings_options
 from redrive.cli.support.output import emit, no_letter, shown_id
 from redrive.live_jobs.export import export
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 
 @click.command("export")
 @click.argument("job", metavar="ID", type=Id())
 @reveal_options
-@database_option
-def export_dead_letter(
-    job: int, reveal: Reveal | None, actor: str | None, database_url: str | None
-) -> None:
+@settings_options("actor")
+def export_dead_letter(job: int, reveal: Reveal | None, settings: "Settings") -> None:
     """Print a dead letter as one JSON object, to replay it elsewhere.
 
     \b
@@ -32,7 +29,6 @@ def export_dead_letter(
     number, time and random seed. It also has the whole history with errors and stacks.
     Secrets are redacted, unless you give --reveal and --why.
     """
-    settings = settings_for(database_url, actor=actor)
     if reveal is not None:
         reveal.agree(settings, shown_id(job))
 

@@ -15,12 +15,11 @@ from redrive.cli.support.options import (
     Change,
     Duration,
     acting_options,
-    database_option,
+    cells_options,
     json_option,
     pager_option,
-    settings_of_cells,
 )
-from redrive.cli.support.output import listing, paged, printable
+from redrive.cli.support.output import listing, printable
 from redrive.database.rows import Connection
 from redrive.dead_letters import groups
 from redrive.dead_letters.filter import CATEGORIES
@@ -86,19 +85,16 @@ IN_CELL = ("open", "total", "state", "first_seen", "last_seen", "owner", "muted_
 @click.option(
     "--together", is_flag=True, help="One line for each cause, over all cells."
 )
-@database_option
+@cells_options()
 @json_option
 @pager_option
-def list_groups(
-    database_url: str | None, as_json: bool, together: bool, **options: Any
-) -> int:
+def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> int:
     """List the causes of dead letters, the most frequent first.
 
     \b
     redrive dlq groups --category bug --new-since 1.4.2
     redrive dlq groups --state regressed
     """
-    cells = settings_of_cells(database_url)
     together = together and len(cells) > 1
     # The largest groups of all cells together need not be the largest of any cell.
     asked = options | {"limit": None} if together else options
@@ -113,15 +109,13 @@ def list_groups(
     if len(cells) > 1 and not together:
         columns.insert(0, "cell")
 
-    with paged():
-        listing(
-            found,
-            columns,
-            as_json=as_json,
-            for_people=_cells_for_people if together else _for_people,
-            right=("open", "total"),
-            empty=_empty(options),
-        )
+    listing(
+        found,
+        columns,
+        for_people=_cells_for_people if together else _for_people,
+        right=("open", "total"),
+        empty=_empty(options),
+    )
 
     return code
 
@@ -301,7 +295,9 @@ def unresolve(group: str, change: Change) -> None:
 
 def _question(count: int, group: str, until: datetime | None) -> str:
     what = f"{count} open dead letters of {printable(group)}"
-    return f"Mute {what} until {printable(until)}" if until else f"Unmute {what}"
+    if until:
+        return f"Mute {what} until {printable(until)}"
+    return f"Unmute {what}"
 
 
 def _muted(until: datetime | None) -> str:

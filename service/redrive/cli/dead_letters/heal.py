@@ -2,19 +2,20 @@
 
 import click
 
-from redrive.cli.support.connection import database
-from redrive.cli.support.options import database_option, json_option, settings_for
+from redrive.cli.support.options import conn_options, json_option
 from redrive.cli.support.output import listing
+from redrive.database.rows import Connection
 from redrive.dead_letters.campaign import healing
 from redrive.rules.dead_letters.heal import worded
+from redrive.rules.rows import Row
 
 COLUMNS = ("group", "kind", "open", "version", "why")
 
 
 @click.command()
-@database_option
+@conn_options
 @json_option
-def heal(database_url: str | None, as_json: bool) -> None:
+def heal(conn: Connection) -> None:
     """List the groups that workers try again, and why not the others.
 
     \b
@@ -23,18 +24,14 @@ def heal(database_url: str | None, as_json: bool) -> None:
     After a deploy, workers try the groups whose handler is registered with heal=. This command
     changes nothing.
     """
-    with database(settings_for(database_url)) as conn:
-        found = healing(conn)
-
-    if not as_json:
-        for group in found:
-            group["why"] = worded(group["why"], group["version"])
-
-    empty = "no group of bugs or invalid payloads is open"
     listing(
-        found,
+        healing(conn),
         COLUMNS,
-        as_json=as_json,
+        for_people=_for_people,
         right=("open",),
-        empty=empty,
+        empty="no group of bugs or invalid payloads is open",
     )
+
+
+def _for_people(group: Row) -> Row:
+    return group | {"why": worded(group["why"], group["version"])}

@@ -10,7 +10,7 @@ import psycopg
 from redrive.cli.support.connection import database
 from redrive.cli.support.json_lines import read_object
 from redrive.cli.support.options import Run, json_option, require_why, run_options
-from redrive.cli.support.output import counted, emit, table
+from redrive.cli.support.output import counted, emit, table, wants_json
 from redrive.cli.support.terminal import progress
 from redrive.dead_letters.imports import CHUNK, Preview, Reader, take
 from redrive.errors import InvalidJob
@@ -38,7 +38,7 @@ class Imported(NamedTuple):
 )
 @run_options()
 @json_option
-def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -> None:
+def import_dead_letters(file: IO[bytes], source: str, run: Run) -> None:
     """Import dead letters of another system, as JSON lines.
 
     \b
@@ -57,11 +57,12 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -
     check_text("--source", source)
     with database(run.settings) as conn:
         if run.yes and not run.dry_run:
-            why, counts = require_why(run.why), Imported()
+            why = require_why(run.why)
+            counts = Imported()
         else:
             seen = _look(conn, _chunks(file, source), source)
             counts = Imported(seen.matched, 0, seen.known)
-            why = _agreed(file, seen, run, as_json=as_json)
+            why = _agreed(file, seen, run)
 
         if why is not None:
             counts = _take(
@@ -72,7 +73,7 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run, as_json: bool) -
                 why,
             )
 
-    if as_json:
+    if wants_json():
         emit(counts._asdict())
     elif why is None:
         click.echo(run.unchanged())
@@ -84,12 +85,12 @@ def _known(count: int) -> str:
     return f", {count} imported before" if count else ""
 
 
-def _agreed(file: IO[bytes], seen: Preview, run: Run, *, as_json: bool) -> str | None:
+def _agreed(file: IO[bytes], seen: Preview, run: Run) -> str | None:
     """Return the reason for the import after confirmation.
 
     Input that cannot be read a second time is only previewed.
     """
-    if not as_json:
+    if not wants_json():
         _show(seen)
 
     new = seen.matched - seen.known

@@ -17,10 +17,9 @@ from redrive.cli.support.options import (
     Command,
     Decorator,
     actor_option,
-    database_option,
     json_option,
     option,
-    settings_for,
+    settings_options,
     with_options,
 )
 from redrive.cli.support.output import (
@@ -31,6 +30,7 @@ from redrive.cli.support.output import (
     not_found,
     printable,
     shown_id,
+    wants_json,
 )
 from redrive.cli.support.terminal import progress
 from redrive.database.rows import Connection
@@ -150,18 +150,15 @@ class _Checked(NamedTuple):
     help="Run the handlers on N dead letters, in a process that can send nothing.",
 )
 @actor_option
-@database_option
+@settings_options("actor", "handlers")
 @json_option
 def plan_campaign(
     chosen: Filter,
     rate: float | None,
     max_redrives: int,
     allow: Allow,
-    handlers: str | None,
     tries: int | None,
-    actor: str | None,
-    database_url: str | None,
-    as_json: bool,
+    settings: Settings,
 ) -> int:
     """Freeze the dead letters that a campaign would redrive.
 
@@ -175,7 +172,6 @@ def plan_campaign(
     nobody starts it.
     """
     require_ids(allow, chosen)
-    settings = settings_for(database_url, actor=actor, handlers=handlers)
     if tries and not settings.handlers:
         raise click.UsageError("--try needs --handlers MODULE:ATTRIBUTE")
 
@@ -191,7 +187,7 @@ def plan_campaign(
         unfit = _leave_out(conn, plan, registered)
         tried = _try(conn, plan, registered, settings, tries)
 
-    _show(_Checked(plan, unfit, tried, rate), as_json=as_json)
+    _show(_Checked(plan, unfit, tried, rate))
     return exit_of(plan, chosen)
 
 
@@ -255,8 +251,8 @@ def _try(
         )
 
 
-def _show(checked: _Checked, *, as_json: bool) -> None:
-    if as_json:
+def _show(checked: _Checked) -> None:
+    if wants_json():
         emit(_fields(checked))
         return
 
@@ -295,7 +291,7 @@ def show_plan(plan: Plan, rate: float | None) -> None:
     groups = counted(plan.group_count, "group")
     click.echo(f"{letters} in {groups}")
     shown = plan.groups[:GROUPS_SHOWN]
-    listing(shown, GROUP_COLUMNS, as_json=False, right=("count",))
+    listing(shown, GROUP_COLUMNS, right=("count",))
     for remark in _remarks(plan, rate):
         click.echo(remark)
 

@@ -11,11 +11,10 @@ from redrive.cli.support.options import (
     Change,
     InOrder,
     acting_options,
-    database_option,
+    conn_options,
     json_option,
-    settings_for,
 )
-from redrive.cli.support.output import answer, listing, printable
+from redrive.cli.support.output import answer, listing, printable, wants_json
 from redrive.database.rows import Connection
 from redrive.dead_letters import proposals
 from redrive.handlers import Handlers
@@ -40,18 +39,17 @@ def proposal() -> None:
 
 
 @proposal.command("ls")
-@database_option
+@conn_options
 @json_option
-def list_proposals(database_url: str | None, as_json: bool) -> None:
+def list_proposals(conn: Connection) -> None:
     """List open proposals and the commands that start them.
 
     \b
     redrive proposal ls
     """
-    with database(settings_for(database_url)) as conn:
-        found = proposals.find(conn)
+    found = proposals.find(conn)
     rows = [row | {"what": proposals.what(row), "start": command(row)} for row in found]
-    listing(rows, COLUMNS, as_json=as_json, empty="no proposals")
+    listing(rows, COLUMNS, empty="no proposals")
 
 
 def command(row: Row) -> str:
@@ -70,7 +68,7 @@ def command(row: Row) -> str:
 )
 @acting_options
 @json_option
-def start(which: int, handlers: str | None, change: Change, as_json: bool) -> None:
+def start(which: int, handlers: str | None, change: Change) -> None:
     """Start a proposed edit or mute.
 
     \b
@@ -83,7 +81,7 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> No
     with database(change.settings) as conn:
         found = _proposal(conn, which)
         lines = _shown(conn, found, checked_by)
-        click.echo(lines, err=as_json)
+        click.echo(lines, err=wants_json())
         proposer = printable(found["proposed_by"])
         change.agree(f"Start proposal {which} of {proposer}")
         changed = proposals.start(
@@ -96,7 +94,7 @@ def start(which: int, handlers: str | None, change: Change, as_json: bool) -> No
 
     report = {"proposal": which, "action": found["action"], "changed": changed}
     text = f"started proposal {which}: {printable(proposals.what(found))}"
-    answer(report, text, as_json=as_json)
+    answer(report, text)
 
 
 def _handlers(given: str | None, settings: "Settings") -> Handlers:
@@ -121,7 +119,7 @@ def _shown(conn: Connection, found: Row, handlers: Handlers) -> str:
 @_number
 @acting_options
 @json_option
-def reject(which: int, change: Change, as_json: bool) -> None:
+def reject(which: int, change: Change) -> None:
     """Reject a proposed edit or mute.
 
     \b
@@ -135,7 +133,7 @@ def reject(which: int, change: Change, as_json: bool) -> None:
         why = proposals.reason(found, change.why)
         proposals.reject(conn, which, actor=change.settings.who(), why=why)
     report = {"proposal": which, "rejected": True}
-    answer(report, f"rejected proposal {which}", as_json=as_json)
+    answer(report, f"rejected proposal {which}")
 
 
 def _proposal(conn: Connection, which: int) -> Row:

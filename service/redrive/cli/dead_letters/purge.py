@@ -8,7 +8,7 @@ import click
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Duration, Run, json_option, option, run_options
-from redrive.cli.support.output import answer, counted, length
+from redrive.cli.support.output import answer, counted, length, wants_json
 from redrive.cli.support.terminal import progress
 from redrive.database.rows import Connection
 from redrive.dead_letters.filter import Filter
@@ -38,7 +38,7 @@ class Purged(NamedTuple):
 )
 @run_options(ENV, why="retention")
 @json_option
-def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
+def purge(chosen: Filter, older_than: float, run: Run) -> None:
     """Delete dead letters past their retention for good.
 
     \b
@@ -53,14 +53,14 @@ def purge(chosen: Filter, older_than: float, run: Run, as_json: bool) -> None:
     """
     with database(run.settings) as conn:
         selected = purgeable(conn, chosen, older_than)
-        if not as_json:
+        if not wants_json():
             n = counted(len(selected), "dead letter")
             click.echo(f"{n} ended more than {length(older_than)} ago")
 
         purged = _purge(conn, run, chosen, selected)
 
     report = {"matched": len(selected), "purged": purged.letters if purged else 0}
-    answer(report, _outcome(purged, run), as_json=as_json)
+    answer(report, _outcome(purged, run))
 
 
 def _purge(

@@ -28,7 +28,7 @@ from redrive.cli.support.options import (
     run_options,
     with_options,
 )
-from redrive.cli.support.output import counted, emit, printable, shown_id
+from redrive.cli.support.output import counted, emit, printable, shown_id, wants_json
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters import campaign as campaigns
@@ -98,7 +98,6 @@ def redrive_dead_letters(
     allow: Allow,
     to_queue: str | None,
     run: Run,
-    as_json: bool,
 ) -> int:
     """Redrive dead letters, by id or by filters.
 
@@ -127,7 +126,7 @@ def redrive_dead_letters(
     with database(run.settings) as conn:
         make = partial(_plan, conn, chosen, run, max_redrives, may_act=may_act)
         planned = make(allow)
-        if not as_json:
+        if not wants_json():
             _preview(conn, planned, rate, to_queue)
         if may_act and _confirms_repeat(planned, chosen, run):
             planned = make(replace(allow, repeat=True))
@@ -137,7 +136,7 @@ def redrive_dead_letters(
             terms = _terms(planned, chosen, rate, canaries, to_queue)
             found = _redrive(conn, planned, chosen, run, terms)
 
-    _show(planned, found, run, is_vague=is_vague, as_json=as_json)
+    _show(planned, found, run, is_vague=is_vague)
     return _exit(planned, chosen, found)
 
 
@@ -312,7 +311,8 @@ def _report(planned: Plan, found: Row | None) -> Redriven:
     if not found:
         return Redriven(planned.matched, blocked=planned.blocked)
 
-    done, stayed = found["redriven"], found["blocked"]
+    done = found["redriven"]
+    stayed = found["blocked"]
     return Redriven(
         planned.matched,
         done,
@@ -327,9 +327,8 @@ def _show(
     run: Run,
     *,
     is_vague: bool,
-    as_json: bool,
 ) -> None:
-    if as_json:
+    if wants_json():
         emit(asdict(_report(planned, found)))
         return
     if found:

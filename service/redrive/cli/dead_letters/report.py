@@ -27,7 +27,7 @@ from redrive.cli.support.options import (
     settings_for,
     settings_of_cells,
 )
-from redrive.cli.support.output import listing, shown_cell
+from redrive.cli.support.output import listing, shown_cell, wants_json
 from redrive.dead_letters import report as incident
 from redrive.dead_letters.review import review
 from redrive.rules.dead_letters import review as rules
@@ -122,7 +122,6 @@ def report(  # its options
     mail_to: Sequence[str],
     mail_from: str,
     database_url: str | None,
-    as_json: bool,
 ) -> int:
     """Write a report of one group, or of everything since a time.
 
@@ -137,7 +136,7 @@ def report(  # its options
     --mail-to. Each option is also an environment variable: REDRIVE_REPORT_SINCE, ...
     """
     if group is not None and since is None:
-        has_others = as_json or is_posted or mail_to
+        has_others = wants_json() or is_posted or mail_to
         if has_others or format_ not in {None, "markdown"}:
             raise click.UsageError("these options need --since, and no group")
 
@@ -152,8 +151,8 @@ def report(  # its options
     targets = _targets(cells[0], mail, is_posted)
     answers, code = ask_each(cells, partial(_read, since=since))
     found = [cell | answer for cell, answer in answers]
-    if as_json:
-        listing(found, (), as_json=True)
+    if wants_json():
+        listing(found, ())
     elif found:
         _hand_over(_reviews(found, cells), format_ or "text", targets)
 

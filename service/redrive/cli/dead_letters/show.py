@@ -5,19 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from redrive.cli.dead_letters.groups import the_group
-from redrive.cli.support.connection import database
 from redrive.cli.support.exits import NotFound
-from redrive.cli.support.options import (
-    database_option,
-    json_option,
-    keep_cell,
-    settings_for,
-)
+from redrive.cli.support.options import conn_options, json_option, keep_cell
 from redrive.cli.support.output import (
     answer,
     counted,
@@ -26,15 +20,13 @@ from redrive.cli.support.output import (
     printable_fields,
     shown_id,
 )
+from redrive.database.rows import Connection
 from redrive.dead_letters import find
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.dead_letters.obstacles import stays
 from redrive.rules.rows import Fields, Row
 from redrive.rules.scheduling.cells import parted
 from redrive.rules.scheduling.instants import duration
-
-if TYPE_CHECKING:
-    from redrive.settings import Settings
 
 FINGERPRINT_LENGTH = 16
 FRAMES = 3
@@ -63,14 +55,33 @@ _GROUP = """\
 {open} open of {total} ever; first seen {first_seen}, last {last_seen}"""
 
 
+class _Which(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
+    """Id of a dead letter, or the name of a group; eu:17 also selects the cell."""
+
+    name = "id|group"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002 # click's signature
+        ctx: click.Context | None,  # noqa: ARG002 # as above
+    ) -> int | str:
+        cell, name = parted(str(value))
+        if cell is not None:
+            keep_cell(cell)
+
+        is_group = len(name) == FINGERPRINT_LENGTH or not name.isdigit()
+        return name if is_group else int(name)
+
+
 @click.command()
-@click.argument("which", metavar="ID|GROUP")
+@click.argument("which", metavar="ID|GROUP", type=_Which())
 @click.option(
     "--original", is_flag=True, help="Show the payload from before all edits."
 )
-@database_option
+@conn_options
 @json_option
-def show(which: str, original: bool, database_url: str | None, as_json: bool) -> None:
+def show(which: int | str, original: bool, conn: Connection) -> None:
     """Show a dead letter with its whole history, or a group.
 
     \b
@@ -80,33 +91,17 @@ def show(which: str, original: bool, database_url: str | None, as_json: bool) ->
 
     Secrets in payloads are redacted.
     """
-    cell, name = parted(which)
-    is_group = len(name) == FINGERPRINT_LENGTH or not name.isdigit()
-    if cell is not None:
-        keep_cell(cell)
+    if isinstance(which, str):
+        group = the_group(conn, which)
+        answer(group, "\n".join(_group(group)))
+        return
 
-    settings = settings_for(database_url)
-    if is_group:
-        _show_group(settings, name, as_json=as_json)
-    else:
-        _show_letter(settings, int(name), original=original, as_json=as_json)
+    letter = find.show(conn, which, original=original)
+    if letter is None:
+        raise NotFound(no_letter(which))
 
-
-def _show_group(settings: "Settings", which: str, *, as_json: bool) -> None:
-    with database(settings) as conn:
-        found = the_group(conn, which)
-    answer(found, "\n".join(_group(found)), as_json=as_json)
-
-
-def _show_letter(
-    settings: "Settings", job: int, *, original: bool, as_json: bool
-) -> None:
-    with database(settings) as conn:
-        found = find.show(conn, job, original=original)
-    if found is None:
-        raise NotFound(no_letter(job))
     title = "original payload" if original else "payload"
-    answer(found, "\n\n".join(_letter(found, title)), as_json=as_json)
+    answer(letter, "\n\n".join(_letter(letter, title)))
 
 
 def _letter(letter: Row, title: str) -> Iterator[str]:
@@ -152,7 +147,8 @@ def _state(letter: Row) -> Iterator[str]:
 
 def _obstacles(letter: Row) -> Iterator[str]:
     """Yield why a redrive would leave it, and why the last one did."""
-    obstacle, blocked = letter["obstacle"], letter["blocked"]
+    obstacle = letter["obstacle"]
+    blocked = letter["blocked"]
     if obstacle:
         words = stays(obstacle, letter["id"])
         yield f"a redrive would leave it ({obstacle}): {words}"

@@ -13,7 +13,7 @@ from redrive.cli.support.connection import database, explain, say_away
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, require_why, run_options
-from redrive.cli.support.output import counted, emit, listing, printable
+from redrive.cli.support.output import counted, emit, listing, printable, wants_json
 from redrive.cli.support.terminal import Advance, is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters import campaign as campaigns
@@ -73,7 +73,6 @@ def together(
     terms: Terms,
     allow: Allow,
     run: Run,
-    as_json: bool,
 ) -> int:
     """Redrive one cause in all cells, as one campaign.
 
@@ -97,7 +96,7 @@ def together(
     if leader is None:
         plans = driver.preview(cells, chosen, allow)
         code = say_away(plans.away)
-        leader = _start(cells, plans.found, chosen, terms, allow, run, as_json=as_json)
+        leader = _start(cells, plans.found, chosen, terms, allow, run)
     else:
         click.echo(_FOUND.format(leader), err=True)
         if run.dry_run or not (run.yes or is_watched()):
@@ -107,7 +106,7 @@ def together(
         return code
 
     led = _led(leader, run.settings, without)
-    return follow(led, as_json=as_json)
+    return follow(led)
 
 
 _FOUND = (
@@ -190,12 +189,10 @@ def _start(
     terms: Terms,
     allow: Allow,
     run: Run,
-    *,
-    as_json: bool,
 ) -> str | None:
     """Show the plan of all cells, ask, and start the leading campaign."""
     counts = _counts(cells, plans)
-    if not as_json:
+    if not wants_json():
         for line in _remarks(plans, counts, terms):
             click.echo(line)
 
@@ -206,7 +203,7 @@ def _start(
     question = f"Redrive {counted(matched, 'dead letter')}?"
     why = run.consent(question, str(matched))
     if why is None:
-        if not as_json:
+        if not wants_json():
             click.echo(run.unchanged())
 
         return None
@@ -251,15 +248,15 @@ def _remarks_of(plan: Plan, share: float | None) -> Iterator[str]:
         yield f"{plan.acted} have side effects on record; see dlq show"
 
 
-def follow(led: Together, *, as_json: bool) -> int:
+def follow(led: Together) -> int:
     """Drive all campaigns until they are over, and show their progress."""
     with progress(f"campaign {led.leader}", None) as advance:
-        shown = _Shown(advance, as_json)
+        shown = _Shown(advance)
         for view in led.watch():
             shown.show(view)
 
     view = led.look()
-    if not as_json:
+    if not wants_json():
         print_cells(view)
 
     return ENDS.get(rules.outcome(view.seen), Exit.FAILED)
@@ -270,7 +267,6 @@ class _Shown:
     """Progress of all cells as it was shown last; only changes are shown again."""
 
     advance: Advance
-    as_json: bool
     latest: Row | None = None
     away: Mapping[str, str] = field(default_factory=dict[str, str])
     ended: int = 0
@@ -279,7 +275,7 @@ class _Shown:
         """Show a look at all cells."""
         self._say_away(view.away)
         now = whole(view)
-        if self.as_json and now != self.latest:
+        if wants_json() and now != self.latest:
             emit(now)
 
         ended = now["succeeded"] + now["dead_again"] + now["cancelled"]
@@ -327,7 +323,7 @@ def _in_cell(view: View, cell: str) -> Row:
 def print_cells(view: View) -> None:
     """Print a line for each cell."""
     rows = [_printed(cell, row) for cell, row in by_cell(view).items()]
-    listing(rows, COLUMNS, as_json=False, right=(*COUNTS, "rate"))
+    listing(rows, COLUMNS, right=(*COUNTS, "rate"))
 
 
 def _printed(cell: str, row: Fields) -> Row:

@@ -2,15 +2,15 @@
 
 import click
 
-from redrive.cli.support.connection import database
 from redrive.cli.support.exits import NotFound
-from redrive.cli.support.options import Id, database_option, json_option, settings_for
+from redrive.cli.support.options import Id, conn_options, json_option
 from redrive.cli.support.output import (
     answer,
     listing,
     printable_fields,
     shown_id,
 )
+from redrive.database.rows import Connection
 from redrive.live_jobs import batches
 
 COLUMNS = (
@@ -39,43 +39,31 @@ def batch() -> None:
     default=100,
     help="At most this many. [default: 100]",
 )
-@database_option
+@conn_options
 @json_option
-def list_batches(
-    *, show_all: bool, limit: int, database_url: str | None, as_json: bool
-) -> None:
+def list_batches(*, show_all: bool, limit: int, conn: Connection) -> None:
     """List the batches that are not over, the newest first.
 
     \b
     redrive batch ls --all
     """
-    right = ("id", *COUNTS)
-    empty = "every batch is over"
-    with database(settings_for(database_url)) as conn:
-        rows = batches.newest(conn, show_all=show_all, limit=limit)
-        listing(
-            rows,
-            COLUMNS,
-            as_json=as_json,
-            right=right,
-            empty=empty,
-        )
+    rows = batches.newest(conn, show_all=show_all, limit=limit)
+    listing(rows, COLUMNS, right=("id", *COUNTS), empty="every batch is over")
 
 
 @batch.command()
 @click.argument("id", type=Id())
-@database_option
+@conn_options
 @json_option
-def show(id: int, database_url: str | None, as_json: bool) -> None:  # noqa: A002 # its name everywhere
+def show(id: int, conn: Connection) -> None:  # noqa: A002 # its name everywhere
     """Show one batch: the outcomes of its jobs, and its callbacks.
 
     \b
     redrive batch show 4
     """
-    with database(settings_for(database_url)) as conn:
-        row = batches.show(conn, id)
+    row = batches.show(conn, id)
     if row is None:
         raise NotFound(f"there is no batch {id}")
     fields = printable_fields(row | {"id": shown_id(row["id"])})
     lines = (f"{name:<12}{text}" for name, text in fields.items())
-    answer(row, "\n".join(lines), as_json=as_json)
+    answer(row, "\n".join(lines))

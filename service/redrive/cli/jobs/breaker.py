@@ -7,11 +7,11 @@ from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
     acting_options,
-    database_option,
+    conn_options,
     json_option,
-    settings_for,
 )
 from redrive.cli.support.output import listing, printable
+from redrive.database.rows import Connection
 from redrive.live_jobs import breakers
 
 COLUMNS = (
@@ -33,21 +33,19 @@ def breaker() -> None:
 
 
 @breaker.command("ls")
-@database_option
+@conn_options
 @json_option
-def list_breakers(database_url: str | None, as_json: bool) -> None:
+def list_breakers(conn: Connection) -> None:
     """List the breakers of dependencies and their states.
 
     \b
     redrive breaker ls
     """
-    with database(settings_for(database_url)) as conn:
-        found = breakers.find(conn)
+    found = breakers.find(conn)
 
     listing(
         found,
         COLUMNS,
-        as_json=as_json,
         right=("failures", "successes", "opened"),
         empty="no dependency has been reported yet",
     )

@@ -16,11 +16,10 @@ from redrive.cli.support.options import (
     Command,
     Duration,
     Instant,
-    database_option,
     json_option,
-    settings_for,
+    settings_options,
 )
-from redrive.cli.support.output import answer, emit
+from redrive.cli.support.output import answer, emit, wants_json
 from redrive.cli.support.terminal import progress
 from redrive.database.rows import Connection
 from redrive.enqueue import CHUNK, enqueue_many, enqueue_reporting
@@ -100,14 +99,13 @@ def field_options(command: Command) -> Command:
 @click.command()
 @click.argument("kind")
 @click.argument("payload", required=False)
-@database_option
+@settings_options()
 @field_options
 @json_option
 def enqueue(
     kind: str,
     payload: str | None,
-    database_url: str | None,
-    as_json: bool,
+    settings: Settings,
     **options: Any,
 ) -> None:
     """Enqueue one job, or many from standard input.
@@ -121,27 +119,15 @@ def enqueue(
     may have any field that has a flag here, under its name in the API. Lines are enqueued in chunks
     of 5000. A chunk is enqueued as a whole or not at all, and an error names the bad line.
     """
-    settings = settings_for(database_url)
     given = {name: value for name, value in options.items() if value is not None}
     if kind == "-":
-        _enqueue_lines(
-            settings,
-            sys.stdin.buffer,
-            given,
-            as_json=as_json,
-        )
+        _enqueue_lines(settings, sys.stdin.buffer, given)
         return
 
     content: Any = {} if payload is None else _read_payload("payload", payload)
     declared = _declared_options(settings)(kind)
     chosen = cast("JobOptions", {**declared, **given})
-    _enqueue_one(
-        settings,
-        kind,
-        content,
-        chosen,
-        as_json=as_json,
-    )
+    _enqueue_one(settings, kind, content, chosen)
 
 
 def _declared_options(settings: Settings) -> Callable[[str], Fields]:
@@ -176,14 +162,14 @@ _STATUS = {
 
 
 def _enqueue_one(
-    settings: Settings, kind: str, payload: Any, options: JobOptions, *, as_json: bool
+    settings: Settings, kind: str, payload: Any, options: JobOptions
 ) -> None:
     job: JobFields = {"kind": kind, "payload": payload, **options}
     check_job(job)  # before a database is needed
     with database(settings) as conn:
         report = enqueue_reporting(conn, kind, payload, **options)
 
-    if as_json:
+    if wants_json():
         emit(report)
         return
 
@@ -200,9 +186,7 @@ class Line(NamedTuple):
     job: JobFields
 
 
-def _enqueue_lines(
-    settings: Settings, lines: IO[bytes], defaults: Fields, *, as_json: bool
-) -> None:
+def _enqueue_lines(settings: Settings, lines: IO[bytes], defaults: Fields) -> None:
     created = read = 0
     jobs = _jobs(lines, defaults, _declared_options(settings))
     with database(settings) as conn, progress("enqueued", None) as advance:
@@ -215,13 +199,13 @@ def _enqueue_lines(
             click.echo(f"{created} enqueued before this chunk", err=True)
             raise
 
-    _show_counts(read, created, as_json=as_json)
+    _show_counts(read, created)
 
 
-def _show_counts(read: int, created: int, *, as_json: bool) -> None:
+def _show_counts(read: int, created: int) -> None:
     taken = f", {read - created} not new" if read > created else ""
     report = {"read": read, "created": created}
-    answer(report, f"{created} enqueued{taken}", as_json=as_json)
+    answer(report, f"{created} enqueued{taken}")
 
 
 def _enqueue_chunk(conn: Connection, chunk: list[Line]) -> int:

@@ -19,12 +19,11 @@ from redrive.cli.support.options import (
     InOrder,
     Run,
     acting_options,
-    database_option,
+    conn_options,
     id_argument,
     json_option,
     pager_option,
     run_options,
-    settings_for,
 )
 from redrive.cli.support.output import (
     answer,
@@ -32,10 +31,10 @@ from redrive.cli.support.output import (
     emit,
     listing,
     not_found,
-    paged,
     printable,
     printable_fields,
     shown_id,
+    wants_json,
 )
 from redrive.cli.support.terminal import progress
 from redrive.database.rows import Connection
@@ -115,12 +114,10 @@ def job() -> None:
 @click.option(
     "--after", type=_Place(), metavar="PLACE", help="Continue where a page ended."
 )
-@database_option
+@conn_options
 @json_option
 @pager_option
-def list_jobs(
-    chosen: JobFilter, after: str | None, database_url: str | None, as_json: bool
-) -> None:
+def list_jobs(chosen: JobFilter, after: str | None, conn: Connection) -> None:
     """List live jobs, in each lane in the order in which they run.
 
     \b
@@ -131,25 +128,22 @@ def list_jobs(
     --limit, the list has at most 100 jobs. If there are more, the last line says how to continue.
     """
     limit = chosen.limit or PAGE
-    with database(settings_for(database_url)) as conn:
-        found = _found(conn, replace(chosen, limit=limit + 1), after)
-        shown = list(islice(found, limit))
-        is_cut = next(found, None) is not None
-        if not shown:
-            say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
+    found = _found(conn, replace(chosen, limit=limit + 1), after)
+    shown = list(islice(found, limit))
+    is_cut = next(found, None) is not None
+    if not shown:
+        say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 
-    with paged():
-        _print_jobs(shown, as_json=as_json)
+    _print_jobs(shown)
 
     if is_cut:
         click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
 
 
-def _print_jobs(jobs: Iterable[Row], *, as_json: bool = False) -> None:
+def _print_jobs(jobs: Iterable[Row]) -> None:
     listing(
-        map(listed, jobs) if as_json else jobs,
+        map(listed, jobs) if wants_json() else jobs,
         COLUMNS,
-        as_json=as_json,
         for_people=_for_people,
         right=("id", "attempt"),
         empty="no live job",
@@ -177,9 +171,9 @@ def _for_people(row: Row) -> Row:
 
 @job.command("show")
 @id_argument
-@database_option
+@conn_options
 @json_option
-def show_job(which: int, database_url: str | None, as_json: bool) -> None:
+def show_job(which: int, conn: Connection) -> None:
     """Show the history of a job, and why it does not run.
 
     \b
@@ -188,12 +182,11 @@ def show_job(which: int, database_url: str | None, as_json: bool) -> None:
     The job may be live, dead, ended, or known only from the audit log. Secrets in payloads are
     redacted.
     """
-    with database(settings_for(database_url)) as conn:
-        found = show(conn, which)
-        ended = None if found else control.wait(conn, which, 0)
+    found = show(conn, which)
+    ended = None if found else control.wait(conn, which, 0)
     if found is None:
         raise NotFound(_nothing_kept(which, ended))
-    answer(found, "\n\n".join(_sections(found)), as_json=as_json)
+    answer(found, "\n\n".join(_sections(found)))
 
 
 _KEEP_ENDED = "redrive queue set QUEUE --history 7d"
@@ -258,7 +251,8 @@ def _facts(found: Row) -> Iterator[str]:
 
 def _notes(found: Row) -> Iterator[str]:
     """Format the progress and the checkpoint that a handler reported."""
-    progress, checkpoint = found["progress"], found["checkpoint"]
+    progress = found["progress"]
+    checkpoint = found["checkpoint"]
     if progress is not None:
         text = "{share:.0%}  {text}, at {at:%H:%M:%S}".format_map(progress)
         yield f"{_bold('progress')}  {printable(text)}"
@@ -279,15 +273,13 @@ def _changed(
     chosen: JobFilter,
     run: Run,
     change: Callable[..., Counts],
-    *,
-    as_json: bool,
 ) -> int:
     """Change the matching jobs after confirmation; print the result."""
     _check_narrows(chosen)
     with database(run.settings) as conn:
         matched = ids(conn, chosen)
         n = len(matched)
-        if not as_json:
+        if not wants_json():
             _preview(conn, matched)
 
         why = run.consent(f"{verb} {counted(n, 'job')}?", str(n)) if matched else None
@@ -301,7 +293,7 @@ def _changed(
             )
 
     text = _counts(counts) if why else run.unchanged()
-    answer({"matched": n} | counts, text if matched else None, as_json=as_json)
+    answer({"matched": n} | counts, text if matched else None)
     return _name_missed(chosen, matched)
 
 
@@ -360,7 +352,7 @@ def reveal_payload(which: int, change: Change) -> None:
 @filter_options(of=JobFilter, takes_ids=True)
 @run_options()
 @json_option
-def cancel(chosen: JobFilter, run: Run, as_json: bool) -> int:
+def cancel(chosen: JobFilter, run: Run) -> int:
     """Cancel jobs, by id or by filters.
 
     \b
@@ -372,7 +364,7 @@ def cancel(chosen: JobFilter, run: Run, as_json: bool) -> int:
     command shows the jobs and asks, unless you give --yes. Without a terminal and without --yes it
     only shows them.
     """
-    return _changed("Cancel", chosen, run, _cancel, as_json=as_json)
+    return _changed("Cancel", chosen, run, _cancel)
 
 
 def _cancel(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
@@ -383,7 +375,7 @@ def _cancel(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
 @filter_options(of=JobFilter, takes_ids=True)
 @run_options()
 @json_option
-def run_now(chosen: JobFilter, run: Run, as_json: bool) -> int:
+def run_now(chosen: JobFilter, run: Run) -> int:
     """Run scheduled and retrying jobs now, by id or by filters.
 
     \b
@@ -392,7 +384,7 @@ def run_now(chosen: JobFilter, run: Run, as_json: bool) -> int:
     A job that waits for another job or on a paused queue keeps waiting. The command shows the jobs
     and asks, unless you give --yes. Without a terminal and without --yes it only shows them.
     """
-    return _changed("Run now", chosen, run, _run_now, as_json=as_json)
+    return _changed("Run now", chosen, run, _run_now)
 
 
 def _run_now(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
@@ -409,9 +401,9 @@ def _run_now(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
     show_default=True,
     help="How long to wait: seconds, or 5m.",
 )
-@database_option
+@conn_options
 @json_option
-def wait(which: int, timeout: float, database_url: str | None, as_json: bool) -> int:
+def wait(which: int, timeout: float, conn: Connection) -> int:
     """Wait for the end of a job.
 
     \b
@@ -423,18 +415,19 @@ def wait(which: int, timeout: float, database_url: str | None, as_json: bool) ->
     enqueue was rolled back, or its dead letter was purged. The command prints the return value of
     the handler while it is kept, with secrets redacted.
     """
-    with database(settings_for(database_url)) as conn:
-        ended = control.wait(conn, which, timeout)
+    ended = control.wait(conn, which, timeout)
     if ended is None:
         raise NotFound(f"there is no job {shown_id(which)}")
     report = {"id": which, "outcome": ended.outcome, "result": ended.result}
-    answer(report, _outcome(ended), as_json=as_json)
+    answer(report, _outcome(ended))
     return _WAITED.get(ended.outcome, Exit.FAILED)
 
 
 def _outcome(ended: Ended) -> str:
     text = printable(ended.outcome)
-    return text if ended.result is None else f"{text}  {_json(ended.result)}"
+    if ended.result is None:
+        return text
+    return f"{text}  {_json(ended.result)}"
 
 
 job.add_command(replay)

@@ -7,11 +7,11 @@ from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
     acting_options,
-    database_option,
+    conn_options,
     json_option,
-    settings_for,
 )
 from redrive.cli.support.output import listing, printable
+from redrive.database.rows import Connection
 from redrive.live_jobs import limits
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.scheduling.concurrency import NAME, of_rate, per_second
@@ -55,21 +55,19 @@ def limit() -> None:
 
 
 @limit.command("ls")
-@database_option
+@conn_options
 @json_option
-def list_limits(database_url: str | None, as_json: bool) -> None:
+def list_limits(conn: Connection) -> None:
     """List the limits, and the jobs that run and wait under each.
 
     \b
     redrive limit ls
     """
-    with database(settings_for(database_url)) as conn:
-        rows = limits.find(conn)
+    rows = limits.find(conn)
 
     listing(
         rows,
         COLUMNS,
-        as_json=as_json,
         right=("running", "at once", "waiting"),
         empty="there are no limits",
     )

@@ -12,11 +12,11 @@ from redrive import handlers as registry
 from redrive.cli.support.connection import database
 from redrive.cli.support.options import (
     Instant,
-    database_option,
     json_option,
     settings_for,
+    settings_options,
 )
-from redrive.cli.support.output import emit, length, listing, table
+from redrive.cli.support.output import emit, length, listing, table, wants_json
 from redrive.dead_letters import simulation
 from redrive.errors import SettingsError
 from redrive.rules.attempts.plan import Planned, planned
@@ -63,11 +63,9 @@ def policy() -> None:
     metavar="TIME",
     help="Only failures since this time.",
 )
-@database_option
+@settings_options("handlers")
 @json_option
-def simulate(
-    handlers: str | None, since: datetime, database_url: str | None, as_json: bool
-) -> None:
+def simulate(since: datetime, settings: Settings) -> None:
     """Judge the failures on record by the policies in the code.
 
     \b
@@ -76,7 +74,6 @@ def simulate(
     This changes nothing. It lists the failures that would be treated differently: the outcome
     then, and the outcome now.
     """
-    settings = settings_for(database_url, handlers=handlers)
     found = _handlers(settings)
     with database(settings) as conn:
         seen, changes = simulation.simulate(conn, found, since)
@@ -84,8 +81,8 @@ def simulate(
     rows = [
         {"count": count, **asdict(change)} for change, count in changes.most_common()
     ]
-    listing(rows, COLUMNS, as_json=as_json, right=("count",), empty="")
-    if not as_json:
+    listing(rows, COLUMNS, right=("count",), empty="")
+    if not wants_json():
         click.echo(_summary(seen, changes.total()))
 
 
@@ -109,7 +106,7 @@ def _handlers(settings: Settings) -> registry.Handlers:
     help="Registry of the handlers. [env: REDRIVE_HANDLERS]",
 )
 @json_option
-def show(kind: str | None, handlers: str | None, as_json: bool) -> None:
+def show(kind: str | None, handlers: str | None) -> None:
     """Show the waits between the attempts of a job, by category.
 
     \b
@@ -120,7 +117,7 @@ def show(kind: str | None, handlers: str | None, as_json: bool) -> None:
     last columns count from the first failure, without the time of the attempts.
     """
     shown = Policy() if kind is None else _policy_of(kind, handlers)
-    if as_json:
+    if wants_json():
         emit(described(kind, shown))
         return
 
@@ -205,7 +202,8 @@ def _key(shown: Policy, category: Category) -> str:
 
 def in_words(shown: Policy, category: Category) -> str:
     """Say how long a category is retried."""
-    limit, window = attempts_of(shown, category), window_of(shown, category)
+    limit = attempts_of(shown, category)
+    window = window_of(shown, category)
     if dies_at_once(category, shown) or limit == 1:
         return "not retried"
 

@@ -12,15 +12,21 @@ from redrive.cli.support.options import (
     Change,
     Duration,
     acting_options,
-    database_option,
+    cells_options,
+    conn_options,
     json_option,
-    settings_for,
-    settings_of_cells,
 )
-from redrive.cli.support.output import counted, emit, listing, printable, table
+from redrive.cli.support.output import (
+    counted,
+    emit_each,
+    listing,
+    printable,
+    table,
+    wants_json,
+)
 from redrive.cli.support.unhandled import sentence
+from redrive.database.rows import Connection, value
 from redrive.database.rows import rows as rows_of
-from redrive.database.rows import value
 from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.unhandled import Unhandled, unhandled
 from redrive.rules.attempts.waiting import Around, why_queue
@@ -86,20 +92,18 @@ def queue() -> None:
 
 
 @queue.command("ls")
-@database_option
+@cells_options()
 @json_option
-def list_queues(database_url: str | None, as_json: bool) -> int:
+def list_queues(cells: "Sequence[Settings]") -> int:
     """List the queues, their jobs by state, and kinds without a worker.
 
     \b
     redrive queue ls
     """
-    answers, code = ask_each(settings_of_cells(database_url), _read)
+    answers, code = ask_each(cells, _read)
     rows = [cell | row for cell, (found, _) in answers for row in found]
-    if as_json:
-        for row in rows:
-            emit(row)
-
+    if wants_json():
+        emit_each(rows)
         return code
 
     _show_queues(rows)
@@ -306,21 +310,19 @@ class _Limit(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
 
 
 @queue.command("limits")
-@database_option
+@conn_options
 @json_option
-def list_limits(database_url: str | None, as_json: bool) -> None:
+def list_limits(conn: Connection) -> None:
     """List the numbers of queues and kinds in use, and their limits.
 
     \b
     redrive queue limits
     """
-    with database(settings_for(database_url)) as conn:
-        found = rows_of(conn, "select what, used, at_most from redrive.names_used_v1()")
+    found = rows_of(conn, "select what, used, at_most from redrive.names_used_v1()")
 
     listing(
         found,
         {"what": "what", "in use": "used", "at most": "at_most", "counted": "counted"},
-        as_json=as_json,
         for_people=lambda row: row | {"counted": NAMES[row["what"]]},
         right=("in use", "at most"),
     )

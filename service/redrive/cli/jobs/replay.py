@@ -14,10 +14,9 @@ from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.options import (
     Id,
     Reveal,
-    database_option,
     json_option,
     reveal_options,
-    settings_for,
+    settings_options,
 )
 from redrive.cli.support.output import (
     answer,
@@ -25,6 +24,7 @@ from redrive.cli.support.output import (
     no_letter,
     printable,
     shown_id,
+    wants_json,
 )
 from redrive.errors import RedriveError, SettingsError
 from redrive.live_jobs.export import export
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from redrive.dry_run.bundle import Bundle
     from redrive.dry_run.replay import Replayed
     from redrive.dry_run.scene import Request
+    from redrive.settings import Settings
 
 DEFAULT_FILE = "-"
 """Value of --pytest without a file."""
@@ -96,20 +97,17 @@ class _Way:
     help="Run the handler with all its effects, at your own risk.",
 )
 @reveal_options
-@database_option
+@settings_options("actor", "handlers")
 @json_option
 def replay(
     job: int | None,
-    handlers: str | None,
     debug: bool,
     test: str | None,
     payload: Path | None,
     file: Path | None,
     no_sandbox: bool,
     reveal: Reveal | None,
-    actor: str | None,
-    database_url: str | None,
-    as_json: bool,
+    settings: "Settings",
 ) -> int:
     """Run the failed attempt of a dead letter again, as it was.
 
@@ -126,7 +124,7 @@ def replay(
     """
     from redrive.dry_run.bundle import with_payload  # noqa: PLC0415 # slow
 
-    if debug and (as_json or test):
+    if debug and (wants_json() or test):
         raise click.UsageError("--pdb goes without --json and --pytest")
 
     if test is not None and reveal is not None:
@@ -134,17 +132,17 @@ def replay(
             "a test must not hold secrets: give made-up values by --payload, not --reveal"
         )
 
-    target = _target(handlers)
+    target = _target(settings)
     if file:
         found = _from_file(job, file, reveal)
     else:
-        found = _from_database(_required(job), reveal, actor, database_url)
+        found = _from_database(_required(job), reveal, settings)
 
     if payload is not None:
         found = with_payload(found, payload)
 
     way = _Way(target, debug, not no_sandbox, _test_file(test, found))
-    return _replay(found, way, as_json=as_json)
+    return _replay(found, way)
 
 
 def _required(job: int | None) -> int:
@@ -153,11 +151,10 @@ def _required(job: int | None) -> int:
     return job
 
 
-def _target(handlers: str | None) -> str:
-    target = settings_for(None, handlers=handlers).handlers
-    if target is None:
+def _target(settings: "Settings") -> str:
+    if settings.handlers is None:
         raise click.UsageError("--handlers MODULE:ATTRIBUTE is missing")
-    return target
+    return settings.handlers
 
 
 def _from_file(job: int | None, file: Path, reveal: Reveal | None) -> "Bundle":
@@ -178,12 +175,9 @@ def _from_file(job: int | None, file: Path, reveal: Reveal | None) -> "Bundle":
     return found
 
 
-def _from_database(
-    job: int, reveal: Reveal | None, actor: str | None, database_url: str | None
-) -> "Bundle":
+def _from_database(job: int, reveal: Reveal | None, settings: "Settings") -> "Bundle":
     from redrive.dry_run.bundle import bundle_of  # noqa: PLC0415 # slow
 
-    settings = settings_for(database_url, actor=actor)
     if reveal is not None:
         reveal.agree(settings, shown_id(job))
 
@@ -221,7 +215,7 @@ def _test_file(test: str | None, bundle: "Bundle") -> Path | None:
     return file
 
 
-def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
+def _replay(bundle: "Bundle", way: _Way) -> int:
     from redrive.dry_run.scene import Request  # noqa: PLC0415 # slow
 
     request = Request(
@@ -231,18 +225,18 @@ def _replay(bundle: "Bundle", way: _Way, *, as_json: bool) -> int:
         debug=way.debug,
         test=way.test is not None,
     )
-    found = _run(request, way, as_json=as_json)
+    found = _run(request, way)
     is_written = way.test is not None and _write_test(way.test, found)
     report = _facts(bundle, found) | {"test": str(way.test) if is_written else None}
-    answer(report, "\n".join(_lines(bundle, found)), as_json=as_json)
+    answer(report, "\n".join(_lines(bundle, found)))
     if way.test is not None:
-        return _say_test(way.test, is_written=is_written, as_json=as_json)
+        return _say_test(way.test, is_written=is_written)
 
     has_failed = found.result is None or found.result.failure is not None
     return Exit.FAILED if has_failed else Exit.DONE
 
 
-def _run(request: "Request", way: _Way, *, as_json: bool) -> "Replayed":
+def _run(request: "Request", way: _Way) -> "Replayed":
     from redrive.dry_run.process import CannotConfine  # noqa: PLC0415 # slow
     from redrive.dry_run.replay import replay_confined, replay_here  # noqa: PLC0415 # slow
 
@@ -260,7 +254,7 @@ def _run(request: "Request", way: _Way, *, as_json: bool) -> "Replayed":
 
     # What a handler prints must not stand between JSON lines.
     elsewhere = contextlib.redirect_stdout(sys.stderr)
-    with elsewhere if as_json else contextlib.nullcontext():
+    with elsewhere if wants_json() else contextlib.nullcontext():
         return replay_here(request)
 
 
@@ -275,7 +269,7 @@ def _write_test(file: Path, found: "Replayed") -> bool:
     return True
 
 
-def _say_test(file: Path, *, is_written: bool, as_json: bool) -> int:
+def _say_test(file: Path, *, is_written: bool) -> int:
     if not is_written:
         click.echo(
             "no test is written, because it would not fail for the same reason",
@@ -283,7 +277,7 @@ def _say_test(file: Path, *, is_written: bool, as_json: bool) -> int:
         )
         return Exit.FAILED
 
-    if not as_json:
+    if not wants_json():
         click.echo(f"wrote {file}: it fails now, and passes when the handler returns")
 
     return Exit.DONE

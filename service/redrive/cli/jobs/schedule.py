@@ -7,19 +7,14 @@ import click
 
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import (
-    Run,
-    database_option,
-    json_option,
-    run_options,
-    settings_for,
-)
+from redrive.cli.support.options import Run, conn_options, json_option, run_options
 from redrive.cli.support.output import (
     answer,
     counted,
     listing,
     not_found,
     printable,
+    wants_json,
 )
 from redrive.database.rows import Connection
 from redrive.live_jobs import schedules
@@ -34,9 +29,9 @@ def schedule() -> None:
 
 
 @schedule.command("ls")
-@database_option
+@conn_options
 @json_option
-def list_schedules(database_url: str | None, as_json: bool) -> None:
+def list_schedules(conn: Connection) -> None:
     """List the schedules, with their next and last runs.
 
     \b
@@ -44,20 +39,18 @@ def list_schedules(database_url: str | None, as_json: bool) -> None:
 
     A schedule is `undeclared` while no live worker declares it. It is not fired then.
     """
-    with database(settings_for(database_url)) as conn:
-        _show(schedules.find(conn), as_json=as_json)
+    _show(schedules.find(conn))
 
 
-def _show(rows: Sequence[Row], *, as_json: bool) -> None:
+def _show(rows: Sequence[Row]) -> None:
     listing(
         rows,
         COLUMNS,
-        as_json=as_json,
         right=("last_job",),
         empty="no schedule; a handler declares one: @jobs.every('0 7 * * 1-5')",
     )
     for row in rows:
-        if row["paused_at"] and not as_json:
+        if row["paused_at"] and not wants_json():
             text = f"{row['name']}: paused by {row['paused_by']}: {row['paused_why']}"
             click.echo(printable(text))
 
@@ -66,7 +59,7 @@ def _show(rows: Sequence[Row], *, as_json: bool) -> None:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @run_options()
 @json_option
-def pause(names: tuple[str, ...], run: Run, as_json: bool) -> int:
+def pause(names: tuple[str, ...], run: Run) -> int:
     """Stop firing schedules until they are resumed.
 
     \b
@@ -75,14 +68,14 @@ def pause(names: tuple[str, ...], run: Run, as_json: bool) -> int:
     Jobs that they have enqueued continue. Shows what it would do, then asks, unless you give
     --yes.
     """
-    return _changed("Pause", "paused", names, run, as_json=as_json)
+    return _changed("Pause", "paused", names, run)
 
 
 @schedule.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @run_options()
 @json_option
-def resume(names: tuple[str, ...], run: Run, as_json: bool) -> int:
+def resume(names: tuple[str, ...], run: Run) -> int:
     """Fire paused schedules again from their next slot.
 
     \b
@@ -91,14 +84,14 @@ def resume(names: tuple[str, ...], run: Run, as_json: bool) -> int:
     Slots that passed while they were paused are skipped, whatever their catch_up. Shows what it
     would do, then asks, unless you give --yes.
     """
-    return _changed("Resume", "resumed", names, run, as_json=as_json)
+    return _changed("Resume", "resumed", names, run)
 
 
 @schedule.command("now")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @run_options()
 @json_option
-def run_now(names: tuple[str, ...], run: Run, as_json: bool) -> int:
+def run_now(names: tuple[str, ...], run: Run) -> int:
     """Enqueue the jobs of schedules now; their slots stay.
 
     \b
@@ -106,7 +99,7 @@ def run_now(names: tuple[str, ...], run: Run, as_json: bool) -> int:
 
     Paused schedules run, too. Shows what it would do, then asks, unless you give --yes.
     """
-    return _changed("Run now", "jobs", names, run, as_json=as_json)
+    return _changed("Run now", "jobs", names, run)
 
 
 _ACTS: dict[str, Callable[..., Any]] = {
@@ -117,15 +110,13 @@ _ACTS: dict[str, Callable[..., Any]] = {
 """Key of the report -> the function that makes the change."""
 
 
-def _changed(
-    verb: str, outcome: str, names: Sequence[str], run: Run, *, as_json: bool
-) -> int:
+def _changed(verb: str, outcome: str, names: Sequence[str], run: Run) -> int:
     """Change schedules by name after confirmation; print the result."""
     done: list[Any] = []
     with database(run.settings) as conn:
         matched = [row for row in schedules.find(conn) if row["name"] in names]
-        if matched and not as_json:
-            _show(matched, as_json=False)
+        if matched and not wants_json():
+            _show(matched)
 
         found = [row["name"] for row in matched]
         why = _agreed(verb, len(found), run)
@@ -134,7 +125,7 @@ def _changed(
 
     report = {"matched": len(found), outcome: done if outcome == "jobs" else len(done)}
     text = _said(outcome, done) if why else run.unchanged()
-    answer(report, text if found else None, as_json=as_json)
+    answer(report, text if found else None)
     return _name_missing(names, found)
 
 

@@ -6,20 +6,19 @@ from typing import Any
 
 import click
 
-from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
     Command,
     Decorator,
     Instant,
-    database_option,
+    conn_options,
     json_option,
     pager_option,
-    settings_for,
     with_options,
 )
-from redrive.cli.support.output import emit, listing, paged
+from redrive.cli.support.output import answer, emit, listing
 from redrive.database import audit as log
+from redrive.database.rows import Connection
 
 COLUMNS = ("id", "at", "actor", "login", "action", "n", "why")
 
@@ -79,12 +78,10 @@ def audit() -> None:
 @audit.command("ls")
 @_choice_options
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
-@database_option
+@conn_options
 @json_option
 @pager_option
-def list_lines(
-    chosen: log.Choice, limit: int, database_url: str | None, as_json: bool
-) -> None:
+def list_lines(chosen: log.Choice, limit: int, conn: Connection) -> None:
     """List the audit log, the newest line first.
 
     \b
@@ -94,31 +91,22 @@ def list_lines(
     purge and a re-encryption have two lines: one at the beginning, and one at the end with the
     result. --json also has the detail.
     """
-    with database(settings_for(database_url)) as conn:
-        found = log.newest(conn, chosen, limit)
+    found = log.newest(conn, chosen, limit)
 
-    with paged():
-        listing(
-            found,
-            COLUMNS,
-            as_json=as_json,
-            right=("id", "n"),
-            empty="no line",
-        )
+    listing(found, COLUMNS, right=("id", "n"), empty="no line")
 
 
 @audit.command()
 @_choice_options
-@database_option
-def export(chosen: log.Choice, database_url: str | None) -> None:
+@conn_options
+def export(chosen: log.Choice, conn: Connection) -> None:
     """Print the log as JSON lines with their seals, oldest first.
 
     \b
     redrive audit export --since 2026-01-01 > audit.jsonl
     """
-    with database(settings_for(database_url)) as conn:
-        for line in log.lines(conn, chosen):
-            emit(line)
+    for line in log.lines(conn, chosen):
+        emit(line)
 
 
 @audit.command()
@@ -128,9 +116,9 @@ def export(chosen: log.Choice, database_url: str | None) -> None:
     metavar="LINE:HASH",
     help="Line and seal that this command printed before, and that you kept elsewhere.",
 )
-@database_option
+@conn_options
 @json_option
-def verify(known: log.Seal | None, database_url: str | None, as_json: bool) -> int:
+def verify(known: log.Seal | None, conn: Connection) -> int:
     """Check that nobody has changed the audit log.
 
     \b
@@ -141,17 +129,13 @@ def verify(known: log.Seal | None, database_url: str | None, as_json: bool) -> i
     keep the printed seal where such a user cannot reach it, and give it to --known later. Exit code
     1: something is wrong.
     """
-    with database(settings_for(database_url)) as conn:
-        count, fault = log.verify(conn)
-        if fault is None and known is not None:
-            fault = log.compare(conn, known)
+    count, fault = log.verify(conn)
+    if fault is None and known is not None:
+        fault = log.compare(conn, known)
 
-        seal = log.newest_seal(conn)
+    seal = log.newest_seal(conn)
 
-    if as_json:
-        emit({"ok": fault is None, "lines": count, "fault": fault, **seal._asdict()})
-    else:
-        good = f"{count} lines are unchanged; the newest is {seal}"
-        click.echo(fault or good)
-
+    report = {"ok": fault is None, "lines": count, "fault": fault, **seal._asdict()}
+    good = f"{count} lines are unchanged; the newest is {seal}"
+    answer(report, fault or good)
     return Exit.FAILED if fault else Exit.DONE

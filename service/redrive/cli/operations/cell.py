@@ -1,6 +1,6 @@
 """redrive cell: move a key from one cell to another."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +15,7 @@ from redrive.cli.support.options import (
     settings_of_cells,
     why_option,
 )
-from redrive.cli.support.output import answer, counted
+from redrive.cli.support.output import answer, counted, wants_json
 from redrive.cli.support.terminal import progress
 from redrive.database import migrate
 from redrive.database.rows import Connection
@@ -75,7 +75,6 @@ def move_key(
     is_lost: bool,
     dry_run: bool,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Move a key's waiting jobs and dead letters to another cell.
 
@@ -112,18 +111,18 @@ def move_key(
         there = _named(cells, "--to", to)
 
     if gives_up:
-        give_up.end_move(run, there, move, is_lost=is_lost, as_json=as_json)
+        give_up.end_move(run, there, move, is_lost=is_lost)
     else:
         assert there is not None  # noqa: S101 # --destination-lost was refused
-        _show_and_move(run, there, move, as_json=as_json)
+        _show_and_move(run, there, move)
 
 
-def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) -> None:
+def _show_and_move(run: Run, there: "Settings", move: Move) -> None:
     done = None
     with database(run.settings) as conn, database(there) as other:
         _require_equal(conn, other, move.origin, move.to)
         plan = moves.look(conn, other, move.key)
-        if not as_json:
+        if not wants_json():
             _show(plan, move.to)
 
         question = f"Move {move.key} from {move.origin} to {move.to}?"
@@ -133,7 +132,7 @@ def _show_and_move(run: Run, there: "Settings", move: Move, *, as_json: bool) ->
             done = _move(conn, other, run.settings, agreed, plan)
 
     text = _summary(done, move.to) if done else run.unchanged()
-    answer(_fields(plan) | _counts(done), text, as_json=as_json)
+    answer(_fields(plan) | _counts(done), text)
 
 
 def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
@@ -148,7 +147,8 @@ def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
 
 def _require_equal(conn: Connection, other: Connection, origin: str, to: str) -> None:
     """Raise SchemaError if the cells have different schemas: columns would be lost."""
-    here, there = migrate.installed(conn), migrate.installed(other)
+    here = migrate.installed(conn)
+    there = migrate.installed(other)
     if here != there:
         msg = (
             f"cell {origin} has schema {here}, and cell {to} has schema {there};"
@@ -183,43 +183,58 @@ def _say_waiting(count: int) -> None:
 
 
 def _show(plan: Plan, to: str) -> None:
+    for line in _lines(plan, to):
+        click.echo(line)
+
+
+def _lines(plan: Plan, to: str) -> Iterator[str]:
+    """Yield what people read before a move."""
+    yield from _moves(plan)
+    yield from _copies(plan)
+    for (what, why), n in sorted(plan.staying.items()):
+        yield f"stays   {counted(n, what)}: {STAYS[why]}"
+
+    yield from _warnings(plan, to)
+    yield "stays   ended jobs, closed dead letters, campaigns, batches, schedules"
+    yield _WAITS
+    if plan.unknown_until is not None:
+        yield _SKIPS.format(plan.unknown_until)
+
+    yield f"then    let producers enqueue the key in {to}, and run this again"
+
+
+def _moves(plan: Plan) -> Iterator[str]:
     jobs = counted(plan.moving["job"], "waiting job")
     dead = counted(plan.moving["dead letter"], "dead letter")
-    click.echo(f"moves   {jobs}, {dead}")
+    yield f"moves   {jobs}, {dead}"
     if plan.taken:
-        jobs = counted(plan.taken, "job")
-        click.echo(f"moves   {jobs} that a stopped run has taken out")
+        taken = counted(plan.taken, "job")
+        yield f"moves   {taken} that a stopped run has taken out"
 
-    click.echo(f"copies  {counted(plan.keys, 'idempotency key')} that succeeded")
+
+def _copies(plan: Plan) -> Iterator[str]:
+    keys = counted(plan.keys, "idempotency key")
+    yield f"copies  {keys} that succeeded"
     for name, concurrency, rate in plan.limits:
-        click.echo(f"copies  the limit {name} (concurrency {concurrency}, rate {rate})")
-
-    for (what, why), n in sorted(plan.staying.items()):
-        click.echo(f"stays   {counted(n, what)}: {STAYS[why]}")
-
-    _warn(plan, to)
-    click.echo("stays   ended jobs, closed dead letters, campaigns, batches, schedules")
-    click.echo(
-        "waits   an enqueue with the idempotency key of a job that is being moved,"
-        " while its chunk is taken out"
-    )
-    if plan.unknown_until is not None:
-        click.echo(_SKIPS.format(plan.unknown_until))
-
-    click.echo(f"then    let producers enqueue the key in {to}, and run this again")
+        yield f"copies  the limit {name} (concurrency {concurrency}, rate {rate})"
 
 
+_WAITS = (
+    "waits   an enqueue with the idempotency key of a job that is being moved,"
+    " while its chunk is taken out"
+)
 _SKIPS = (
     "skips   idempotency keys that succeeded before the upgrade, because their tenant is"
     " unknown; the last one is forgotten at {:%Y-%m-%d %H:%M}"
 )
 
 
-def _warn(plan: Plan, to: str) -> None:
+def _warnings(plan: Plan, to: str) -> Iterator[str]:
     for queue, kind, n in plan.unhandled:
-        click.echo(
+        jobs = counted(n, "job")
+        yield (
             f"warning no live worker in {to} handles {kind} in queue {queue}:"
-            f" {counted(n, 'job')} will wait for one"
+            f" {jobs} will wait for one"
         )
 
 
@@ -259,5 +274,6 @@ def _summary(done: Done, to: str) -> str:
         if done.known
         else ""
     )
-    keys, limits = counted(done.keys, "key"), counted(done.limits, "limit")
+    keys = counted(done.keys, "key")
+    limits = counted(done.limits, "limit")
     return f"{done.moved} moved to {to}{known}; {keys} and {limits} copied"

@@ -15,8 +15,8 @@ from redrive.cli.operations import check_server
 from redrive.cli.operations.check_server import Finding
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import database_option, json_option, settings_of_cells
-from redrive.cli.support.output import counted, emit
+from redrive.cli.support.options import cells_options, json_option
+from redrive.cli.support.output import counted, emit, wants_json
 from redrive.cli.support.unhandled import sentence
 from redrive.database import audit, foreign, publications
 from redrive.database import migrate as migrations
@@ -38,14 +38,14 @@ _Row = tuple[Mapping[str, str], Finding]
 
 
 @click.command()
-@database_option
+@cells_options("handlers")
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
     help="Also import this registry. [env: REDRIVE_HANDLERS]",
 )
 @json_option
-def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
+def check(cells: Sequence[Settings]) -> int:
     """Check settings, database, roles, clock, server and audit log.
 
     \b
@@ -53,14 +53,13 @@ def check(database_url: str | None, handlers: str | None, as_json: bool) -> int:
 
     Exit code 1: something is wrong.
     """
-    cells = settings_of_cells(database_url, handlers=handlers)
     answers, code = ask_each(cells, lambda settings: list(_of_the_database(settings)))
     findings: list[_Row] = [({}, finding) for finding in _of_the_process(cells[0])]
     for cell, found in answers:
         findings += [(cell, finding) for finding in found]
 
     for cell, finding in findings:
-        if as_json:
+        if wants_json():
             emit({**cell, **finding._asdict()})
         else:
             _show(cell, finding)

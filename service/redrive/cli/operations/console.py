@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from redrive.cli.support.connection import wait_for_schema
-from redrive.cli.support.options import database_option, settings_of_cells
+from redrive.cli.support.options import cells_options
 from redrive.database.address import Address
 from redrive.errors import SettingsError
 from redrive.handlers import load
@@ -39,7 +39,7 @@ NO_EXTRA = "the console needs more packages: pip install 'redrive[console]'"
 
 
 @click.command()
-@database_option
+@cells_options("console_port")
 @click.option(
     "--port",
     "console_port",
@@ -49,7 +49,7 @@ NO_EXTRA = "the console needs more packages: pip install 'redrive[console]'"
 @click.option(
     "--demo", is_flag=True, help="Serve this machine only, without a sign-in."
 )
-def console(database_url: str | None, console_port: int | None, demo: bool) -> None:
+def console(cells: Sequence[Settings], demo: bool) -> None:
     """Serve web pages and a JSON API to find and fix problems.
 
     \b
@@ -59,7 +59,6 @@ def console(database_url: str | None, console_port: int | None, demo: bool) -> N
     REDRIVE_CONSOLE_VIEWER_URL and so on. docs/console.md says how users sign in. --demo uses the
     database of REDRIVE_DATABASE_URL. With REDRIVE_DATABASES, one console shows all cells.
     """
-    cells = settings_of_cells(database_url, console_port=console_port)
     settings = cells[0]
     set_up(settings.log_format, settings.log_level)
     _require_extra()
@@ -302,7 +301,8 @@ def _provider(settings: Settings, groups: Fields) -> Any:
 
 def _check_provider(settings: Settings, own_url: str) -> str:
     """Check the values that a provider needs; return the client's id."""
-    client_id, scopes = settings.console_oidc_client_id, settings.console_oidc_scopes
+    client_id = settings.console_oidc_client_id
+    scopes = settings.console_oidc_scopes
     if client_id is None:
         msg = "REDRIVE_CONSOLE_OIDC_ISSUER is set and REDRIVE_CONSOLE_OIDC_CLIENT_ID is not"
         raise SettingsError(msg)

@@ -4,14 +4,16 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from redrive.cli.support.connection import database
-from redrive.cli.support.options import database_option, settings_for
+from redrive.cli.support.options import settings_options
 from redrive.cli.support.output import table
+from redrive.database.rows import Connection
 from redrive.demo import shop
 from redrive.errors import SettingsError
 from redrive.settings import Settings
@@ -86,44 +88,44 @@ def _play(path: Path, *, once: bool, observe: bool) -> bool:
 
 @demo.command()
 @click.argument("what", type=click.Choice(["decimal-commas"]))
-@database_option
-def fix(what: str, database_url: str | None) -> None:  # noqa: ARG001 # there is one bug
+@settings_options()
+def fix(what: str, settings: Settings) -> None:  # noqa: ARG001 # there is one bug
     """Deploy release 1.1 of the shop's jobs, which fixes a bug of 1.0.
 
     \b
     redrive demo fix decimal-commas
     """
-    _turn(database_url, "release", "1.1")
+    _turn(settings, "release", "1.1")
     click.echo(
         "release 1.1 is deployed: the worker finished what it had and was replaced"
     )
-    with database(_settings(database_url)) as conn:
+    with _demo_database(settings) as conn:
         _until(lambda: shop.has_healed(conn, "1.1"))
     click.echo("what died before it is tried by itself: redrive campaign ls")
 
 
 @demo.command()
 @click.argument("state", type=click.Choice(["up", "down"]))
-@database_option
-def mail(state: str, database_url: str | None) -> None:
+@settings_options()
+def mail(state: str, settings: Settings) -> None:
     """Start or stop the mail server.
 
     \b
     redrive demo mail up
     """
-    _turn(database_url, "mail", state)
+    _turn(settings, "mail", state)
     click.echo(f"the mail server is {state}")
 
 
 @demo.command()
-@database_option
-def ledger(database_url: str | None) -> None:
+@settings_options()
+def ledger(settings: Settings) -> None:
     """Compare the ledger with the bank's books, and count the mails.
 
     \b
     redrive demo ledger
     """
-    with database(_settings(database_url)) as conn:
+    with _demo_database(settings) as conn:
         _require(conn, "mail")
         rows = [_compared(account) for account in shop.accounts(conn)]
 
@@ -146,9 +148,9 @@ def _compared(account: shop.Account) -> tuple[str, ...]:
     )
 
 
-def _turn(database_url: str | None, name: str, wanted: str) -> None:
+def _turn(settings: Settings, name: str, wanted: str) -> None:
     """Set a switch of the demo and wait until it has taken effect."""
-    with database(_settings(database_url)) as conn:
+    with _demo_database(settings) as conn:
         _require(conn, name)
         shop.turn(conn, name, wanted)
         _until(lambda: shop.switch(conn, name) == (wanted, wanted))
@@ -164,11 +166,10 @@ def _until(is_done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _settings(database_url: str | None) -> Settings:
-    settings = settings_for(database_url)
+def _demo_database(settings: Settings) -> AbstractContextManager[Connection]:
     if settings.database_url is None and settings.database_url_file is None:
         raise SettingsError(NO_DEMO)
-    return settings
+    return database(settings)
 
 
 def _require(conn: Any, name: str) -> None:

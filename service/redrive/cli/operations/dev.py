@@ -8,12 +8,13 @@ import click
 
 from redrive.cli.support.child import in_child
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import database_option, settings_for
+from redrive.cli.support.options import settings_options
 from redrive.errors import SettingsError
 from redrive.handlers import load
 
 if TYPE_CHECKING:
     from redrive.demo.development import Development
+    from redrive.settings import Settings
 
 NO_EXTRA = "redrive dev needs more packages: pip install 'redrive[dev]'"
 
@@ -27,13 +28,13 @@ NO_EXTRA = "redrive dev needs more packages: pip install 'redrive[dev]'"
 @click.option(
     "--port", type=click.INT, help="Port of the console. [default: 9809, or a free one]"
 )
-@database_option
+@settings_options()
 def dev(
     handlers: str,
     fresh: bool,
     no_browser: bool,
     port: int | None,
-    database_url: str | None,
+    settings: "Settings",
 ) -> int:
     """Run everything for local development: Postgres, worker, console.
 
@@ -45,7 +46,6 @@ def dev(
     Ctrl-C ends all of it. In another terminal, type `. .redrive/env` first, and then, for
     example, `redrive enqueue`.
     """
-    settings = settings_for(database_url)
     has_own = settings.database_url or settings.database_url_file or settings.databases
     url = settings.address().read() if has_own else None
     _check(handlers, fresh=fresh, is_embedded=url is None)
@@ -108,7 +108,8 @@ def _run(parts: "Development", port: int, *, fresh: bool, browser: bool) -> None
     if parts.stopping.is_set():
         return
 
-    worker, console = parts.start_worker(), parts.start_console(port)
+    worker = parts.start_worker()
+    console = parts.start_console(port)
     if not parts.wait_until("worker", worker):
         return
     if not parts.wait_until("console", console):

@@ -20,8 +20,9 @@ from redrive.cli.support.options import (
     json_option,
     port_option,
     settings_for,
+    settings_options,
 )
-from redrive.cli.support.output import counted, emit, table
+from redrive.cli.support.output import counted, emit, table, wants_json
 from redrive.dead_letters.imports import Preview
 from redrive.errors import SettingsError
 from redrive.rules.rows import Fields, Row
@@ -105,10 +106,10 @@ def gateway(
 
 
 @gateway.command()
-@database_option
+@settings_options("gateway")
 @sources_option
 @json_option
-def check(database_url: str | None, gateway: Path | None, as_json: bool) -> int:
+def check(settings: "Settings") -> int:
     """Check the file, the login and each queue.
 
     \b
@@ -116,16 +117,17 @@ def check(database_url: str | None, gateway: Path | None, as_json: bool) -> int:
 
     It counts the waiting messages, and reads none. Exit code 1: something is wrong.
     """
-    settings = settings_for(database_url, gateway=gateway)
     rows = [_checked_login(settings)]
     rows += [_checked(kind, source) for kind, source in _sources(settings).items()]
     for row in rows:
-        _say(row, as_json=as_json)
-    return Exit.FAILED if any(row["fault"] for row in rows) else Exit.DONE
+        _say(row)
+    if any(row["fault"] for row in rows):
+        return Exit.FAILED
+    return Exit.DONE
 
 
-def _say(row: Fields, *, as_json: bool) -> None:
-    if as_json:
+def _say(row: Fields) -> None:
+    if wants_json():
         emit(row)
         return
     is_queue = "waiting" in row and not row["fault"]

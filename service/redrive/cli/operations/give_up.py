@@ -10,7 +10,7 @@ import psycopg
 
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.options import Run
-from redrive.cli.support.output import answer, counted
+from redrive.cli.support.output import answer, counted, wants_json
 from redrive.database.rows import Connection
 from redrive.live_jobs import give_up
 from redrive.live_jobs.give_up import Returned
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 
-def end_move(
-    run: Run, there: "Settings | None", move: Move, *, is_lost: bool, as_json: bool
-) -> None:
+def end_move(run: Run, there: "Settings | None", move: Move, *, is_lost: bool) -> None:
     """Show what returns, ask, and end the move. `there`: None = not configured."""
     done = None
     with database(run.settings) as conn, ExitStack() as stack:
         other = _destination(stack, there, move, is_lost=is_lost)
         number = _open(conn, move)
         plan = give_up.look(conn, other, number)
-        if not as_json:
+        if not wants_json():
             _show(plan, move, is_lost=other is None)
 
         question = f"Give up the move of {move.key} to {move.to}?"
@@ -40,7 +38,7 @@ def end_move(
                 *_, done = give_up.run(conn, other, agreed, number)
 
     text = _summary(done, move) if done else run.unchanged()
-    answer(asdict(done or plan), text, as_json=as_json)
+    answer(asdict(done or plan), text)
 
 
 def _open(conn: Connection, move: Move) -> UUID:

@@ -7,7 +7,7 @@ import anyio
 import click
 
 from redrive.cli.operations.console import proxy_of
-from redrive.cli.support.options import actor_option, database_option, settings_for
+from redrive.cli.support.options import actor_option, settings_options
 from redrive.errors import SettingsError
 from redrive.observability.logs import set_up
 
@@ -36,10 +36,8 @@ NO_SIGN_IN = (
     help="Port to serve HTTP on. [env: REDRIVE_MCP_PORT; default: 9810]",
 )
 @actor_option
-@database_option
-def mcp(
-    over_http: bool, mcp_port: int | None, actor: str | None, database_url: str | None
-) -> None:
+@settings_options("actor", "mcp_port")
+def mcp(over_http: bool, settings: "Settings") -> None:
     """Let agents look at dead letters and propose changes, by MCP.
 
     \b
@@ -49,7 +47,6 @@ def mcp(
     propose: redrive proposal ls. The audit log has each call. Over HTTP, each request needs a
     token of the console. docs/agents.md says which database login to use.
     """
-    settings = settings_for(database_url, actor=actor, mcp_port=mcp_port)
     set_up(settings.log_format, settings.log_level)
     server = _server()
     from redrive.console.agents.desk import Budget, Desk  # noqa: PLC0415 # an extra

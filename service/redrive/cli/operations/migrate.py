@@ -1,6 +1,7 @@
 """redrive migrate."""
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,14 +10,16 @@ from redrive.cli.support.options import (
     Decorator,
     Duration,
     Every,
-    database_option,
     json_option,
-    settings_for,
+    settings_options,
 )
-from redrive.cli.support.output import emit
+from redrive.cli.support.output import emit, wants_json
 from redrive.database import migrate as migrations
 from redrive.dead_letters.runs import expect
 from redrive.observability.logs import set_up
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 
 def _every_option(task: str) -> Decorator:
@@ -44,11 +47,9 @@ def _every_option(task: str) -> Decorator:
     help="Give up after this time if another session keeps a table locked."
     " [env: REDRIVE_MIGRATE_PATIENCE]",
 )
-@database_option
+@settings_options()
 @json_option
-def migrate(
-    database_url: str | None, as_json: bool, patience: float, **every: float | None
-) -> None:
+def migrate(settings: "Settings", patience: float, **every: float | None) -> None:
     """Bring the schema up to date. Safe to repeat, to run twice at once, and to kill.
 
     While another session keeps a table locked, a line every 10 s names that session.
@@ -58,7 +59,6 @@ def migrate(
     redrive migrate --patience 3m
     redrive migrate --purge-every '17 3 * * *' --redrive-every never
     """
-    settings = settings_for(database_url)
     set_up(settings.log_format, settings.log_level)
     with database(settings, any_schema=True) as conn:
         report = migrations.migrate(conn, patience=patience)
@@ -66,7 +66,7 @@ def migrate(
             if seconds is not None:
                 expect(conn, task.removesuffix("_every"), seconds)
 
-    if as_json:
+    if wants_json():
         emit(asdict(report))
     else:
         _show(report)

@@ -10,9 +10,8 @@ from redrive.cli.support.connection import database, wait_for_schema
 from redrive.cli.support.options import (
     Change,
     acting_options,
-    database_option,
+    conn_options,
     json_option,
-    settings_for,
 )
 from redrive.cli.support.output import listing
 from redrive.database.rows import Connection, records
@@ -62,21 +61,20 @@ def objective() -> None:
 
 
 @objective.command("ls")
-@database_option
+@conn_options
 @json_option
-def list_objectives(database_url: str | None, as_json: bool) -> None:
+def list_objectives(conn: Connection) -> None:
     """List the objectives and what they mean.
 
     \b
     redrive objective ls
     """
-    with database(settings_for(database_url)) as conn:
-        held = _read(conn)
+    held = _read(conn)
     rows = [
         row._asdict() | {"kind": None if row.kind == ANY else row.kind} for row in held
     ]
     columns = ("queue", "objective", "value", "what")
-    listing(rows, columns, as_json=as_json, for_people=_for_people)
+    listing(rows, columns, for_people=_for_people)
 
 
 def _for_people(row: Row) -> Row:

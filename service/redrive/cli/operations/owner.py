@@ -8,9 +8,8 @@ from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
     acting_options,
-    database_option,
+    conn_options,
     json_option,
-    settings_for,
 )
 from redrive.cli.support.output import listing
 from redrive.database.rows import Connection
@@ -35,19 +34,18 @@ def owner() -> None:
 
 
 @owner.command("ls")
-@database_option
+@conn_options
 @json_option
-def list_owners(database_url: str | None, as_json: bool) -> None:
+def list_owners(conn: Connection) -> None:
     """List the owners by pattern.
 
     \b
     redrive owner ls
     """
-    with database(settings_for(database_url)) as conn:
-        found = owners.find(conn)
+    found = owners.find(conn)
     rows = [{"pattern": str(row.pattern), **row._asdict()} for row in found]
     columns = ("pattern", "owner", "contact")
-    listing(rows, columns, as_json=as_json, empty="no owners")
+    listing(rows, columns, empty="no owners")
 
 
 @owner.command("set")

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from redrive.cli.support.options import json_option
-from redrive.cli.support.output import emit
+from redrive.cli.support.output import emit, wants_json
 
 
 @click.command()
@@ -23,7 +23,7 @@ from redrive.cli.support.output import emit
     help="Write into a directory that is not empty, and overwrite files of the same name.",
 )
 @json_option
-def quickstart(directory: Path, force: bool, as_json: bool) -> None:
+def quickstart(directory: Path, force: bool) -> None:
     """Write a small project that works: handlers, a test, a demo.
 
     \b
@@ -41,7 +41,7 @@ def quickstart(directory: Path, force: bool, as_json: bool) -> None:
 
     written = _project() | _local()
     _write(directory, written)
-    if as_json:
+    if wants_json():
         emit({"directory": str(directory), "files": sorted(written)})
         return
 

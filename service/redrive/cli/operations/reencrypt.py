@@ -7,12 +7,11 @@ import click
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.options import (
     actor_option,
-    database_option,
     json_option,
-    settings_for,
+    settings_options,
     why_option,
 )
-from redrive.cli.support.output import emit, table
+from redrive.cli.support.output import emit, table, wants_json
 from redrive.cli.support.terminal import progress
 from redrive.database import reencrypt as rotation
 from redrive.database.rows import Connection
@@ -32,15 +31,13 @@ from redrive.settings import Settings
 @why_option("default: rotation", default="rotation")
 @actor_option
 @click.option("--dry-run", is_flag=True, help="Only count the rows of each key.")
-@database_option
+@settings_options("actor")
 @json_option
 def reencrypt(
     rate: float | None,
     why: str,
-    actor: str | None,
     dry_run: bool,
-    database_url: str | None,
-    as_json: bool,
+    settings: Settings,
 ) -> None:
     """Encrypt all stored data with the first key of the keyring.
 
@@ -52,14 +49,13 @@ def reencrypt(
     has. You can remove a key that has no rows from the keyring.
     """
     keyring = _keyring()
-    settings = settings_for(database_url, actor=actor)
     with database(settings) as conn:
         if dry_run:
             report = rotation.Report(left=rotation.count(conn))
         else:
             report = _rotate(conn, settings, keyring, rate, why)
 
-    if as_json:
+    if wants_json():
         _emit(keyring, report)
         return
 

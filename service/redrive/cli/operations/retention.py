@@ -9,13 +9,13 @@ from redrive.cli.support.options import (
     Change,
     Duration,
     acting_options,
-    database_option,
+    conn_options,
     json_option,
-    settings_for,
 )
 from redrive.cli.support.output import listing
 from redrive.database import retention as stored
 from redrive.database.retention import Kept
+from redrive.database.rows import Connection
 from redrive.rules.rows import Row
 
 DAY_SECONDS = 86_400
@@ -63,19 +63,18 @@ def retention() -> None:
 
 
 @retention.command("ls")
-@database_option
+@conn_options
 @json_option
-def list_retention(database_url: str | None, as_json: bool) -> None:
+def list_retention(conn: Connection) -> None:
     """List the kinds of data, and how long each is kept.
 
     \b
     redrive retention ls
     """
-    with database(settings_for(database_url)) as conn:
-        held = stored.read(conn)
+    held = stored.read(conn)
     rows = [{"what": what, "seconds": seconds} for what, seconds in held]
     columns = ("what", "kept", "of")
-    listing(rows, columns, as_json=as_json, for_people=_for_people, right=("kept",))
+    listing(rows, columns, for_people=_for_people, right=("kept",))
 
 
 def _for_people(row: Row) -> Row:
@@ -119,4 +118,6 @@ def _shown(seconds: float) -> str:
     """Format a duration as users write it: 30d, 12h."""
     days = seconds / DAY_SECONDS
     hours = seconds / 3_600
-    return f"{days:g}d" if days >= 1 else f"{hours:g}h"
+    if days >= 1:
+        return f"{days:g}d"
+    return f"{hours:g}h"

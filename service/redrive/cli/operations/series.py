@@ -8,16 +8,9 @@ from typing import NamedTuple
 
 import click
 
-from redrive.cli.support.connection import database
 from redrive.cli.support.names import say_unknown
-from redrive.cli.support.options import (
-    Instant,
-    database_option,
-    json_option,
-    pager_option,
-    settings_for,
-)
-from redrive.cli.support.output import emit, listing, paged, screen_width
+from redrive.cli.support.options import Instant, conn_options, json_option, pager_option
+from redrive.cli.support.output import emit, listing, screen_width, wants_json
 from redrive.database.rows import Connection
 from redrive.observability.marks import read_marks
 from redrive.observability.series import (
@@ -79,7 +72,7 @@ DAY = timedelta(days=1)
     is_flag=True,
     help="List what changed then: deploys, campaigns, pauses, lost workers, ...",
 )
-@database_option
+@conn_options
 @json_option
 @pager_option
 def series(  # its options
@@ -87,8 +80,7 @@ def series(  # its options
     kind: str | None,
     since: datetime,
     are_marks: bool,
-    database_url: str | None,
-    as_json: bool,
+    conn: Connection,
 ) -> None:
     """Show counts and times over time, and what changed then.
 
@@ -103,12 +95,11 @@ def series(  # its options
     ago, each object is about an hour. A minute is shown a few seconds after its end.
     """
     asked = _Asked(since, queue, kind)
-    show = _print_json if as_json else _print_table
-    with database(settings_for(database_url)) as conn:
-        if not show(conn, asked, are_marks=are_marks):
-            given = {"queue": queue, "kind": kind}
-            names = {what: [name] for what, name in given.items() if name}
-            say_unknown(conn, **names)
+    show = _print_json if wants_json() else _print_table
+    if not show(conn, asked, are_marks=are_marks):
+        given = {"queue": queue, "kind": kind}
+        names = {what: [name] for what, name in given.items() if name}
+        say_unknown(conn, **names)
 
 
 class _Asked(NamedTuple):
@@ -150,8 +141,7 @@ def _print_table(conn: Connection, asked: _Asked, *, are_marks: bool) -> bool:
 
 
 def _print(rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
-    with paged():
-        listing(rows, columns, as_json=False, right=COLUMNS[1:], empty=empty)
+    listing(rows, columns, right=COLUMNS[1:], empty=empty)
 
 
 def _steps(conn: Connection, asked: _Asked) -> tuple[list[Row], bool]:

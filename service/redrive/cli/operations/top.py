@@ -15,7 +15,7 @@ import psycopg
 
 from redrive.cli.operations.series import seconds
 from redrive.cli.support.connection import database, explain
-from redrive.cli.support.options import database_option, settings_for
+from redrive.cli.support.options import settings_options
 from redrive.cli.support.output import counted, printable, screen_width
 from redrive.console.pages import figures
 from redrive.database.rows import Connection
@@ -76,8 +76,8 @@ class Screen(NamedTuple):
     metavar="SECONDS",
     help="Read the figures this often.",
 )
-@database_option
-def top(once: bool, interval: float, database_url: str | None) -> None:
+@settings_options()
+def top(once: bool, interval: float, settings: "Settings") -> None:
     """Show live what runs and what is wrong; q or Ctrl-C ends it.
 
     \b
@@ -87,8 +87,6 @@ def top(once: bool, interval: float, database_url: str | None) -> None:
     It shows what is wrong now, the queues with their last 20 minutes, the workers, and the largest
     groups of dead letters. Without a terminal it prints the figures once.
     """
-    settings = settings_for(database_url)
-
     if once or not sys.stdout.isatty():
         with database(settings) as conn:
             screen = read(conn)

@@ -1,17 +1,13 @@
 """redrive worker ls: list workers, their queues, and when each was last seen."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from redrive.cli.support.connection import ask_each, database
-from redrive.cli.support.options import (
-    database_option,
-    json_option,
-    pager_option,
-    settings_of_cells,
-)
-from redrive.cli.support.output import length, listing, paged
+from redrive.cli.support.options import cells_options, json_option, pager_option
+from redrive.cli.support.output import length, listing
 from redrive.live_jobs.workers import find
 from redrive.rules.rows import Row
 
@@ -33,10 +29,10 @@ KINDS_SHOWN = 3
 
 
 @click.command("ls")
-@database_option
+@cells_options()
 @json_option
 @pager_option
-def list_workers(database_url: str | None, as_json: bool) -> int:
+def list_workers(cells: "Sequence[Settings]") -> int:
     """List the workers, and when each was last seen.
 
     Each is working, draining, silent for longer than its REDRIVE_HEARTBEAT_TTL, or lost.
@@ -44,21 +40,16 @@ def list_workers(database_url: str | None, as_json: bool) -> int:
     \b
     redrive worker ls
     """
-    cells = settings_of_cells(database_url)
     answers, code = ask_each(cells, _read)
     rows = [cell | row for cell, workers in answers for row in workers]
-    shown = rows if as_json else map(_for_people, rows)
     columns = ("cell", *COLUMNS) if len(cells) > 1 else COLUMNS
-    right = ("slots", "inflight")
-    with paged():
-        listing(
-            shown,
-            columns,
-            as_json=as_json,
-            right=right,
-            empty="no worker",
-        )
-
+    listing(
+        rows,
+        columns,
+        for_people=_for_people,
+        right=("slots", "inflight"),
+        empty="no worker",
+    )
     return code
 
 

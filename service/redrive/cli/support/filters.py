@@ -132,7 +132,8 @@ def _option(
     kind, metavar = _TYPES.get(field, (click.STRING, name.upper()))
     if criterion.choices:
         other = (ANY,) if field == "state" else ()
-        kind, metavar = _OneOf((*criterion.choices, *other)), None
+        kind = _OneOf((*criterion.choices, *other))
+        metavar = None
 
     return option(
         prefix,

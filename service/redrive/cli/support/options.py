@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from redrive.cli.support.output import SHOWN_CELL, keep_pager
+from redrive.cli.support.connection import database
+from redrive.cli.support.output import JSON, PAGED, SHOWN_CELL
 from redrive.cli.support.terminal import confirm, is_watched
 from redrive.rules.rows import Signed
 from redrive.rules.scheduling.cells import parted
@@ -134,7 +135,10 @@ def _keep_cell(_context: click.Context, _: click.Parameter, cell: str | None) ->
 
 
 def database_option(command: Command) -> Command:
-    """Add the option for the database URL; the command passes it to `settings_for`."""
+    """Add the options that name the database; the command gets `database_url`.
+
+    Most commands use `conn_options`, `settings_options` or `cells_options` instead.
+    """
     options = [
         click.option(
             "--database-url",
@@ -153,8 +157,61 @@ def database_option(command: Command) -> Command:
     return with_options(options, command)
 
 
+def conn_options(command: Command) -> Command:
+    """Add the options that name the database; the command gets `conn`, open."""
+
+    @functools.wraps(command)
+    def connect(*, settings: "Settings", **options: Any) -> object:
+        with database(settings) as conn:
+            return command(conn=conn, **options)
+
+    return settings_options()(connect)
+
+
+def settings_options(*flags: str) -> Decorator:
+    """Add the options that name the database; the command gets `settings`.
+
+    Args:
+        flags: options of the command that are settings; it gets them only as such.
+    """
+    return lambda command: _reads("settings", settings_for, flags, command)
+
+
+def cells_options(*flags: str) -> Decorator:
+    """Add the options that name the database; the command gets `cells`.
+
+    These are the settings of each cell. `flags` are as for `settings_options`.
+    """
+    return lambda command: _reads("cells", settings_of_cells, flags, command)
+
+
+def _reads(
+    name: str, read: Callable[..., object], flags: Sequence[str], command: Command
+) -> Command:
+    @functools.wraps(command)
+    def start(*, database_url: str | None, **options: Any) -> object:
+        chosen = {flag: options.pop(flag) for flag in flags}
+        options[name] = read(database_url, **chosen)
+        return command(**options)
+
+    return database_option(start)
+
+
+def _keep_json(context: click.Context, _: click.Parameter, as_json: bool) -> None:
+    context.meta[JSON] = as_json
+
+
+def _keep_pager(context: click.Context, _: click.Parameter, no_pager: bool) -> None:
+    context.meta[PAGED] = not no_pager
+
+
 json_option: Decorator = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object per line."
+    "--json",
+    "as_json",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep_json,
+    help="Print one JSON object per line.",
 )
 port_option: Decorator = click.option(
     "--http-port",
@@ -166,7 +223,7 @@ pager_option: Decorator = click.option(
     "--no-pager",
     is_flag=True,
     expose_value=False,
-    callback=keep_pager,
+    callback=_keep_pager,
     help="Print a long list without a pager. The variable PAGER names the pager.",
 )
 actor_option: Decorator = click.option(

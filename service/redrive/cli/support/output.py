@@ -26,17 +26,29 @@ PIPE_WIDTH = 200
 SHOWN_CELL = "redrive.shown_cell"
 """Key in a command's context: the cell of all ids that the command prints."""
 ID_COLUMNS = frozenset({"id", "campaign", "sample", "last_job"})
-NO_PAGER = "redrive.no_pager"
-"""Key in a command's context: whether lists are printed at once."""
+JSON = "redrive.json"
+"""Key in a command's context: whether it prints JSON."""
+PAGED = "redrive.paged"
+"""Key in a command's context: whether long lists are shown in a pager."""
 
 UNITS = ((172_800, 86_400, "d"), (7_200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
 """Units of a duration, each with its lower limit: 90 s, 2 min, 47 h, 2 d."""
 
 
+def wants_json() -> bool:
+    """Return whether the user gave --json."""
+    return bool(_kept(JSON))
+
+
 def shown_cell() -> str | None:
     """Return the cell of all ids that this command prints; None without cells."""
+    return _kept(SHOWN_CELL)
+
+
+def _kept(key: str) -> Any:
+    """Return a value of the command's context; None if it has none."""
     context = click.get_current_context(silent=True)
-    return context.meta.get(SHOWN_CELL) if context else None
+    return context.meta.get(key) if context else None
 
 
 def shown_id(number: int) -> str:
@@ -63,41 +75,46 @@ def emit(value: Any) -> None:
     click.echo(line)
 
 
+def emit_each(rows: Iterable[Any]) -> None:
+    """Print each row as a JSON line."""
+    for row in rows:
+        emit(row)
+
+
 def listing(
     rows: Iterable[Row],
     columns: Sequence[str] | Mapping[str, str],
     *,
-    as_json: bool,
     for_people: Callable[[Row], Row] = lambda row: row,
     right: Sequence[str] = (),
     empty: str = "none",
 ) -> None:
     """Print rows as JSON lines with all fields, or as a table of these columns.
 
+    A long table is shown in a pager, if the command has the option for it.
+
     Args:
         columns: fields of the table, or its columns and the field of each.
         for_people: returns a row as the table shows it.
     """
-    if as_json:
-        for row in rows:
-            emit(row)
-
-        return
-
     fields = columns.values() if isinstance(columns, Mapping) else columns
     cells = (
         [_of_cell(row, field) for field in fields] for row in map(for_people, rows)
     )
-    table(tuple(columns), cells, right=right, empty=empty)
+    with paged():
+        if wants_json():
+            emit_each(rows)
+        else:
+            table(tuple(columns), cells, right=right, empty=empty)
 
 
 @contextmanager
 def paged() -> Iterator[None]:
-    """Show long output in a pager if it goes to a terminal.
+    """Show long output in a pager, if the command has the option and a terminal.
 
     PAGER names the pager.
     """
-    if not sys.stdout.isatty() or _is_without_pager():
+    if not (sys.stdout.isatty() and _kept(PAGED)):
         yield
         return
 
@@ -109,17 +126,6 @@ def paged() -> Iterator[None]:
     text = captured.getvalue()
     show = click.echo_via_pager if text.count("\n") >= lines else click.echo
     show(text.rstrip("\n"))
-
-
-def _is_without_pager() -> bool:
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(NO_PAGER))
-
-
-def keep_pager(context: click.Context, _: click.Parameter, no_pager: bool) -> None:
-    """Remember whether the command prints its list at once."""
-    meta: dict[str, Any] = context.meta
-    meta[NO_PAGER] = no_pager
 
 
 def table(
@@ -261,7 +267,9 @@ def relative(instant: datetime, now: datetime) -> str:
     seconds = (instant - now).total_seconds()
     if abs(seconds) < 1:
         return "now"
-    return f"in {length(seconds)}" if seconds > 0 else f"{length(-seconds)} ago"
+    if seconds > 0:
+        return f"in {length(seconds)}"
+    return f"{length(-seconds)} ago"
 
 
 def length(seconds: float) -> str:
@@ -293,7 +301,9 @@ def printable_fields(row: Fields) -> dict[str, str]:
 
 def counted(n: int, one: str, many: str | None = None) -> str:
     """Format a number with its noun: 1 attempt, 2 attempts."""
-    return f"{n} {one}" if n == 1 else f"{n} {many or one + 's'}"
+    if n == 1:
+        return f"{n} {one}"
+    return f"{n} {many or one + 's'}"
 
 
 def not_found(what: str) -> Exit:
@@ -309,12 +319,12 @@ def no_letter(job: int, what: str = "no dead letter") -> str:
     return f"job {shown} has {what}; {look}"
 
 
-def answer(report: Any, text: str | None, *, as_json: bool) -> None:
+def answer(report: Any, text: str | None) -> None:
     """Print the result of a command: a report as JSON, or a text for people.
 
     Without a text, people have seen the result already.
     """
-    if as_json:
+    if wants_json():
         emit(report)
     elif text is not None:
         click.echo(text)

@@ -183,7 +183,9 @@ def _unusual(more: Mapping[str, str], canaries: int) -> dict[str, str]:
     """Return the terms in a form that are not the defaults of the command."""
     usual = {"canaries": str(canaries), "abort-share": f"{ABORT_SHARE:g}"}
     given = {name: more.get(name, "").strip() for name in TERM_NAMES}
-    return {n: text for n, text in given.items() if text and text != usual.get(n)}
+    return {
+        name: text for name, text in given.items() if text and text != usual.get(name)
+    }
 
 
 def _start_command(plan: str, terms: Mapping[str, str]) -> str:
@@ -195,11 +197,11 @@ def estimate(matched: int, terms: Terms) -> str:
     if not matched:
         return ""
 
-    lasts = (
-        f"Takes {span(math.ceil(matched / terms.rate))} at least"
-        if terms.rate
-        else "Runs without a fixed rate"
-    )
+    lasts = "Runs without a fixed rate"
+    if terms.rate:
+        seconds = math.ceil(matched / terms.rate)
+        lasts = f"Takes {span(seconds)} at least"
+
     if not terms.canaries:
         return f"{lasts}. There are no canaries, so all jobs may die again."
 
@@ -211,28 +213,32 @@ def estimate(matched: int, terms: Terms) -> str:
 
 def _preview(conn: Connection, query: Query) -> Preview:
     chosen = letters_of(query)
-    if chosen.narrows():
-        seen, known = campaign.look(conn, _all(chosen), MOST)
-    else:
-        seen, known = None, 0
+    preview = Preview(
+        title="Redrive dead letters",
+        matched=0,
+        unit="open dead letter",
+        verb="Redrive",
+        shell=shell_of(("dlq", "redrive"), query, Filter, why="..."),
+        query=as_seen(chosen),
+        columns=GROUP_COLUMNS,
+        obstacle=vague(chosen, 0),
+        inputs=_inputs(_canaries(chosen, 0)),
+    )
+    if not chosen.narrows():
+        return preview
 
-    matched = seen.matched if seen else 0
-    canaries = _canaries(chosen, matched)
-    return Preview(
-        "Redrive dead letters",
-        matched,
-        "open dead letter",
-        "Redrive",
-        shell_of(("dlq", "redrive"), query, Filter, why="..."),
-        as_seen(chosen),
-        GROUP_COLUMNS,
-        seen.groups[:SAMPLE] if seen else (),
-        _remarks(seen, known) if seen else (),
-        vague(chosen, matched),
-        _inputs(canaries),
-        estimate(matched, Terms(None, canaries)),
-        _two(conn, seen.kinds) if seen else (),
-        _confirmations(chosen, seen.blocked) if seen else (),
+    seen, known = campaign.look(conn, _all(chosen), MOST)
+    canaries = _canaries(chosen, seen.matched)
+    return replace(
+        preview,
+        matched=seen.matched,
+        rows=seen.groups[:SAMPLE],
+        remarks=_remarks(seen, known),
+        obstacle=vague(chosen, seen.matched),
+        inputs=_inputs(canaries),
+        estimate=estimate(seen.matched, Terms(None, canaries)),
+        two=_need_two_people(conn, seen.kinds),
+        confirm=_confirmations(chosen, seen.blocked),
     )
 
 
@@ -277,7 +283,7 @@ def _stay(
     return stay
 
 
-def _two(conn: Connection, kinds: list[str]) -> list[str]:
+def _need_two_people(conn: Connection, kinds: list[str]) -> list[str]:
     """Return the kinds whose redrive needs two people."""
     query = "select kind from redrive.approvals where kind = any (%s) order by kind"
     return column(conn, query, kinds)
@@ -285,7 +291,9 @@ def _two(conn: Connection, kinds: list[str]) -> list[str]:
 
 def _all(chosen: Filter) -> Filter:
     """Remove the bound of a single request: a campaign takes any number."""
-    return replace(chosen, limit=None) if chosen.limit == MOST + 1 else chosen
+    if chosen.limit == MOST + 1:
+        return replace(chosen, limit=None)
+    return chosen
 
 
 def _canaries(chosen: Filter, matched: int) -> int:
@@ -418,44 +426,53 @@ def _preview_of(
     """Preview a change of one campaign, which must be in one of `states`."""
     found = found_in(conn, _number_of(query))
     number = found["campaign"]
-    is_so = found["state"] in states
+    obstacle = None
+    if found["state"] not in states:
+        obstacle = f"Campaign {number} is {found['state']}."
+
     return Preview(
-        f"{verb} campaign {number}",
-        found["matched"],
-        "dead letter",
-        verb,
-        command(("campaign", verb.lower(), str(number)), why="..."),
-        query,
-        CAMPAIGN_COLUMNS,
-        [found],
-        [remark] if remark else [],
-        None if is_so else f"Campaign {number} is {found['state']}.",
+        title=f"{verb} campaign {number}",
+        matched=found["matched"],
+        unit="dead letter",
+        verb=verb,
+        shell=command(("campaign", verb.lower(), str(number)), why="..."),
+        query=query,
+        columns=CAMPAIGN_COLUMNS,
+        rows=[found],
+        remarks=[remark] if remark else [],
+        obstacle=obstacle,
     )
 
 
 def _preview_start(conn: Connection, query: Query) -> Preview:
     found = found_in(conn, _number_of(query))
-    number, matched = found["campaign"], found["matched"]
+    number = found["campaign"]
+    matched = found["matched"]
     return Preview(
-        f"Start campaign {number}",
-        matched,
-        "dead letter",
-        "Start",
-        command(("campaign", "start", str(number)), why="..."),
-        query,
-        remarks=[
-            f"{found['planned_by']} planned it. Exactly the dead letters of the plan are redriven.",
-            *_stay(found["blocked"], found["invalid"]),
-            *_rates(found["rates"]),
-            *(
-                f"{n:,} jobs already had this side effect: {e}."
-                for e, n in campaign.side_effects(conn, number)
-            ),
-        ],
+        title=f"Start campaign {number}",
+        matched=matched,
+        unit="dead letter",
+        verb="Start",
+        shell=command(("campaign", "start", str(number)), why="..."),
+        query=query,
+        remarks=_start_remarks(found, campaign.side_effects(conn, number)),
         obstacle=_not_to_start(conn, found),
         inputs=_inputs(CANARIES),
         estimate=estimate(matched, Terms()),
     )
+
+
+def _start_remarks(found: Row, effects: Sequence[tuple[str, int]]) -> list[str]:
+    """Return what the user should know about a plan, and about its side effects."""
+    planner = found["planned_by"]
+    remarks = [
+        f"{planner} planned it. Exactly the dead letters of the plan are redriven."
+    ]
+    remarks += _stay(found["blocked"], found["invalid"])
+    remarks += _rates(found["rates"])
+    for effect, n in effects:
+        remarks.append(f"{n:,} jobs already had this side effect: {effect}.")
+    return remarks
 
 
 def _not_to_start(conn: Connection, found: Fields) -> str | None:
@@ -469,12 +486,12 @@ def _not_to_start(conn: Connection, found: Fields) -> str | None:
         " where id = %s and planned_login = session_user",
         found["campaign"],
     )
-    if two := _two(conn, kinds or []):
-        return (
-            f"{', '.join(two)} needs two people: a user in another role must start it."
-        )
+    needy = _need_two_people(conn, kinds or [])
+    if not needy:
+        return None
 
-    return None
+    names = ", ".join(needy)
+    return f"{names} needs two people: a user in another role must start it."
 
 
 def _start(opening: Opening, order: Order) -> Done:

@@ -36,7 +36,7 @@ class Input:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """Preview of a change.
 
@@ -149,17 +149,17 @@ def obstacle_of(chosen: Criteria, matched: int) -> str | None:
 
 
 def until_of(chosen: Filter | JobFilter) -> datetime | None:
-    """Return the end of the time filter, so that later dead letters are not
-    included.
-    """
-    return chosen.until or (
-        None if chosen.ids or not chosen.narrows() else datetime.now(UTC)
-    )
+    """Return the end of the time filter, to leave out later dead letters."""
+    if chosen.until or chosen.ids or not chosen.narrows():
+        return chosen.until
+    return datetime.now(UTC)
 
 
 def as_seen(chosen: Filter | JobFilter) -> Query:
     """Return a query that selects exactly these rows, also a minute later."""
-    limit = chosen.limit if (chosen.limit or MOST + 1) <= MOST else None
+    limit = chosen.limit
+    if not limit or limit > MOST:
+        limit = None
     return list(pairs(replace(chosen, limit=limit)))
 
 
@@ -175,12 +175,9 @@ def letters_of(query: Query, state: str = "open") -> Filter:
 def shell_of(
     words: Sequence[str], query: Query, of: type[Criteria], **more: str
 ) -> str:
-    """Return the shell command as a person types it, without the instant of the
-    preview.
-    """
-    asked = [
-        (name, value) for name, value in query if (name, value) != ("state", "open")
-    ]
+    """Return the shell command as a person types it, without the preview's instant."""
+    usual = ("state", "open")
+    asked = [pair for pair in query if tuple(pair) != usual]
     return command(words, parse(of, asked), **more)
 
 

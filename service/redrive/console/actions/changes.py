@@ -59,16 +59,16 @@ def _preview_letters(
     chosen = letters_of(query, state)
     matched = letters.ids(conn, chosen) if chosen.narrows() else []
     return Preview(
-        f"{verb} dead letters",
-        len(matched),
-        f"{state} dead letter",
-        verb,
-        shell_of(("dlq", verb.lower()), query, Filter, why="..."),
-        as_seen(chosen),
-        LETTER_COLUMNS,
-        letters.find(conn, Filter(ids=matched[:SAMPLE])) if matched else (),
-        (remark,),
-        obstacle_of(chosen, len(matched)),
+        title=f"{verb} dead letters",
+        matched=len(matched),
+        unit=f"{state} dead letter",
+        verb=verb,
+        shell=shell_of(("dlq", verb.lower()), query, Filter, why="..."),
+        query=as_seen(chosen),
+        columns=LETTER_COLUMNS,
+        rows=letters.find(conn, Filter(ids=matched[:SAMPLE])) if matched else (),
+        remarks=(remark,),
+        obstacle=obstacle_of(chosen, len(matched)),
     )
 
 
@@ -112,12 +112,12 @@ def _preview_note(conn: Connection, query: Query) -> Preview:
     job = id_of(query)
     found = letters.show(conn, job)
     return Preview(
-        f"Note on job {job}",
-        1 if found else 0,
-        "dead letter",
-        "Note",
-        command(("dlq", "note", str(job), "...")),
-        query,
+        title=f"Note on job {job}",
+        matched=1 if found else 0,
+        unit="dead letter",
+        verb="Note",
+        shell=command(("dlq", "note", str(job), "...")),
+        query=query,
         remarks=("The text below becomes a note on the dead letter.",),
         obstacle=None if found else f"Job {job} {NO_LETTER}.",
     )
@@ -141,12 +141,12 @@ def _preview_reveal(conn: Connection, query: Query) -> Preview:
     found = story(conn, job)
     is_kept = found is not None and found["payload"] is not None
     return Preview(
-        f"Reveal the payload of job {job}",
-        int(is_kept),
-        "payload",
-        "Reveal",
-        command(("job", "reveal", str(job)), why="..."),
-        query,
+        title=f"Reveal the payload of job {job}",
+        matched=int(is_kept),
+        unit="payload",
+        verb="Reveal",
+        shell=command(("job", "reveal", str(job)), why="..."),
+        query=query,
         remarks=("The payload is shown once, with its secrets.",),
         obstacle=None if is_kept else f"No payload of job {job} is kept.",
     )
@@ -185,16 +185,16 @@ def _preview_jobs(
     sample = JobFilter(ids=matched[:SAMPLE])
     shown = list(find(conn, sample)) if matched else []
     return Preview(
-        f"{verb}: live jobs",
-        len(matched),
-        "live job",
-        verb,
-        shell_of(("job", word), query, JobFilter, why="..."),
-        as_seen(chosen),
-        JOB_COLUMNS,
-        shown,
-        (remark,),
-        obstacle_of(chosen, len(matched)),
+        title=f"{verb}: live jobs",
+        matched=len(matched),
+        unit="live job",
+        verb=verb,
+        shell=shell_of(("job", word), query, JobFilter, why="..."),
+        query=as_seen(chosen),
+        columns=JOB_COLUMNS,
+        rows=shown,
+        remarks=(remark,),
+        obstacle=obstacle_of(chosen, len(matched)),
     )
 
 

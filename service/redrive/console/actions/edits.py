@@ -73,11 +73,9 @@ class Look:
     @property
     def stays(self) -> Mapping[str, int]:
         """Return how many payloads stay unchanged, by reason."""
-        return (
-            {STAYS[cause]: n for cause, n in self.seen.counts.items()}
-            if self.seen
-            else {}
-        )
+        if self.seen is None:
+            return {}
+        return {STAYS[cause]: n for cause, n in self.seen.counts.items()}
 
 
 def _mark(seen: Preview) -> str:
@@ -151,37 +149,41 @@ def edit(opening: Opening, order: Order) -> Done:
     Raises:
         Refused: nothing matches, or the dead letters have changed since the preview.
     """
-    chosen, patch = (
-        letters_of(order.query),
-        rules.read_patch(order.more.get("patch", "")),
-    )
+    chosen = letters_of(order.query)
+    patch = rules.read_patch(order.more.get("patch", ""))
     refuse_vague(chosen)
     with opening() as conn:
         seen = _seen(conn, chosen, patch, order)
-        if seen.matched > MOST:
-            raise Refused(409, f"more than {MOST:,} match; narrow the filter")
+        _refuse_changed(seen, order)
+        handlers = order.handlers or Handlers()
+        causes = edits.edit(conn, seen, patch, handlers=handlers, **order.signed)
 
-        if order.more.get("mark", _mark(seen)) != _mark(seen):
-            raise Refused(
-                409, "some dead letters have changed; look at the preview again"
-            )
+    return Done(_edited(causes), report(seen, causes), _page_after(chosen))
 
-        causes = edits.edit(
-            conn, seen, patch, handlers=order.handlers or Handlers(), **order.signed
-        )
 
-    stayed = "".join(
-        f"; {n:,} stayed: {STAYS.get(c, c)}" for c, n in causes.items() if c
-    )
-    text = f"{counted(causes[None], 'payload')} edited{stayed}."
-    path = (
-        f"/groups/{chosen.group}" if chosen.group and chosen.narrows() else back(chosen)
-    )
-    return Done(
-        text,
-        report(seen, causes),
-        path,
-    )
+def _refuse_changed(seen: Preview, order: Order) -> None:
+    """Refuse to edit other payloads than the preview showed."""
+    if seen.matched > MOST:
+        raise Refused(409, f"more than {MOST:,} match; narrow the filter")
+
+    mark = _mark(seen)
+    if order.more.get("mark", mark) != mark:
+        raise Refused(409, "some dead letters have changed; look at the preview again")
+
+
+def _edited(causes: Counter[str | None]) -> str:
+    """Return how many payloads were edited, and how many stayed, by cause."""
+    text = f"{counted(causes[None], 'payload')} edited"
+    for cause, n in causes.items():
+        if cause:
+            text += f"; {n:,} stayed: {STAYS.get(cause, cause)}"
+    return f"{text}."
+
+
+def _page_after(chosen: Filter) -> str:
+    if chosen.group and chosen.narrows():
+        return f"/groups/{chosen.group}"
+    return back(chosen)
 
 
 def report(seen: Preview, causes: Counter[str | None] | None = None) -> Row:

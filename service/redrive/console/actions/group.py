@@ -20,7 +20,14 @@ def preview_group(
     """Preview a change of the group that the query names."""
     group = groups.show(conn, named(query, "group"))
     seen = Preview(
-        f"{verb} a group", 0, "group", verb, shell, query, COLUMNS, remarks=remarks
+        title=f"{verb} a group",
+        matched=0,
+        unit="group",
+        verb=verb,
+        shell=shell,
+        query=query,
+        columns=COLUMNS,
+        remarks=remarks,
     )
     if group is None:
         obstacle = "No group has this prefix, or several have it."

@@ -74,7 +74,8 @@ def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
     """Yield the plans of the queue or of one of the groups."""
     for plan in campaign.find(conn, (State.PLANNED,), limit=MOST_PLANS):
         if plan["matched"] and _is_about(plan["filter"], queue, names):
-            number, n = plan["campaign"], plan["matched"]
+            number = plan["campaign"]
+            n = plan["matched"]
             noun = "dead letter" if n == 1 else "dead letters"
             text = f"Start plan {number}: redrive {n:,} {noun}"
             yield Offer("campaign-start", str(number), text)

@@ -22,11 +22,14 @@ from redrive.rules.rows import Row
 COLUMNS = ("action", "what", "proposed_by", "why", "created_at")
 PATH = "/proposals"
 START = "Start"
+MOST_DIGITS = 19
+"""Digits of the largest bigint."""
 
 
 def _number_of(query: Query) -> int:
     text = named(query, "proposal")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0  # noqa: PLR2004 # digits of a bigint
+    is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+    number = int(text) if is_number else 0
     if not is_job_id(number):
         raise Refused(400, f"proposal is {text!r}; it must be a whole number above 0")
     return number
@@ -36,13 +39,13 @@ def _preview(conn: Connection, query: Query, *, verb: str) -> Preview:
     number = _number_of(query)
     found = proposals.show(conn, number)
     seen = Preview(
-        f"{verb} proposal {number}",
-        0,
-        "proposal",
-        verb,
-        command(("proposal", verb.lower(), str(number)), why="..."),
-        query,
-        COLUMNS,
+        title=f"{verb} proposal {number}",
+        matched=0,
+        unit="proposal",
+        verb=verb,
+        shell=command(("proposal", verb.lower(), str(number)), why="..."),
+        query=query,
+        columns=COLUMNS,
     )
     if found is None:
         obstacle = f"There is no open proposal {number} of an edit or a mute."

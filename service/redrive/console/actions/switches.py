@@ -29,6 +29,8 @@ from redrive.rules.scheduling import concurrency
 from redrive.rules.scheduling.instants import seconds
 
 MOST_AT_ONCE = 1_000_000
+EXAMPLE_AT_ONCE = 20
+"""Concurrency in the shown command for a name that has no limit yet."""
 MOST_MUTED_SECONDS = 366 * 86_400
 _DEPTH: LiteralString = """
     select queue, ready, scheduled, retrying, running, dead, paused
@@ -38,34 +40,39 @@ _DEPTH: LiteralString = """
 def _preview_queue(conn: Connection, query: Query, *, verb: str, word: str) -> Preview:
     name = name_in(query, "queue")
     rows = rows_of(conn, _DEPTH, name)
-    is_paused = bool(rows and rows[0]["paused"])
-    obstacle = None
-    if not rows:
-        obstacle = f"No job has been in a queue {name} yet."
-    elif is_paused == (word == "pause"):
-        obstacle = (
-            f"{name} is paused already." if is_paused else f"{name} is not paused."
-        )
+    columns: tuple[str, ...] = ()
+    obstacle = f"No job has been in a queue {name} yet."
+    for row in rows:  # at most one
+        columns = tuple(row)[:-1]
+        obstacle = _changes_nothing(name, word, is_paused=row["paused"])
 
-    remark = (
-        "Workers stop claiming from it within a second. Running jobs continue."
-        if word == "pause"
-        else "Workers claim from it again."
-    )
-    columns = tuple(rows[0])[:-1] if rows else ()
-    shell = command(("queue", word, name), why="...")
     return Preview(
-        f"{verb} queue {name}",
-        len(rows),
-        "queue",
-        verb,
-        shell,
-        query,
-        columns,
-        rows,
-        (remark,),
-        obstacle,
+        title=f"{verb} queue {name}",
+        matched=len(rows),
+        unit="queue",
+        verb=verb,
+        shell=command(("queue", word, name), why="..."),
+        query=query,
+        columns=columns,
+        rows=rows,
+        remarks=(_QUEUE_REMARKS[word],),
+        obstacle=obstacle,
     )
+
+
+_QUEUE_REMARKS = {
+    "pause": "Workers stop claiming from it within a second. Running jobs continue.",
+    "resume": "Workers claim from it again.",
+}
+
+
+def _changes_nothing(name: str, word: str, *, is_paused: bool) -> str | None:
+    """Return why it would change nothing to pause or resume; None if it would."""
+    if word == "pause" and is_paused:
+        return f"{name} is paused already."
+    if word == "resume" and not is_paused:
+        return f"{name} is not paused."
+    return None
 
 
 def _pause(opening: Opening, order: Order) -> Done:
@@ -116,16 +123,16 @@ def _preview_breaker(
     )
     words = ("breaker", "force", name, state) if state else ("breaker", "reset", name)
     return Preview(
-        f"{verb}: breaker {name}",
-        len(rows),
-        "breaker",
-        verb,
-        command(words, why="..."),
-        query,
-        ("name", "state", "failures", "successes"),
-        rows,
-        (_FORCED[state],),
-        None if rows else f"There is no breaker {name}.",
+        title=f"{verb}: breaker {name}",
+        matched=len(rows),
+        unit="breaker",
+        verb=verb,
+        shell=command(words, why="..."),
+        query=query,
+        columns=("name", "state", "failures", "successes"),
+        rows=rows,
+        remarks=(_FORCED[state],),
+        obstacle=None if rows else f"There is no breaker {name}.",
     )
 
 
@@ -195,23 +202,25 @@ def _limit(query: Query) -> str:
 def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
     rows = _limits_named(conn, name)
-    at_once, rate = 20, None
+    verb = "Change" if rows else "Set"
+    at_once, rate = EXAMPLE_AT_ONCE, None
     if rows:
-        at_once, rate = rows[0]["concurrency"], rows[0]["rate"]
+        at_once = rows[0]["concurrency"]
+        rate = rows[0]["rate"]
 
     at_once_now = "" if at_once is None else str(at_once)
     words = ("limit", "set", name)
     effect = "The limit applies at once. Running jobs continue."
     return Preview(
-        f"{'Change' if rows else 'Set'} the limit {name}",
-        1,
-        "limit",
-        "Set",
-        command(words, None, concurrency=at_once_now, rate=rate, why="..."),
-        query,
-        _LIMIT_COLUMNS,
-        rows,
-        (
+        title=f"{verb} the limit {name}",
+        matched=1,
+        unit="limit",
+        verb="Set",
+        shell=command(words, None, concurrency=at_once_now, rate=rate, why="..."),
+        query=query,
+        columns=_LIMIT_COLUMNS,
+        rows=rows,
+        remarks=(
             f"{effect} An empty field sets no limit.",
             *_sentence(limits.unused(conn, name)),
         ),
@@ -290,16 +299,16 @@ def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
     rows = _limits_named(conn, name)
     return Preview(
-        f"Remove the limit {name}",
-        len(rows),
-        "limit",
-        "Remove",
-        command(("limit", "rm", name), why="..."),
-        query,
-        _LIMIT_COLUMNS,
-        rows,
-        ("Jobs that wait for this limit can run.",),
-        None if rows else f"There is no limit {name}.",
+        title=f"Remove the limit {name}",
+        matched=len(rows),
+        unit="limit",
+        verb="Remove",
+        shell=command(("limit", "rm", name), why="..."),
+        query=query,
+        columns=_LIMIT_COLUMNS,
+        rows=rows,
+        remarks=("Jobs that wait for this limit can run.",),
+        obstacle=None if rows else f"There is no limit {name}.",
     )
 
 
@@ -324,24 +333,21 @@ def _preview_schedule(
 ) -> Preview:
     name = named(query, "name")
     rows = [row for row in schedules.find(conn) if row["name"] == name]
-    is_paused = bool(rows and rows[0]["paused_at"])
-    obstacle = None if rows else f"There is no schedule {name}."
-    if rows and word == ("pause" if is_paused else "resume"):
-        obstacle = (
-            f"{name} is paused already." if is_paused else f"{name} is not paused."
-        )
+    obstacle = f"There is no schedule {name}."
+    for row in rows:  # at most one
+        obstacle = _changes_nothing(name, word, is_paused=bool(row["paused_at"]))
 
     return Preview(
-        f"{verb}: schedule {name}",
-        len(rows),
-        "schedule",
-        verb,
-        command(("schedule", word, name), why="..."),
-        query,
-        ("name", "kind", "queue", "cron", "tz", "state", "next_at", "last_at"),
-        rows,
-        (remark,),
-        obstacle,
+        title=f"{verb}: schedule {name}",
+        matched=len(rows),
+        unit="schedule",
+        verb=verb,
+        shell=command(("schedule", word, name), why="..."),
+        query=query,
+        columns=("name", "kind", "queue", "cron", "tz", "state", "next_at", "last_at"),
+        rows=rows,
+        remarks=(remark,),
+        obstacle=obstacle,
     )
 
 
@@ -351,9 +357,9 @@ def _schedule(
     name = named(order.query, "name")
     with opening() as conn:
         done = act(conn, name, **order.signed)
-        is_known = done or any(row["name"] == name for row in schedules.find(conn))
+        names = [] if done else [row["name"] for row in schedules.find(conn)]
 
-    if not is_known:
+    if not done and name not in names:
         raise Refused(404, f"there is no schedule {name}")
     if not done:
         raise Refused(409, f"{name} was not paused")

@@ -119,7 +119,9 @@ class ProposeMute(Arguments):
 
 def when(text: str | None) -> datetime | None:
     """Parse an instant or a length. Raises ValueError."""
-    return None if text is None else instant(text, datetime.now(UTC))
+    if text is None:
+        return None
+    return instant(text, datetime.now(UTC))
 
 
 def filter_of(given: ProposeCampaign | ProposeEdit, most: int | None = None) -> Filter:

@@ -115,7 +115,8 @@ def _is_over(found: Row) -> bool:
 @router.get("/campaigns/{campaign}/events")
 def stream_progress(visit: SignedIn, campaign: int) -> Response:
     """Stream the progress of a campaign until it ends."""
-    user, streams = visit.user, visit.console.streams
+    user = visit.user
+    streams = visit.console.streams
     session = user.session or user.name
     if not streams.has_room(session):
         raise Refused(429, "too many pages receive live updates; close some")
@@ -139,7 +140,8 @@ def stream_progress(visit: SignedIn, campaign: int) -> Response:
 
 def _update(begun: Visit, campaign: int) -> Update | None:
     """Read the progress of a campaign, if the user still has access."""
-    request, here = begun.request, begun.console
+    request = begun.request
+    here = begun.console
     try:
         visit = signed_in(
             request,

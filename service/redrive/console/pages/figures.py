@@ -139,7 +139,8 @@ def troubles(
         added: dead letters added in each of the last minutes.
         alive: number of workers that are alive.
     """
-    recent, before = sum(added[-5:]), sum(added[-10:-5])
+    recent = sum(added[-5:])
+    before = sum(added[-10:-5])
     if recent:
         trend = compared(int(recent), int(before), "five minutes")
         yield f"{_jobs(recent)} died in the last five minutes, {trend}.", "/groups"
@@ -157,7 +158,8 @@ def troubles(
 
 
 def _open_breaker(breaker: Row) -> str:
-    name, by = breaker["name"], breaker["forced_by"]
+    name = breaker["name"]
+    by = breaker["forced_by"]
     state = breaker["state"].replace("_", "-")
     held = f", held by {by}" if by else ""
     return f"The breaker {name} is {state}{held}."

@@ -151,7 +151,8 @@ def group_choice(query: Query) -> Row:
 
         given[name].append(without_nul(name, value))
 
-    new_since, owner = given["new-since"], given["owner"]
+    new_since = given["new-since"]
+    owner = given["owner"]
     return {
         "kind": given["kind"],
         "category": given["category"],

@@ -74,7 +74,8 @@ def _causes(conn: Connection, span: Span) -> list[Row]:
     """Return the largest groups; one that began in the span tells what changed before."""
     found = groups.find(conn, limit=MOST_CAUSES)
     for row in found:
-        began, row["began"] = row["first_seen"], None
+        began = row["first_seen"]
+        row["began"] = None
         if span.since <= began < span.until:
             queue = value(conn, "select redrive.queue_of_v1(%s)", row["sample"])
             sentence, change = sentence_before(conn, began, row["kind"], {queue})

@@ -140,7 +140,8 @@ def _add_schedule(handlers: Handlers, wanted: TargetSchedule) -> None:
 
 
 def _policy(target: Target) -> Policy:
-    base, cap = target.backoff, target.backoff_cap
+    base = target.backoff
+    cap = target.backoff_cap
     return Policy(
         max_attempts=target.max_attempts,
         window=target.window,

@@ -242,7 +242,8 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
         known = {name: value for name, value in detail.items() if value is not None}
         return replace(error.failure, detail=known | error.failure.detail)
 
-    name, message = class_name(error), _text(error, secrets)
+    name = class_name(error)
+    message = _text(error, secrets)
     frames = _frames(error.__traceback__, own)
     evidence = evidence_of(error, message)
     category, verdict = judge(evidence, rules)
@@ -290,7 +291,9 @@ def _message(error: BaseException) -> str:
     if text is None:
         text = safe_text(error)
 
-    return _QUOTED.sub(f'"{HIDDEN}"', text) if _quotes_value(error) else text
+    if _quotes_value(error):
+        return _QUOTED.sub(f'"{HIDDEN}"', text)
+    return text
 
 
 def _quotes_value(error: BaseException) -> bool:

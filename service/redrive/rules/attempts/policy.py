@@ -234,7 +234,8 @@ def _check_backoff(base: Seconds, cap: Seconds) -> None:
 
 def _common_backoff(policy: Policy) -> tuple[Seconds, Seconds]:
     """Return what `backoff` and `backoff_cap` say, or an allowed pair if nothing."""
-    base, cap = policy.backoff, policy.backoff_cap
+    base = policy.backoff
+    cap = policy.backoff_cap
     if base is None and cap is None:
         return 0.0, HOUR
     if base is None:

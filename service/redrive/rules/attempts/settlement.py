@@ -41,7 +41,9 @@ class Outcome(StrEnum):
         """Create a member from one row of the table above."""
         outcome = str.__new__(cls, value)
         outcome._value_ = value
-        outcome.event, outcome.label, outcome.logged = event, label, logged
+        outcome.event = event
+        outcome.label = label
+        outcome.logged = logged
         return outcome
 
 

@@ -188,11 +188,10 @@ class Step:
     def at_most(self, feed: int, rate: float | None) -> "Step":
         """Return the step with at most `feed` releases; the others stay due."""
         left = max(self.feed - feed, 0)
-        fed_at = (
-            self.fed_at - left / rate
-            if self.fed_at is not None and rate
-            else self.fed_at
-        )
+        fed_at = self.fed_at
+        if fed_at is not None and rate:
+            fed_at -= left / rate
+
         return replace(self, feed=self.feed - left, fed_at=fed_at)
 
 
@@ -407,7 +406,9 @@ def _first_turn(seen: Seen, fed_at: float, rate: float) -> float:
     Unclaimed jobs use up the rate from now on, and so do jobs that may just start.
     """
     first = max(fed_at, seen.now + seen.unclaimed / rate)
-    return max(first, seen.now + AHEAD_SECONDS) if seen.is_late else first
+    if seen.is_late:
+        return max(first, seen.now + AHEAD_SECONDS)
+    return first
 
 
 def _room(seen: Seen) -> int:

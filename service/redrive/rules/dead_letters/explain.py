@@ -549,7 +549,9 @@ def shown(finding: Finding, texts: Mapping[str, str]) -> Row:
 
 
 def _plain(value: Mark, texts: Mapping[str, str]) -> Mark:
-    return texts.get(value, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return texts.get(value, value)
+    return value
 
 
 def _says(condition: Condition, value: Mark) -> str:

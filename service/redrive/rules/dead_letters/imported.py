@@ -124,7 +124,8 @@ def _check_names(fields: Fields) -> None:
 
 def _check_order(created_at: datetime | None, died_at: datetime | None) -> None:
     if created_at and died_at and created_at > died_at:
-        path, rule = "created_at", "must not lie after died_at"
+        path = "created_at"
+        rule = "must not lie after died_at"
         raise InvalidJob(path, rule)
 
 
@@ -170,7 +171,8 @@ def _job(fields: Fields, source: str, source_id: str | None) -> CheckedJob:
     if of_job.get("queue", "") is None:
         del of_job["queue"]
     if of_job.get("payload", "") is None:
-        path, rule = "payload", "must be an object, not null"
+        path = "payload"
+        rule = "must be an object, not null"
         raise InvalidJob(path, rule)
 
     headers: Any = fields.get("headers") or {}

@@ -50,7 +50,8 @@ def _log_choose(n: int, k: int) -> float:
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Spearman's rank correlation; 0 if all values of a sequence are equal."""
-    a, b = _deviations(first), _deviations(second)
+    a = _deviations(first)
+    b = _deviations(second)
     spread = math.hypot(*a) * math.hypot(*b)
     if not spread:
         return 0.0

@@ -124,7 +124,9 @@ def _read_canaries(text: str, _: datetime) -> int:
 
 def _read_start(text: str, now: datetime) -> datetime:
     delay = seconds(text)
-    return instant(text, now) if delay is None else now + timedelta(seconds=delay)
+    if delay is None:
+        return instant(text, now)
+    return now + timedelta(seconds=delay)
 
 
 def _read_breakers(text: str, _: datetime) -> dict[str, str]:

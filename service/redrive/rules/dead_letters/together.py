@@ -240,4 +240,6 @@ def outcome(seen: Seen) -> State:
     if states == {State.DONE}:
         return State.DONE
     leader = seen.leading
-    return leader.state if leader and leader.state is not State.DONE else State.PAUSED
+    if leader and leader.state is not State.DONE:
+        return leader.state
+    return State.PAUSED

@@ -283,7 +283,8 @@ def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
 
     _check_unique(given)
     if job["on_conflict"] == "replace" and "batch" in given:
-        path, rule = "on_conflict", "a job of a batch cannot be replaced; leave it out"
+        path = "on_conflict"
+        rule = "a job of a batch cannot be replaced; leave it out"
         raise InvalidJob(path, rule)
 
 

@@ -153,7 +153,9 @@ def check_on_conflict(field: str, value: object) -> str | None:
 
 def check_batch(field: str, value: object) -> int | None:
     """Return `value` if it is None or the id of a batch, else raise InvalidJob."""
-    return None if value is None else check_number(field, value, 1, SURE_INTEGER - 1)
+    if value is None:
+        return None
+    return check_number(field, value, 1, SURE_INTEGER - 1)
 
 
 def check_instant(field: str, value: object) -> datetime | None:

@@ -121,7 +121,9 @@ def redact(
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
 
-    return value if scrub(str(value), secrets) == str(value) else HIDDEN
+    if scrub(str(value), secrets) == str(value):
+        return value
+    return HIDDEN
 
 
 def _redacted(
@@ -361,7 +363,9 @@ def _both_words(text: str, found: re.Match[str]) -> str:
         return found["name"]
 
     before = text[max(0, start - 16) : start].split()
-    return f"{before[-1]}_{found['name']}" if before else found["name"]
+    if before:
+        return f"{before[-1]}_{found['name']}"
+    return found["name"]
 
 
 def _end_of_value(text: str, found: re.Match[str], name: str) -> int:

@@ -34,7 +34,9 @@ def _two_units(whole: int, large: int, name: str, small: int, small_name: str) -
 def seconds(text: str) -> float | None:
     """Return a duration in seconds; None if the text is not a duration."""
     found = _DURATION.match(text.strip())
-    return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
+    if found:
+        return float(found[1]) * _UNIT_SECONDS[found[2]]
+    return None
 
 
 def instant(text: str, now: datetime) -> datetime:

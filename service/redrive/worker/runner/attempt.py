@@ -248,7 +248,9 @@ class Attempt:
             raise Settled(refusal) from None
 
     def _job(self) -> Job:
-        work, extras, headers = self.work, self.extras, self.extras.headers
+        work = self.work
+        extras = self.extras
+        headers = self.extras.headers
         if self.services.keyring is not None:
             headers = {name: value for name, value in headers.items() if name != MARK}
 
@@ -326,7 +328,8 @@ class Attempt:
 
     def _judge(self, error: BaseException) -> NotComplete:
         """Decide what follows from an error of the handler or of a step before it."""
-        policy, jitter = self.handler.policy, random.random()
+        policy = self.handler.policy
+        jitter = random.random()
         claimed = claimed_of(self.work.kind, self.work.attempt, self.extras)
         if self.is_overdue:
             failure = failures.deadline_exceeded(self)

@@ -31,7 +31,8 @@ class Dependencies(Watch):
 
     def learn(self, told: OpenBreakers) -> None:
         """Learn the open breakers and probes. A used probe is not used again."""
-        self.open, self._ahead = told.names, Counter()
+        self.open = told.names
+        self._ahead = Counter()
         self._probes = {
             name: lease
             for name, lease in told.probes.items()

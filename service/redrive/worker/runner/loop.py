@@ -245,7 +245,8 @@ class Runner:
             self._died(work, settlement)
 
     def _died(self, work: Work, settlement: DeadLetter) -> None:
-        reason, failure = str(settlement.reason), settlement.failure.record()
+        reason = str(settlement.reason)
+        failure = settlement.failure.record()
         self._services.hooks.died(work.id, work.kind, work.attempt, reason, failure)
 
 

@@ -38,7 +38,8 @@ class Sampler:
 
     def offer(self, attempt: Attempt) -> None:
         """Sample a job that succeeded and may be sampled, if it is time."""
-        now, kind = time.monotonic(), attempt.work.kind
+        now = time.monotonic()
+        kind = attempt.work.kind
         is_first = self._sent_by_kind[kind] < FIRST
         due_at = max(self._due_at, self._due_by_kind.get(kind, 0.0))
         if now < due_at and not is_first:
@@ -58,7 +59,9 @@ class Sampler:
 
 
 def _facts(attempt: Attempt) -> dict[str, object]:
-    work, extras, where = attempt.work, attempt.extras, attempt.services.where
+    work = attempt.work
+    extras = attempt.extras
+    where = attempt.services.where
     is_small = len(work.payload) <= MAX_PAYLOAD
     is_sealed = attempt.services.keyring is not None or MARK in extras.headers
     payload = decode_object(work.payload) if is_small and not is_sealed else None

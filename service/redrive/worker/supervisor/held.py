@@ -98,7 +98,9 @@ class LazyJobs(Sequence[ClaimedJob]):
         return self._jobs
 
     def __len__(self) -> int:
-        return self._count if self._jobs is None else len(self._jobs)
+        if self._jobs is None:
+            return self._count
+        return len(self._jobs)
 
     def __iter__(self) -> Iterator[ClaimedJob]:
         return iter(self._made())
@@ -121,8 +123,11 @@ def held_from(
         for lane in lanes
         if lane.claim is not None and lane.lane_no is not None
     }
-    return [
-        ClaimedJob(
+    jobs: list[ClaimedJob] = []
+    for row in rows:
+        claim_id, id_, deliveries, attempt, kind, payload, extras, run_at, created = row
+        claim = claims[claim_id]
+        job = ClaimedJob(
             id_,
             deliveries,
             attempt,
@@ -136,6 +141,6 @@ def held_from(
             claim,
             created,
         )
-        for claim_id, id_, deliveries, attempt, kind, payload, extras, run_at, created in rows
-        for claim in (claims[claim_id],)
-    ]
+        jobs.append(job)
+
+    return jobs

@@ -24,13 +24,12 @@ class KnownKinds:
 
     def learn(self, kinds: Mapping[str, Kind]) -> bool:
         """Learn a runner's kinds. Returns True if the worker must register again."""
-        before = self._kinds.keys(), self.holds()
+        registered = self._kinds.keys(), self.holds()
         self._kinds = kinds
-        self._policies = {name: Policy(**one.policy) for name, one in kinds.items()}
-        are_others = before != (kinds.keys(), self.holds())
-        prefixes = (name for name in kinds if name.endswith("*"))
+        self._policies = {name: Policy(**kind.policy) for name, kind in kinds.items()}
+        prefixes = [name for name in kinds if name.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
-        return are_others
+        return registered != (kinds.keys(), self.holds())
 
     def names(self) -> list[str]:
         """Return every kind, including prefixes."""
@@ -73,14 +72,15 @@ class KnownKinds:
         unusual = [name for name in self._prefixes if terms[name] != usual]
         covered = tuple(prefix[:-1] for prefix in unusual)
         return {
-            name: said
-            for name, said in terms.items()
-            if said != usual or name.startswith(covered)
+            name: own
+            for name, own in terms.items()
+            if own != usual or name.startswith(covered)
         }
 
     def find(self, name: str) -> Kind | None:
         """Return what is known of a kind; None if no runner has a handler for it."""
-        return self._kinds.get(matching(name, self._kinds, self._prefixes) or "")
+        declared = matching(name, self._kinds, self._prefixes)
+        return self._kinds.get(declared or "")
 
     def timeout(self, name: str) -> float:
         """Return the seconds that an attempt may take; infinite for an unknown kind."""

@@ -167,17 +167,20 @@ class Supervisor:
             lambda: self._heartbeat.is_caretaker,
             lambda: bool(self._pool.held() or self._dispatch),
         )
+        self._watchdog = self._build_watchdog(link)
+
+    def _build_watchdog(self, maintenance_link: Link) -> Watchdog:
         checks = (
             self._heartbeat.check_silence,
             self._guards.keep_suspended,
             self._guards.enforce_deadlines,
             self._guards.exit_when_overdue,
         )
-        links = [self._link, self._heartbeat_link, link]
+        links = [self._link, self._heartbeat_link, maintenance_link]
         if self._heartbeat.listen_link is not None:
             links.append(self._heartbeat.listen_link)
 
-        self._watchdog = Watchdog(*links, checks=checks)
+        return Watchdog(*links, checks=checks)
 
     def _build_exchange(self) -> None:
         """Build what the loop asks the database with."""

@@ -188,7 +188,8 @@ class Polling:
             self._waits_since = asked_at
         if count:
             since = now if self._waits_since is None else self._waits_since
-            self.turn_seconds, self._waits_since = now - since, None
+            self.turn_seconds = now - since
+            self._waits_since = None
 
     def lane_wait_ms(self, now: float) -> int:
         """Return how long a claim of this idle worker may wait for its turn.

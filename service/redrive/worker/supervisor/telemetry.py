@@ -136,14 +136,18 @@ class Telemetry:
         Each kind is shown at 0, so that its first settlement is an increase.
         """
         for kind in kinds.values():
-            if "*" not in kind.kind and (
-                self._queues is None or kind.queue in self._queues
-            ):
-                self._show(kind.queue, kind.kind)
-                for name in kind.depends_on:
-                    self.metrics.released.create((kind.queue, f"breaker {name}"))
+            is_prefix = "*" in kind.kind
+            if is_prefix or not self._claims_from(kind.queue):
+                continue
+
+            self._show(kind.queue, kind.kind)
+            for name in kind.depends_on:
+                self.metrics.released.create((kind.queue, f"breaker {name}"))
 
         logger.info("runner ready", extra={"kinds": len(kinds)})
+
+    def _claims_from(self, queue: str) -> bool:
+        return self._queues is None or queue in self._queues
 
     def _show(self, queue: str, kind: str) -> None:
         if (queue, kind) not in self._shown and len(self._shown) < MAX_LABEL_SETS:
@@ -187,10 +191,7 @@ class Telemetry:
         if self.tracing is not None and not self.tracing.is_overrun:
             self.tracing.call("receive", queue, cost, len(jobs), _created(jobs))
 
-        waits = [
-            wait if (wait := (now - held.run_at).total_seconds()) > 0.0 else 0.0
-            for held in jobs
-        ]
+        waits = _waits(jobs, now)
         self.metrics.wait.observe((queue,), waits)
         for labels, values in _seconds_by_kind(zip(jobs, waits, strict=True)).items():
             self._show(*labels)
@@ -289,7 +290,7 @@ class Telemetry:
             return
 
         self.metrics.maintenance_failures.add((chore,))
-        if in_a_row in _MILESTONES or in_a_row % 1000 == 0:
+        if _is_milestone(in_a_row):
             extra = {
                 "chore": chore,
                 "error": type(error).__name__,
@@ -317,18 +318,15 @@ class Telemetry:
             self.metrics.claims.add(("error",))
 
         self.errors_in_a_row += 1
-        if self.errors_in_a_row in _MILESTONES or self.errors_in_a_row % 1000 == 0:
+        if _is_milestone(self.errors_in_a_row):
             extra = {
                 "operation": operation,
                 "error": type(error).__name__,
                 "sqlstate": state,
                 "in_a_row": self.errors_in_a_row,
             }
-            if isinstance(error, CannotLogIn):
-                extra["why"] = str(error)
-            elif state:
-                extra["why"] = refusal(error)
-
+            is_refused_login = isinstance(error, CannotLogIn)
+            extra["why"] = str(error) if is_refused_login else refusal(error)
             logger.warning("database error", extra=extra)
 
     def gauges(
@@ -349,6 +347,11 @@ class Telemetry:
         metrics.draining.set((), float(is_draining))
 
 
+def _is_milestone(errors: int) -> bool:
+    """Return True if so long a row of errors gets a log line."""
+    return errors in _MILESTONES or errors % 1000 == 0
+
+
 def _longest(
     inflight: Iterable[tuple[str, str]], timeout_of: Callable[[str], float]
 ) -> dict[tuple[str, ...], float]:
@@ -359,6 +362,15 @@ def _longest(
         if isfinite(timeout):
             longest[queue,] = max(timeout, longest.get((queue,), 0.0))
     return longest
+
+
+def _waits(jobs: Iterable[ClaimedJob], now: datetime) -> list[float]:
+    """Return how many seconds each job has been due, at least 0."""
+    waits: list[float] = []
+    for held in jobs:
+        wait = (now - held.run_at).total_seconds()
+        waits.append(max(wait, 0.0))
+    return waits
 
 
 def _was_redriven(held: ClaimedJob) -> bool:

@@ -49,7 +49,8 @@ class Claims:
         """
         worker = self._identity.take(conn)
         if worker != self._claimant:
-            self._claimant, self._last_claim = worker, 0
+            self._claimant = worker
+            self._last_claim = 0
             self._lanes.start_over()
         if not conn.has_settings:  # a pooler's: other workers wait for it
             lane_wait_ms = min(lane_wait_ms, LANE_WAIT_MS)
@@ -125,7 +126,8 @@ class Claims:
         self, request: ClaimRequest, count: int, *, is_any_busy: bool, has_waited: bool
     ) -> None:
         """Choose the time of the next claim."""
-        now, chance = time.monotonic(), random.random()
+        now = time.monotonic()
+        chance = random.random()
         self._polling.claimed(count, request.want, now, chance)
         self._polling.had_turn(count, self.asked_at, now, has_waited=has_waited)
         if is_any_busy:
@@ -141,7 +143,8 @@ class Claims:
 
     def look(self, conn: store.Connection) -> None:
         """Look for lanes that hold jobs. Raises psycopg.Error."""
-        began, before = time.monotonic(), self._lanes.known
+        began = time.monotonic()
+        before = self._lanes.known
         found = store.lanes(conn, self._lanes.queues)
         ended = time.monotonic()
 

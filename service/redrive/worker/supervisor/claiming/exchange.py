@@ -18,6 +18,7 @@ from redrive.rules.attempts.settlement import NotComplete, Outcome
 from redrive.worker.exchange import (
     Answer,
     ClaimRequest,
+    Settlements,
     exchange,
     may_have_claimed,
 )
@@ -218,19 +219,19 @@ class Exchange:
                     return []
 
                 self._side_effects.send(conn, now)
-                columns = settlements.columns(claims, self._identity.me)
                 asked = conn if request else None
-                began = time.monotonic()
-                with doing(meanwhile, conn):
-                    answer = exchange(conn, columns, request)
+                columns = settlements.columns(claims, self._identity.me)
+                answer, cost = _timed_exchange(conn, columns, request, meanwhile)
         except psycopg.Error as error:
             self._telemetry.database_error("exchange", error)
             self._failed(error, settlements, asked)
             return []
 
-        cost = time.monotonic() - began
         self._settled(settlements, claims, answer, cost)
-        return [] if request is None else self._claimed(request, answer, cost, asked)
+        if request is None:
+            return []
+
+        return self._claimed(request, answer, cost, asked)
 
     def _settled(
         self,
@@ -307,21 +308,28 @@ class Exchange:
             case Trouble.DATA if self._side_effects.is_taken or settlements:
                 self._side_effects.drop()
                 self._apart.settle(settlements)
-            case Trouble.FATAL | Trouble.AGAIN if settlements and _may_be_of_one_job(
-                error
+            case Trouble.FATAL | Trouble.AGAIN if _may_be_of_one_job(
+                error, settlements
             ):
-                self._put_back(SettlementBatch([], []))
-                self._side_effects.wait_until(time.monotonic() + BACK_OFF_SECONDS)
-                self._apart.settle(settlements)
+                self._settle_in_parts(settlements)
             case Trouble.AGAIN if not _is_unread(settlements, asked):
-                self._put_back(settlements)
-                self._hold_off(AGAIN_SECONDS)
+                self._try_again(settlements, AGAIN_SECONDS)
             case Trouble.AGAIN | Trouble.DATA | Trouble.FATAL:
-                self._put_back(settlements)
-                self._hold_off(BACK_OFF_SECONDS)
+                self._try_again(settlements, BACK_OFF_SECONDS)
                 self._identity.leave()
             case _:
                 assert_never(problem)
+
+    def _settle_in_parts(self, settlements: SettlementBatch) -> None:
+        """Settle each job by itself, and send side effects later."""
+        self._put_back(SettlementBatch([], []))
+        self._side_effects.wait_until(time.monotonic() + BACK_OFF_SECONDS)
+        self._apart.settle(settlements)
+
+    def _try_again(self, settlements: SettlementBatch, seconds: float) -> None:
+        """Send all of a failed call again, after about this delay."""
+        self._put_back(settlements)
+        self._hold_off(seconds)
 
     def _hold_off(self, seconds: float) -> None:
         self._hold_off_until = time.monotonic() + seconds * random.uniform(0.1, 1.1)
@@ -335,6 +343,19 @@ class Exchange:
         self._polling.retry_soon()
 
 
+def _timed_exchange(
+    conn: OwnConnection,
+    columns: Settlements,
+    request: ClaimRequest | None,
+    meanwhile: Callable[[], object] | None,
+) -> tuple[Answer, float]:
+    """Return the answer of the database, and the seconds until it came."""
+    began = time.monotonic()
+    with doing(meanwhile, conn):
+        answer = exchange(conn, columns, request)
+    return answer, time.monotonic() - began
+
+
 def _is_unread(settlements: SettlementBatch, asked: OwnConnection | None) -> bool:
     """Return True if a claim may have been made whose jobs were not read.
 
@@ -344,10 +365,12 @@ def _is_unread(settlements: SettlementBatch, asked: OwnConnection | None) -> boo
     return asked is not None and not settlements and may_have_claimed(asked)
 
 
-def _may_be_of_one_job(error: psycopg.Error) -> bool:
+def _may_be_of_one_job(error: psycopg.Error, settlements: SettlementBatch) -> bool:
     """Return True if one job of the batch may have caused the error.
 
     Other errors concern the whole batch: the server has no room, stops the statement,
     or wants a retry.
     """
+    if not settlements:
+        return False
     return trouble(error) is Trouble.FATAL or error.sqlstate == LOCK_NOT_AVAILABLE

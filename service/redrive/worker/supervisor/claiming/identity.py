@@ -102,15 +102,17 @@ class Identity:
             if jobs or not is_over:
                 self._closed.add(worker)
             else:
-                self._closed.discard(worker)
-                self.left.discard(worker)
-                self._heartbeat.forget(worker)
+                self._forget(worker)
 
             if released:
-                logger.info(
-                    "released jobs of an identity left behind",
-                    extra={"worker": worker, "jobs": released},
-                )
+                extra = {"worker": worker, "jobs": released}
+                logger.info("released jobs of an identity left behind", extra=extra)
+
+    def _forget(self, worker: int) -> None:
+        """Forget an identity left behind that holds no job any more."""
+        self._closed.discard(worker)
+        self.left.discard(worker)
+        self._heartbeat.forget(worker)
 
     def _refund_crashes(self, conn: store.Connection, worker: int) -> None:
         if worker not in self._innocent:

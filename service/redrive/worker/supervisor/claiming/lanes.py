@@ -189,7 +189,8 @@ class LaneBook:
         if request.from_start is None:
             self._sweep_at = now + sweep_pause(cost)
 
-        busy, looked_at = set[int | None](), 0
+        busy = set[int | None]()
+        looked_at = 0
         for lane_no, jobs, upto, upto_id, as_of, _ in found:
             looked_at = max(looked_at, lane_no or len(request.lanes))
             if upto is None:
@@ -199,15 +200,23 @@ class LaneBook:
             else:
                 busy.discard(lane_no)  # the claim has waited for it
                 lane = request.lanes[lane_no - 1]
-                before = self._places[lane]
-                self._places[lane] = Place(upto, upto_id or 0, as_of or 0)
-                if jobs:
-                    self._seen[lane] = now
-                if jobs and (before.run_at, before.id) == (upto, upto_id):
-                    self._sweep_at = now  # all were behind the place: look for more
+                reached = Place(upto, upto_id or 0, as_of or 0)
+                self._move_on(lane, reached, jobs, now)
 
         self._count_looks(request.lanes, looked_at)
         return bool(busy)
+
+    def _move_on(self, lane: Lane, reached: Place, jobs: int, now: float) -> None:
+        """Continue a lane at the place that a claim has reached, which got `jobs` jobs."""
+        before = self._places[lane]
+        self._places[lane] = reached
+        if not jobs:
+            return
+
+        self._seen[lane] = now
+        only_late_jobs = (before.run_at, before.id) == (reached.run_at, reached.id)
+        if only_late_jobs:
+            self._sweep_at = now  # there are probably more before the place
 
     def _count_looks(self, lanes: Sequence[Lane], looked_at: int) -> None:
         """Note that a claim has looked at the first `looked_at` of these lanes."""

@@ -85,7 +85,8 @@ class SettlementBatch:
         """Split the batch. Neither part is empty if there are two settlements."""
         if self.completions and self.reports:
             return replace(self, reports=[]), replace(self, completions=[])
-        done, ended = self.completions, self.reports
+        done = self.completions
+        ended = self.reports
         i, j = len(done) // 2, len(ended) // 2
         first = SettlementBatch(done[:i], ended[:j], self.has_results)
         second = SettlementBatch(done[i:], ended[j:], self.has_results)

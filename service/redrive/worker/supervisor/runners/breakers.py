@@ -90,9 +90,8 @@ class Breakers:
         """Take the dependencies of a runner's handlers."""
         self._settings = {dependency.name: dependency for dependency in dependencies}
         self._of_kind = {kind: names for kind, names in of_kind.items() if names}
-        self._prefixes = sorted(
-            (k for k in self._of_kind if k.endswith("*")), key=len, reverse=True
-        )
+        prefixes = [kind for kind in self._of_kind if kind.endswith("*")]
+        self._prefixes = sorted(prefixes, key=len, reverse=True)
         self._said = None
 
     # ------------------------------------------------------------------ what is seen
@@ -133,9 +132,8 @@ class Breakers:
         return held
 
     def _names(self, kind: str) -> tuple[str, ...]:
-        return self._of_kind.get(
-            matching(kind, self._of_kind, self._prefixes) or "", ()
-        )
+        declared = matching(kind, self._of_kind, self._prefixes)
+        return self._of_kind.get(declared or "", ())
 
     # ------------------------------------------------------------------ the report
 
@@ -181,11 +179,13 @@ class Breakers:
     def _take_probe(
         self, conn: store.Connection, one: store.BreakerRow, worker: int, now: float
     ) -> None:
+        """Take the one probe of a half-open dependency, if no worker has it."""
         if one.state != "half_open":
             self._probing.pop(one.name, None)
-        elif not self._is_probing(one.name, now) and store.take_probe(
-            conn, one.name, worker, PROBE_LEASE_SECONDS
-        ):
+            return
+        if self._is_probing(one.name, now):
+            return
+        if store.take_probe(conn, one.name, worker, PROBE_LEASE_SECONDS):
             self._probing[one.name] = now + PROBE_LEASE_SECONDS
 
     def _is_probing(self, name: str, now: float) -> bool:
@@ -231,9 +231,9 @@ class Breakers:
         others: list[ClaimedJob] = []
         releases: list[tuple[ClaimedJob, Release]] = []
         for held in jobs:
-            release = (
-                None if has_expired(held.extras) else self._release(held.kind, now)
-            )
+            release = None
+            if not has_expired(held.extras):
+                release = self._release(held.kind, now)
             if release is None:
                 others.append(held)
             else:

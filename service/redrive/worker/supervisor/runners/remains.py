@@ -25,7 +25,8 @@ class Remains:
 
 def remains_of(runner: RunnerProcess) -> Remains:
     """Sort the jobs of a dead runner by how far they had come."""
-    taken, completed = runner.shared.taken, runner.shared.completed()
+    taken = runner.shared.taken
+    completed = runner.shared.completed()
     on_slots = {(each.id, each.deliveries) for each in runner.shared.running()}
     remains = Remains()
     for held in runner.held:

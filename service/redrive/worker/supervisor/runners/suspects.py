@@ -38,10 +38,8 @@ class Suspects:
 
     def take(self, held: ClaimedJob) -> Release | None:
         """Take a claimed job, or return how to give it back."""
-        in_hand = len(self._waiting) + sum(
-            len(runner.held) for runner in self._runners()
-        )
-        if in_hand < MOST_IN_HAND:
+        running = sum(len(runner.held) for runner in self._runners())
+        if running + len(self._waiting) < MOST_IN_HAND:
             self._waiting.append(held)
             return None
 
@@ -57,19 +55,26 @@ class Suspects:
         for runner in self._runners():
             if runner.takes_suspects and self._waiting:
                 runner.hand([self._waiting.popleft()])
-            elif (
-                not runner.held
-                and not self._waiting
-                and now - runner.started_at > IDLE_SECONDS
-            ):
+            elif self._is_idle(runner, now):
                 runner.stop()
 
         if not self._waiting:
             self._put_off = 0
 
+        self._start_missing()
+
+    def _is_idle(self, runner: RunnerProcess, now: float) -> bool:
+        if runner.held or self._waiting:
+            return False
+        return now - runner.started_at > IDLE_SECONDS
+
+    def _start_missing(self) -> None:
+        """Start a runner for each waiting suspect that none is started for."""
         runners = self._runners()
         starting = sum(not runner.ready for runner in runners)
-        for _ in range(min(len(self._waiting) - starting, MOST_IN_HAND - len(runners))):
+        wanted = len(self._waiting) - starting
+        allowed = MOST_IN_HAND - len(runners)
+        for _ in range(min(wanted, allowed)):
             self._pool.spawn(alone=True)
 
     def free_runner(self) -> RunnerProcess | None:

@@ -52,13 +52,17 @@ class Trial:
 
     def waiting(self) -> list[ClaimedJob]:
         """Return the job, if it has not started."""
-        return [self._held] if self._held is not None and self._runner is None else []
+        if self._held is not None and self._runner is None:
+            return [self._held]
+        return []
 
     def take(self, held: ClaimedJob) -> Release | None:
         """Take a claimed job, or return how to give it back."""
         now = time.monotonic()
         if self._held is None and now >= self._next_at:
-            self._held, self._since, self._put_off = held, now, 0
+            self._held = held
+            self._since = now
+            self._put_off = 0
             # Running jobs continue until there is a runner for it. If none runs, it
             # comes first.
             self._is_on = not self._pool.held()
@@ -86,15 +90,15 @@ class Trial:
 
         runner = self._suspects.free_runner()
         if runner is not None and not self._is_on:
-            self._is_on, self._since = True, now
+            self._is_on = True
+            self._since = now
 
         if runner is not None and not self._pool.held():
             self._begin(link, held, runner)
         elif now - self._since > PATIENCE_SECONDS:
             self._end(link, now)
-            return held, put_off_suspect(
-                "trial", self._next_at - now, 1, random.random()
-            )
+            rest = self._next_at - now
+            return held, put_off_suspect("trial", rest, 1, random.random())
 
         return None
 
@@ -118,7 +122,8 @@ class Trial:
 
         # If it is None, the job is no longer ours, and the loop will hear of it.
         if seconds is not None:
-            self._runner, self._over_at = runner, time.monotonic() + seconds
+            self._runner = runner
+            self._over_at = time.monotonic() + seconds
             runner.hand([held])
             told = {"job": held.id, "kind": held.kind, "seconds": round(seconds)}
             logger.warning(

@@ -116,7 +116,9 @@ class Heartbeat:
     @property
     def others(self) -> int:
         """Number of other workers that look for the same jobs as often as this one."""
-        return min(self._others, LISTENERS - 1) if self.is_listener else self._others
+        if self.is_listener:
+            return min(self._others, LISTENERS - 1)
+        return self._others
 
     @property
     def delay(self) -> float:
