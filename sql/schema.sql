@@ -596,8 +596,10 @@ create table redrive.lanes (
     lane smallint not null,
     full_scan_at timestamptz not null default '-infinity'::timestamptz,
     full_scan_kinds text[],
+    has_returned boolean not null default false,
     constraint lanes_pkey primary key (queue, priority, lane)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+create index lanes_returned_idx on redrive.lanes (queue, priority, lane) where has_returned;
 
 create table redrive.limit_keys (
     name text not null,
@@ -2237,6 +2239,15 @@ create function redrive.mark_lost_v1(ttl interval)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.mark_lost_v1 to redrive_worker;
+
+create function redrive.mark_returned_v1(ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
 
 create function redrive.may_change_batch_v1(opened_by text)
     returns boolean

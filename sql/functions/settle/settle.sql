@@ -2,7 +2,8 @@
 -- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids
 --        deliveries: as claimed; they prove the ownership, and give a job its place: see complete
 --        outcomes: retry | release | rescue | dead | cancel
---        run_ats: when to run again, or null for now + delays seconds
+--        run_ats: when to run again, or null for now + delays seconds. A job that comes back at
+--        once, and did not end by itself, keeps its place in the lane: its run_at stays
 --        refunds: the attempt does not count
 --        losses: how many to add: the process died while it ran the job
 --        failures: {error_class, message, category, fingerprint, detail} or null
@@ -29,6 +30,12 @@ as $$
 #variable_conflict use_column
 declare
     ours bigint[];
+    in_place boolean[] := array(  -- the job keeps its run_at
+        select s.run_at is null and s.delay = 0 and (
+            s.outcome = 'rescue' or s.lost > 0
+            or s.outcome = 'release' and s.reason in ('shutdown', 'neighbour_killed', 'trial'))
+        from unnest(run_ats, delays, outcomes, losses, reasons)
+            as s(run_at, delay, outcome, lost, reason));
     vacated bigint[];      -- the jobs whose slots become free
 begin
     -- 1. Record the cancelled jobs, before they are deleted.
@@ -68,9 +75,10 @@ begin
         set (deliveries, run_at, attempt, losses, refunds, failed_at, streak, fingerprint,
              headers) = (
             select settle_v1.deliveries[v.place],
-                   greatest(clock_timestamp(), coalesce(
-                       run_ats[v.place],
-                       clock_timestamp() + delays[v.place] * interval '1 second')),
+                   case when in_place[v.place] then least(j.run_at, clock_timestamp())
+                        else greatest(clock_timestamp(), coalesce(
+                            run_ats[v.place],
+                            clock_timestamp() + delays[v.place] * interval '1 second')) end,
                    j.attempt + 1 - v.refund::int,
                    -- a job whose end was reported has not killed its process
                    case when v.lost = 0
@@ -251,7 +259,12 @@ begin
         perform redrive.free_slots_v1(vacated);
     end if;
 
-    -- 12. Wake workers, because this one may be about to stop.
+    -- 12. Let claims find the jobs that keep their places.
+    if true = any (in_place) then
+        perform redrive.mark_returned_v1(ours);
+    end if;
+
+    -- 13. Wake workers, because this one may be about to stop.
     if outcomes && '{release,rescue}' and 0 = any (delays) then
         perform redrive.tell_v1(65535);
     end if;
