@@ -10,12 +10,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from redrive.database.rows import Connection
 from redrive.dead_letters import imports
 from redrive.errors import InvalidJob
-from redrive.gateway.letters import letter_of
+from redrive.gateway.letters import fingerprint_of, letter_of
 from redrive.gateway.message import Message
 from redrive.gateway.returns import returns
 from redrive.rules.dead_letters.imported import Imported
@@ -81,7 +82,8 @@ class Batch:
 
     def _commit(self, conn: Connection, actor: str) -> Sequence[Message]:
         found, kind = self.counts, self._kind
-        came_back = returns(conn, kind, self._messages)
+        fingerprint = partial(fingerprint_of, kind=kind, exact=self._exact)
+        came_back = returns(conn, kind, self._messages, fingerprint)
         others = [m for n, m in enumerate(self._messages) if n not in came_back]
         digests = [digest_of(message) for message in others]
         before = imports.known(conn, kind, digests)

@@ -23,9 +23,11 @@ from redrive.gateway.file import VARIABLE, AnySource, load
 from redrive.gateway.letters import QUEUE, outgoing
 from redrive.gateway.marks import Mark
 from redrive.gateway.message import NotSent, Outgoing, Source
+from redrive.gateway.returns import repeated_failure
 from redrive.handlers import Handlers
 from redrive.handlers.job import Job
 from redrive.idempotency import idempotent
+from redrive.rules.attempts.failure import Reported
 from redrive.rules.attempts.policy import Policy
 from redrive.signals import GiveUp, Snooze
 
@@ -40,8 +42,13 @@ BEHIND_SECONDS = 5.0
 POLICY = Policy(max_attempts=20, timeout=120)
 
 
+NEW_CAUSE = (
+    "the message came back to the dead letter queue, for another cause than before"
+)
+
+
 class CameBack(GiveUp):
-    """The message came back to the dead letter queue."""
+    """The message came back to the dead letter queue, for another cause."""
 
 
 class _Connections(threading.local):
@@ -122,13 +129,14 @@ class SendBack:
             raise Snooze(BEHIND_SECONDS)
 
         conn = self._connected_database()
+        mark = Mark(job.id, job.redrives, "", "")
         with conn.transaction():
-            if idempotent(conn, Mark(job.id, job.redrives, "", "").key):
+            if idempotent(conn, mark.key):
                 job.complete(conn)
                 return
 
-        msg = "the message was sent, and came back to the dead letter queue"
-        raise CameBack(msg)
+            failure = repeated_failure(conn, mark)
+            raise CameBack(NEW_CAUSE) if failure is None else Reported(failure)
 
     def _connected(self) -> Source:
         """Return the thread's connection to the source; open a new one if it was lost.
