@@ -64,6 +64,7 @@ class Found:
     may_be_twice: int = 0
     sent_twice_unnoticed: int = 0
     still_open: int = 0
+    campaigns: int = 0
     seconds: float = 0.0
 
 
@@ -154,7 +155,7 @@ class Run:
         return self._broker.waiting(WORK)
 
     def _send_the_rest(self) -> None:
-        """Start a campaign if none is active: an open breaker has ended the last one."""
+        """Start a campaign if none is active; one that waits for the broker is."""
         if self._value(LEFT) and not self._value(ACTIVE):
             plan = self._campaign("plan", "--where", "payload.back=true")["plan"]
             why = ("--rate", str(RATE), "--now", "--yes", "--why", "a test of faults")
@@ -262,6 +263,7 @@ class Run:
         found.may_be_twice = len(noticed)
         found.sent_twice_unnoticed = len(twice - noticed)
         found.still_open = self._value(LEFT)
+        found.campaigns = self._value("select count(*) from redrive.campaigns")
 
     def _noticed(self) -> set[str]:
         """Return the jobs that a gateway has logged as sent again."""

@@ -31,3 +31,4 @@ def test_nothing_is_lost_and_each_duplicate_is_counted(
     assert found.not_sent == 0
     assert found.sent_twice_unnoticed == 0
     assert found.still_open == 0
+    assert found.campaigns == 1, "an outage does not end a campaign"

@@ -27,6 +27,10 @@ def message(handle: int, mark: Mark | None = None) -> Message:
     )
 
 
+def cause(_: Message) -> str:
+    return "0123456789abcdef"
+
+
 def take(conn: Any, one: Message) -> None:
     letter = letter_of(one, KIND, digest_of(one), exact=False)
     imports.take(conn, KIND, [letter], why="a test", actor="a test")
@@ -65,8 +69,8 @@ def test_a_forged_mark_makes_no_verdict(database: Database) -> None:
         forged = Mark(job, 1, "guessed", digest(b"{}"))
         real = Mark(job, 1, source_id, digest(b"{}"))
 
-        assert returns(conn, KIND, [message(2, forged)]) == set()
+        assert returns(conn, KIND, [message(2, forged)], cause) == set()
         kept = "select count(*) from redrive.effects"
         assert database.value(kept) == 0
-        assert returns(conn, KIND, [message(3), message(4, real)]) == {1}
-        assert database.value(kept) == 1
+        assert returns(conn, KIND, [message(3), message(4, real)], cause) == {1}
+        assert database.value(kept) == 2, "the return and its cause"

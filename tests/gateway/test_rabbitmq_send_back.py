@@ -199,10 +199,37 @@ def test_a_message_that_comes_back_is_the_same_dead_letter_again(
     assert job == same
     assert first == [0, "redriven", "dead_again"]
     assert second == [1, "open", None]
-    shown = redrive("dlq", "show", str(job)).out
-    assert "rejected in the queue" in shown
-    assert "came back to the dead letter queue" in shown
+    shown = redrive("dlq", "show", str(job), "--json").json
+    assert [f["message"] for f in shown["failures"]] == [
+        f"rejected in the queue {queue}"
+    ] * 2
+    [group] = redrive("dlq", "groups", "--json").lines
+    assert group["open"] == 1, "the cause is not fixed"
     assert running.metric("redrive_gateway_returned_total") == 1
+
+
+def test_a_message_that_comes_back_for_another_cause_is_in_a_group_of_its_own(
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    """Spring publishes a message anew, with its headers and the error."""
+    die(broker, queue, 1)
+    gateway(file)
+    taken(database, 1)
+    redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY)
+    [(sent, body)] = wait_for(lambda: broker.waiting(queue) and broker.take(queue))
+    error = {"x-exception-message": "no rate for XAU"}
+    broker.publish(f"{queue}.dead", body, headers=sent.headers | error)
+    wait_for(lambda: len(states(database)) == 2)
+    [(job, *_), (same, *_)] = states(database)
+    shown = redrive("dlq", "show", str(job), "--json").json
+    assert job == same
+    assert shown["message"].endswith("for another cause than before")
+    assert shown["failures"][0]["fingerprint"] != shown["failures"][1]["fingerprint"]
 
 
 def test_a_message_that_comes_back_late_is_a_new_dead_letter(
@@ -266,8 +293,9 @@ def test_a_campaign_stops_after_its_canaries_if_the_cause_is_not_fixed(
     [group] = redrive("dlq", "groups", "--json").lines
     assert group["open"] == 150
 
-    def campaign(rate: int) -> dict[str, Any]:
-        planned = redrive("campaign", "plan", "--kind", "rabbitmq.orders", "--json")
+    def campaign(rate: int, *options: str) -> dict[str, Any]:
+        which = ("--kind", "rabbitmq.orders", *options)
+        planned = redrive("campaign", "plan", *which, "--json")
         plan = planned.json["plan"]
         went = redrive(
             "campaign", "start", str(plan), "--rate", str(rate), *WHY, "--json"
@@ -286,7 +314,7 @@ def test_a_campaign_stops_after_its_canaries_if_the_cause_is_not_fixed(
         assert len(seen) == 3
         is_fixed = True
         seen.clear()
-        healthy = campaign(50)
+        healthy = campaign(50, "--include-quarantined")
         assert healthy["state"] == "done"
         assert len(seen) == 150
     rest = [at for at, _, _ in seen[-100:]]

@@ -315,13 +315,44 @@ def test_it_begins_once_all_holds() -> None:
     assert (next_step(seen).state, next_step(seen).feed) == (State.CANARY, 3)
 
 
-def test_a_breaker_that_opens_meanwhile_aborts_it() -> None:
-    running = queue(
-        state=State.RUNNING, place=500, fed=500, ended=500, breakers={"smtp": "open"}
-    )
+def test_it_waits_while_a_breaker_is_open() -> None:
+    going = {"place": 500, "fed": 500, "ended": 400, "in_flight": 100}
+    seen = queue(state=State.RAMP, **going, breakers={"smtp": "open"}).seen
+    waiting = next_step(seen)
+    seen = replace(seen, state=State.WAITING, breakers={"smtp": "half_open"})
+    after = next_step(seen)
 
-    assert next_step(running.seen).state is State.ABORTED
-    assert next_step(running.seen).said == "breaker smtp is open"
+    assert (waiting.state, waiting.feed) == (State.WAITING, 0)
+    assert waiting.said == "breaker smtp is open"
+    assert (after.state, after.said) == (State.RAMP, None)
+    assert after.feed > 0
+
+
+def test_deaths_abort_it_also_while_a_breaker_is_open() -> None:
+    going = {"place": 500, "fed": 500, "ended": 100, "dead": 11}
+    seen = queue(state=State.WAITING, **going, breakers={"smtp": "open"}).seen
+
+    assert next_step(seen).said == "11 of 100 died again, more than 10%"
+
+
+@pytest.mark.parametrize(
+    ("recoveries", "state"),
+    [
+        ({"smtp": 4, "bank": 9}, State.WAITING),
+        ({"smtp": 5}, State.ABORTED),
+    ],
+)
+def test_a_breaker_that_opens_again_and_again_aborts_it(
+    recoveries: dict[str, int], state: State
+) -> None:
+    """Each time, regular jobs that depend on it are put off."""
+    going = {"place": 500, "fed": 500, "ended": 500, "recoveries": recoveries}
+    breakers = {"smtp": "open", "bank": "closed"}
+    seen = queue(state=State.RUNNING, **going, breakers=breakers).seen
+
+    assert next_step(seen).state is state
+    assert next_step(replace(seen, fed=0)).state is State.WAITING
+    assert next_step(replace(seen, canaries=0)).feed > 0
 
 
 def test_it_does_not_begin_while_others_wait_for_long() -> None:

@@ -612,6 +612,56 @@ def test_only_breakers_and_versions_of_its_own_kinds_count(database: Database) -
     assert seen == {"book": ([], ["1"]), "mail": (["smtp"], ["1", "2"])}
 
 
+def test_an_outage_of_a_dependency_holds_it_until_the_breaker_closes(
+    database: Database,
+) -> None:
+    conn = database.conn
+    make_dead_letters(conn, 50)
+    store.register(
+        conn,
+        store.Registration(
+            "w", "1", 30.0, ["invoice.*"], None, depends_on={"invoice.charge": ["smtp"]}
+        ),
+    )
+    database.rows("insert into redrive.breakers (name) values ('smtp')")
+    campaign = started(conn, terms=Terms())
+    drive(conn, campaign)
+    database.rows("update redrive.breakers set state = 'open'")
+    drive(conn, campaign)
+    away = state_of(conn, campaign)
+    database.rows("update redrive.breakers set state = 'closed'")
+    run_all(conn)
+    drive(conn, campaign)
+    drive(conn, campaign)
+
+    assert (away["state"], away["said"]) == ("waiting", "breaker smtp is open")
+    assert away["in_flight"] == 3
+    assert state_of(conn, campaign)["redriven"] > 3
+
+
+def test_only_recent_recoveries_of_its_own_breakers_count(database: Database) -> None:
+    conn = database.conn
+    make_dead_letter(conn, "mail")
+    store.register(
+        conn,
+        store.Registration(
+            "w", "1", 30.0, ["mail"], None, depends_on={"mail": ["smtp"]}
+        ),
+    )
+    database.rows("insert into redrive.breakers (name) values ('smtp'), ('bank')")
+    campaign = started(conn, Filter(kind=("mail",)), Terms(canaries=3))
+    database.rows(
+        "insert into redrive.marks (at, what, name)"
+        " select now() - v.minutes * interval '1 min', v.what, v.name"
+        " from (values (1, 'breaker closed', 'smtp'), (9, 'breaker closed', 'smtp'),"
+        " (11, 'breaker closed', 'smtp'), (1, 'breaker open', 'smtp'),"
+        " (1, 'breaker closed', 'bank')) v(minutes, what, name)"
+    )
+    looked = database.value("select redrive.look_at_campaign_v1(%s)", campaign)
+
+    assert looked["recoveries"] == {"smtp": 2}
+
+
 def test_a_rule_tightened_since_aborts_it_and_says_so(database: Database) -> None:
     """Each step would fail again, for ever."""
     make_dead_letter(database.conn)

@@ -19,13 +19,12 @@ from redrive.database.connect import OwnConnection
 from redrive.enqueue import enqueue
 from redrive.errors import InvalidJob
 from redrive.handlers import Handler, Handlers, decode_object
+from redrive.handlers.hand_over import SENDING, HandOver, Sending
 from redrive.handlers.job import Job
 from redrive.results import LIVE, Ended, wait
 from redrive.rules.attempts.failure import Reported
 from redrive.rules.attempts.policy import Policy
 from redrive.signals import GiveUp, Seconds, Snooze, seconds
-
-NEVER_DEAD = "the job was not redriven, so it is no dead letter of Celery"
 
 HOUR = 3_600.0
 KEPT_SECONDS = 7 * 86_400.0
@@ -69,39 +68,30 @@ def _keep(payload: dict[str, Any]) -> dict[str, Any]:
     return payload
 
 
-class _Send:
-    """Function of the handlers: send the task, then look how it ended."""
+class _Send(HandOver):
+    """Function of the handlers."""
 
     def __init__(self, app: Any, connect: Connect, verdict_after: float) -> None:
         self._app = app
         self._connect = connect
         self._verdict_after = verdict_after
 
-    def __call__(self, payload: dict[str, Any], job: Job) -> None:
-        with self._connect() as conn:
-            last = job.last_checkpoint or {}
-            if last.get("send") != job.redrives:
-                last = self._send(conn, payload, job)
-            self._judge(conn, last)
-
-    def _send(
-        self, conn: OwnConnection, payload: dict[str, Any], job: Job
+    def send(
+        self, payload: dict[str, Any], job: Job, sending: Sending
     ) -> dict[str, Any]:
-        """Send the task. A crash before the checkpoint sends it twice."""
-        if job.redrives == 0:  # a producer must not be able to send any task
-            raise GiveUp(NEVER_DEAD)
-
+        """Send the task; return the job that gets its outcome."""
         task = _stored(job)
         given = _arguments_of(payload)
         mark = {"job": job.id, "send": job.redrives, "queue": job.queue}
-        outcome = self._expect(conn, mark)
+        with self._connect() as conn:
+            outcome = self._expect(conn, mark)
+
         options = _routing(task) | task.get("options", {})
+        sending.keep(SENDING)
         self._app.send_task(
             task["task"], *given, task_id=task["id"], headers={MARK: mark}, **options
         )
-        sent = {"send": job.redrives, "outcome": outcome, "at": time.time()}
-        job.checkpoint(sent)
-        return sent
+        return {"outcome": outcome, "at": time.time()}
 
     def _expect(self, conn: OwnConnection, mark: Mapping[str, Any]) -> int:
         """Add the job that gets the outcome. It runs when it has one, or in the end."""
@@ -109,9 +99,11 @@ class _Send:
         fields = outcome_job(mark["queue"], payload)
         return enqueue(conn, **fields, delay=self._verdict_after)
 
-    def _judge(self, conn: OwnConnection, sent: Mapping[str, Any]) -> None:
+    def judge(self, job: Job, sent: dict[str, Any]) -> None:  # noqa: ARG002 # of the base
         """End the job as its task has ended, or put it off."""
-        ended: Ended = wait(conn, sent["outcome"], timeout=0)
+        with self._connect() as conn:
+            ended: Ended = wait(conn, sent["outcome"], timeout=0)
+
         if ended.outcome == LIVE:
             waited = time.time() - sent["at"]
             raise Snooze(min(LAST_LOOK, max(FIRST_LOOK, waited / 2)))

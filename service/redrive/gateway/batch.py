@@ -10,12 +10,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from redrive.database.rows import Connection
 from redrive.dead_letters import imports
 from redrive.errors import InvalidJob
-from redrive.gateway.letters import letter_of
+from redrive.gateway.letters import fingerprint_of, letter_of
 from redrive.gateway.message import Message
 from redrive.gateway.returns import returns
 from redrive.rules.dead_letters.imported import Imported
@@ -80,7 +81,8 @@ class Batch:
                 return self._commit(conn, actor)
 
     def _commit(self, conn: Connection, actor: str) -> Sequence[Message]:
-        came_back = returns(conn, self._kind, self._messages)
+        fingerprint = partial(fingerprint_of, kind=self._kind, exact=self._exact)
+        came_back = returns(conn, self._kind, self._messages, fingerprint)
         self.counts.returned = len(came_back)
         others = [m for n, m in enumerate(self._messages) if n not in came_back]
         stored = self._import(conn, others, actor)

@@ -1,7 +1,6 @@
 """Handlers of a gateway: they send redriven messages back, and judge them.
 
-An attempt sends the message, keeps a checkpoint, and waits. The next attempt looks for
-the message's return. If it has not come back dead, the job succeeds.
+If a message has not come back dead by the time of its verdict, its job succeeds.
 """
 
 import logging
@@ -23,16 +22,16 @@ from redrive.gateway.file import VARIABLE, AnySource, load
 from redrive.gateway.letters import QUEUE, outgoing
 from redrive.gateway.marks import Mark
 from redrive.gateway.message import NotSent, Outgoing, Source
+from redrive.gateway.returns import repeated_failure
 from redrive.handlers import Handlers
+from redrive.handlers.hand_over import REFUSED, SENDING, HandOver, Sending
 from redrive.handlers.job import Job
 from redrive.idempotency import idempotent
+from redrive.rules.attempts.failure import Reported
 from redrive.rules.attempts.policy import Policy
 from redrive.signals import GiveUp, Snooze
 
 logger = logging.getLogger("redrive.gateway")
-
-SENDING, SENT, REFUSED = "sending", "sent", "refused"
-"""States of a message, as the checkpoint keeps them."""
 
 BEHIND_SECONDS = 5.0
 """How long to wait if messages wait in the dead letter queue at the time of a verdict."""
@@ -40,8 +39,13 @@ BEHIND_SECONDS = 5.0
 POLICY = Policy(max_attempts=20, timeout=120)
 
 
+NEW_CAUSE = (
+    "the message came back to the dead letter queue, for another cause than before"
+)
+
+
 class CameBack(GiveUp):
-    """The message came back to the dead letter queue."""
+    """The message came back to the dead letter queue, for another cause."""
 
 
 class _Connections(threading.local):
@@ -52,7 +56,7 @@ class _Connections(threading.local):
         self.source: Source | None = None
 
 
-class SendBack:
+class SendBack(HandOver):
     """Function of a source's handler."""
 
     def __init__(
@@ -63,45 +67,29 @@ class SendBack:
         self._counts = counts
         self._own = _Connections()
 
-    def __call__(self, payload: dict[str, Any], job: Job) -> None:
-        """Send the message, or judge it if it was sent."""
-        done = job.last_checkpoint or {}
-        if done.get("redrives") != job.redrives:
-            done = {}  # of an earlier redrive
-        if done.get("state") != SENT:
-            done = self._send(payload, job, done)
-
-        # After the clock was set back, `until` may be far away.
-        left = min(float(done["until"]) - time.time(), self._source.verdict_seconds)
-        if left > 0:
-            raise Snooze(left)
-
-        self._judge(job)
-
-    def _send(
-        self, payload: dict[str, Any], job: Job, done: dict[str, Any]
+    def send(
+        self, payload: dict[str, Any], job: Job, sending: Sending
     ) -> dict[str, Any]:
+        """Send the message; return the time of its verdict."""
         message = _message(payload, job)
         # The attempt ends as snoozed, which does not close the breaker of the source.
         with job.dependency(job.kind):
             source = self._connected()
-            if done.get("state") == SENDING:
-                # An earlier attempt ended between its message and the confirmation.
+            if sending.may_repeat:
                 logger.warning("job %d is sent again: a confirmation was lost", job.id)
                 self._counts.add(tally.SENT_AGAIN, job.kind)
 
-            _keep(job, SENDING)
-            self._hand_over(source, message, job)
+            sending.keep(SENDING)
+            self._hand_over(source, message, sending)
 
         self._counts.add(tally.SENT, job.kind)
-        until = time.time() + self._source.verdict_seconds
-        return _keep(job, SENT, until=until)
+        return {"until": time.time() + self._source.verdict_seconds}
 
-    def _hand_over(self, source: Source, message: Outgoing, job: Job) -> None:
+    def _hand_over(self, source: Source, message: Outgoing, sending: Sending) -> None:
         try:
             source.send(message)
         except NotSent as error:
-            _keep(job, REFUSED)
+            sending.keep(REFUSED)
             if not error.is_final:
                 raise
 
@@ -110,11 +98,16 @@ class SendBack:
             self._disconnect()
             raise
 
-    def _judge(self, job: Job) -> None:
+    def judge(self, job: Job, sent: dict[str, Any]) -> None:
         """Complete the job, unless its message has come back.
 
         The message may still wait in the dead letter queue, behind others.
         """
+        # After the clock was set back, `until` may be far away.
+        left = min(float(sent["until"]) - time.time(), self._source.verdict_seconds)
+        if left > 0:
+            raise Snooze(left)
+
         with job.dependency(job.kind):
             waiting = self._connected().waiting()
 
@@ -122,13 +115,14 @@ class SendBack:
             raise Snooze(BEHIND_SECONDS)
 
         conn = self._connected_database()
+        mark = Mark(job.id, job.redrives, "", "")
         with conn.transaction():
-            if idempotent(conn, Mark(job.id, job.redrives, "", "").key):
+            if idempotent(conn, mark.key):
                 job.complete(conn)
                 return
 
-        msg = "the message was sent, and came back to the dead letter queue"
-        raise CameBack(msg)
+            failure = repeated_failure(conn, mark)
+            raise CameBack(NEW_CAUSE) if failure is None else Reported(failure)
 
     def _connected(self) -> Source:
         """Return the thread's connection to the source; open a new one if it was lost.
@@ -163,18 +157,10 @@ class SendBack:
             self._own.source = None
 
 
-def _keep(job: Job, state: str, **more: float) -> dict[str, Any]:
-    """Keep a checkpoint, and return it."""
-    done = {"state": state, "redrives": job.redrives, **more}
-    job.checkpoint(done)
-    return done
-
-
 def _message(payload: dict[str, Any], job: Job) -> Outgoing:
     header: Any = job.headers.get("gateway")
-    # A producer must not be able to publish to any queue.
-    if not isinstance(header, dict) or job.redrives == 0:
-        msg = "the job was not redriven from a dead letter with the header `gateway`"
+    if not isinstance(header, dict):
+        msg = "headers.gateway is missing, which says where the message died"
         raise GiveUp(msg)
 
     source_id = str(job.headers.get("source_id"))

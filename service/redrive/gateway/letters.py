@@ -63,6 +63,14 @@ def letter_of(
     raise faults[-1]
 
 
+def fingerprint_of(message: Message, kind: str, *, exact: bool) -> str | None:
+    """Return the group of a message's death; None if the message is too large."""
+    try:
+        return letter_of(message, kind, "-", exact=exact).failure.fingerprint
+    except InvalidJob:
+        return None
+
+
 def _read(
     message: Message,
     kind: str,

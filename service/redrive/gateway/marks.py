@@ -25,6 +25,10 @@ class Mark(NamedTuple):
         """Return the key that decides between a return and a success."""
         return f"gateway/{self.job}/{self.redrives}"
 
+    def cause_key(self, fingerprint: str) -> str:
+        """Return the key that says of which cause the message died again."""
+        return f"{self.key}/{fingerprint}"
+
 
 _MARK = re.compile(
     r"(\d{1,18})\.(\d{1,9})\.([^.\0]{1,255})\.([0-9a-f]{32})\Z", re.ASCII

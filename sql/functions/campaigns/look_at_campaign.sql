@@ -3,7 +3,7 @@
 -- out:   null if another worker is stepping the campaign, or if it is over; else the fields of
 --        redrive.rules.dead_letters.campaign.Seen
 -- locks: the campaign, skip locked: while one worker steps it, the others have nothing to do
--- plan:  campaign_jobs_redriven_idx, dead_letters_pkey, jobs_pkey, jobs_due_idx
+-- plan:  campaign_jobs_redriven_idx, dead_letters_pkey, jobs_pkey, jobs_due_idx, marks_at_idx
 --        The cost grows with the jobs in flight, not with the size of the campaign
 create or replace function redrive.look_at_campaign_v1(campaign bigint) returns jsonb
 language plpgsql security definer
@@ -24,6 +24,7 @@ declare
     in_window int;         -- as redrive.rules.dead_letters.campaign.window
     windows int[];         -- the windows in which jobs died again
     its_kinds text[];
+    its_breakers text[];
 begin
     select * into c from redrive.campaigns o
     where o.id = look_at_campaign_v1.campaign and o.planned_login is not null
@@ -72,6 +73,11 @@ begin
       and b.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)
                        where k.id >= redrive.claims_from_v1(null));
     its_kinds := array(select jsonb_array_elements_text(c.plan -> 'kinds'));
+    its_breakers := array(
+        select b.name from redrive.breakers b
+        where c.conditions -> 'breakers' ? b.name or b.name in (
+            select jsonb_array_elements_text(w.depends_on -> k.kind)
+            from redrive.workers w, unnest(its_kinds) as k(kind) where w.lost_at is null));
     return jsonb_build_object(
         'step', c.step, 'state', c.state, 'said', c.said, 'matched', c.matched,
         'place', c.place,
@@ -86,11 +92,13 @@ begin
         'wanted_breakers', coalesce(c.conditions -> 'breakers', '{}'),
         'wanted_version', c.conditions ->> 'version',
         'breakers', (select coalesce(jsonb_object_agg(b.name, b.state), '{}')
-                     from redrive.breakers b
-                     where c.conditions -> 'breakers' ? b.name or b.name in (
-                         select jsonb_array_elements_text(w.depends_on -> k.kind)
-                         from redrive.workers w, unnest(its_kinds) as k(kind)
-                         where w.lost_at is null)),
+                     from redrive.breakers b where b.name = any (its_breakers)),
+        'recoveries', (
+            select coalesce(jsonb_object_agg(r.name, r.n), '{}')
+            from (select m.name, count(*) as n from redrive.marks m
+                  where m.at > clock_timestamp() - interval '10 min'
+                    and m.what = 'breaker closed' and m.name = any (its_breakers)
+                  group by m.name) r),
         'versions', (select coalesce(jsonb_agg(distinct w.version), '[]')
                      from redrive.workers w, unnest(its_kinds) as k(kind)
                      where w.lost_at is null and redrive.handles_v1(w.kinds, k.kind)),

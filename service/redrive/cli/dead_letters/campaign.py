@@ -125,7 +125,8 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run) -> None:
     redrive campaign start 12 --why 'fixed' --when-breaker smtp:closed --when-version '>=1.4.2'
 
     The canaries run first, and the campaign waits for their results. Then it redrives twice as many
-    each time, up to the rate. It aborts if too many die again, or if a breaker of its kinds opens.
+    each time, up to the rate. It aborts if too many die again. It waits while a breaker of its kinds
+    is open.
     The command shows the plan and asks, unless you give --yes. It asks again if side effects
     are on record. Without a terminal and without --yes it only shows the plan. Without a terminal,
     more than 1000 dead letters need --not-before or --now.

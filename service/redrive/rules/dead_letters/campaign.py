@@ -58,6 +58,11 @@ start."""
 HELD_SECONDS = 600.0
 """A campaign aborts after regular jobs have held it back for this long."""
 
+RECOVERIES = 5
+"""A campaign aborts if a breaker opens after it has closed this often in ten minutes.
+
+Then the campaign itself may be too much for the dependency, and regular jobs pay for it.
+"""
 
 EXACTLY = "==="
 """Prefix of a version that is compared as text, such as a0b1c2."""
@@ -100,7 +105,8 @@ class Seen:
         canaries: number of jobs that go first. 0 = no canaries and no ramp; breakers
             and latency are ignored.
         wanted_breakers: name -> the state to wait for. `breakers`: states of these and
-            of the breakers of its kinds.
+            of the breakers of its kinds. `recoveries`: how often each of them has
+            closed within ten minutes.
         kinds: number of its kinds. `kind_rates`: kind -> redrives per second that
             its handler allows, for kinds with such a limit.
         versions: versions of the live workers that handle its kinds.
@@ -131,6 +137,7 @@ class Seen:
     wanted_breakers: Mapping[str, str] | None = None
     wanted_version: str | None = None
     breakers: Mapping[str, str] | None = None
+    recoveries: Mapping[str, int] | None = None
     versions: Sequence[str] = ()
     kinds: int = 0
     kind_rates: Mapping[str, float] | None = None
@@ -313,9 +320,22 @@ def _fault(seen: Seen) -> str | None:
     in_a_row = window(share)
     if seen.window_dead > 2 * share * in_a_row:
         return f"{seen.window_dead} of {in_a_row} in a row died again"
-    if seen.canaries and seen.fed:
-        for name in _open(seen):
-            return f"breaker {name} is open"
+    return _flapping(seen)
+
+
+def _flapping(seen: Seen) -> str | None:
+    """Return which breaker opens again and again while the campaign redrives, or None.
+
+    A breaker that just opens is no reason to abort: its jobs lose no attempts.
+    """
+    if not (seen.canaries and seen.fed):
+        return None
+
+    recoveries = seen.recoveries or {}
+    for name in _open(seen):
+        count = recoveries.get(name, 0)
+        if count >= RECOVERIES:
+            return f"breaker {name} is open again; it closed {count} times within ten minutes"
 
     return None
 

@@ -1,0 +1,67 @@
+"""Handlers that hand a redriven job over to another system, which does the work.
+
+An attempt sends the work and keeps a checkpoint. The next attempts look how the work
+has ended there. A crash between the send and its checkpoint sends the work again.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from redrive.handlers.job import Job
+from redrive.signals import GiveUp
+
+SENDING, SENT, REFUSED = "sending", "sent", "refused"
+"""States of the work, as the checkpoint keeps them."""
+
+NEVER_DEAD = "the job was not redriven, so it is no dead letter of another system"
+
+
+class Sending:
+    """Checkpoint of one redrive.
+
+    Attributes:
+        sent: what the send has kept; None until the work is sent.
+        may_repeat: an earlier attempt ended between its send and the checkpoint.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        last = job.last_checkpoint or {}
+        is_of_this_redrive = last.get("redrives") == job.redrives
+        state = last.get("state") if is_of_this_redrive else None
+        self.sent = last if state == SENT else None
+        self.may_repeat = state == SENDING
+
+    def keep(self, state: str, **more: Any) -> dict[str, Any]:
+        """Keep a checkpoint, and return it."""
+        kept = {"state": state, "redrives": self._job.redrives, **more}
+        self._job.checkpoint(kept)
+        return kept
+
+
+class HandOver(ABC):
+    """Function of a handler that hands its jobs over."""
+
+    def __call__(self, payload: dict[str, Any], job: Job) -> None:
+        """Send the work, or judge it if it was sent."""
+        sending = Sending(job)
+        sent = sending.sent
+        if sent is None:
+            if job.redrives == 0:  # a producer must not be able to send anything
+                raise GiveUp(NEVER_DEAD)
+            sent = sending.keep(SENT, **self.send(payload, job, sending))
+
+        self.judge(job, sent)
+
+    @abstractmethod
+    def send(
+        self, payload: dict[str, Any], job: Job, sending: Sending
+    ) -> dict[str, Any]:
+        """Send the work; return what `judge` needs.
+
+        Call `sending.keep(SENDING)` right before the send.
+        """
+
+    @abstractmethod
+    def judge(self, job: Job, sent: dict[str, Any]) -> None:
+        """Return if the work has succeeded; raise its failure, or Snooze."""
