@@ -687,3 +687,51 @@ def test_every_driver_opens_fills_and_closes_one(database: Database) -> None:
         1,
     ]
     assert database.value("select bool_and(closed_at is not null) from redrive.batches")
+
+
+def test_batches_that_transactions_hold_open_do_not_keep_others_waiting(
+    database: Database,
+) -> None:
+    """A producer adds to each of the oldest batches, and does not commit for hours."""
+    held = [open_batch(database.conn) for _ in range(store.BATCHES_AT_A_TIME)]
+    with contextlib.ExitStack() as undo:
+        adding = database.session().conn
+        undo.enter_context(adding.transaction(force_rollback=True))
+        for batch_id in held:
+            close_batch(database.conn, batch_id)
+            enqueue(adding, "page", batch=batch_id)
+
+        newer = open_batch(database.conn, on_end=END)
+        close_batch(database.conn, newer)
+        for _ in range(2):
+            store.fold_batches(database.conn)
+
+        ended = "select id from redrive.batches where ended_at is not null"
+        assert database.column(ended) == [newer]
+
+    for _ in range(2):
+        store.fold_batches(database.conn)
+    assert len(database.column(ended)) == len(held) + 1
+
+
+def test_a_step_adds_up_a_limited_number_of_rows_and_says_that_there_is_more(
+    batch: Batch,
+) -> None:
+    """Each job that was enqueued or completed by itself has left a row."""
+    rows, step = 50_000, store.BATCHES_AT_A_TIME
+    batch.database.rows(
+        "insert into redrive.batch_deltas (batch, total, succeeded)"
+        " select %s, 1, 1 from generate_series(1, %s)",
+        batch.id,
+        rows,
+    )
+    folds: list[int] = []
+    while not folds or folds[-1] == step:
+        before = batch.database.value("select count(*) from redrive.batch_deltas")
+        folds.append(batch.database.value("select redrive.fold_batches_v1(%s)", step))
+        after = batch.database.value("select count(*) from redrive.batch_deltas")
+        assert before - after <= 20_000
+
+    assert len(folds) == 3
+    sums = "select total, succeeded, is_folded from redrive.batch_deltas"
+    assert batch.database.rows(sums) == [(rows + 2, rows, True)]

@@ -15,6 +15,7 @@ from tests.factories import (
     claim,
     failure,
     make_dead_letters,
+    make_jobs,
     make_worker,
     redrive,
 )
@@ -57,6 +58,35 @@ def test_a_redrive_costs_the_same_in_a_chunk_of_any_size(database: Database) -> 
         )
 
     assert max(costs) <= costs[0] * 1.1, costs
+
+
+def test_to_find_claimed_jobs_costs_the_same_for_each_of_any_number(
+    database: Database,
+) -> None:
+    """A campaign of 20,000 running jobs could not be cancelled, nor could many jobs."""
+    session, worker = database.session(), make_worker(database.conn)
+    prepare_unclaimed(session)
+    costs: list[float] = []
+    for count in (100, 2000):
+        make_jobs(database.conn, count)
+        while claim(database.conn, worker, 100):
+            pass
+        ids = database.column("select id from redrive.jobs")
+        costs.append(looks(session, 1, [ids]) / len(ids))
+
+    assert max(costs) <= costs[0] * 1.1, costs
+
+
+def prepare_unclaimed(session: Session) -> None:
+    """Prepare what unclaimed_v1 does for many jobs as `statement`."""
+    body, settings = session.row(
+        "select prosrc, proconfig from pg_proc where proname = 'unclaimed_v1'"
+    )
+    for setting in settings:
+        session.rows("select set_config(%s, %s, false)", *setting.split("="))
+    statement = re.findall(r"return (array\(.*?\));", body, re.DOTALL)[-1]
+    statement = statement.replace("unclaimed_v1.ids", "$1")
+    session.rows(f"prepare statement (bigint[]) as select {statement}")  # type: ignore[arg-type]
 
 
 def prepare(session: Session, function: str) -> None:

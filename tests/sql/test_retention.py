@@ -291,6 +291,31 @@ def test_what_a_job_left_behind_is_forgotten_and_what_others_hold_stays(
     assert database.column(failures) == [kept, alive]
 
 
+def test_the_lists_of_old_campaigns_are_deleted_in_steps(database: Database) -> None:
+    """A statement that deleted ten million rows at once was cancelled, and so was each next one."""
+    campaigns = [make_campaign(database.conn, 50) for _ in range(3)]
+    *old, kept = campaigns
+    database.rows(
+        "insert into redrive.campaign_jobs (campaign, n, id, redrives)"
+        " select c, n, n, 0 from unnest(%s::bigint[]) c, generate_series(1, 50) n",
+        campaigns,
+    )
+    database.rows(
+        "update redrive.campaigns set created_at = now() - interval '2 years', state = 'done'"
+        " where id = any (%s)",
+        old,
+    )
+    left = "select count(*) from redrive.campaign_jobs"
+    counts: list[int] = []
+    for _ in range(7):
+        database.rows("select redrive.forget_campaigns_v1('1 year', 1)")
+        counts.append(database.value(left))
+
+    assert counts[0] == 130, "a step deletes 20 rows for each campaign that it looks at"
+    assert counts[-1] == 50
+    assert database.column("select id from redrive.campaigns") == [kept]
+
+
 def test_a_campaign_stays_as_long_as_its_dead_letters(database: Database) -> None:
     ids = make_dead_letters(database.conn, 2)
     empty, holding = make_campaign(database.conn), make_campaign(database.conn)

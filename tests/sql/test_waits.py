@@ -155,6 +155,26 @@ def test_c25_a_cancelled_job_ends_while_somebody_writes_to_the_audit_log(
     assert database.column("select job from redrive.cancellations") == []
 
 
+def test_cancellations_that_wait_for_the_audit_log_keep_no_other_from_ending(
+    database: Database, operator: Session
+) -> None:
+    """The first step ends as many as a step looks at; each needs a line of the log."""
+    first, then = (
+        make_job(database.conn, "a.b", delay=3600),
+        make_job(database.conn, "a.b", delay=3600),
+    )
+    database.rows(
+        "insert into redrive.cancellations (job, redrives, actor, why)"
+        " select id, 0, 'ada', 'x' from unnest(%s::bigint[]) id",
+        [first, then],
+    )
+    for _ in range(2):
+        database.rows("select redrive.end_cancellations_v1(1)")
+
+    assert database.column("select id from redrive.jobs") == []
+    operator.rows("rollback")
+
+
 def make_campaign_of(database: Database, ids: list[int]) -> int:
     """Start a campaign without canaries, and return its id."""
     plan = database.value(

@@ -3,12 +3,14 @@
 -- when all jobs have succeeded, even if some died and were redriven before. A batch that is over
 -- takes no more jobs, and its remaining callbacks are cancelled. A batch that is not closed in time
 -- is abandoned.
+-- Each call is one step of a walk over the batches with new outcomes, so a batch that is locked for
+-- hours does not keep others waiting.
 -- in:    batch: how many batches to look at
--- out:   how many batches were looked at; if it is as many as asked for, there may be more
+-- out:   as many as asked for if there may be more; else how many batches were looked at
 -- locks: the chore's row, skip locked: only one worker folds at a time. Then batches, skip locked:
 --        a batch that a transaction is adding to is looked at again later. Then their callbacks,
 --        skip locked: a batch with a locked callback is looked at again later, too
--- plan:  batch_deltas_new_idx, batch_deltas_batch_idx, batches_open_idx
+-- plan:  batch_deltas_new_idx, a descent for each batch; batch_deltas_batch_idx, batches_open_idx
 create or replace function redrive.fold_batches_v1(batch int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -20,34 +22,49 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    looked bigint[];
+    room int := 20000;     -- rows that this step may still add up
+    start bigint;
+    changed bigint[];
+    late bigint[];
     one bigint;
     held redrive.batches;
     n record;
     was_success boolean;
 begin
-    perform from redrive.chores c where c.name = 'batches' for update skip locked;
+    select c.place into start from redrive.chores c where c.name = 'batches' for update skip locked;
     if not found then
         return 0;
     end if;
-    looked := array(
+    changed := array(
+        with recursive line(batch, n) as (
+            (select d.batch, 1 from redrive.batch_deltas d
+             where not d.is_folded and d.batch > start order by d.batch limit 1)
+            union all
+            select d.batch, c.n + 1
+            from line c, lateral (
+                select o.batch from redrive.batch_deltas o
+                where not o.is_folded and o.batch > c.batch order by o.batch limit 1) d
+            where c.n < fold_batches_v1.batch)
+        select c.batch from line c order by c.n);
+    start := coalesce(changed[fold_batches_v1.batch], 0);   -- 0: begin again
+    update redrive.chores c set place = start where c.name = 'batches' and c.place <> start;
+    late := array(
         select b.id from redrive.batches b
         where b.closed_at is null and b.over_at is null and b.close_by < clock_timestamp()
-        order by b.close_by limit fold_batches_v1.batch);
-    looked := looked || array(
-        select distinct d.batch from redrive.batch_deltas d where not d.is_folded
-        order by d.batch limit fold_batches_v1.batch);
-    foreach one in array looked loop
+        order by b.close_by limit fold_batches_v1.batch for update skip locked);
+    foreach one in array late || changed loop
         -- Limited, because jobs that were enqueued one by one leave one row each.
+        exit when room < 1;
         with gone as (
             delete from redrive.batch_deltas d
             where d.ctid = any (array(select o.ctid from redrive.batch_deltas o
-                                      where o.batch = one limit 100000))
+                                      where o.batch = one limit room))
             returning d.total, d.succeeded, d.dead, d.cancelled)
         insert into redrive.batch_deltas (batch, total, succeeded, dead, cancelled, is_folded)
         select one, coalesce(sum(g.total), 0), coalesce(sum(g.succeeded), 0),
                coalesce(sum(g.dead), 0), coalesce(sum(g.cancelled), 0), true
-        from gone g;
+        from gone g
+        returning room - (select count(*) from gone) into room;
         continue when exists (select from redrive.batch_deltas d
                               where d.batch = one and not d.is_folded);
         select b.* into held from redrive.batches b
@@ -98,6 +115,6 @@ begin
                            when n.dead = 0 then 'ended' end
         where b.id = one;
     end loop;
-    return cardinality(looked);
+    return case when room < 1 then fold_batches_v1.batch else cardinality(late || changed) end;
 end
 $$;

@@ -18,26 +18,29 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+    waiting bigint[];      -- no worker has claimed these jobs
+    past bigint[];         -- these have ended
     picked bigint[];
     ended bigint[];
 begin
-    select array_agg(p.job) into picked
-    from (select c.job from redrive.cancellations c
-          left join redrive.jobs j on j.id = c.job and j.redrives = c.redrives
-          where not exists (
-              select from redrive.claims k
-              where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
-                and j.id = any (k.ids))
-          order by c.job limit end_cancellations_v1.batch
-          for update of c skip locked) p;
-    if picked is null then
+    -- The job may have died and been redriven; nobody asked to cancel that generation.
+    waiting := redrive.unclaimed_v1(array(
+        select j.id from redrive.cancellations c
+        join redrive.jobs j on j.id = c.job and j.redrives = c.redrives));
+    waiting := array(
+        select c.job from redrive.cancellations c
+        where c.job = any (waiting[1:end_cancellations_v1.batch])
+        order by c.job for update skip locked);
+    -- While the audit log is locked, there may be many of these. They keep no waiting job alive.
+    past := array(
+        select c.job from redrive.cancellations c
+        where not exists (select from redrive.jobs j where j.id = c.job and j.redrives = c.redrives)
+        order by c.job limit end_cancellations_v1.batch for update skip locked);
+    picked := waiting || past;
+    if picked = '{}' then
         return 0;
     end if;
-    -- The job may have died and been redriven; nobody asked to cancel that generation.
-    ended := redrive.end_waiting_v1(array(
-        select c.job from redrive.cancellations c
-        join redrive.jobs j on j.id = c.job and j.redrives = c.redrives
-        where c.job = any (picked) and j.id = any (picked)), false);
+    ended := redrive.end_waiting_v1(waiting, false);
     update redrive.cancellations c set is_heeded = true
     where c.job = any (ended) and not c.is_heeded;
     perform from redrive.audit_chain c for update skip locked;

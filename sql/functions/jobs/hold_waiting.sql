@@ -4,7 +4,7 @@
 --        job, and a job that cannot be settled now: see busy
 -- out:   their ids
 -- locks: the marks of their lanes, shared, which waits for claims; then jobs, ascending
--- plan:  jobs_pkey, claims_lane_idx
+-- plan:  jobs_pkey; unclaimed
 -- A claim writes no job. The mark of a lane tells it that another session holds jobs there. Then
 -- the claim locks the jobs that it takes, skip locked. All other jobs of the lane are claimed as
 -- usual.
@@ -27,36 +27,17 @@ begin
     from (select distinct redrive.lane_mark_v1(j.queue, j.priority, j.lane) as mark
           from redrive.jobs j where j.id = any (hold_waiting_v1.ids) order by 1) l;
     -- Do not lock the row of a claimed job: the session that settles it may want jobs that we hold.
+    held := redrive.unclaimed_v1(hold_waiting_v1.ids);
     if waits then
-        held := array(
-            select j.id from redrive.jobs j
-            where j.id = any (hold_waiting_v1.ids)
-              and not exists (
-                  select from redrive.claims k
-                  where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
-                    and j.id = any (k.ids))
-            order by j.id for update);
+        perform from redrive.jobs j where j.id = any (held) order by j.id for update;
     else
-        held := array(
-            select j.id from redrive.jobs j
-            where j.id = any (hold_waiting_v1.ids)
-              and not exists (
-                  select from redrive.claims k
-                  where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
-                    and j.id = any (k.ids))
-            order by j.id for update skip locked);
+        held := array(select j.id from redrive.jobs j
+                      where j.id = any (held) order by j.id for update skip locked);
         -- Also leave out a job whose dead letter or cancellation another session has locked.
         busy := redrive.busy_v1(held);
         held := array(select h.id from unnest(held) as h(id) where h.id <> all (busy));
     end if;
     -- Check again with a new snapshot, which shows a claim that locked a job before us.
-    return array(
-        select j.id from redrive.jobs j
-        where j.id = any (held)
-          and not exists (
-              select from redrive.claims k
-              where k.queue = j.queue and k.priority = j.priority and k.lane = j.lane
-                and j.id = any (k.ids))
-        order by j.id);
+    return redrive.unclaimed_v1(held);
 end
 $$;
