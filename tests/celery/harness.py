@@ -121,7 +121,7 @@ def redis_server(home: Path) -> Iterator[str]:
     command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(home)]
     command += ["--bind", "127.0.0.1", "--databases", "4096"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        wait_for(lambda: _answers(port), 60)
+        wait_for(lambda: _answers(port))
         yield f"redis://127.0.0.1:{port}"
         server.terminate()
 

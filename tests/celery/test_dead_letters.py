@@ -18,7 +18,7 @@ def dead(database: Database) -> int:
 
 def the_letter(redrive: Redrive, database: Database) -> Any:
     """Wait for the only dead letter, and return all that is known of it."""
-    wait_for(lambda: dead(database), 120)
+    wait_for(lambda: dead(database))
     (letter,) = redrive("dlq", "ls", "--json").lines
     return redrive("dlq", "show", str(letter["id"]), "--json").json
 
@@ -152,6 +152,6 @@ def test_a_task_that_was_revoked_is_no_dead_letter(shop: Shop, database: Databas
     shop.send("Shop.charge", 17, kwargs={"currency": "XAU"}, expires=-1)
     shop.send("Shop.charge", 18, kwargs={"currency": "XAU"})
 
-    wait_for(lambda: dead(database), 120)
+    wait_for(lambda: dead(database))
 
     assert (dead(database), shop.lines("charged")) == (1, ["18 XAU"])

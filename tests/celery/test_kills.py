@@ -31,16 +31,16 @@ def test_no_dead_letter_is_lost_if_workers_of_redrive_are_killed(
     for n in range(SENT):
         shop.send("Shop.charge", n, kwargs={"currency": "XAU"})
     letters = "select count(*) from redrive.dead_letters where state = "
-    wait_for(lambda: database.value(letters + "'open'") == SENT, 120)
+    wait_for(lambda: database.value(letters + "'open'") == SENT)
     (shop.home / "mended").touch()
     worker = sending(redrive_heartbeat_ttl="2")
     redrive("dlq", "redrive", "--all", "--yes", "--canaries", "0", "--why", "mended")
     for sent in (SENT // 5, SENT // 2):
-        wait_for(lambda n=sent: len(shop.lines("charged")) > SENT + n, 120)
+        wait_for(lambda n=sent: len(shop.lines("charged")) > SENT + n)
         worker.end()
         worker = sending(redrive_heartbeat_ttl="2")
 
-    wait_for(lambda: database.value(letters + "'resolved'") == SENT, 120)
+    wait_for(lambda: database.value(letters + "'resolved'") == SENT)
 
     charged = shop.lines("charged")[SENT:]
     assert sorted({*charged}) == sorted(f"{n} XAU" for n in range(SENT))

@@ -86,6 +86,5 @@ def test_the_page(shop: Shop, redrive: Redrive, database: Database, workers: Wor
             lambda: (
                 database.column("select outcome from redrive.dead_letters")
                 == ["succeeded"]
-            ),
-            120,
+            )
         )

@@ -37,15 +37,15 @@ def test_a_mended_task_succeeds_and_one_that_is_not_dies_again(
     worker = shop.worker()
     sending()
     task = shop.send("Shop.charge", 17, kwargs={"currency": "XAU"})
-    wait_for(lambda: open_letters(database), 120)
+    wait_for(lambda: open_letters(database))
     ((job, *_),) = states(database)
 
     redrive("dlq", "redrive", str(job), *WHY)
-    wait_for(lambda: (job, "open", None, 1) in states(database), 120)
+    wait_for(lambda: (job, "open", None, 1) in states(database))
     again = redrive("dlq", "show", str(job), "--json").json
     (shop.home / "mended").touch()
     redrive("dlq", "redrive", str(job), *WHY)
-    wait_for(lambda: (job, "resolved", "succeeded", 1) in states(database), 120)
+    wait_for(lambda: (job, "resolved", "succeeded", 1) in states(database))
 
     assert [f["error_class"] for f in again["failures"]] == ["ValueError"] * 2
     assert len({f["fingerprint"] for f in again["failures"]}) == 1
@@ -63,11 +63,11 @@ def test_a_retried_task_keeps_its_mark(
     shop.worker()
     sending()
     shop.send("shop.mail", "ada@example.org")
-    wait_for(lambda: open_letters(database), 120)
+    wait_for(lambda: open_letters(database))
     ((job, *_),) = states(database)
 
     redrive("dlq", "redrive", str(job), *WHY)
-    wait_for(lambda: (job, "open", None, 1) in states(database), 120)
+    wait_for(lambda: (job, "open", None, 1) in states(database))
 
     assert {job for job, *_ in states(database)} == {job}
     assert shop.lines("mailed") == ["0", "1", "2"] * 2
@@ -83,13 +83,13 @@ def test_a_campaign_stops_if_its_canaries_die_again(
     sending()
     for n in range(12):
         shop.send("Shop.charge", n, kwargs={"currency": "XAU"})
-    wait_for(lambda: open_letters(database) == 12, 120)
+    wait_for(lambda: open_letters(database) == 12)
 
     ended = redrive("dlq", "redrive", "--all", "--canaries", "3", *WHY)
 
     assert "died again, more than 10%" in ended.err
     assert len(shop.lines("charged")) == 12 + 3
-    wait_for(lambda: open_letters(database) == 12, 120)
+    wait_for(lambda: open_letters(database) == 12)
 
 
 def test_nobody_reports_an_end(
@@ -101,17 +101,17 @@ def test_nobody_reports_an_end(
     worker = shop.worker()
     sending(shop_verdict="2")
     shop.send("Shop.charge", 17, kwargs={"currency": "XAU"})
-    wait_for(lambda: open_letters(database), 120)
+    wait_for(lambda: open_letters(database))
     ((job, *_),) = states(database)
     worker.kill()
 
     redrive("dlq", "redrive", str(job), *WHY)
-    wait_for(lambda: (job, "open", None, 1) in states(database), 120)
+    wait_for(lambda: (job, "open", None, 1) in states(database))
 
     assert "2 s" in redrive("dlq", "show", str(job), "--json").json["message"]
     (shop.home / "mended").touch()
     shop.worker()
-    wait_for(lambda: (job, "dismissed", None, 1) in states(database), 120)
+    wait_for(lambda: (job, "dismissed", None, 1) in states(database))
     assert "reported late" in redrive("dlq", "show", str(job)).out
 
 
@@ -124,12 +124,12 @@ def test_an_argument_that_json_cannot_hold(
     shop.worker()
     sending()
     shop.app.send_task("shop.refund", [17, {1, 2}], serializer="pickle")
-    wait_for(lambda: open_letters(database), 120)
+    wait_for(lambda: open_letters(database))
     ((job, *_),) = states(database)
     letter = redrive("dlq", "show", str(job), "--json").json
 
     redrive("dlq", "redrive", str(job), *WHY)
-    wait_for(lambda: (job, "open", None, 1) in states(database), 120)
+    wait_for(lambda: (job, "open", None, 1) in states(database))
     refused = redrive("dlq", "show", str(job), "--json").json
 
     assert letter["payload"]["args"] == [
@@ -150,15 +150,15 @@ def test_what_follows_on_a_task_runs_after_it(
     following = shop.app.signature("Shop.charge", (18,), immutable=True)
     charge = shop.app.signature("Shop.charge", (17,), {"currency": "XAU"})
     (charge.set(queue="urgent", priority=3) | following).apply_async()
-    wait_for(lambda: open_letters(database), 120)
+    wait_for(lambda: open_letters(database))
     ((job, *_),) = states(database)
     letter = redrive("dlq", "show", str(job), "--json").json
     (shop.home / "mended").touch()
 
     redrive("dlq", "redrive", str(job), *WHY)
-    wait_for(lambda: (job, "resolved", "succeeded", 0) in states(database), 120)
+    wait_for(lambda: (job, "resolved", "succeeded", 0) in states(database))
 
-    wait_for(lambda: len(shop.lines("charged")) == 3, 120)
+    wait_for(lambda: len(shop.lines("charged")) == 3)
     assert letter["queue"] == "urgent"
     assert shop.lines("charged") == ["17 XAU", "17 XAU", "18 EUR"]
 
@@ -172,11 +172,11 @@ def test_a_task_that_is_out_of_time_again_is_the_same_dead_letter(
     shop.worker()
     sending()
     shop.send("shop.slow")
-    wait_for(lambda: open_letters(database), 120)
+    wait_for(lambda: open_letters(database))
     ((job, *_),) = states(database)
 
     redrive("dlq", "redrive", str(job), *WHY)
-    wait_for(lambda: (job, "open", None, 1) in states(database), 120)
+    wait_for(lambda: (job, "open", None, 1) in states(database))
 
     assert {job for job, *_ in states(database)} == {job}
 
@@ -199,7 +199,7 @@ def test_a_producer_cannot_send_a_task(
             headers={"celery": forged},
         )
 
-    wait_for(lambda: open_letters(database), 120)
+    wait_for(lambda: open_letters(database))
 
     ((job, *_),) = states(database)
     letter = redrive("dlq", "show", str(job), "--json").json

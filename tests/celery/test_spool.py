@@ -69,9 +69,9 @@ def test_postgres_is_away_and_comes_back(shop: Shop, database: Database):
     shop.environment["SHOP_REDRIVE_URL"] = nobody
     worker = shop.worker()
     shop.send("Shop.charge", 17, kwargs={"currency": "XAU"})
-    wait_for(lambda: "the database cannot be reached" in worker.log.read_text(), 120)
+    wait_for(lambda: "the database cannot be reached" in worker.log.read_text())
     shop.send("Shop.charge", 18, kwargs={"currency": "EUR"})
-    wait_for(lambda: len(shop.lines("charged")) == 2, 120)
+    wait_for(lambda: len(shop.lines("charged")) == 2)
     worker.stop()
 
     assert shop.waiting() == 1
@@ -85,7 +85,7 @@ def test_postgres_is_away_and_comes_back(shop: Shop, database: Database):
 def test_the_end_of_a_worker_sends_what_is_left(shop: Shop, database: Database):
     worker = shop.worker()
     shop.send("Shop.charge", 17, kwargs={"currency": "XAU"})
-    wait_for(lambda: shop.lines("charged"), 120)
+    wait_for(lambda: shop.lines("charged"))
 
     assert worker.stop() == 0
 
@@ -97,7 +97,7 @@ def test_other_pools(shop: Shop, database: Database, pool: str):
     shop.worker(pool=pool)
     shop.send("Shop.charge", 17, kwargs={"currency": "XAU"})
 
-    wait_for(lambda: dead(database) == 1, 120)
+    wait_for(lambda: dead(database) == 1)
 
 
 def test_a_record_that_was_sent_before_changes_nothing(

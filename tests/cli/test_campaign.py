@@ -59,7 +59,7 @@ def test_a_plan_leaves_out_what_its_handlers_cannot_take(
     make_dead_letter(database.conn, "work.typed", {"number": 5})
     make_dead_letter(database.conn, "work.typed", {})
     make_dead_letter(database.conn, "nobody.knows")
-    read = ("campaign", "plan", "--handlers", "tests.flow.handlers:jobs")
+    read = ("campaign", "plan", "--handlers", "tests.flow.typed_work:jobs")
     made = redrive(*read, "--json").json
     said = redrive(*read).out
 

@@ -22,7 +22,7 @@ from redrive.rules.payloads.edit import read_patch
 from tests.cli.conftest import Ran
 from tests.cli.test_prompts import Terminal
 from tests.factories import make_dead_letter, make_dead_letters, make_job, redrive
-from tests.flow.harness import HANDLERS
+from tests.flow.typed_work import HANDLERS
 from tests.postgres import Database
 
 CANARY = "Zx9-canary-77"

@@ -32,6 +32,7 @@ from tests.factories import (
     make_job,
     make_worker,
 )
+from tests.flow import typed_work
 from tests.flow.harness import workers_on
 from tests.postgres import Database
 
@@ -115,7 +116,7 @@ def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
         database.conn, [Sampled("work.typed", json.dumps(well)) for well in facts]
     )  # as runners offer one a second
     with workers_on(database.url, tmp_path) as workers:
-        workers.run()
+        workers.run(handlers=typed_work.HANDLERS)
 
         page.goto("/groups?kind=work.typed")
         page.locator(".groups a.title").click()
@@ -138,7 +139,7 @@ def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
         page.get_by_role("button", name="Redrive 12 open dead letters").click()
         page.wait_for_url("**/campaigns/1?said=*")
         first = page.locator(".stands .state").inner_text()
-        workers()
+        workers(handlers=typed_work.HANDLERS)
         page.locator(
             ".stands .state.done"
         ).wait_for()  # as it is told: nobody loads it again

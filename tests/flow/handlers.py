@@ -13,8 +13,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, SecretStr
-
 from redrive import Cancel, GiveUp, Handlers, Job, Policy, Retry, Snooze
 
 jobs = Handlers()
@@ -162,16 +160,6 @@ def work_environment(payload: dict[str, Any], job: Job) -> None:
     (Path(os.environ["REDRIVE_TEST_HOME"]) / "environment").write_text(
         json.dumps([dict(os.environ), child.returncode, child.stderr])
     )
-
-
-class Invoice(BaseModel):
-    number: int
-    card: SecretStr = SecretStr("")
-
-
-@jobs.handle("work.typed")
-def work_typed(payload: Invoice, job: Job) -> None:
-    note("start", job)
 
 
 # ---------------------------------------------------------------------- failing ones

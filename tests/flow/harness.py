@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from redrive.database.embedded import free_port
 from tests.flow.forks import Fork, can_fork, fork
+from tests.postgres import Database
 
 ROOT = Path(__file__).parents[2]
 HANDLERS = "tests.flow.handlers:jobs"
@@ -298,6 +300,27 @@ def read_ledger(home: Path) -> list[Entry]:
                     )
                 )
     return sorted(entries, key=lambda entry: entry.at)
+
+
+def kill(database: Database, worker: Worker) -> None:
+    """Kill a worker with its runners, and declare it lost."""
+    for pid in (worker.pid, *worker.runners):
+        with contextlib.suppress(ProcessLookupError):  # it ends with its supervisor
+            os.kill(pid, signal.SIGKILL)
+    worker.process.wait()
+    declare_lost(database, worker)
+
+
+def declare_lost(database: Database, worker: Worker) -> None:
+    """Declare a worker lost that was killed; the next rescue takes its jobs back.
+
+    A test must not shorten the ttl for that: a busy machine can stop any worker for
+    seconds, and then the living ones would be lost, too.
+    """
+    database.rows(
+        "update redrive.workers set lost_at = clock_timestamp() where name = %s",
+        f"{socket.gethostname()}/{worker.pid}",
+    )
 
 
 @contextlib.contextmanager

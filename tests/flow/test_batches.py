@@ -1,18 +1,15 @@
 """Batches and unique jobs with real workers: a kill -9 loses no callback and doubles none."""
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 from redrive.batches import close_batch, open_batch
 from redrive.enqueue import enqueue
 from tests.factories import redrive
-from tests.flow.harness import Workers, wait_for
+from tests.flow.harness import Workers, kill, wait_for
 from tests.postgres import Database
 
-TTL = {"redrive_heartbeat_ttl": 3}
 REPORT: Any = {"kind": "work.report"}
 
 
@@ -32,7 +29,7 @@ def test_a_killed_worker_and_a_dead_letter_cost_no_callback(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     """kill -9 in the middle of a batch, one job of it dies, is redriven and succeeds."""
-    worker = workers(**TTL).wait_ready()
+    worker = workers().wait_ready()
     batch = open_batch(database.conn, on_success=REPORT, on_end=REPORT)
     held = [
         enqueue(database.conn, "work.until-file", {"file": "go"}, batch=batch)
@@ -43,10 +40,9 @@ def test_a_killed_worker_and_a_dead_letter_cost_no_callback(
     )
     close_batch(database.conn, batch)
     wait_for(lambda: all(workers.starts(job) for job in (*held, doomed)))
-    for pid in (*worker.runners, worker.pid):
-        os.kill(pid, signal.SIGKILL)
+    kill(database, worker)
     (tmp_path / "go").touch()
-    workers(**TTL).wait_ready()
+    workers().wait_ready()
     wait_for(lambda: len(reports(tmp_path)) == 1)
 
     (ended,) = reports(tmp_path)
@@ -90,18 +86,17 @@ def test_a_debounced_job_whose_worker_is_killed_runs_with_what_came_last(
             **options,
         )
 
-    worker = workers(**TTL).wait_ready()
+    worker = workers().wait_ready()
     first = debounce(1)
     wait_for(lambda: bool(workers.starts(first)))
     for n in (2, 3):
         debounce(n, delay=1)
-    for pid in (*worker.runners, worker.pid):
-        os.kill(pid, signal.SIGKILL)
+    kill(database, worker)
     assert database.column(
         "select (payload ->> 'n')::int from redrive.jobs order by id"
     ) == [1, 3]
     (tmp_path / "go").touch()
-    workers(**TTL).wait_ready()
+    workers().wait_ready()
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)
 
     phases = [(entry.job == first, entry.phase) for entry in workers.ledger()]

@@ -100,7 +100,7 @@ def test_a_job_that_uses_a_dependency_by_name_is_given_back_while_its_breaker_is
     wait_for(lambda: _state(database, "sms") in {"open", "half_open"})
     (workers.home / "sms-is-down").unlink()
 
-    wait_for(lambda: look.live(database) == 0, 60)
+    wait_for(lambda: look.live(database) == 0)
 
     assert look.reasons(database) == {}
     assert _state(database, "sms") == "closed"
@@ -146,10 +146,8 @@ def test_a_prober_that_is_killed_does_not_leave_the_breaker_half_open(
     wait_for(lambda: _state(database) == "open")
     (workers.home / "mail-is-down").unlink()
 
-    wait_for((workers.home / "killed").exists, 60, what="nobody probed")
-    wait_for(
-        lambda: look.live(database) == 0, 60, what="stuck behind a probe that died"
-    )
+    wait_for((workers.home / "killed").exists, what="nobody probed")
+    wait_for(lambda: look.live(database) == 0, what="stuck behind a probe that died")
 
     assert _state(database) == "closed"
     assert look.reasons(database) == {}

@@ -13,10 +13,8 @@ from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 from tests.factories import make_dead_letters
-from tests.flow.harness import Workers, wait_for
+from tests.flow.harness import Workers, kill, wait_for
 from tests.postgres import Database
-
-TTL = {"redrive_heartbeat_ttl": 3}
 
 
 def test_a_campaign_goes_on_though_its_starter_and_a_worker_are_killed(
@@ -24,7 +22,7 @@ def test_a_campaign_goes_on_though_its_starter_and_a_worker_are_killed(
 ) -> None:
     """kill -9 of `dlq redrive`, then of a worker: rows in are rows out, with one new life each."""
     ids = make_dead_letters(database.conn, 40, kind="work.sync")
-    first, _ = (workers(**TTL).wait_ready() for _ in range(2))
+    first, _ = (workers().wait_ready() for _ in range(2))
     options = ("--all", "--canaries", "3", "--rate", "15", "--why", "fixed", "--yes")
     starter = subprocess.Popen(
         [sys.executable, "-m", "redrive", "dlq", "redrive", *options],
@@ -35,7 +33,7 @@ def test_a_campaign_goes_on_though_its_starter_and_a_worker_are_killed(
     starter.kill()
     starter.wait()
     wait_for(lambda: database.value(put_back) >= 8)
-    os.kill(first.pid, signal.SIGKILL)
+    kill(database, first)
     wait_for(lambda: database.value("select state from redrive.campaigns") == "done")
 
     (found,) = campaigns.find(database.conn)
@@ -50,7 +48,7 @@ def test_workers_alone_stop_what_dies_again(
     database: Database, workers: Workers
 ) -> None:
     make_dead_letters(database.conn, 30, kind="fail.bug")
-    workers(**TTL).wait_ready()
+    workers().wait_ready()
     made = campaigns.plan(database.conn, Filter(), actor="ada")
     assert made.plan is not None
     campaigns.start(database.conn, made.plan, Terms(), actor="ada", why="fixed")
@@ -70,14 +68,14 @@ def test_c28_workers_carry_a_campaign_through_of_which_few_die_again(
     for _ in range(100):
         make_dead_letters(database.conn, 32, kind="work.sync")
         make_dead_letters(database.conn, 1, kind="fail.bug")
-    workers(**TTL).wait_ready()
+    workers().wait_ready()
     made = campaigns.plan(database.conn, Filter(), actor="ada")
     assert made.plan is not None
     campaigns.start(
         database.conn, made.plan, Terms(canaries=0), actor="ada", why="fixed"
     )
     over = "select state in ('aborted', 'done') from redrive.campaigns"
-    wait_for(lambda: database.value(over), 120)
+    wait_for(lambda: database.value(over))
 
     (found,) = campaigns.find(database.conn)
     assert (found["state"], found["said"]) == ("done", None)
@@ -123,7 +121,7 @@ def test_c37_no_second_has_more_than_the_rate_after_the_pauses_of_a_worker(
 def test_a_handler_that_wants_two_people_gets_them(
     database: Database, workers: Workers
 ) -> None:
-    workers(**TTL).wait_ready()
+    workers().wait_ready()
 
     wait_for(
         lambda: database.column("select kind from redrive.approvals") == ["work.two"]

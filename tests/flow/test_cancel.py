@@ -1,7 +1,5 @@
 """U1: jobs that run are cancelled, kindly and then hard, and none is lost or doubled for it."""
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +8,8 @@ import pytest
 from redrive.enqueue import enqueue
 from redrive.live_jobs import control
 from tests.factories import outcome
-from tests.flow.harness import Workers, wait_for
+from tests.flow.harness import Workers, kill, wait_for
 from tests.postgres import Database
-
-TTL = {"redrive_heartbeat_ttl": 3}
 
 
 def cancel(database: Database, *jobs: int) -> control.Cancelled:
@@ -40,7 +36,7 @@ def test_a_handler_that_heeds_it_ends_as_cancelled(
     database: Database, workers: Workers, tmp_path: Path, kind: str
 ) -> None:
     """U1: an asyncio cancellation, or job.cancelled; on_cancelled is told, neighbours go on."""
-    worker = workers(**TTL).wait_ready()
+    worker = workers().wait_ready()
     job = enqueue(database.conn, kind)
     neighbour = enqueue(database.conn, "work.until-file", {"file": "go"})
     wait_for(lambda: workers.starts(job) and workers.starts(neighbour))
@@ -63,7 +59,7 @@ def test_a_handler_that_does_not_is_killed_and_its_neighbour_runs_again(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     """U1: ten seconds after it was told."""
-    worker = workers(**TTL).wait_ready()
+    worker = workers().wait_ready()
     job = enqueue(database.conn, "work.until-file", {"file": "never"})
     neighbour = enqueue(database.conn, "work.until-file", {"file": "go"})
     wait_for(lambda: workers.starts(job) and workers.starts(neighbour))
@@ -86,7 +82,7 @@ def test_what_is_fetched_and_has_not_begun_never_begins(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     """U1: it keeps its place on the runner's list, by which the supervisor counts."""
-    workers(redrive_slots=1, **TTL).wait_ready()
+    workers(redrive_slots=1).wait_ready()
     first = enqueue(database.conn, "work.until-file", {"file": "go"})
     wait_for(lambda: workers.starts(first))
     jobs = [enqueue(database.conn, "cancel.sync") for _ in range(3)]
@@ -104,14 +100,13 @@ def test_jobs_of_a_killed_worker_that_were_to_be_cancelled_do_not_run_again(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     """U1: kill -9 between the asking and the telling; the others of it run elsewhere, once more."""
-    worker = workers(**TTL).wait_ready()
+    worker = workers().wait_ready()
     jobs = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(4)]
     wait_for(lambda: all(workers.starts(job) for job in jobs))
     cancel(database, *jobs[:2])
-    for pid in (*worker.runners, worker.pid):
-        os.kill(pid, signal.SIGKILL)
+    kill(database, worker)
     (tmp_path / "go").touch()
-    workers(**TTL).wait_ready()
+    workers().wait_ready()
     for job in jobs:
         wait_for(ended(database, job))
 

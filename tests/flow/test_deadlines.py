@@ -24,7 +24,7 @@ def test_an_attempt_that_outlives_its_timeout_is_ended_however_it_hangs(
 ):
     hanging = {kind: enqueue(database.conn, kind) for kind in HANGING}
     worker = workers("--slots", "8")
-    wait_for(lambda: len(look.reasons(database)) == len(HANGING), 120)
+    wait_for(lambda: len(look.reasons(database)) == len(HANGING))
     after = enqueue(database.conn, "work.sync")
     wait_for(lambda: workers.starts(after))
 

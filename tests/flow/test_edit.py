@@ -10,7 +10,8 @@ import pytest
 from redrive import enqueue
 from redrive.cli import main
 from tests.flow import look
-from tests.flow.harness import HANDLERS, Workers
+from tests.flow.harness import Workers
+from tests.flow.typed_work import HANDLERS
 from tests.postgres import Database
 
 Keys = Callable[..., Path]
@@ -44,7 +45,7 @@ def test_a_payload_that_its_handler_could_not_read_is_edited_and_works(
 ) -> None:
     """U8: a payload that is wrong is corrected, checked, and its job completes under its key."""
     job = enqueue(database.conn, "work.typed", {"number": "seven"}, idempotency_key="k")
-    workers.run()
+    workers.run(handlers=HANDLERS)
     assert look.reasons(database) == {job: "invalid_payload"}
 
     edit = ("dlq", "edit", str(job), "--handlers", HANDLERS)
@@ -53,7 +54,7 @@ def test_a_payload_that_its_handler_could_not_read_is_edited_and_works(
     assert run(*edit, "--patch", wrong, *ACT, code=1)["invalid"] == 1
     assert run(*edit, "--patch", right, *ACT)["edited"] == 1
     assert run("dlq", "redrive", str(job), *ACT)["redriven"] == 1
-    workers.run()
+    workers.run(handlers=HANDLERS)
 
     assert workers.starts(job)
     assert database.column("select state from redrive.dead_letters") == ["resolved"]
@@ -106,7 +107,7 @@ def test_what_was_in_the_clear_is_encrypted_when_it_is_edited(
 ) -> None:
     job = enqueue(database.conn, "work.typed", {"number": CANARY})
     other = enqueue(database.conn, "work.typed", {"number": CANARY})
-    workers.run()
+    workers.run(handlers=HANDLERS)
     patch = '[{"op": "replace", "path": "/number", "value": 7}]'
     assert run("dlq", "edit", str(other), "--patch", patch, *ACT)["edited"] == 1
     path = keys("new")
@@ -127,6 +128,6 @@ def test_what_was_in_the_clear_is_encrypted_when_it_is_edited(
         shown = run("dlq", "show", str(one), "--original", "--json")["payload"]
         assert shown == {"number": CANARY}
     run("dlq", "redrive", str(job), str(other), *ACT)
-    workers.run(redrive_encryption_keys_file=path)
+    workers.run(handlers=HANDLERS, redrive_encryption_keys_file=path)
     assert workers.starts(job)
     assert workers.starts(other)

@@ -183,7 +183,7 @@ def test_a_rotation_beside_two_producers_and_a_worker_loses_no_job(
         stop.touch()
         made = sum(int(p.communicate(timeout=60)[0]) for p in producers)
     database.rows("select redrive.resume_v1('later', 'me', 'why')")
-    wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0, 90)
+    wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)
     assert worker.stop()[0] == 0
 
     ended = [entry.job for entry in workers.ledger() if entry.phase == "end"]

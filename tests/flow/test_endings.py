@@ -6,7 +6,7 @@ import pytest
 
 from redrive import enqueue, enqueue_many
 from tests.factories import holders
-from tests.flow import look
+from tests.flow import look, typed_work
 from tests.flow.handlers import SIGNALS
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
@@ -257,7 +257,7 @@ def test_a_payload_that_does_not_fit_is_dead_lettered_at_once_and_its_values_are
     wrong = enqueue(database.conn, "work.typed", {"number": "SECRET-17", "card": 4111})
     right = enqueue(database.conn, "work.typed", {"number": 17, "card": "4111"})
 
-    workers.run()
+    workers.run(handlers=typed_work.HANDLERS)
     letter = look.dead(database, wrong)
 
     assert letter[:3] == ("invalid_payload", "invalid", "pydantic_core.ValidationError")

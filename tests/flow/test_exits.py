@@ -68,7 +68,7 @@ def test_a_job_that_ends_its_process_is_recorded_whichever_way_it_does(
         for way in sorted(KILLERS)
     }
     worker = workers("--slots", "1")
-    wait_for(lambda: len(look.reasons(database)) == len(ids), 90)
+    wait_for(lambda: len(look.reasons(database)) == len(ids))
 
     assert {
         way: look.dead(database, job)[:3] for way, job in ids.items()
@@ -86,7 +86,7 @@ def test_a_job_that_kills_its_process_is_buried_after_three_and_its_neighbours_a
         enqueue(database.conn, "work.async", {"seconds": 0.02}) for _ in range(150)
     ]
     workers("--slots", "8", "--runners", "2")
-    wait_for(lambda: look.live(database) == 0, 60)
+    wait_for(lambda: look.live(database) == 0)
 
     assert look.reasons(database) == dict.fromkeys(poison, "killed_worker")
     assert [look.dead(database, job).losses for job in poison] == [3] * 3
@@ -121,11 +121,11 @@ def test_a_runner_with_tasks_that_refuse_to_end_is_ended_all_the_same(
     database: Database, workers: Workers
 ):
     enqueue(database.conn, "exit.leaks-tasks")
-    worker = workers()
+    worker = workers(redrive_drain_timeout=600)
     wait_for(lambda: look.live(database) == 0)
     status, took = worker.stop()
 
-    assert (status, took < 20) == (0, True)
+    assert (status, took < 240) == (0, True)
 
 
 def test_a_runner_dies_seen_although_a_child_of_a_handler_holds_its_descriptors(

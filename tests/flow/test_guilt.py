@@ -18,7 +18,7 @@ from redrive.worker.supervisor.runners.os_process import OsProcess
 from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from tests.factories import holders, silence
 from tests.flow import look
-from tests.flow.harness import Workers, wait_for
+from tests.flow.harness import Workers, declare_lost, kill, wait_for
 from tests.postgres import Database
 
 LOSSES = 3
@@ -71,14 +71,14 @@ def _run_and_restart(
 ) -> int:
     """Start a worker again whenever it was killed, until no job is left. Returns the kills."""
     for kills in range(most + 1):
-        worker = workers(*arguments, redrive_heartbeat_ttl=2)
+        worker = workers(*arguments)
         wait_for(
-            lambda w=worker: w.process.poll() is not None or look.live(database) == 0,
-            90,
+            lambda w=worker: w.process.poll() is not None or look.live(database) == 0
         )
         if worker.process.poll() is None:
             return kills
-        worker.wait()
+        declare_lost(database, worker)
+        store.rescue(database.conn, 30)  # as another worker would
     raise AssertionError(f"killed more than {most} times: {look.reasons(database)}")
 
 
@@ -129,11 +129,11 @@ def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
     enqueue_many(
         database.conn, [{"kind": "work.until-file", "payload": {"file": "go"}}] * slow
     )
-    worker = workers("--slots", "4", redrive_heartbeat_ttl=3).wait_ready()
+    worker = workers("--slots", "4").wait_ready()
     wait_for(lambda: look.live(database) <= slow)
     # the last beat names four that run, and no job that has ended
     wait_for(lambda: database.value(_BEAT_IS_TRUE))
-    os.kill(worker.pid, signal.SIGKILL)
+    kill(database, worker)
     ours = (
         "select count(*) from pg_stat_activity"
         " where datname = current_database() and application_name like 'redrive%'"
@@ -143,7 +143,7 @@ def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
     )  # what it had sent is committed, or never will be
     held = len(holders(database.conn))
     assert held > 8, "nothing was fetched ahead"
-    workers("--slots", "4", redrive_heartbeat_ttl=3)
+    workers("--slots", "4")
     rescued = "select coalesce(sum(n), 0) from redrive.totals where event = 'rescued'"
     wait_for(lambda: database.value(rescued) == held)
     # before any of them can end, because that deletes its failures
@@ -168,7 +168,7 @@ def test_suspects_take_no_slot_of_others(database: Database, workers: Workers):
     worker = workers("--slots", "16").wait_ready()
     wait_for(lambda: look.live(database) == len(suspects))
     (workers.home / "go").touch()
-    wait_for(lambda: look.live(database) == 0, 120)
+    wait_for(lambda: look.live(database) == 0)
     mine = {e.job: e.pid for e in workers.ledger() if e.phase == "end"}
 
     assert set(mine) == {*suspects, *instant}

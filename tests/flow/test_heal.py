@@ -1,13 +1,9 @@
 """Heal with real workers: a deploy that mends one of two bugs."""
 
-import os
-import signal
-
 from redrive import enqueue_many
-from tests.flow.harness import Workers, wait_for
+from tests.flow.harness import Workers, kill, wait_for
 from tests.postgres import Database
 
-QUICK = {"redrive_heartbeat_ttl": 3}
 EACH = 12
 
 
@@ -23,19 +19,13 @@ def test_a_deploy_heals_what_it_mended_and_loses_three_canaries_of_the_rest(
             for kind in ("bill", "ship")
         ],
     )
-    old = workers(
-        handlers="tests.flow.healed:broken", redrive_version="a0b1c2", **QUICK
-    )
+    old = workers(handlers="tests.flow.healed:broken", redrive_version="a0b1c2")
     open_ones = "select count(*) from redrive.dead_letters where state = 'open'"
     wait_for(lambda: database.value(open_ones) == 2 * EACH)
     # the deploy rolls: while a worker of the old version lives, nothing is tried
-    workers(
-        handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK
-    ).wait_ready()
+    workers(handlers="tests.flow.healed:mended", redrive_version="d3e4f5").wait_ready()
     assert database.value("select count(*) from redrive.campaigns") == 0
-    killed = workers(
-        handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK
-    )
+    killed = workers(handlers="tests.flow.healed:mended", redrive_version="d3e4f5")
     killed.wait_ready()
     old.stop()
     wait_for(
@@ -43,7 +33,7 @@ def test_a_deploy_heals_what_it_mended_and_loses_three_canaries_of_the_rest(
             "select count(*) from redrive.campaigns where redriven > 0"
         )
     )
-    os.kill(killed.pid, signal.SIGKILL)
+    kill(database, killed)
     over = (
         "select count(*) from redrive.campaigns where ended_at is not null"
         " and redriven = succeeded + dead_again"
@@ -81,13 +71,11 @@ def test_a_heal_of_fewer_jobs_than_canaries_that_die_again_has_aborted(
 ) -> None:
     """RedriveHealKeepsFailing: three causes with one job each ended as `done`."""
     enqueue_many(database.conn, [{"kind": "ship", "payload": {"n": 1}}])
-    old = workers(
-        handlers="tests.flow.healed:broken", redrive_version="a0b1c2", **QUICK
-    )
+    old = workers(handlers="tests.flow.healed:broken", redrive_version="a0b1c2")
     open_ones = "select count(*) from redrive.dead_letters where state = 'open'"
     wait_for(lambda: database.value(open_ones) == 1)
     old.stop()
-    workers(handlers="tests.flow.healed:mended", redrive_version="d3e4f5", **QUICK)
+    workers(handlers="tests.flow.healed:mended", redrive_version="d3e4f5")
     over = "select count(*) from redrive.campaigns where ended_at is not null"
     wait_for(lambda: database.value(over) == 1)
 

@@ -1,13 +1,11 @@
 """U15: limits with real workers: counted by the handlers, and under kills and restarts."""
 
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from redrive.enqueue import enqueue
-from tests.flow.harness import Entry, Workers, wait_for
+from tests.flow.harness import Entry, Workers, kill, wait_for
 from tests.postgres import Database
 
 HANDLERS = "tests.flow.limited:jobs"
@@ -70,12 +68,11 @@ def test_a_killed_worker_holds_its_slots_until_its_jobs_are_taken_back(
 ) -> None:
     """U15: then they go to others, none is lost, and whoever is not limited never waits."""
     set_limit(database, "flow", 2)
-    killed = workers(handlers=HANDLERS, redrive_heartbeat_ttl=2).wait_ready()
+    killed = workers(handlers=HANDLERS).wait_ready()
     jobs = [enqueue(database.conn, "limited.held") for _ in range(4)]
     wait_for(lambda: len(workers.ledger()) == 2)
-    for pid in (killed.pid, *killed.runners):
-        os.kill(pid, signal.SIGKILL)
-    workers(handlers=HANDLERS, redrive_heartbeat_ttl=2).wait_ready()
+    kill(database, killed)
+    workers(handlers=HANDLERS).wait_ready()
     free = enqueue(database.conn, "free.work")
     wait_for(lambda: workers.starts(free))
     wait_for(lambda: len([e for e in workers.ledger() if e.job in jobs]) == 4)

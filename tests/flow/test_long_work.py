@@ -1,8 +1,6 @@
 """Progress, checkpoints and results, by real workers, through kills and restarts."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,19 +14,14 @@ from redrive.enqueue import enqueue
 from redrive.live_jobs.show import show
 from redrive.testing import run
 from tests.factories import outcome, redrive
-from tests.flow.harness import Worker, Workers, wait_for
+from tests.flow.harness import Workers, kill, wait_for
 from tests.postgres import Database
 
-LONG = {"handlers": "tests.flow.long_work:jobs", "redrive_heartbeat_ttl": 3}
+LONG = {"handlers": "tests.flow.long_work:jobs"}
 
 
 def phases(workers: Workers, job: int) -> list[str]:
     return [entry.phase for entry in workers.ledger() if entry.job == job]
-
-
-def kill(worker: Worker) -> None:
-    for pid in (*worker.runners, worker.pid):
-        os.kill(pid, signal.SIGKILL)
 
 
 def is_over(database: Database, job: int) -> Callable[[], bool]:
@@ -71,7 +64,7 @@ def test_kill_9_between_a_checkpoint_and_the_end_loses_nothing_of_it(
     worker = workers(**LONG).wait_ready()
     job = enqueue(database.conn, "long.sync", {"wait_at": 2})
     wait_for(lambda: "page-2" in phases(workers, job))
-    kill(worker)
+    kill(database, worker)
     (tmp_path / "go").touch()
     workers(**LONG)
     wait_for(is_over(database, job))

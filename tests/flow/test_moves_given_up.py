@@ -196,7 +196,7 @@ def test_giving_up_waits_for_jobs_that_are_being_put_in(cells: Cells) -> None:
         moves._put_in(mover, THERE, number, read)
         giving = threading.Thread(target=lambda: found.append(returned(cells)))
         giving.start()
-        wait_for(lambda: other.value(waits, True) == 1, 60)
+        wait_for(lambda: other.value(waits, True) == 1)
     giving.join()
 
     assert found == [Returned(put_back=4, there=3)]

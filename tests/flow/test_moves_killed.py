@@ -97,7 +97,7 @@ def test_every_job_runs_once_although_the_mover_is_killed_under_load(
             wait_for(lambda at=(kill + 1) * JOBS // KILLS: len(made) > at, 300)
             moving = mover(cells, tmp_path)
             kill_at = came(cells["us"]) + chance.randrange(60)
-            wait_for(functools.partial(reached, cells["us"], kill_at, moving), 120)
+            wait_for(functools.partial(reached, cells["us"], kill_at, moving))
             moving.send_signal(signal.SIGKILL)
             moving.wait()
         stop.set()

@@ -8,7 +8,7 @@ from redrive import enqueue
 from redrive.enqueue import enqueue_many, enqueue_reporting
 from tests.factories import redrive
 from tests.flow import look
-from tests.flow.harness import Workers, wait_for
+from tests.flow.harness import Workers, kill, wait_for
 from tests.postgres import Database
 
 
@@ -27,7 +27,7 @@ def test_jobs_of_one_ordering_key_run_one_after_another_in_order(
             ids[key].append(enqueue(database.conn, kind, payload, ordering_key=key))
     for _ in range(2):
         workers("--slots", "8", "--runners", "1")
-    wait_for(lambda: look.live(database) == 0, 60)
+    wait_for(lambda: look.live(database) == 0)
     ledger = workers.ledger()
 
     for key in keys:
@@ -81,7 +81,7 @@ def test_an_ordering_key_keeps_its_order_when_its_runner_is_killed(
         for runner in worker.runners:
             with contextlib.suppress(ProcessLookupError):  # one of the last time
                 os.kill(runner, signal.SIGKILL)
-    wait_for(lambda: look.live(database) == 0, 60)
+    wait_for(lambda: look.live(database) == 0)
     ends = [entry.job for entry in workers.ledger() if entry.phase == "end"]
     last_ends = list(dict.fromkeys(reversed(ends)))[::-1]
 
@@ -112,11 +112,9 @@ def test_a_key_whose_head_died_waits_for_its_redrive(
         for key in keys
     }
     heads = [jobs[0] for jobs in ids.values()]
-    loser, _ = (
-        workers("--slots", "2", redrive_heartbeat_ttl=2).wait_ready() for _ in range(2)
-    )
+    loser, _ = (workers("--slots", "2").wait_ready() for _ in range(2))
     wait_for(workers.ledger)
-    loser.end()
+    kill(database, loser)
     wait_for(lambda: look.reasons(database).keys() == set(heads))
     free = enqueue(database.conn, "work.sync", ordering_key="free")
     wait_for(lambda: workers.starts(free))
@@ -157,7 +155,7 @@ def test_a_queue_that_is_paused_while_it_is_full_stops(
     wait_for(lambda: look.live(database) < 4_900)
     database.value("select redrive.pause_v1('default', 'ada', 'the provider is down')")
 
-    wait_for(lambda: database.value("select count(*) from redrive.claims") == 0, 90)
+    wait_for(lambda: database.value("select count(*) from redrive.claims") == 0)
     left = look.live(database)
 
     assert left > 500

@@ -98,7 +98,7 @@ def test_two_workers_share_three_connections_and_do_everything(
     retried = enqueue(database.conn, "fail.until", {"attempt": 3})
     keyed = [enqueue(database.conn, "work.sync", ordering_key="k") for _ in range(5)]
     both = [
-        workers("--slots", "4", url=pooled_url, redrive_heartbeat_ttl=3)
+        workers("--slots", "4", url=pooled_url, redrive_heartbeat_ttl=12)
         for _ in range(2)
     ]
     wait_for(lambda: look.live(database) == 0)
@@ -171,7 +171,7 @@ def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
         return found
 
     both = [
-        workers("--slots", "4", url=pooled_url, redrive_heartbeat_ttl=3)
+        workers("--slots", "4", url=pooled_url, redrive_heartbeat_ttl=12)
         for _ in range(2)
     ]
     with ThreadPoolExecutor(3) as pool:

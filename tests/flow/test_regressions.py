@@ -42,7 +42,6 @@ class Incident:
         worker = self._workers(
             handlers="tests.flow.healed:broken",
             redrive_version=version,
-            redrive_heartbeat_ttl=3,
         )
         wait_for(lambda: self._database.value(dead) == before + 1)
         is_judged = (

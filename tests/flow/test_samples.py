@@ -1,14 +1,12 @@
 """Real workers sample jobs that succeed, and nobody can read in a sample what was in a job."""
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from redrive.enqueue import enqueue
-from tests.flow.harness import Workers, wait_for
+from tests.flow.harness import Workers, kill, wait_for
 from tests.postgres import Database
 
 CANARY = "Zx9-canary"
@@ -116,11 +114,11 @@ def test_of_an_encrypted_payload_nothing_is_kept(
 def test_a_worker_that_is_killed_loses_samples_and_no_job(
     database: Database, workers: Workers
 ) -> None:
-    worker = workers(redrive_heartbeat_ttl=3).wait_ready()
+    worker = workers().wait_ready()
     done = [enqueue(database.conn, "work.sync", {"seconds": 0.05}) for _ in range(40)]
     wait_for(workers.ledger)
-    os.kill(worker.pid, signal.SIGKILL)
-    workers(redrive_heartbeat_ttl=3).wait_ready()
+    kill(database, worker)
+    workers().wait_ready()
     wait_for(lambda: database.value("select not exists (select from redrive.jobs)"))
     wait_for(lambda: sampled(database, "work.sync"))
 

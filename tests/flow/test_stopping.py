@@ -11,7 +11,7 @@ import pytest
 from redrive import enqueue
 from redrive.enqueue import enqueue_many
 from tests.flow import look
-from tests.flow.harness import Workers, alive, wait_for
+from tests.flow.harness import Workers, alive, kill, wait_for
 from tests.flow.proxy import proxy_for
 from tests.postgres import Database
 
@@ -143,12 +143,11 @@ def test_a_worker_that_ended_by_force_is_rescued_and_its_job_runs_again(
     database: Database, workers: Workers
 ):
     job = enqueue(database.conn, "work.until-file", {"file": "go"})
-    first = workers(redrive_heartbeat_ttl=2)
+    first = workers()
     running(workers)
-    first.signal(signal.SIGKILL)
-    first.wait()
+    kill(database, first)
     (workers.home / "go").touch()
-    workers(redrive_heartbeat_ttl=2).wait_ready()
+    workers().wait_ready()
     wait_for(lambda: look.live(database) == 0)
     starts = workers.starts(job)
 

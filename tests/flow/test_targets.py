@@ -340,7 +340,7 @@ def test_a_schedule_of_a_target_is_fired_and_tells_its_slot(
     ]
     file.write_text(yaml.safe_dump(content))
 
-    workers(handlers="", redrive_targets=file, redrive_heartbeat_ttl=3)
+    workers(handlers="", redrive_targets=file)
     wait_for(lambda: len(served.of("200")) >= 3)
 
     slots = [

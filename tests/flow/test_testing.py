@@ -78,7 +78,7 @@ def elsewhere(_: dict[str, str], job: Job) -> None:
 
 @jobs.handle("slow", policy=Policy(timeout=0.1))
 async def slow(_: dict[str, str]) -> None:
-    await asyncio.sleep(30)
+    await asyncio.sleep(600)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_timeout_is_hard() -> None:
     began = time.monotonic()
 
     assert run(jobs, "slow").error_class == "DeadlineExceeded"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 300
 
 
 def test_what_cannot_be_enqueued_cannot_be_tried_either() -> None:

@@ -79,7 +79,7 @@ def workers(cells: Cells) -> Iterator[Callable[[], None]]:
             for name, database in cells.of.items():
                 (home := cells.home / name).mkdir()
                 started = stack.enter_context(workers_on(database.url, home))
-                started(redrive_heartbeat_ttl=3).wait_ready()
+                started().wait_ready()
 
         yield start
 

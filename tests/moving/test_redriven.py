@@ -113,7 +113,7 @@ def test_dead_letters_of_others_are_grouped_explained_and_redriven(
         "XAU",
     )
     assert (redriven["matched"], redriven["blocked"]) == (MOVED, {})
-    wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0, 120)
+    wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)
     assert sorted(shop.charged) == [*range(MOVED)]
     assert database.rows(
         "select distinct state, outcome from redrive.dead_letters"

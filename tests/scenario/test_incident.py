@@ -144,7 +144,6 @@ def scenario(
             stack.enter_context(running(tmp_path / f"{name}.log", *command))
         wait_for(
             lambda: monitoring.growth("mail") == [0.0],
-            60,
             what=(tmp_path / "prometheus.log").read_text(),
         )
         scenario.tell(

@@ -46,6 +46,9 @@ WANTED_SECONDS = 70.0
 By default Prometheus scrapes once a minute.
 """
 
+READ_SECONDS = 6.0
+"""Longest time of one reading. By default Prometheus waits ten seconds for a scrape."""
+
 STALE_SECONDS = 30.0
 _READ = (
     "select body::text as body, extract(epoch from clock_timestamp())::float8"
@@ -96,7 +99,7 @@ class DatabaseStats:
     @contextmanager
     def exclusive(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """Yield the connection when no scrape uses it."""
-        with self._lock, self.link.use(bound=6.0) as conn:
+        with self._lock, self.link.use(bound=READ_SECONDS) as conn:
             yield conn
 
     def _read(self) -> Iterator[Metric]:
@@ -113,7 +116,7 @@ class DatabaseStats:
         """Return the snapshot as JSON; None if it is too old or cannot be read."""
         try:
             with (
-                self.link.use(bound=6.0) as conn,
+                self.link.use(bound=READ_SECONDS) as conn,
                 conn.cursor(row_factory=namedtuple_row) as cursor,
             ):
                 row: Any = cursor.execute(_READ, (MAX_AGE_SECONDS,)).fetchone()
