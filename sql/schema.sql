@@ -1146,11 +1146,8 @@ create function redrive.agent_name_v1(agent text, person text)
 
 create function redrive.all_lanes_v1()
     returns table(queue text, priority smallint, lane smallint)
-    language plpgsql stable security definer
+    language sql stable security definer
     set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan
     set jit = off;
 
 create function redrive.assign_v1(ids bigint[], owner text, actor text, why text)

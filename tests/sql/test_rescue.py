@@ -26,6 +26,7 @@ from tests.factories import (
     totals,
 )
 from tests.postgres import Connection, Database, Session
+from tests.sql.test_hot import Cost
 
 NOBODY = (0, 0, 0)
 TTL = timedelta(minutes=1)
@@ -345,6 +346,27 @@ def test_a_rescue_takes_no_more_workers_once_it_has_thousands_of_jobs(
         "select id from redrive.jobs where losses = 1 order by id"
     )
     assert charged == [job for n in range(3) for job in jobs[n * held :][:4]]
+
+
+def test_a_rescue_reads_as_much_for_each_job_of_2000_as_of_500(
+    database: Database,
+) -> None:
+    """Also to judge them: most had not started, by the last beat of their worker."""
+    conn, session, blocks = database.conn, database.session(), list[float]()
+    for held in (10, 500, 2000):  # the first one reads the catalog, too
+        worker = make_worker(conn, f"holds {held}")
+        jobs = make_jobs(conn, held)
+        assert len(claim(conn, worker, held)) == held
+        progress = running(3, jobs[0], waiting=jobs[1:])
+        store.beat(conn, {worker: held}, {worker: progress})
+        silence(conn, worker)
+        with Cost(session) as cost:
+            assert rescue(session.conn) == (1, held, 0)
+        store.retire(conn, worker)
+        conn.execute("update redrive.jobs set run_at = run_at + interval '1 day'")
+        blocks.append(cost.blocks / held)
+
+    assert blocks[2] < 1.1 * blocks[1], blocks
 
 
 def test_losses_begin_anew_with_a_run_that_outlasted_them(database: Database) -> None:

@@ -332,7 +332,7 @@ def test_a_definer_function_calls_nothing_of_its_caller(
         "select redrive.depths_v1()",
         "select redrive.fold_v1()",
         "select redrive.unpark_v1(1000)",
-        "select redrive.rescue_v1('1 s')",
+        "select redrive.rescue_v1('1 hour')",
         "select redrive.take_chore_v1('fold', '1 s')",
         "select redrive.pause_v1('default', 'a', 'b'), redrive.resume_v1('default', 'a', 'b')",
         "select redrive.stats_v1('1 s')",

@@ -25,6 +25,7 @@ declare
     windows int[];         -- the windows in which jobs died again
     its_kinds text[];
     its_breakers text[];
+    queues text[];         -- where its jobs run
 begin
     select * into c from redrive.campaigns o
     where o.id = look_at_campaign_v1.campaign and o.planned_login is not null
@@ -78,6 +79,8 @@ begin
         where c.conditions -> 'breakers' ? b.name or b.name in (
             select jsonb_array_elements_text(w.depends_on -> k.kind)
             from redrive.workers w, unnest(its_kinds) as k(kind) where w.lost_at is null));
+    queues := case when c.conditions ? 'to_queue' then array[c.conditions ->> 'to_queue']
+                   else array(select jsonb_array_elements_text(c.plan -> 'queues')) end;
     return jsonb_build_object(
         'step', c.step, 'state', c.state, 'said', c.said, 'matched', c.matched,
         'place', c.place,
@@ -107,7 +110,7 @@ begin
         -- Jobs that no worker handles do not count either; they wait for a deploy.
         'others_late', (
             select coalesce(extract(epoch from clock_timestamp() - min(o.run_at))::float8, 0)
-            from redrive.all_lanes_v1() l,
+            from redrive.next_lanes_v1(queues, '', 0, 0, 2147483647) l,
             lateral (
                 select j.run_at
                 from (select b.id, b.run_at, b.redrives, b.kind from redrive.jobs b
@@ -120,9 +123,7 @@ begin
                   and j.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)
                                    where k.id >= redrive.claims_from_v1(null))
                 order by j.run_at, j.id limit 1) o
-            where case when c.conditions ? 'to_queue' then c.conditions ->> 'to_queue' = l.queue
-                       else c.plan -> 'queues' ? l.queue end
-              and not exists (select from redrive.queues q
+            where not exists (select from redrive.queues q
                               where q.queue = l.queue and q.paused_at is not null)));
 end
 $$;

@@ -18,7 +18,11 @@ as $$
 declare
     lost_ids int[];
     busy bigint[];
-    held record;
+    ids bigint[];          -- the jobs to settle, and how each was claimed
+    workers int[];
+    claims bigint[];
+    deliveries int[];
+    judged record;         -- how each ends, in the same order
 begin
     -- 1. Mark the lost workers. This closes the race with a claim, which holds its worker row for
     -- key share and checks lost_at again.
@@ -50,56 +54,29 @@ begin
         return;
     end if;
 
-    -- 4. Lock their jobs, and decide how each ends.
+    -- 4. Lock their jobs, and decide how each ends. A job that was settled meanwhile is in no claim.
     busy := redrive.busy_v1(array(select h.id from redrive.held_v1(lost_ids) h));
-    with listed as materialized (
-        select h.* from redrive.held_v1(lost_ids) h
-        where h.id not in (select b.id from unnest(busy) as b(id))),
-    -- Check each job against the list: it may have been settled and claimed again since. A handler
-    -- of a paused worker may hold one in its own transaction.
-    here as materialized (
-        select j.id, j.deliveries, l.worker, l.claim
-        from listed l
-        join redrive.jobs j on j.id = l.id and j.deliveries = l.deliveries
-        order by j.id
-        for update of j skip locked),
-    judged as materialized (
-        select l.worker, v.*
-        from (select a.worker, array_agg(a.id) as ids from listed a group by a.worker) l,
-        redrive.judge_loss_v1(l.worker, l.ids) v),
-    -- Pair each job with its judgement by sorting: a worker may hold thousands of jobs, and a join
-    -- would compare each with each here.
-    paired as (
-        select p.id, p.worker, max(p.claim) as claim, max(p.deliveries) as deliveries,
-               max(p.outcome) as outcome, max(p.reason) as reason, bool_or(p.refund) as refund,
-               max(p.losses) as losses,
-               (array_agg(p.failure) filter (where p.outcome is not null))[1] as failure
-        from (
-            select h.id, h.worker, h.claim, h.deliveries, null as outcome, null as reason,
-                   null::boolean as refund, null::int as losses, null::jsonb as failure
-            from here h
-            union all
-            select v.id, v.worker, null, null, v.outcome, v.reason, v.refund, v.losses, v.failure
-            from judged v) p
-        group by p.id, p.worker
-        having count(p.deliveries) > 0 and count(p.outcome) > 0)
-    select array_agg(p.id order by p.id) as ids, array_agg(p.worker order by p.id) as workers,
-           array_agg(p.claim order by p.id) as claims,
-           array_agg(p.deliveries + 1 order by p.id) as deliveries,
-           array_agg(p.outcome order by p.id) as outcomes,
-           array_agg(p.reason order by p.id) as reasons,
-           array_agg(p.refund order by p.id) as refunds,
-           array_agg(p.losses order by p.id) as losses,
-           array_agg(p.failure order by p.id) as failures
-    into held
-    from paired p;
+    select array_agg(h.id), array_agg(h.worker), array_agg(h.claim), array_agg(h.deliveries + 1)
+    into ids, workers, claims, deliveries
+    from (select h.* from redrive.held_v1(lost_ids) h
+          where h.id not in (select b.id from unnest(busy) as b(id))
+          order by h.id, h.worker) h;
+    select array_agg(v.outcome) as outcomes, array_agg(v.reason) as reasons,
+           array_agg(v.refund) as refunds, array_agg(v.losses) as losses,
+           array_agg(v.failure) as failures
+    into judged
+    from (select v.*
+          from (select h.worker, array_agg(h.id) as held from unnest(ids, workers) as h(id, worker)
+                group by h.worker) l,
+          redrive.judge_loss_v1(l.worker, l.held) v
+          order by v.id, l.worker) v;
 
     -- 5. Settle these jobs.
     select count(*) filter (where s.outcome = 'rescue'), count(*) filter (where s.outcome = 'dead')
     into rescued, buried
     from redrive.settle_lost_v1(
-        held.workers, held.claims, held.ids, held.deliveries, held.outcomes, held.refunds,
-        held.losses, held.failures, held.reasons) s;
+        workers, claims, ids, deliveries, judged.outcomes, judged.refunds, judged.losses,
+        judged.failures, judged.reasons) s;
 
     -- 6. Delete the claims, and the workers that have none left.
     -- Locked jobs stay with their lost worker, and a later rescue takes them.
