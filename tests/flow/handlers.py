@@ -286,13 +286,12 @@ def hang_c(payload: dict[str, Any], job: Job) -> None:
     ctypes.PyDLL(None).sleep(600)
 
 
-@jobs.handle("hang.gil", policy=Policy(timeout=60, max_attempts=1))
+@jobs.handle("hang.gil", policy=Policy(timeout=600, max_attempts=1))
 async def hang_gil(payload: dict[str, Any], job: Job) -> None:
-    """Nothing else in this interpreter runs for a while."""
+    """Let nothing else run in this interpreter until the test opens the pipe `gil`."""
     note("start", job)
-    until = time.monotonic() + payload["seconds"]
-    while (left := until - time.monotonic()) > 0:
-        ctypes.PyDLL(None).usleep(int(min(left, 0.5) * 1e6))
+    pipe = os.fsencode(Path(os.environ["REDRIVE_TEST_HOME"]) / "gil")
+    os.close(ctypes.PyDLL(None).open(pipe, os.O_RDONLY))
     note("end", job)
 
 

@@ -2,6 +2,8 @@
 on beating.
 """
 
+import os
+
 import pytest
 
 from redrive import enqueue
@@ -9,6 +11,7 @@ from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 
+TTL = 8
 HANGING = [
     "hang.async",
     "hang.async-deaf",
@@ -59,9 +62,15 @@ def test_neighbours_of_a_hanging_job_are_not_charged_for_it(
 def test_a_handler_that_holds_the_interpreter_does_not_silence_the_heart(
     database: Database, workers: Workers
 ):
-    job = enqueue(database.conn, "hang.gil", {"seconds": 6})
+    os.mkfifo(workers.home / "gil")
+    job = enqueue(database.conn, "hang.gil")
     for _ in range(2):
-        workers(redrive_heartbeat_ttl=2)
+        workers(redrive_heartbeat_ttl=TTL)
+    wait_for(lambda: workers.starts(job))
+    began = database.value("select clock_timestamp()")
+    beaten = "select min(seen_at) - %s > %s * interval '1 second' from redrive.workers"
+    wait_for(lambda: database.value(beaten, began, TTL))
+    (workers.home / "gil").open("wb").close()
 
     wait_for(lambda: look.live(database) == 0)
 
