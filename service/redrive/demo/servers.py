@@ -79,7 +79,7 @@ def _why(server: EmbeddedPostgres, error: subprocess.SubprocessError) -> str:
 
 
 def last_lines(log: Path, count: int) -> list[str]:
-    """Return the end of a log; empty if there is none."""
+    """Return the end of a log; empty if it does not exist."""
     if log.exists():
         return log.read_text(errors="replace").splitlines()[-count:]
     return []

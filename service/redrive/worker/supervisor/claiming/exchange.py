@@ -329,10 +329,8 @@ class Exchange:
     def _try_again(self, settlements: SettlementBatch, seconds: float) -> None:
         """Send all of a failed call again, after about this delay."""
         self._put_back(settlements)
-        self._hold_off(seconds)
-
-    def _hold_off(self, seconds: float) -> None:
-        self._hold_off_until = time.monotonic() + seconds * random.uniform(0.1, 1.1)
+        delay = seconds * random.uniform(0.1, 1.1)
+        self._hold_off_until = time.monotonic() + delay
 
     def _put_back(
         self, settlements: SettlementBatch, *, outcome_unknown: bool = False
