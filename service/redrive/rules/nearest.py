@@ -14,9 +14,10 @@ def nearest_or_all(name: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown name: a similar name, or else all known names."""
     known = list(known)
     meant = nearest(name, known)
-    return (
-        f"known are {', '.join(known)}" if meant is None else f"did you mean {meant!r}?"
-    )
+    if meant is None:
+        names = ", ".join(known)
+        return f"known are {names}"
+    return f"did you mean {meant!r}?"
 
 
 def meant(name: str, known: Iterable[str]) -> str:

@@ -278,11 +278,10 @@ def _wanted(
     """Yield each setting to change: its statement, values, and a description."""
     if fair_by is not None:
         lanes = FAIR_LANES if fair_by == "tenant" else 1
-        turns = (
-            "tenants take turns"
-            if lanes > 1
-            else "jobs run in the order of their times"
-        )
+        turns = "jobs run in the order of their times"
+        if lanes > 1:
+            turns = "tenants take turns"
+
         yield _LANES_SET, (lanes,), f"{turns}, for jobs enqueued from now on"
 
     if paused is not None:

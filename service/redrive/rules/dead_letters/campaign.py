@@ -439,8 +439,6 @@ def _ramp(seen: Seen) -> int:
 
 
 def _most_in_flight(rate: float | None) -> int:
-    return (
-        IN_FLIGHT
-        if rate is None
-        else max(MIN_ENDED, math.ceil(rate * IN_FLIGHT_SECONDS))
-    )
+    if rate is None:
+        return IN_FLIGHT
+    return max(MIN_ENDED, math.ceil(rate * IN_FLIGHT_SECONDS))
