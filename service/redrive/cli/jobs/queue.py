@@ -265,11 +265,11 @@ def set_options(  # settings that may be set alone or together
     if not create:
         _require_known(name, change.settings)
 
-    texts = "; ".join(said for _, _, said in wanted)
+    texts = "; ".join(text for _, _, text in wanted)
     change.agree(f"Set the queue {name}: {texts}")
-    for statement, values, said in wanted:
+    for statement, values, text in wanted:
         _act(statement, name, change, *values)
-        click.echo(f"{name} is set: {said}")
+        click.echo(f"{name} is set: {text}")
 
 
 def _wanted(

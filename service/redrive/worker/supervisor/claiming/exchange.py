@@ -11,7 +11,7 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.connect import OwnConnection, doing
+from redrive.database.connect import OwnConnection, while_waiting
 from redrive.database.link import Link
 from redrive.database.trouble import Trouble, trouble
 from redrive.rules.attempts.settlement import NotComplete, Outcome
@@ -349,7 +349,7 @@ def _timed_exchange(
 ) -> tuple[Answer, float]:
     """Return the answer of the database, and the seconds until it came."""
     began = time.monotonic()
-    with doing(meanwhile, conn):
+    with while_waiting(meanwhile, conn):
         answer = exchange(conn, columns, request)
     return answer, time.monotonic() - began
 

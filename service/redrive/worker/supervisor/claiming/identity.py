@@ -120,5 +120,5 @@ class Identity:
         refunded = store.forgive(conn, self._innocent[worker])
         del self._innocent[worker]
         if refunded:
-            told = {"worker": worker, "jobs": len(refunded)}
-            logger.info("took back what jobs were charged for our silence", extra=told)
+            extra = {"worker": worker, "jobs": len(refunded)}
+            logger.info("took back what jobs were charged for our silence", extra=extra)
