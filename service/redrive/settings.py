@@ -482,9 +482,12 @@ def _looks_ours(name: str, settings: Collection[str]) -> bool:
 def _unknown(name: str, known: Sequence[str]) -> str:
     # REDRIVE_KIND is closer to REDRIVE_REDRIVE_KIND than a comparison of letters finds.
     ending = name.upper().removeprefix(PREFIX.rstrip("_"))
-    meant = " or ".join(one for one in known if one.endswith(ending))
-    meant = meant or nearest(name.upper(), known)
-    hint = f"did you mean {meant}?" if meant else "unset it, or name it otherwise"
+    suggestion = " or ".join(one for one in known if one.endswith(ending))
+    suggestion = suggestion or nearest(name.upper(), known)
+    hint = "unset it, or name it otherwise"
+    if suggestion:
+        hint = f"did you mean {suggestion}?"
+
     return f"{name} is not a setting; {hint}"
 
 

@@ -202,7 +202,7 @@ def _within(seconds: float, gen: PQGen[RV]) -> PQGen[RV]:
 
 
 @contextlib.contextmanager
-def doing(
+def while_waiting(
     meanwhile: Callable[[], object] | None, conn: OwnConnection
 ) -> Iterator[None]:
     """Call `meanwhile` whenever the connection waits for the server."""

@@ -306,7 +306,8 @@ def _paced(
         began = time.monotonic()
         yield rows
         if rate is not None:
-            time.sleep(max(0.0, len(rows) / rate - (time.monotonic() - began)))
+            elapsed = time.monotonic() - began
+            time.sleep(max(0.0, len(rows) / rate - elapsed))
 
 
 def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[Row]]:

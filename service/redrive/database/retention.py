@@ -1,7 +1,5 @@
 """How long data other than dead letters is kept."""
 
-from collections.abc import Iterable
-
 from redrive.database.rows import Connection
 
 Kept = tuple[str, float]
@@ -15,13 +13,9 @@ def read(conn: Connection) -> list[Kept]:
     ).fetchall()
 
 
-def change(
-    conn: Connection, kept: Iterable[Kept], *, actor: str, why: str | None
-) -> None:
-    """Set these retentions in one transaction."""
+def put(conn: Connection, kept: Kept, *, actor: str, why: str | None) -> None:
+    """Set the retention of one kind of data."""
     query = (
         "select redrive.set_retention_v1(%s, %s::float8 * interval '1 second', %s, %s)"
     )
-    with conn.transaction():
-        for what, seconds in kept:
-            conn.execute(query, (what, seconds, actor, why))
+    conn.execute(query, (*kept, actor, why))

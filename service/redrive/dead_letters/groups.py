@@ -161,10 +161,10 @@ def resolve(
             return None
 
         fixes = fixes_of(versions, group["versions"])
-        said = _resolve(conn, group, fixes, actor=actor, why=why)
-        if said == "missing":
+        result = _resolve(conn, group, fixes, actor=actor, why=why)
+        if result == "missing":
             return None
-        if said == "done":
+        if result == "done":
             return fixes
 
 
@@ -174,9 +174,9 @@ def unresolve(conn: Connection, fingerprint: str, *, actor: str, why: str) -> bo
         group = show(conn, fingerprint)
         if group is None:
             return False
-        said = _resolve(conn, group, None, actor=actor, why=why)
-        if said != "changed":
-            return said == "done"
+        result = _resolve(conn, group, None, actor=actor, why=why)
+        if result != "changed":
+            return result == "done"
 
 
 def _resolve(

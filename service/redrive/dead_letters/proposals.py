@@ -249,4 +249,6 @@ def _decide(
 
 def reason(proposal: Fields, why: str) -> str:
     """Return the reason for the audit log: whose proposal, and why it was started."""
-    return f"proposal {proposal['proposal']} of {proposal['proposed_by']}: {why}"[:2000]
+    number = proposal["proposal"]
+    proposer = proposal["proposed_by"]
+    return f"proposal {number} of {proposer}: {why}"[:2000]

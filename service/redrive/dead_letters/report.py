@@ -116,7 +116,8 @@ def _common(explained: Row | None) -> Iterator[str]:
     """Yield the features that set the group apart, if there are any."""
     if explained is not None and explained["findings"]:
         yield "## What they have in common"
-        yield "\n".join(f"- {_code(sentence(one))}" for one in explained["findings"])
+        findings = [_code(sentence(one)) for one in explained["findings"]]
+        yield "\n".join(f"- {text}" for text in findings)
 
 
 def _sample(letter: Row | None) -> Iterator[str]:

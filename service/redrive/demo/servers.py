@@ -73,13 +73,13 @@ def _why(server: EmbeddedPostgres, error: subprocess.SubprocessError) -> str:
     """Return the end of the server's log, of what its program said, or the error."""
     lines = last_lines(server.data / "log", 3)
     for name in ("stderr", "stdout"):
-        said = getattr(error, name, None) or ""
-        lines += str(said).splitlines()[-3:]
+        output = getattr(error, name, None) or ""
+        lines += str(output).splitlines()[-3:]
     return " / ".join(lines) or str(error)
 
 
 def last_lines(log: Path, count: int) -> list[str]:
-    """Return the end of a log; empty if there is none."""
+    """Return the end of a log; empty if it does not exist."""
     if log.exists():
         return log.read_text(errors="replace").splitlines()[-count:]
     return []

@@ -414,17 +414,14 @@ def _type(stage: Stage, command: str, code: int) -> None:
 def _show_pages(stage: Stage) -> None:
     """Print the PagerDuty events since the last call."""
     for event in stage.monitoring.pager.news() if stage.monitoring else ():
-        rings = event["event_action"] == "trigger"
-        title, colour = (
-            ("PagerDuty rings", "red") if rings else ("PagerDuty: resolved", "green")
-        )
-        click.secho(
-            f"\n{title}",
-            fg=colour,
-            bold=True,
-        )
+        if event["event_action"] == "trigger":
+            click.secho("\nPagerDuty rings", fg="red", bold=True)
+        else:
+            click.secho("\nPagerDuty: resolved", fg="green", bold=True)
+
         for name, text in as_shown(event):
-            click.echo(f"  {click.style(f'{name:9}', dim=True)}  {text}")
+            label = click.style(f"{name:9}", dim=True)
+            click.echo(f"  {label}  {text}")
 
 
 def _clock() -> Say:
@@ -432,9 +429,9 @@ def _clock() -> Say:
     began = time.monotonic()
 
     def say(text: str) -> None:
-        click.echo(
-            click.style(f"{time.monotonic() - began:5.1f} s", dim=True) + f"  {text}"
-        )
+        seconds = time.monotonic() - began
+        clock = click.style(f"{seconds:5.1f} s", dim=True)
+        click.echo(f"{clock}  {text}")
 
     return say
 

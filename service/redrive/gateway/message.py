@@ -103,9 +103,9 @@ class NotSent(Exception):
 def instant(value: Any) -> datetime | None:
     """Return an instant that other systems give as a datetime or Unix seconds."""
     try:
-        at = (
-            value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
-        )
+        at = value
+        if not isinstance(value, datetime):
+            at = datetime.fromtimestamp(value, UTC)
     except (TypeError, ValueError, OverflowError, OSError):
         return None
 

@@ -45,8 +45,8 @@ def _parts(target: str, name: str) -> tuple[str, str]:
         raise _refused(name, target, "it must be module:attribute, e.g. app.jobs:jobs")
 
     if module.endswith(".py"):
-        meant = module.removesuffix(".py").strip("./").replace("/", ".")
-        why = f"it must name a module, not a file: {meant}:{attribute}"
+        dotted = module.removesuffix(".py").strip("./").replace("/", ".")
+        why = f"it must name a module, not a file: {dotted}:{attribute}"
         raise _refused(name, target, why)
 
     return module, attribute

@@ -388,8 +388,8 @@ class Handlers:
         """
         found = self.get(kind)
         if found is None:
-            meant = nearest(kind, self._by_kind)
-            hint = "" if meant is None else f"; did you mean {meant!r}?"
+            similar = nearest(kind, self._by_kind)
+            hint = "" if similar is None else f"; did you mean {similar!r}?"
             msg = f"no handler is registered for {kind!r}{hint}"
             raise LookupError(msg)
 

@@ -104,18 +104,9 @@ class Surroundings:
         This includes the jobs before it. For one of many, the due jobs ahead of it are
         not counted, because a list does not show that number.
         """
-        hold = head = line = batch = ahead = None
-        before = self._before(row)
-        if before is not None:
-            hold = self._hold(row, before)
-        if before is not None and not hold:
-            head = self._head(row, before)
-        if row["run_at"] is None:  # it is parked
-            line = self._line(row)
-            batch = self._batch(row)
-        if row["state"] == "ready" and not is_one_of_many:
-            ahead = self._ahead(row)
-
+        hold, head = self._of_its_key(row)
+        is_due = row["state"] == "ready"
+        is_parked = row["run_at"] is None
         failure = row["last_failure"]
         return Waiting(
             row["kind"],
@@ -125,13 +116,24 @@ class Surroundings:
             was_given_back=row["deliveries"] > row["attempt"],
             head=head,
             hold=hold,
-            line=line,
-            ahead=ahead,
+            line=self._line(row) if is_parked else None,
+            ahead=self._ahead(row) if is_due and not is_one_of_many else None,
             worker=self.name(row["held_by"]),
             seconds=self._seconds(row),
-            batch=batch,
+            batch=self._batch(row) if is_parked else None,
             failed=failure and "{error_class}: {message}".format_map(failure),
         )
+
+    def _of_its_key(self, row: Fields) -> tuple[Hold | None, Head | None]:
+        """Return the dead letter or the job that its ordering key waits for."""
+        before = self._before(row)
+        if before is None:
+            return None, None
+
+        hold = self._hold(row, before)
+        if hold:
+            return hold, None
+        return None, self._head(row, before)
 
     def _seconds(self, row: Fields) -> float | None:
         """Return how long a job has been running, if its worker reports it."""

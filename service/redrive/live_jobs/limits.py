@@ -3,7 +3,7 @@
 from typing import LiteralString
 
 from redrive.database.rows import Connection, column, rows, value
-from redrive.rules.nearest import meant
+from redrive.rules.nearest import suggestion
 from redrive.rules.rows import Row
 from redrive.rules.scheduling.concurrency import counts_under, of_all, of_rate
 
@@ -31,7 +31,7 @@ def unused(conn: Connection, name: str) -> str | None:
         return None
     of_all_keys = {of_all(one) for one in known}
     plain = {one for one in known if "{" not in one}
-    hint = meant(name, sorted(of_all_keys | plain))
+    hint = suggestion(name, sorted(of_all_keys | plain))
     return f"no handler has jobs that count under {name!r} yet{hint}"
 
 

@@ -69,7 +69,8 @@ def change_before(
 def sentence(mark: Mark) -> str:
     """Describe a mark in words that follow `just before,` or a time."""
     words = _WORDS.get(mark.action, mark.action)
-    text = words.format(name=mark.name, n=mark.n, s="" if mark.n == 1 else "s")
+    plural = "" if mark.n == 1 else "s"
+    text = words.format(name=mark.name, n=mark.n, s=plural)
 
     if mark.actor is None:
         return text

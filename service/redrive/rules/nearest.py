@@ -13,13 +13,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def nearest_or_all(name: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown name: a similar name, or else all known names."""
     known = list(known)
-    meant = nearest(name, known)
-    return (
-        f"known are {', '.join(known)}" if meant is None else f"did you mean {meant!r}?"
-    )
+    similar = nearest(name, known)
+    if similar is None:
+        names = ", ".join(known)
+        return f"known are {names}"
+    return f"did you mean {similar!r}?"
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown name; empty if no known name is similar."""
     close = nearest(name, known)
     return "" if close is None else f"; did you mean {close}?"

@@ -273,8 +273,8 @@ def register(conn: Connection, worker: Registration) -> int:
     queues = None if worker.queues is None else list(worker.queues)
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     holds = list(worker.holds) or None
-    said = worker.name, worker.version, worker.ttl, kinds, queues, depends_on, holds
-    return value(conn, _REGISTER, *said) or 0
+    about = worker.name, worker.version, worker.ttl
+    return value(conn, _REGISTER, *about, kinds, queues, depends_on, holds) or 0
 
 
 def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
@@ -318,14 +318,14 @@ def beat(
     progress: Mapping[int, str] | None = None,
 ) -> Beaten:
     """Send a heartbeat for each identity."""
-    said = progress or {}
+    reported = progress or {}
     found = conn.execute(
         "select alive, others, place, late"
         " from redrive.beat_v2(%s::int[], %s::int[], %s::jsonb[])",
         (
             list(inflight),
             list(inflight.values()),
-            [said.get(worker) for worker in inflight],
+            [reported.get(worker) for worker in inflight],
         ),
     ).fetchone()
     alive, others, place, late = found or ((), 0, 0, 0.0)
@@ -573,18 +573,13 @@ def declare_schedules(
     conn: Connection, worker: int, version: str, declared: Sequence[Declaration]
 ) -> bool:
     """Declare the schedules of a worker. Returns True if it is still alive."""
-    said = [
-        asdict(one) | {"payload": msgspec.json.decode(one.payload)} for one in declared
-    ]
-    return bool(
-        value(
-            conn,
-            "select redrive.declare_schedules_v1(%s, %s, %s::jsonb)",
-            worker,
-            version,
-            Jsonb(said),
-        )
-    )
+    rows: list[dict[str, object]] = []
+    for schedule in declared:
+        payload = msgspec.json.decode(schedule.payload)
+        rows.append(asdict(schedule) | {"payload": payload})
+
+    query: LiteralString = "select redrive.declare_schedules_v1(%s, %s, %s::jsonb)"
+    return bool(value(conn, query, worker, version, Jsonb(rows)))
 
 
 def due_schedules(conn: Connection) -> list[DueSchedule]:

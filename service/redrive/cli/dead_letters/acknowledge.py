@@ -1,9 +1,9 @@
 """Commands `redrive dlq ack` and `redrive dlq unack`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -25,6 +25,18 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids, open_by_group
 
 _ID = re.compile(r"([^:]+:)?[0-9]+")
+
+
+class _Act(NamedTuple):
+    """Change of groups: the verb of its question, the word for its result."""
+
+    verb: str
+    done: str
+    make: Callable[..., list[str]]
+
+
+_ACK = _Act("Acknowledge", "acknowledged", acknowledgements.acknowledge)
+_UNACK = _Act("Unacknowledge", "unacknowledged", acknowledgements.unacknowledge)
 
 
 class _Named(Id):
@@ -58,7 +70,7 @@ def ack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
     It lasts until the group has no open dead letters left. If the name of a group has only
     digits, give it with --group.
     """
-    return _change(named, chosen, change, is_acknowledged=True)
+    return _change(named, chosen, change, _ACK)
 
 
 @click.command()
@@ -75,15 +87,14 @@ def unack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
 
     It takes ids and filters as redrive dlq ack does.
     """
-    return _change(named, chosen, change, is_acknowledged=False)
+    return _change(named, chosen, change, _UNACK)
 
 
 def _change(
     named: Sequence[int | str],
     chosen: Filter,
     change: Change,
-    *,
-    is_acknowledged: bool,
+    act: _Act,
 ) -> int:
     names = [name for name in named if isinstance(name, str)]
     jobs = [job for job in named if isinstance(job, int)]
@@ -91,16 +102,14 @@ def _change(
     letters = replace(chosen, ids=(*jobs, *chosen.ids))
     with database(change.settings) as conn:
         found, code = _found(conn, names, letters)
-        done = _set(conn, found, change, is_acknowledged=is_acknowledged)
+        done = _set(conn, found, change, act)
 
     for group in sorted(found.keys() - set(done)):
         code = not_found(f"group {printable(group)} has no open dead letters")
 
     code = Exit.DONE if done else code
-    actor = change.settings.who() if is_acknowledged else None
-    word = "acknowledged" if is_acknowledged else "unacknowledged"
-    report = {"matched": sum(found.values()), word: done}
-    answer(report, _done(done, actor) if code == Exit.DONE else None)
+    report = {"matched": sum(found.values()), act.done: done}
+    answer(report, _text(done, act, change) if code == Exit.DONE else None)
     return code
 
 
@@ -108,22 +117,16 @@ def _set(
     conn: Connection,
     found: dict[str, int],
     change: Change,
-    *,
-    is_acknowledged: bool,
+    act: _Act,
 ) -> list[str]:
     """Change the groups after confirmation; return the groups that are open."""
     if not found:
         return []
 
-    verb = "Unacknowledge"
-    act = acknowledgements.unacknowledge
-    if is_acknowledged:
-        verb = "Acknowledge"
-        act = acknowledgements.acknowledge
-
+    names = list(found)
     count = counted(sum(found.values()), "matching open dead letter")
-    change.agree(f"{verb} {_named_or_counted(list(found))} ({count})")
-    return act(conn, list(found), **change.signed)
+    change.agree(f"{act.verb} {_named_or_counted(names)} ({count})")
+    return act.make(conn, names, **change.signed)
 
 
 def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -> None:
@@ -160,8 +163,13 @@ def _missed(conn: Connection, letters: Filter) -> list[int]:
     return sorted(set(letters.ids) - set(ids(conn, letters)))
 
 
-def _done(done: Sequence[str], actor: str | None) -> str:
-    state = f"acknowledged by {printable(actor)}" if actor else "not acknowledged"
+def _text(done: Sequence[str], act: _Act, change: Change) -> str:
+    """Return the sentence about groups that were changed."""
+    state = "not acknowledged"
+    if act is _ACK:
+        actor = printable(change.settings.who())
+        state = f"acknowledged by {actor}"
+
     is_or_are = "is" if len(done) == 1 else "are"
     return f"{_named_or_counted(done)} {is_or_are} {state}"
 

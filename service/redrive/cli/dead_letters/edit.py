@@ -222,7 +222,8 @@ def _report(seen: Preview, causes: Causes | None) -> Row:
 def _outcome(seen: Preview, causes: Causes | None, run: Run) -> str | None:
     """Return the result as text; None if nothing matched."""
     if causes is not None:
-        stayed = "".join(f", {n} {cause}" for cause, n in causes.items() if cause)
+        refused = [(n, cause) for cause, n in causes.items() if cause]
+        stayed = "".join(f", {n} {cause}" for n, cause in refused)
         return f"{causes.get(None, 0)} edited{stayed}"
     if seen.ids:
         return run.unchanged()

@@ -10,7 +10,7 @@ from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import cells_options, json_option
 from redrive.cli.support.output import answer, counted, not_found, printable
-from redrive.dead_letters import explain as explaining
+from redrive.dead_letters import explain as comparison
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
 from redrive.rules.rows import Row
 
@@ -38,9 +38,9 @@ def explain(group: str, cells: "Sequence[Settings]") -> int:
     if chosen is None:
         return code or not_found(missing(group))
 
-    most = explaining.OF_GROUP // len(cells)
+    most = comparison.OF_GROUP // len(cells)
     samples, code = ask_each(cells, lambda settings: _sample(settings, chosen, most))
-    found = explaining.compare(
+    found = comparison.compare(
         chosen, {cell.get("cell"): sample for cell, sample in samples}
     )
     answer(found, "\n".join(_lines(found)))
@@ -49,7 +49,7 @@ def explain(group: str, cells: "Sequence[Settings]") -> int:
 
 def _choose(
     cells: "Sequence[Settings]", name: str
-) -> tuple[explaining.Group | None, Exit]:
+) -> tuple[comparison.Group | None, Exit]:
     """Find the group in all cells; None if no group or more than one has the name."""
     answers, code = ask_each(cells, lambda settings: _find(settings, name))
     found = [group for _, group in answers if group is not None]
@@ -58,16 +58,16 @@ def _choose(
     return found[0]._replace(open=sum(group.open for group in found)), code
 
 
-def _find(settings: "Settings", name: str) -> explaining.Group | None:
+def _find(settings: "Settings", name: str) -> comparison.Group | None:
     with database(settings) as conn:
-        return explaining.find(conn, name)
+        return comparison.find(conn, name)
 
 
 def _sample(
-    settings: "Settings", group: explaining.Group, most: int
-) -> explaining.Sample:
+    settings: "Settings", group: comparison.Group, most: int
+) -> comparison.Sample:
     with database(settings) as conn:
-        return explaining.sample(conn, group, most)
+        return comparison.sample(conn, group, most)
 
 
 def _lines(found: Row) -> Iterator[str]:

@@ -282,7 +282,8 @@ def _changed(
         if not wants_json():
             _preview(conn, matched)
 
-        why = run.consent(f"{verb} {counted(n, 'job')}?", str(n)) if matched else None
+        jobs = counted(n, "job")
+        why = run.consent(f"{verb} {jobs}?", str(n)) if matched else None
         with progress(verb, n) as advance:
             counts = change(
                 conn,

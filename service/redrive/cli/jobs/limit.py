@@ -128,7 +128,7 @@ def _set(
 ) -> bool:
     with database(change.settings) as conn:
         if concurrency is not None or rate is not None:
-            said = limits.unused(conn, name)
-            if said is not None:
-                click.echo(escaped(f"redrive: {said}"), err=True)
+            warning = limits.unused(conn, name)
+            if warning is not None:
+                click.echo(escaped(f"redrive: {warning}"), err=True)
         return limits.put(conn, name, concurrency, rate, **change.signed)

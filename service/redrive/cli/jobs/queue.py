@@ -265,11 +265,11 @@ def set_options(  # settings that may be set alone or together
     if not create:
         _require_known(name, change.settings)
 
-    texts = "; ".join(said for _, _, said in wanted)
+    texts = "; ".join(text for _, _, text in wanted)
     change.agree(f"Set the queue {name}: {texts}")
-    for statement, values, said in wanted:
+    for statement, values, text in wanted:
         _act(statement, name, change, *values)
-        click.echo(f"{name} is set: {said}")
+        click.echo(f"{name} is set: {text}")
 
 
 def _wanted(
@@ -278,11 +278,10 @@ def _wanted(
     """Yield each setting to change: its statement, values, and a description."""
     if fair_by is not None:
         lanes = FAIR_LANES if fair_by == "tenant" else 1
-        turns = (
-            "tenants take turns"
-            if lanes > 1
-            else "jobs run in the order of their times"
-        )
+        turns = "jobs run in the order of their times"
+        if lanes > 1:
+            turns = "tenants take turns"
+
         yield _LANES_SET, (lanes,), f"{turns}, for jobs enqueued from now on"
 
     if paused is not None:

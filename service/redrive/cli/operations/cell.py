@@ -269,11 +269,11 @@ def _counts(done: Done | None) -> Row:
 
 
 def _summary(done: Done, to: str) -> str:
-    known = (
-        f"; {counted(done.known, 'job')} left out, because {to} has their keys"
-        if done.known
-        else ""
-    )
+    known = ""
+    if done.known:
+        jobs = counted(done.known, "job")
+        known = f"; {jobs} left out, because {to} has their keys"
+
     keys = counted(done.keys, "key")
     limits = counted(done.limits, "limit")
     return f"{done.moved} moved to {to}{known}; {keys} and {limits} copied"

@@ -1,12 +1,14 @@
 """redrive objective."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import click
 import msgspec
 
-from redrive.cli.support.connection import database, wait_for_schema
+from redrive.cli.support.connection import database
+from redrive.cli.support.declared import set_differing
 from redrive.cli.support.options import (
     Change,
     acting_options,
@@ -136,23 +138,8 @@ def apply_objectives(objectives: str, change: Change) -> None:
     Waits for the schema, as a worker does.
     """
     wanted = _parse(objectives)
-    wait_for_schema(change.settings.address(), change.settings.startup_timeout)
-    with database(change.settings) as conn:
-        held = set(_read(conn))
-        changed = [row for row in wanted if row not in held]
-        if changed:
-            listed = ", ".join(map(str, changed))
-            change.agree(f"Set {listed}")
-
-        with conn.transaction():
-            for row in changed:
-                _set(conn, row, change)
-
-    for row in changed:
-        click.echo(row)
-
-    if not changed:
-        click.echo("nothing to do")
+    put = partial(_set, change=change)
+    set_differing(change, wanted, read=_read, put=put)
 
 
 def _read(conn: Connection) -> list[Objective]:

@@ -1,9 +1,12 @@
 """redrive owner."""
 
+from functools import partial
+
 import click
 import msgspec
 
-from redrive.cli.support.connection import database, wait_for_schema
+from redrive.cli.support.connection import database
+from redrive.cli.support.declared import set_differing
 from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import (
     Change,
@@ -100,21 +103,14 @@ def apply_owners(wanted: str, change: Change) -> None:
 
     Waits for the schema, as a worker does.
     """
-    asked = _parse(wanted)
-    wait_for_schema(change.settings.address(), change.settings.startup_timeout)
-    with database(change.settings) as conn:
-        held = owners.find(conn)
-        changed = [row for row in asked if row not in held]
-        said = [_belongs(row) for row in changed]
-        if changed:
-            listed = ", ".join(said)
-            change.agree(f"Set: {listed}")
-
-        with conn.transaction():
-            for row in changed:
-                _set(conn, row, change)
-
-    click.echo("\n".join(said) or "nothing to do")
+    set_differing(
+        change,
+        _parse(wanted),
+        read=owners.find,
+        put=partial(_set, change=change),
+        describe=_belongs,
+        question="Set: {}",
+    )
 
 
 def _belongs(row: Owner) -> str:

@@ -1,10 +1,11 @@
 """redrive retention."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
-from redrive.cli.support.connection import database, wait_for_schema
+from redrive.cli.support.declared import set_differing
 from redrive.cli.support.options import (
     Change,
     Duration,
@@ -94,22 +95,12 @@ def set_retention(kept: Sequence[Kept], change: Change) -> None:
 
     Waits for the schema, as a worker does.
     """
-    settings = change.settings
-    wait_for_schema(settings.address(), settings.startup_timeout)
-    with database(settings) as conn:
-        held = stored.read(conn)
-        changed = [pair for pair in kept if pair not in held]
-        said = [_said(*pair) for pair in changed]
-        if changed:
-            listed = ", ".join(said)
-            change.agree(f"Set {listed}")
-
-        stored.change(conn, changed, **change.signed)
-
-    click.echo("\n".join(said) or "nothing to do")
+    put = partial(stored.put, **change.signed)
+    set_differing(change, kept, read=stored.read, put=put, describe=_said)
 
 
-def _said(what: str, seconds: float) -> str:
+def _said(kept: Kept) -> str:
+    what, seconds = kept
     shown = _shown(seconds)
     return f"{what}: kept for {shown}"
 

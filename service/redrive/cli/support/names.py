@@ -6,7 +6,7 @@ from typing import LiteralString
 import click
 
 from redrive.database.rows import Connection, column
-from redrive.rules.nearest import meant
+from redrive.rules.nearest import suggestion
 from redrive.rules.payloads.escape import escaped
 
 _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
@@ -21,7 +21,7 @@ def unknown(conn: Connection, what: str, name: str) -> str | None:
     known = column(conn, query)
     if name in known:
         return None
-    return f"no job has been {had} {name!r} yet{meant(name, known)}"
+    return f"no job has been {had} {name!r} yet{suggestion(name, known)}"
 
 
 def say_unknown(conn: Connection, **names: Sequence[str]) -> None:
@@ -31,5 +31,5 @@ def say_unknown(conn: Connection, **names: Sequence[str]) -> None:
     """
     for what, given in names.items():
         for name in given:
-            if said := unknown(conn, what, name):
-                click.echo(f"redrive: {escaped(said)}", err=True)
+            if warning := unknown(conn, what, name):
+                click.echo(f"redrive: {escaped(warning)}", err=True)

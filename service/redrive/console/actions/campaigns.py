@@ -531,10 +531,10 @@ def _cancel(opening: Opening, order: Order) -> Done:
     )
 
 
-def _stands(said: str, number: int, state: str) -> Done:
+def _stands(outcome: str, number: int, state: str) -> Done:
     report = {"campaign": number, "state": state}
     return Done(
-        f"Campaign {number} is {said}.",
+        f"Campaign {number} is {outcome}.",
         report,
         f"/campaigns/{number}",
     )

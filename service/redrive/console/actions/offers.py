@@ -56,7 +56,8 @@ def _queue_of(given: Mapping[str, str]) -> str:
 
 def _mute(group: Group) -> Offer:
     cause = f"{group['kind']}: {group['error_class']}"
-    return Offer("mute", group["group"], f"Mute {cause} ({group['open']:,} open)")
+    count = group["open"]
+    return Offer("mute", group["group"], f"Mute {cause} ({count:,} open)")
 
 
 def _groups(conn: Connection, queue: str, group: str) -> list[Group]:

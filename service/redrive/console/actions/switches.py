@@ -274,12 +274,12 @@ def _rate(text: str) -> float | None:
         raise Refused(400, f"rate: {error}") from None
 
 
-def _sentence(said: str | None) -> list[str]:
+def _sentence(message: str | None) -> list[str]:
     """Format the message of a change as a sentence, if there is one."""
-    if said is None:
+    if message is None:
         return []
-    end = "" if said.endswith("?") else "."
-    return [said[0].upper() + said[1:] + end]
+    end = "" if message.endswith("?") else "."
+    return [message[0].upper() + message[1:] + end]
 
 
 def _at_once(text: str) -> int | None:
@@ -352,7 +352,7 @@ def _preview_schedule(
 
 
 def _schedule(
-    opening: Opening, order: Order, *, act: Callable[..., Any], key: str, said: str
+    opening: Opening, order: Order, *, act: Callable[..., Any], key: str, text: str
 ) -> Done:
     name = named(order.query, "name")
     with opening() as conn:
@@ -365,7 +365,7 @@ def _schedule(
         raise Refused(409, f"{name} was not paused")
 
     return Done(
-        said.format(name=name, done=done),
+        text.format(name=name, done=done),
         {"name": name, key: done},
         "/schedules",
     )
@@ -433,7 +433,7 @@ SWITCHES: Mapping[str, Change] = {
             word="pause",
             remark="Jobs that it has enqueued continue.",
         ),
-        partial(_schedule, act=schedules.pause, key="paused", said="{name} is paused."),
+        partial(_schedule, act=schedules.pause, key="paused", text="{name} is paused."),
         names=("name",),
     ),
     "resume-schedule": Change(
@@ -445,7 +445,7 @@ SWITCHES: Mapping[str, Change] = {
             remark="Slots that passed while it was paused are skipped.",
         ),
         partial(
-            _schedule, act=schedules.resume, key="resumed", said="{name} is resumed."
+            _schedule, act=schedules.resume, key="resumed", text="{name} is resumed."
         ),
         names=("name",),
     ),
@@ -461,7 +461,7 @@ SWITCHES: Mapping[str, Change] = {
             _schedule,
             act=schedules.run_now,
             key="job",
-            said="{name} has enqueued job {done}.",
+            text="{name} has enqueued job {done}.",
         ),
         names=("name",),
     ),

@@ -3,6 +3,7 @@
 The parts are queues, workers, breakers, limits and schedules.
 """
 
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from fastapi import APIRouter
@@ -23,7 +24,7 @@ from redrive.console.pages.marks import marks_of, sentence_before
 from redrive.console.pages.privileges import readable
 from redrive.console.pages.spans import of_page, span_of
 from redrive.console.query import command, url
-from redrive.console.state import SignedIn
+from redrive.console.state import SignedIn, Visit
 from redrive.database import audit
 from redrive.database.rows import Connection, value
 from redrive.dead_letters import groups
@@ -140,43 +141,31 @@ def _with_lists_as_text(worker: Row) -> Row:
 @router.get("/breakers")
 def list_breakers(visit: SignedIn) -> Response:
     """List the breakers of dependencies and their states."""
-    with visit.reading() as conn:
-        rows = breakers.find(conn)
-
-    shell = command(("breaker", "ls"))
-    return visit.page(
-        "breakers.html",
-        rows=rows,
-        shell=shell,
-    )
+    return _listed(visit, "breakers.html", breakers.find, ("breaker", "ls"))
 
 
 @router.get("/limits")
 def list_limits(visit: SignedIn) -> Response:
     """List the limits, and the jobs that run and wait under each."""
-    with visit.reading() as conn:
-        rows = limits.find(conn)
-
-    shell = command(("limit", "ls"))
-    return visit.page(
-        "limits.html",
-        rows=rows,
-        shell=shell,
-    )
+    return _listed(visit, "limits.html", limits.find, ("limit", "ls"))
 
 
 @router.get("/schedules")
 def list_schedules(visit: SignedIn) -> Response:
     """List the schedules, with their next and last runs."""
-    with visit.reading() as conn:
-        rows = schedules.find(conn)
+    return _listed(visit, "schedules.html", schedules.find, ("schedule", "ls"))
 
-    shell = command(("schedule", "ls"))
-    return visit.page(
-        "schedules.html",
-        rows=rows,
-        shell=shell,
-    )
+
+def _listed(
+    visit: Visit,
+    template: str,
+    find: Callable[[Connection], Sequence[Row]],
+    words: Sequence[str],
+) -> Response:
+    """Answer with a list that has no filter, and the command that prints the same."""
+    with visit.reading() as conn:
+        rows = find(conn)
+    return visit.page(template, rows=rows, shell=command(words))
 
 
 @router.get("/audit")

@@ -199,11 +199,9 @@ def _code_of(error: BaseException, classes: Container[str]) -> str | None:
 
     if isinstance(error, OSError):
         number = read_attribute(error, "errno")
-        return (
-            _coded("errno", errno.errorcode.get(number))
-            if type(number) is int
-            else None
-        )
+        if type(number) is not int:
+            return None
+        return _coded("errno", errno.errorcode.get(number))
 
     return None
 

@@ -352,7 +352,8 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
 
 def _own_places(frames: Sequence[Fields]) -> list[str]:
     """Return the innermost places of the application's own code for the fingerprint."""
-    own = [f"{frame['module']}:{frame['function']}" for frame in frames if frame["own"]]
+    ours = [frame for frame in frames if frame["own"]]
+    own = [f"{frame['module']}:{frame['function']}" for frame in ours]
     return own[-OWN_FRAMES_IN_FINGERPRINT:]
 
 

@@ -489,7 +489,8 @@ def _matching(kind: str, kinds: Sequence[str]) -> str | None:
     """Return the kind or the longest prefix with a star that covers a job's kind."""
     if kind in kinds:
         return kind
-    prefixes = (k for k in kinds if k.endswith("*") and kind.startswith(k[:-1]))
+    prefixes = [name for name in kinds if name.endswith("*")]
+    prefixes = [name for name in prefixes if kind.startswith(name[:-1])]
     return max(prefixes, key=len, default=None)
 
 

@@ -290,16 +290,16 @@ def exposure(canaries: int) -> int:
     return canaries + 2 * (MIN_ENDED - 1)
 
 
-def is_version(said: str, wanted: str) -> bool:
+def is_version(version: str, wanted: str) -> bool:
     """Return True if a version matches; an invalid version matches only `===`."""
     if wanted.startswith(EXACTLY):
-        return said == wanted.removeprefix(EXACTLY)
+        return version == wanted.removeprefix(EXACTLY)
 
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415 # few campaigns need it
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415 # as above
 
     try:
-        return SpecifierSet(wanted, prereleases=True).contains(Version(said))
+        return SpecifierSet(wanted, prereleases=True).contains(Version(version))
     except InvalidVersion:
         return False
 
@@ -392,7 +392,7 @@ def _wrong_version(seen: Seen) -> str | None:
     wanted = seen.wanted_version
     if not wanted:
         return None
-    if seen.versions and all(is_version(said, wanted) for said in seen.versions):
+    if seen.versions and all(is_version(version, wanted) for version in seen.versions):
         return None
     running = ", ".join(seen.versions) or "none"
     return f"version {wanted} is not what all workers of its kinds run: {running}"
@@ -459,8 +459,6 @@ def _ramp(seen: Seen) -> int:
 
 
 def _most_in_flight(rate: float | None) -> int:
-    return (
-        IN_FLIGHT
-        if rate is None
-        else max(MIN_ENDED, math.ceil(rate * IN_FLIGHT_SECONDS))
-    )
+    if rate is None:
+        return IN_FLIGHT
+    return max(MIN_ENDED, math.ceil(rate * IN_FLIGHT_SECONDS))

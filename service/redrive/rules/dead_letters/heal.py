@@ -44,8 +44,6 @@ class Heal:
 
 def worded(cause: str | None, version: str | None) -> str:
     """Return a sentence that says whether a group is redriven, or why not."""
-    return (
-        CAUSES[cause].format(version=version)
-        if cause
-        else f"to be tried with {version}"
-    )
+    if cause:
+        return CAUSES[cause].format(version=version)
+    return f"to be tried with {version}"

@@ -147,11 +147,11 @@ def slots_after(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
     every = interval(cron)
     from cronsim import CronSim  # noqa: PLC0415 # most kinds have no schedule
 
-    runs = (
-        CronSim(" ".join(cron_fields(cron)), after.astimezone(zone))
-        if every is None
-        else _multiples(every, after)
-    )
+    if every is None:
+        fields = " ".join(cron_fields(cron))
+        runs = CronSim(fields, after.astimezone(zone))
+    else:
+        runs = _multiples(every, after)
     return _rising(runs, after)
 
 

@@ -29,13 +29,13 @@ class Dependencies(Watch):
         self._probes: dict[str, float] = {}  # leases not used yet
         self._probed: dict[str, float] = {}  # the last lease used
 
-    def learn(self, told: OpenBreakers) -> None:
+    def learn(self, news: OpenBreakers) -> None:
         """Learn the open breakers and probes. A used probe is not used again."""
-        self.open = told.names
+        self.open = news.names
         self._ahead = Counter()
         self._probes = {
             name: lease
-            for name, lease in told.probes.items()
+            for name, lease in news.probes.items()
             if self._probed.get(name) != lease
         }
 

@@ -55,11 +55,10 @@ class Claims:
         if not conn.has_settings:  # a pooler's: other workers wait for it
             lane_wait_ms = min(lane_wait_ms, LANE_WAIT_MS)
 
-        request = (
-            self._request(conn, worker, free_slots, lane_wait_ms, now)
-            if free_slots
-            else None
-        )
+        request = None
+        if free_slots:
+            request = self._request(conn, worker, free_slots, lane_wait_ms, now)
+
         self._polling.looked()
         return request
 

@@ -11,7 +11,7 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.connect import OwnConnection, doing
+from redrive.database.connect import OwnConnection, while_waiting
 from redrive.database.link import Link
 from redrive.database.trouble import Trouble, trouble
 from redrive.rules.attempts.settlement import NotComplete, Outcome
@@ -329,10 +329,8 @@ class Exchange:
     def _try_again(self, settlements: SettlementBatch, seconds: float) -> None:
         """Send all of a failed call again, after about this delay."""
         self._put_back(settlements)
-        self._hold_off(seconds)
-
-    def _hold_off(self, seconds: float) -> None:
-        self._hold_off_until = time.monotonic() + seconds * random.uniform(0.1, 1.1)
+        delay = seconds * random.uniform(0.1, 1.1)
+        self._hold_off_until = time.monotonic() + delay
 
     def _put_back(
         self, settlements: SettlementBatch, *, outcome_unknown: bool = False
@@ -351,7 +349,7 @@ def _timed_exchange(
 ) -> tuple[Answer, float]:
     """Return the answer of the database, and the seconds until it came."""
     began = time.monotonic()
-    with doing(meanwhile, conn):
+    with while_waiting(meanwhile, conn):
         answer = exchange(conn, columns, request)
     return answer, time.monotonic() - began
 

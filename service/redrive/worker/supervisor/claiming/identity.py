@@ -109,7 +109,7 @@ class Identity:
                 logger.info("released jobs of an identity left behind", extra=extra)
 
     def _forget(self, worker: int) -> None:
-        """Forget an identity left behind that holds no job any more."""
+        """Forget an identity left behind that has no jobs left."""
         self._closed.discard(worker)
         self.left.discard(worker)
         self._heartbeat.forget(worker)
@@ -120,5 +120,5 @@ class Identity:
         refunded = store.forgive(conn, self._innocent[worker])
         del self._innocent[worker]
         if refunded:
-            told = {"worker": worker, "jobs": len(refunded)}
-            logger.info("took back what jobs were charged for our silence", extra=told)
+            extra = {"worker": worker, "jobs": len(refunded)}
+            logger.info("took back what jobs were charged for our silence", extra=extra)

@@ -96,14 +96,14 @@ class SettlementBatch:
         self, jobs: Container[int]
     ) -> tuple["SettlementBatch", "SettlementBatch"]:
         """Split the batch into the settlements of these jobs and the others."""
-        meant = self._where(lambda held: held.id in jobs)
+        chosen = self._where(lambda held: held.id in jobs)
         others = self._where(lambda held: held.id not in jobs)
-        return meant, others
+        return chosen, others
 
-    def _where(self, is_meant: Callable[[ClaimedJob], bool]) -> "SettlementBatch":
+    def _where(self, is_chosen: Callable[[ClaimedJob], bool]) -> "SettlementBatch":
         return SettlementBatch(
-            [held for held in self.completions if is_meant(held)],
-            [(report, held) for report, held in self.reports if is_meant(held)],
+            [held for held in self.completions if is_chosen(held)],
+            [(report, held) for report, held in self.reports if is_chosen(held)],
             self.has_results,
         )
 

@@ -64,7 +64,10 @@ class Suspension:
     def seconds_since(self, since_ns: int) -> float:
         """Return for how many seconds nothing ran since this monotonic instant."""
         since = since_ns / 1e9
-        return sum(max(0.0, end - max(begin, since)) for begin, end in self._past)
+        total = 0.0
+        for begin, end in self._past:
+            total += max(0.0, end - max(begin, since))
+        return total
 
     def _suspend_ready(self) -> None:
         for runner in list(self._pool.runners):

@@ -125,9 +125,9 @@ class Trial:
             self._runner = runner
             self._over_at = time.monotonic() + seconds
             runner.hand([held])
-            told = {"job": held.id, "kind": held.kind, "seconds": round(seconds)}
+            extra = {"job": held.id, "kind": held.kind, "seconds": round(seconds)}
             logger.warning(
-                "a job has the worker to itself: it may be what kills them", extra=told
+                "a job has the worker to itself: it may be what kills them", extra=extra
             )
 
     def _end(self, link: Link, now: float) -> None:
