@@ -83,7 +83,7 @@ class Batch:
     def _commit(self, conn: Connection, actor: str) -> Sequence[Message]:
         found, kind = self.counts, self._kind
         fingerprint = partial(fingerprint_of, kind=kind, exact=self._exact)
-        came_back = returns(conn, kind, self._messages, fingerprint)
+        came_back = returns(conn, self._messages, fingerprint)
         others = [m for n, m in enumerate(self._messages) if n not in came_back]
         digests = [digest_of(message) for message in others]
         before = imports.known(conn, kind, digests)
