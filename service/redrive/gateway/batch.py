@@ -82,13 +82,11 @@ class Batch:
 
     def _commit(self, conn: Connection, actor: str) -> Sequence[Message]:
         found, kind = self.counts, self._kind
-        fingerprint = partial(fingerprint_of, kind=kind, exact=self._exact)
-        came_back = returns(conn, self._messages, fingerprint)
+        came_back = self._came_back(conn)
         others = [m for n, m in enumerate(self._messages) if n not in came_back]
         digests = [digest_of(message) for message in others]
         before = imports.known(conn, kind, digests)
         letters = list(self._letters(others, digests, set(before)))
-        found.returned = len(came_back)
         if letters:
             new = [letter for letter, _ in letters]
             found.taken = imports.take(
@@ -100,6 +98,13 @@ class Batch:
 
         stored = [message for _, message in letters]
         return [self._messages[n] for n in came_back] + stored
+
+    def _came_back(self, conn: Connection) -> set[int]:
+        """Return the numbers of the messages that were sent back and died again."""
+        fingerprint = partial(fingerprint_of, kind=self._kind, exact=self._exact)
+        came_back = returns(conn, self._messages, fingerprint)
+        self.counts.returned = len(came_back)
+        return came_back
 
     def _letters(
         self, messages: Sequence[Message], digests: Sequence[str], known: set[str]
