@@ -106,7 +106,7 @@ def test_the_outcome_of_any_failure_fits_into_a_result(text: str):
         text * 200, text * 4096, Category.BUG, "f", {"stack": [frame] * 30}
     )
 
-    record = outcome(Sent(2**62, 10, "celery"), failure)
+    record = outcome(Sent(2**62, 10, "celery", "0" * 32), failure)
 
     assert record.outcome is not None
     assert len(encode(record.outcome["payload"])) < 8_192

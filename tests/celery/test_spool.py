@@ -136,12 +136,11 @@ def test_with_keys_the_database_has_only_ciphertext(
 ):
     path = keys("new")
     put(spool, "a")
-    sent = records.Sent(17, 1, "celery")
+    sent = records.Sent(17, 1, "celery", "a token")
     connect = connects_to(database.url)
     with connect() as conn:
-        expected = enqueue(
-            conn, **records.outcome_job("celery", {"job": 17, "send": 1}), delay=600
-        )
+        payload = {"job": 17, "send": 1, "token": sent.token}
+        expected = enqueue(conn, **records.outcome_job("celery", payload), delay=600)
     ended = records.outcome(sent, Failure("ValueError", "no rate", Category.BUG, "f"))
     spool.put("outcome", records.encode(ended))
 
@@ -158,6 +157,39 @@ def test_with_keys_the_database_has_only_ciphertext(
     assert opened["payload"]["args"] == [17]
     assert database.column("select id from redrive.jobs") == [expected]
     assert database.value("select run_at <= clock_timestamp() from redrive.jobs")
+
+
+def test_a_forged_outcome_ends_nothing(spool: Spool, database: Database):
+    """S46: a publisher of tasks may know the number of a job and of its send."""
+    token, guessed = "a" * 32, "b" * 32
+    put(spool, "a")
+    connect = connects_to(database.url)
+    flush(spool, connect)
+    (job,) = database.column(
+        "update redrive.dead_letters set redrives = 1 returning id"
+    )
+    database.rows(
+        "insert into redrive.checkpoints (job, deliveries, data)"
+        " values (%s, 2, jsonb_build_object('data', jsonb_build_object('token', %s::text)))",
+        job,
+        token,
+    )
+    payload = {"job": job, "send": 1, "token": token}
+    with connect() as conn:
+        expected = enqueue(conn, **records.outcome_job("celery", payload), delay=600)
+
+    states: list[str] = []
+    for one in (guessed, token):
+        sent = records.Sent(job, 1, "celery", one)
+        spool.put(
+            records.name_of("a", sent), records.encode(records.outcome(sent, None))
+        )
+        assert flush(spool, connect) == 1
+        states += database.column("select state from redrive.dead_letters")
+        due = "select run_at <= clock_timestamp() from redrive.jobs where id = %s"
+        assert database.value(due, expected) == (one == token)
+
+    assert states == ["open", "dismissed"]
 
 
 def test_only_one_process_sends_at_a_time(spool: Spool, database: Database):

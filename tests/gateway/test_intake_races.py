@@ -62,15 +62,24 @@ def test_equal_messages_of_two_gateways_are_both_taken_in(database: Database) ->
 
 
 def test_a_forged_mark_makes_no_verdict(database: Database) -> None:
+    """S45: a publisher may know all of a mark but its token."""
+    token, guessed = "a" * 32, "b" * 32
     with connect(database.url) as conn:
         take(conn, message(1))
         (job,) = database.column("select id from redrive.dead_letters")
-        source_id = digest_of(message(1))
-        forged = Mark(job, 1, "guessed", digest(b"{}"))
-        real = Mark(job, 1, source_id, digest(b"{}"))
+        database.rows(
+            "insert into redrive.checkpoints (job, deliveries, data)"
+            " values (%s, 2, jsonb_build_object('data', jsonb_build_object('token', %s::text)))",
+            job,
+            token,
+        )
+        forged = Mark(job, 1, digest(b"{}"), guessed)
+        real = Mark(job, 1, digest(b"{}"), token)
 
-        assert returns(conn, KIND, [message(2, forged)], cause) == set()
+        assert returns(conn, [message(2, forged)], cause) == set()
         kept = "select count(*) from redrive.effects"
         assert database.value(kept) == 0
-        assert returns(conn, KIND, [message(3), message(4, real)], cause) == {1}
+        assert returns(conn, [message(3), message(4, real)], cause) == {1}
         assert database.value(kept) == 2, "the return and its cause"
+        database.rows("delete from redrive.checkpoints")
+        assert returns(conn, [message(5, real)], cause) == set()

@@ -28,13 +28,13 @@ OUTCOME = "celery-outcome"
 """Kind of the jobs that hold the outcome of a task sent again."""
 
 MARK = "redrive"
-"""Header of a task that Redrive has sent: the job, the number of the send, the queue."""
+"""Header of a task that Redrive has sent; see `Sent`."""
 
 HEADER = "celery"
 """Header of a dead letter: the task, its id, and how to send it again."""
 
 UNIQUE_FOR = timedelta(days=30)
-UNIQUE_BY = ("job", "send")
+UNIQUE_BY = ("job", "send", "token")
 MAX_OPTIONS = 5_000
 MAX_OUTCOME = 7_000
 """Bytes of an outcome's failure. A result may have 8 KiB."""
@@ -64,11 +64,15 @@ encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """Mark of a task that Redrive has sent."""
+    """Mark of a task that Redrive has sent.
+
+    Anybody who can write to the broker may send one. Only the job knows the token.
+    """
 
     job: int
     send: int
     queue: str
+    token: str
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -90,7 +94,7 @@ decode = msgspec.json.Decoder(Record).decode
 
 def name_of(task_id: str, sent: Sent | None) -> str:
     """Return the name of a record; a repeated report has the same."""
-    send = "" if sent is None else f"{sent.job}-{sent.send}"
+    send = "" if sent is None else f"{sent.job}-{sent.send}-{sent.token}"
     return hashlib.sha256(f"{task_id}:{send}".encode()).hexdigest()[:32]
 
 
@@ -176,6 +180,7 @@ def outcome(sent: Sent, failure: Failure | None) -> Record:
     payload = {
         "job": sent.job,
         "send": sent.send,
+        "token": sent.token,
         "outcome": "succeeded" if failure is None else "failed",
         "failure": None if failure is None else _short(failure),
     }

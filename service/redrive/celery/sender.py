@@ -4,6 +4,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
+from msgspec.structs import asdict
+
 from redrive.celery.arguments import Arguments, restored
 from redrive.celery.database import Connect, connects_to
 from redrive.celery.records import (
@@ -12,6 +14,7 @@ from redrive.celery.records import (
     MARK,
     OUTCOME,
     PREFIX,
+    Sent,
     outcome_job,
     read_failure,
 )
@@ -82,21 +85,28 @@ class _Send(HandOver):
         """Send the task; return the job that gets its outcome."""
         task = _stored(job)
         given = _arguments_of(payload)
-        mark = {"job": job.id, "send": job.redrives, "queue": job.queue}
+        mark = Sent(job.id, job.redrives, job.queue, sending.token)
         with self._connect() as conn:
             outcome = self._expect(conn, mark)
 
         options = _routing(task) | task.get("options", {})
         sending.keep(SENDING)
         self._app.send_task(
-            task["task"], *given, task_id=task["id"], headers={MARK: mark}, **options
+            task["task"],
+            *given,
+            task_id=task["id"],
+            headers={MARK: asdict(mark)},
+            **options,
         )
         return {"outcome": outcome, "at": time.time()}
 
-    def _expect(self, conn: OwnConnection, mark: Mapping[str, Any]) -> int:
-        """Add the job that gets the outcome. It runs when it has one, or in the end."""
-        payload = {"job": mark["job"], "send": mark["send"], "outcome": None}
-        fields = outcome_job(mark["queue"], payload)
+    def _expect(self, conn: OwnConnection, mark: Sent) -> int:
+        """Add the job that gets the outcome. It runs when it has one, or in the end.
+
+        A report finds it by its whole mark, so a forged one does not.
+        """
+        payload = {"job": mark.job, "send": mark.send, "token": mark.token}
+        fields = outcome_job(mark.queue, payload | {"outcome": None})
         return enqueue(conn, **fields, delay=self._verdict_after)
 
     def judge(self, job: Job, sent: dict[str, Any]) -> None:  # noqa: ARG002 # of the base

@@ -81,9 +81,7 @@ class Batch:
                 return self._commit(conn, actor)
 
     def _commit(self, conn: Connection, actor: str) -> Sequence[Message]:
-        fingerprint = partial(fingerprint_of, kind=self._kind, exact=self._exact)
-        came_back = returns(conn, self._kind, self._messages, fingerprint)
-        self.counts.returned = len(came_back)
+        came_back = self._came_back(conn)
         others = [m for n, m in enumerate(self._messages) if n not in came_back]
         stored = self._import(conn, others, actor)
         return [self._messages[n] for n in came_back] + stored
@@ -109,6 +107,13 @@ class Batch:
         unknown = {letter.source_id for letter in new} - known
         if taken < len(unknown):
             raise _Overtaken
+
+    def _came_back(self, conn: Connection) -> set[int]:
+        """Return the numbers of the messages that were sent back and died again."""
+        fingerprint = partial(fingerprint_of, kind=self._kind, exact=self._exact)
+        came_back = returns(conn, self._messages, fingerprint)
+        self.counts.returned = len(came_back)
+        return came_back
 
     def _letters(
         self, messages: Sequence[Message], digests: Sequence[str], known: set[str]

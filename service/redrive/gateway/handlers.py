@@ -71,7 +71,7 @@ class SendBack(HandOver):
         self, payload: dict[str, Any], job: Job, sending: Sending
     ) -> dict[str, Any]:
         """Send the message; return the time of its verdict."""
-        message = _message(payload, job)
+        message = _message(payload, job, sending.token)
         # The attempt ends as snoozed, which does not close the breaker of the source.
         with job.dependency(job.kind):
             source = self._connected()
@@ -157,17 +157,15 @@ class SendBack(HandOver):
             self._own.source = None
 
 
-def _message(payload: dict[str, Any], job: Job) -> Outgoing:
+def _message(payload: dict[str, Any], job: Job, token: str) -> Outgoing:
     header: Any = job.headers.get("gateway")
     if not isinstance(header, dict):
         msg = "headers.gateway is missing, which says where the message died"
         raise GiveUp(msg)
 
-    source_id = str(job.headers.get("source_id"))
+    origin = cast("dict[str, Any]", header)
     try:
-        return outgoing(
-            payload, cast("dict[str, Any]", header), job.id, job.redrives, source_id
-        )
+        return outgoing(payload, origin, job.id, job.redrives, token)
     except ValueError as error:
         raise GiveUp(str(error)) from None
 

@@ -185,7 +185,7 @@ def outgoing(
     header: Mapping[str, Any],
     job: int,
     redrives: int,
-    source_id: str,
+    token: str,
 ) -> Outgoing:
     """Return the message that a dead letter stands for.
 
@@ -198,7 +198,7 @@ def outgoing(
     headers = header.get(HEADERS, payload.get(HEADERS, {}))
     if form == BYTES:
         origin, headers = (json.loads(_content(text)) for text in (origin, headers))
-    mark = Mark(job, redrives, source_id, digest(body))
+    mark = Mark(job, redrives, digest(body), token)
     return Outgoing(body, origin, headers, mark)
 
 

@@ -5,16 +5,19 @@ import re
 from typing import NamedTuple
 
 MARK = "redrive-job"
-"""Header of a message that was sent back. It names the job, and a digest of the body."""
+"""Header of a message that was sent back: the job, a digest of the body, and a token."""
 
 
 class Mark(NamedTuple):
-    """Job that sent a message back, as the message's header names it."""
+    """Job that sent a message back, as the message's header names it.
+
+    Anybody who can publish may write such a header. Only the job knows the token.
+    """
 
     job: int
     redrives: int
-    source_id: str
     body: str
+    token: str
 
     def __str__(self) -> str:
         """Return the header's value."""
@@ -30,9 +33,7 @@ class Mark(NamedTuple):
         return f"{self.key}/{fingerprint}"
 
 
-_MARK = re.compile(
-    r"(\d{1,18})\.(\d{1,9})\.([^.\0]{1,255})\.([0-9a-f]{32})\Z", re.ASCII
-)
+_MARK = re.compile(r"(\d{1,18})\.(\d{1,9})\.([0-9a-f]{32})\.([0-9a-f]{32})\Z", re.ASCII)
 
 
 def mark_of(header: object, body: bytes) -> Mark | None:
@@ -42,7 +43,7 @@ def mark_of(header: object, body: bytes) -> Mark | None:
     body is therefore none.
     """
     found = _MARK.match(str(header))
-    if found is None or found[4] != digest(body):
+    if found is None or found[3] != digest(body):
         return None
     return Mark(int(found[1]), int(found[2]), found[3], found[4])
 

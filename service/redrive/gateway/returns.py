@@ -7,30 +7,20 @@ from redrive.database.rows import Connection, rows
 from redrive.encryption import shown_failure
 from redrive.gateway.marks import Mark
 from redrive.gateway.message import Message
+from redrive.handlers.hand_over import token_of
 from redrive.idempotency import idempotent
 from redrive.rules.model import Category, Failure
 
 _RETURNED: LiteralString = """
     select redrive.first_time_v1(key) from unnest(%s::text[]) key order by key"""
 
-_GENUINE: LiteralString = """
-    select v.n::int
-    from unnest(%s::bigint[], %s::text[]) with ordinality v(job, source_id, n)
-    where exists (select from redrive.imports i
-                  where i.source = %s and i.source_id = v.source_id and i.job = v.job)
-       or exists (select from redrive.jobs j
-                  where j.id = v.job and j.headers ->> 'source_id' = v.source_id)"""
-"""Marks of jobs that were taken in. Any publisher may write others."""
-
 _STANDING: LiteralString = """
-    select v.n::int
-    from unnest(%s::bigint[], %s::text[]) with ordinality v(job, source_id, n)
-    where exists (select from redrive.imports i
-                  where i.source = %s and i.source_id = v.source_id and i.job = v.job)
-      and (exists (select from redrive.jobs j where j.id = v.job)
-           or exists (select from redrive.dead_letters d
-                      where d.id = v.job and d.state = 'open'))"""
-"""Marks whose jobs are live or open dead letters."""
+    select v.n::int - 1 as n, c.job, c.deliveries, c.data
+    from unnest(%s::bigint[]) with ordinality v(job, n)
+    join redrive.checkpoints c on c.job = v.job
+    where exists (select from redrive.jobs j where j.id = v.job)
+       or exists (select from redrive.dead_letters d where d.id = v.job and d.state = 'open')"""
+"""Marks whose jobs are live or open dead letters, with the checkpoints of these."""
 
 
 _FAILURES: LiteralString = """
@@ -42,7 +32,6 @@ _FAILURES: LiteralString = """
 
 def returns(
     conn: Connection,
-    kind: str,
     messages: Sequence[Message],
     fingerprint: Callable[[Message], str | None],
 ) -> set[int]:
@@ -53,11 +42,11 @@ def returns(
     gone, so that its message is imported like any other.
     """
     marked = [(n, message.mark) for n, message in enumerate(messages) if message.mark]
-    genuine = _selected(conn, _GENUINE, kind, marked)
+    genuine = _standing(conn, marked)
     keys = {mark.key for _, mark in genuine}
     keys |= {mark.cause_key(fingerprint(messages[n]) or "") for n, mark in genuine}
     conn.execute(_RETURNED, (sorted(keys),))
-    return {n for n, _ in _selected(conn, _STANDING, kind, genuine)}
+    return {n for n, _ in _standing(conn, genuine)}
 
 
 def repeated_failure(conn: Connection, mark: Mark) -> Failure | None:
@@ -85,13 +74,10 @@ Marked = Sequence[tuple[int, Mark]]
 """Numbers of messages, and their marks."""
 
 
-def _selected(
-    conn: Connection, query: LiteralString, kind: str, marked: Marked
-) -> Marked:
-    """Return the marks that a query selects."""
+def _standing(conn: Connection, marked: Marked) -> Marked:
+    """Return the marks whose jobs are not over, and have kept the same token."""
     if not marked:
         return []
-    jobs = [mark.job for _, mark in marked]
-    ids = [mark.source_id for _, mark in marked]
-    found = conn.execute(query, (jobs, ids, kind)).fetchall()
-    return [marked[int(n) - 1] for (n,) in found]
+    found = rows(conn, _STANDING, [mark.job for _, mark in marked])
+    tokens = {row["n"]: token_of(row["job"], row) for row in found}
+    return [one for n, one in enumerate(marked) if tokens.get(n) == one[1].token]

@@ -4,14 +4,19 @@ An attempt sends the work and keeps a checkpoint. The next attempts look how the
 has ended there. A crash between the send and its checkpoint sends the work again.
 """
 
+import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
+from redrive.encryption import shown_noted
 from redrive.handlers.job import Job
 from redrive.signals import GiveUp
 
 SENDING, SENT, REFUSED = "sending", "sent", "refused"
 """States of the work, as the checkpoint keeps them."""
+
+TOKEN_BYTES = 16
 
 NEVER_DEAD = "the job was not redriven, so it is no dead letter of another system"
 
@@ -22,6 +27,8 @@ class Sending:
     Attributes:
         sent: what the send has kept; None until the work is sent.
         may_repeat: an earlier attempt ended between its send and the checkpoint.
+        token: a random text to send along. Only a report that has it is genuine. A job
+            keeps it through its redrives.
     """
 
     def __init__(self, job: Job) -> None:
@@ -31,12 +38,21 @@ class Sending:
         state = last.get("state") if is_of_this_redrive else None
         self.sent = last if state == SENT else None
         self.may_repeat = state == SENDING
+        self.token = last.get("token") or secrets.token_hex(TOKEN_BYTES)
 
     def keep(self, state: str, **more: Any) -> dict[str, Any]:
         """Keep a checkpoint, and return it."""
-        kept = {"state": state, "redrives": self._job.redrives, **more}
+        about = {"redrives": self._job.redrives, "token": self.token}
+        kept = {"state": state, **about, **more}
         self._job.checkpoint(kept)
         return kept
+
+
+def token_of(job: int, checkpoint: Mapping[str, Any]) -> str | None:
+    """Return the token in a job's checkpoint, a row; None if it cannot be read."""
+    stored, delivery = checkpoint["data"], checkpoint["deliveries"]
+    note = shown_noted(stored, "checkpoint", job, delivery)
+    return note.get("data", {}).get("token")
 
 
 class HandOver(ABC):
