@@ -40,7 +40,7 @@ class Heal:
         rate = self.max_rate
         if rate is not None and not LEAST_RATE <= rate <= MOST_RATE:
             msg = (
-                f"Heal: max_rate must lie between {LEAST_RATE:g} and {MOST_RATE:g}"
+                f"Heal: max_rate must be {LEAST_RATE:g} to {MOST_RATE:g}"
                 f" jobs a second, not {rate!r}"
             )
             raise ValueError(msg)
