@@ -105,6 +105,37 @@ def test_a_chore_that_fails_is_counted_and_named_if_jobs_wait_for_it(
     assert caplog.records[0].__dict__["sqlstate"] == "55P03"
 
 
+def test_a_chore_that_raises_any_exception_ends_no_other(
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    """A row that nobody can read ended the thread, and no worker rescued jobs any more."""
+
+    def unreadable(_: object) -> bool:
+        raise ValueError
+
+    monkeypatch.setattr(maintenance.campaign, "drive_all", unreadable)
+    monkeypatch.setattr(maintenance, "PUT_OFF_SECONDS", 0.1)
+    database.rows(
+        "insert into redrive.heals (kind, version, canaries) values ('a', '1', 3)"
+    )
+    telemetry = Telemetry(Metrics(), None)
+    chores = maintenance.Maintenance(
+        Link(database.url, "test"), 0.6, telemetry, list, list
+    )
+    chores.start()
+    wait_for(lambda: failures(telemetry).get(maintenance.CAMPAIGN, 0) > 2)
+    rescued = "select ran_at > %s from redrive.chores where name = 'rescue'"
+    now = database.value("select clock_timestamp()")
+    wait_for(lambda: database.value(rescued, now))
+    chores.stop()
+    wait_for(lambda: chores.link.is_closed)
+
+    assert caplog.records[0].__dict__["chore"] == maintenance.CAMPAIGN
+    assert caplog.records[0].__dict__["error"] == "ValueError"
+
+
 def test_failures_an_hour_apart_are_no_hour_of_failures():
     failing = maintenance.Failing(first_at=0.0, last_at=1.0, times=2)
 

@@ -673,6 +673,45 @@ def test_a_rule_tightened_since_aborts_it_and_says_so(database: Database) -> Non
     assert "payload" in state_of(database.conn, campaign)["said"]
 
 
+@pytest.mark.parametrize(
+    ("field", "terms"),
+    [
+        ("rate", "1e-300, 3, 0.1, null, '{}'"),
+        ("rate", "'nan', 3, 0.1, null, '{}'"),
+        ("not_before", "1, 3, 0.1, 'infinity', '{}'"),
+        ("conditions", "1, 3, 0.1, null, '[]'"),
+        ("conditions", "1, 3, 0.1, null, null"),
+        ("conditions.version", "1, 3, 0.1, null, '{\"version\": 2}'"),
+        ("conditions.breakers", '1, 3, 0.1, null, \'{"breakers": ["smtp"]}\''),
+        ("conditions.breakers", '1, 3, 0.1, null, \'{"breakers": {"smtp": 1}}\''),
+    ],
+)
+def test_terms_that_no_step_could_read_are_refused(
+    database: Database, field: str, terms: str
+) -> None:
+    make_dead_letter(database.conn)
+    made = plan(database.conn, Filter(), actor="ada")
+    with pytest.raises(psycopg.DatabaseError, match=rf"^{field}: must") as refused:
+        database.rows(
+            f"select redrive.start_campaign_v1(%s, 'ada', 'why', {terms})",  # type: ignore[arg-type]
+            made.plan,
+        )
+    assert refused.value.sqlstate == "RD001"
+
+
+def test_a_version_that_cannot_be_read_aborts_it_and_says_so(
+    database: Database,
+) -> None:
+    """It ended the thread of each worker that does the chores, and nothing was rescued."""
+    make_dead_letters(database.conn, 2)
+    make_worker(database.conn, ttl=600.0)
+    unreadable = started(database.conn, terms=Terms(version="latest"))
+    campaigns.drive_all(database.conn)
+
+    assert counts(database.conn, unreadable)[:2] == ("aborted", 0)
+    assert "'latest'" in state_of(database.conn, unreadable)["said"]
+
+
 # What operators do with it
 
 

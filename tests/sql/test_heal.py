@@ -312,3 +312,26 @@ def test_a_redrive_of_a_key_goes_by_the_order_of_its_jobs(database: Database) ->
         ran += [job.id for job in jobs if job.id != other]
         ran += [job.id for job in jobs if job.id == other]
     assert [job for job in ran if job != other] == [first, second, third]
+
+
+def test_a_group_whose_plan_takes_too_long_is_tried_in_part_and_stops_no_other(
+    database: Database,
+) -> None:
+    """Each call failed at the same group, and no other group was tried any more."""
+    dead(database.conn, fingerprint="a")
+    dead(database.conn, fingerprint="b")
+    deploy(database.conn, "1.1")
+    database.rows(
+        "create function slow() returns trigger language plpgsql as $$ begin"
+        " if (new.filter ->> 'limit')::int > 50000 then"
+        "  raise exception using errcode = 'query_canceled', message = 'statement timeout';"
+        " end if; return new; end $$"
+    )
+    database.rows(
+        "create trigger slow before insert on redrive.campaigns"
+        " for each row execute function slow()"
+    )
+    heal(database.conn)
+
+    planned = "select filter ->> 'group' from redrive.campaigns order by id"
+    assert database.column(planned) == ["a", "b"]

@@ -954,3 +954,37 @@ def test_c25_a_job_without_room_that_somebody_holds_is_left_where_it_is(
     assert claim(hasty.conn, worker) == []
     other.rows("rollback")
     assert database.column("select run_at < 'infinity' from redrive.jobs") == [True]
+
+
+@pytest.mark.parametrize("name", ["customer:1", "customer:*"])
+def test_a_limit_that_is_lifted_from_many_jobs_wakes_them_in_steps(
+    database: Database, name: str
+) -> None:
+    """One statement woke all of 300,000 jobs, was cancelled, and so was each next one."""
+    step, count = store.WOKEN_AT_A_TIME, 28_000
+    is_prefix = name.endswith("*")
+    set_limit(database.conn, name, concurrency=0)
+    make_limited_worker(database.conn)
+    database.rows(
+        "with made as (insert into redrive.jobs (kind, limits)"
+        " select 'a.b', array['customer:' || 1 + g %% %s] from generate_series(1, %s) g"
+        " returning id, limits)"
+        " insert into redrive.limit_waits (job, name, queue, kind, priority, due)"
+        " select id, limits[1], 'default', 'a.b', 0, now() from made",
+        4 if is_prefix else 1,
+        count,
+    )
+    database.rows("update redrive.jobs set run_at = 'infinity'")
+    waiting = "select count(*) from redrive.limit_waits"
+
+    set_limit(database.conn, name, concurrency=None if is_prefix else 1_000_000)
+    lefts = [database.value(waiting)]
+    while lefts[-1] and len(lefts) < 9:
+        database.rows("select redrive.tend_limits_v1(1000)")
+        lefts.append(database.value(waiting))
+
+    steps = [a - b for a, b in zip([count, *lefts], lefts, strict=False)]
+    assert lefts[-1] == 0
+    assert max(steps) < 2 * step
+    due = "select count(*) from redrive.jobs where run_at <= clock_timestamp()"
+    assert database.value(due) == count

@@ -256,7 +256,7 @@ def drive(conn: Connection, campaign: int) -> Step | None:
         return None
 
     seen = msgspec.json.decode(found, type=Seen)
-    step = rules.next_step(seen)
+    step = _next_step(seen)
     if step.feed == 0 and step.stands_as(seen):
         return step
 
@@ -277,6 +277,14 @@ def drive(conn: Connection, campaign: int) -> Step | None:
         is_taken = _take(conn, campaign, seen.step, step)
 
     return step if is_taken else None
+
+
+def _next_step(seen: Seen) -> Step:
+    """Decide the next step; abort a campaign whose terms no worker can read."""
+    try:
+        return rules.next_step(seen)
+    except ValueError as error:
+        return Step(State.ABORTED, 0, seen.fed_at, f"a term is not valid: {error}")
 
 
 def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:

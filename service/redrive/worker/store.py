@@ -58,6 +58,9 @@ _DECLARE_LIMITS: LiteralString = (
     "select redrive.declare_limits_v1(%s::text[], %s::jsonb)"
 )
 
+WOKEN_AT_A_TIME = 10_000
+"""Jobs that one step of `tend_limits` wakes; sql/functions/limits has the same."""
+
 KEYS_AT_A_TIME = 1000
 """Ordering keys that one step of `unpark` looks at; names in `tend_limits`."""
 
@@ -546,8 +549,15 @@ def unpark(conn: Connection) -> int:
 
 
 def tend_limits(conn: Connection) -> int:
-    """Wake jobs that wait behind a limit with free slots. Returns their number."""
-    return value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
+    """Wake jobs that wait behind a limit with free slots, in short steps.
+
+    Returns their number. Full steps mean that there are more.
+    """
+    end, woken, last = time.monotonic() + STEPS_SECONDS, 0, WOKEN_AT_A_TIME
+    while last >= WOKEN_AT_A_TIME and time.monotonic() < end:
+        last = value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
+        woken += last
+    return woken
 
 
 def end_cancellations(conn: Connection) -> int:

@@ -4,7 +4,7 @@
 --        canaries: how many jobs go first; 0: no canaries and no ramp-up
 --        abort_share: abort if a larger share of the ended jobs died again
 --        conditions: {"breakers": {name: state}, "version": ">=1.4"}
--- errors: RD001 'plan: rule', 'approval: rule'
+-- errors: RD001 'plan: rule', 'approval: rule', or 'field: rule' for terms that no step could read
 create or replace function redrive.start_campaign_v1(
     plan bigint, actor text, why text, rate float8, canaries int, abort_share float8,
     not_before timestamptz, conditions jsonb)
@@ -17,7 +17,18 @@ as $$
 declare
     c redrive.campaigns;
     twice text;
+    fault constant text := case
+        when rate not between 1e-9 and 1e9 then 'rate: must lie between 1e-9 and 1e9'
+        when not isfinite(not_before) then 'not_before: must be finite'
+        when jsonb_typeof(conditions) is distinct from 'object' then 'conditions: must be an object'
+        when jsonb_typeof(conditions -> 'version') <> 'string' then 'conditions.version: must be a text'
+        when jsonb_typeof(conditions -> 'breakers') <> 'object'
+             or jsonb_path_exists(conditions, '$.breakers.* ? (@.type() != "string")')
+            then 'conditions.breakers: must map names to states' end;
 begin
+    if fault is not null then
+        raise exception using errcode = 'RD001', message = fault;
+    end if;
     select * into c from redrive.campaigns o
     where o.id = start_campaign_v1.plan and o.planned_login is not null for update;
     -- forget_campaigns is deleting this plan: the rows that it has deleted would never be released.

@@ -18,7 +18,9 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    most constant int := 500000;  -- so that a plan takes no longer than a chore may
+    most constant int := 500000;
+    few constant int := 50000;
+    selects jsonb;
     h redrive.heals;
     fingerprint text;
     report jsonb;
@@ -50,10 +52,18 @@ begin
     if fingerprint is null then
         return true;
     end if;
-    report := redrive.plan_campaign_v1(
-        jsonb_build_object('group', fingerprint, 'kind', jsonb_build_array(h.kind),
-                           'category', jsonb_build_array('bug', 'invalid'), 'limit', most),
-        heal_v1.max_redrives, 'heal');
+    selects := jsonb_build_object('group', fingerprint, 'kind', jsonb_build_array(h.kind),
+                                  'category', jsonb_build_array('bug', 'invalid'));
+    begin
+        report := redrive.plan_campaign_v1(
+            selects || jsonb_build_object('limit', most), heal_v1.max_redrives, 'heal');
+    exception
+        when query_canceled then
+            -- It took longer than a statement may. The next call would fail in the same way, and no
+            -- other group would be tried.
+            report := redrive.plan_campaign_v1(
+                selects || jsonb_build_object('limit', few), heal_v1.max_redrives, 'heal');
+    end;
     select coalesce(sum(b.value::bigint), 0) into stays from jsonb_each_text(report -> 'blocked') b;
     if (report ->> 'matched')::bigint <= stays then
         delete from redrive.campaign_jobs j where j.campaign = (report ->> 'plan')::bigint;

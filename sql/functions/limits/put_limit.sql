@@ -1,6 +1,6 @@
 -- put_limit: set the limit of a name, or of each name with a prefix such as `customer:*`.
--- Without figures the limit is removed, and all jobs that wait for it are woken. set_limit and
--- campaigns use it.
+-- Without figures the limit is removed, and the jobs that wait for it are woken. This wakes 10,000
+-- jobs, and tend_limits wakes the others. set_limit and campaigns use it.
 -- locks: the keys of the names that jobs wait for, sorted, as take_slots
 create or replace function redrive.put_limit_v1(name text, concurrency int, rate float8)
 returns void
@@ -11,6 +11,7 @@ set jit = off
 as $$
 declare
     at_name text;
+    woken int := 0;
 begin
     if concurrency is null and rate is null then
         delete from redrive.limits l where l.name = put_limit_v1.name;
@@ -49,10 +50,12 @@ begin
         -- a low rate may have put some jobs off for long
         update redrive.limit_keys k set placed_at = clock_timestamp()
         where k.name = at_name and k.placed_at > clock_timestamp();
-        perform redrive.wake_v1(at_name, r.slots, l.setting is not null)
-        from (select) one
-        left join redrive.limit_of_v1(at_name) l on true
-        left join redrive.limit_room_v1(at_name) r on true;
+        woken := woken + coalesce((
+            select redrive.wake_v1(at_name, r.slots, l.setting is not null)
+            from (select) one
+            left join redrive.limit_of_v1(at_name) l on true
+            left join redrive.limit_room_v1(at_name) r on true), 0);
+        exit when woken >= 10000;
     end loop;
 end
 $$;

@@ -139,7 +139,7 @@ begin
 
     -- 7. Wake jobs that wait for a rate, each for its time.
     foreach at_name in array ours loop
-        perform redrive.wake_v1(at_name, least(r.slots, 10000), true)
+        perform redrive.wake_v1(at_name, r.slots, true)
         from redrive.limit_room_v1(at_name) r where r.rate is not null;
     end loop;
 

@@ -1,7 +1,7 @@
 -- tend_limits: wake jobs that wait for a limit although there is room.
 -- Perhaps the last job that could wake it ended while it began to wait. Or its queue was resumed,
 -- or its limit was raised. Each call is one step of a walk over the names.
--- in:    most: names to look at
+-- in:    most: names to look at; the step ends earlier once it has woken 10,000 jobs
 -- out:   how many jobs were woken
 -- plan:  limit_keys_pkey, and a descent of limit_waits_line_idx for each name with waiting jobs
 create or replace function redrive.tend_limits_v1(most int) returns int
@@ -42,6 +42,10 @@ begin
             (select w.name from waiting w limit most)) a
         order by a.name limit most
     loop
+        if woken >= 10000 then
+            looked := most;    -- the next step goes on behind `start`
+            exit;
+        end if;
         looked := looked + 1;
         start := at_name;
         if exists (select from redrive.limit_waits w where w.name = at_name) then

@@ -1,6 +1,6 @@
 -- wake: let the next jobs that wait for a limit try again, by priority and due time.
 -- Under a rate they become due one after the other.
--- in:    n: how many at most; null: 10,000
+-- in:    n: how many at most; null: as many as one call wakes, which is 10,000
 --        is_served: wake only jobs that a worker would run now
 -- out:   how many were woken
 -- locks: waits and jobs, skip locked; with a rate also the key, skip locked: the session that holds
@@ -20,7 +20,7 @@ as $$
 declare
     ahead constant interval := '3 s';      -- more than the time between two steps of tend_limits
     at constant timestamptz := clock_timestamp();
-    most int := coalesce(n, 10000);
+    most int := least(n, 10000);
     held record;
     first timestamptz := at;
     step interval := '0';
@@ -97,9 +97,9 @@ begin
             select j.id from redrive.jobs j
             where j.id = any (picked) and j.run_at = 'infinity' order by j.id for update skip locked),
         due as materialized (
-            select h.id, first + (row_number() over (order by array_position(picked, h.id)) - 1) * step
+            select h.id, first + (row_number() over (order by w.priority, w.due, w.job) - 1) * step
                        as run_at
-            from here h),
+            from here h join redrive.limit_waits w on w.job = h.id),
         -- a job that is locked, for example because an operator cancels it, keeps its place
         done as (
             delete from redrive.limit_waits w

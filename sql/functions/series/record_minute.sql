@@ -18,6 +18,7 @@ as $$
 declare
     most_pairs constant int := 200;
     most_queues constant int := 100;
+    most_sent constant int := 50000;   -- the rest counts in the next minute
     minute constant timestamptz := to_timestamp(this * 60);
     hour constant timestamptz := redrive.series_hour_v1(this - 1);
     last bigint;
@@ -61,7 +62,8 @@ begin
         returning 1),
     sent as (
         delete from redrive.series_deltas d
-        where d.ctid = any (array(select o.ctid from redrive.series_deltas o for update skip locked))
+        where d.ctid = any (array(select o.ctid from redrive.series_deltas o
+                                 limit most_sent for update skip locked))
         returning d.queue, d.kind, d.duration, d.wait),
     counted as (
         select t.queue, t.kind, t.event, t.n - t.counted as n from redrive.tallies t

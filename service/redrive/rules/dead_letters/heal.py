@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 MOST_CANARIES = 1000
+LEAST_RATE, MOST_RATE = 1e-9, 1e9
+"""Limits of a campaign's rate; start_campaign has the same."""
 
 CAUSES = {
     "no_policy": "no live worker of its kind says both heal= and a version",
@@ -35,9 +37,11 @@ class Heal:
             msg = f"Heal: canaries must be a number 1 to {MOST_CANARIES}, not {self.canaries!r}"
             raise ValueError(msg)
 
-        if self.max_rate is not None and not 0 < self.max_rate < float("inf"):
+        rate = self.max_rate
+        if rate is not None and not LEAST_RATE <= rate <= MOST_RATE:
             msg = (
-                f"Heal: max_rate must be above 0, jobs a second, not {self.max_rate!r}"
+                f"Heal: max_rate must be {LEAST_RATE:g} to {MOST_RATE:g}"
+                f" jobs a second, not {rate!r}"
             )
             raise ValueError(msg)
 

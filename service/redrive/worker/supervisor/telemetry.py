@@ -283,9 +283,10 @@ class Telemetry:
             "runner died", extra={"cause": cause, "status": status, "running": running}
         )
 
-    def chore_failed(self, chore: str, error: psycopg.Error, in_a_row: int) -> None:
+    def chore_failed(self, chore: str, error: Exception, in_a_row: int) -> None:
         """Count a failed chore. `in_a_row`: how often it has failed."""
-        if trouble(error) is Trouble.LOST:  # no fault of the chore
+        is_refused = isinstance(error, psycopg.Error)
+        if is_refused and trouble(error) is Trouble.LOST:  # no fault of the chore
             self._count_database_error("maintenance", error)
             return
 
@@ -294,7 +295,7 @@ class Telemetry:
             extra = {
                 "chore": chore,
                 "error": type(error).__name__,
-                "sqlstate": error.sqlstate or "none",
+                "sqlstate": (error.sqlstate if is_refused else None) or "none",
                 "in_a_row": in_a_row,
             }
             logger.warning("maintenance failed", extra=extra)

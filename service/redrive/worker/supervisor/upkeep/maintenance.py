@@ -329,12 +329,12 @@ class Maintenance:
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
                 do(conn)
-        except psycopg.Error as error:
+        except Exception as error:  # noqa: BLE001 # no row may end the thread for all chores
             self._failed(name, error)
         else:
             self._failing.pop(name, None)
 
-    def _failed(self, name: str, error: psycopg.Error) -> None:
+    def _failed(self, name: str, error: Exception) -> None:
         now = time.monotonic()
         failing = self._failing.get(name, Failing(now, now, 0)).again(now)
         self._failing[name] = failing
