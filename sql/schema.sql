@@ -2078,6 +2078,11 @@ create function redrive.keep_samples_v1(kinds text[], facts jsonb[])
     set jit = off;
 grant execute on function redrive.keep_samples_v1 to redrive_worker;
 
+create function redrive.keeps_place_v1(outcome text, reason text, losses int, run_at timestamptz,
+    delay float8)
+    returns boolean
+    language sql immutable;
+
 create function redrive.kinds_behind_v1(breaker text)
     returns text[]
     language sql stable security definer

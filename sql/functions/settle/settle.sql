@@ -2,8 +2,7 @@
 -- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids
 --        deliveries: as claimed; they prove the ownership, and give a job its place: see complete
 --        outcomes: retry | release | rescue | dead | cancel
---        run_ats: when to run again, or null for now + delays seconds. A job that comes back at
---        once, and did not end by itself, keeps its place in the lane: its run_at stays
+--        run_ats: when to run again, or null for now + delays seconds; see keeps_place
 --        refunds: the attempt does not count
 --        losses: how many to add: the process died while it ran the job
 --        failures: {error_class, message, category, fingerprint, detail} or null
@@ -30,12 +29,7 @@ as $$
 #variable_conflict use_column
 declare
     ours bigint[];
-    in_place boolean[] := array(  -- the job keeps its run_at
-        select s.run_at is null and s.delay = 0 and (
-            s.outcome = 'rescue' or s.lost > 0
-            or s.outcome = 'release' and s.reason in ('shutdown', 'neighbour_killed', 'trial'))
-        from unnest(run_ats, delays, outcomes, losses, reasons)
-            as s(run_at, delay, outcome, lost, reason));
+    in_place bigint[];     -- the jobs that keep their run_at
     vacated bigint[];      -- the jobs whose slots become free
 begin
     -- 1. Record the cancelled jobs, before they are deleted.
@@ -75,7 +69,9 @@ begin
         set (deliveries, run_at, attempt, losses, refunds, failed_at, streak, fingerprint,
              headers) = (
             select settle_v1.deliveries[v.place],
-                   case when in_place[v.place] then least(j.run_at, clock_timestamp())
+                   case when redrive.keeps_place_v1(v.outcome, reasons[v.place], v.lost,
+                                                  run_ats[v.place], delays[v.place])
+                        then least(j.run_at, clock_timestamp())
                         else greatest(clock_timestamp(), coalesce(
                             run_ats[v.place],
                             clock_timestamp() + delays[v.place] * interval '1 second')) end,
@@ -260,8 +256,12 @@ begin
     end if;
 
     -- 12. Let claims find the jobs that keep their places.
-    if true = any (in_place) then
-        perform redrive.mark_returned_v1(ours);
+    in_place := array(
+        select s.id from unnest(ids, outcomes, reasons, losses, run_ats, delays)
+            as s(id, outcome, reason, lost, run_at, delay)
+        where redrive.keeps_place_v1(s.outcome, s.reason, s.lost, s.run_at, s.delay));
+    if cardinality(in_place) > 0 then
+        perform redrive.mark_returned_v1(in_place);
     end if;
 
     -- 13. Wake workers, because this one may be about to stop.
