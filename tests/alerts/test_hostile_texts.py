@@ -136,10 +136,10 @@ def _sent(
     address = f"http://127.0.0.1:{monitoring.alertmanager}"
     log = home / "alertmanager.log"
     with pager.serve(), running(log, *monitoring.commands()["alertmanager"]):
-        wait_for(lambda: answers(f"{address}/-/ready"), 60)
+        wait_for(lambda: answers(f"{address}/-/ready"))
         body = json.dumps(alerts).encode()
         headers = {"Content-Type": "application/json"}
         with urlopen(Request(f"{address}/api/v2/alerts", body, headers), timeout=30):
             pass
-        pager.until(came, 30)
+        pager.until(came, 180)
     return log.read_text()

@@ -110,7 +110,6 @@ def pager(
             stack.enter_context(running(tmp_path / f"{name}.log", *command))
         wait_for(
             lambda: exporter.scrapes >= 3,
-            60,
             what=(tmp_path / "prometheus.log").read_text(),
         )
         yield pager
@@ -130,7 +129,7 @@ def alertmanager(
         pager.serve(),
         running(tmp_path / "alertmanager.log", *monitoring.commands()["alertmanager"]),
     ):
-        wait_for(lambda: answers(f"{address}/-/ready"), 60)
+        wait_for(lambda: answers(f"{address}/-/ready"))
         yield pager, f"{address}/api/v2/alerts"
 
 
@@ -197,9 +196,9 @@ def test_one_trouble_is_one_incident_and_no_ticket(
     ]
     raise_alerts(address, alerts, [*trouble, *inhibited, *others], ends=False)
 
-    assert pager.until(lambda: pager.events and len(pager.tickets) >= len(others), 60)
+    assert pager.until(lambda: pager.events and len(pager.tickets) >= len(others), 180)
     raise_alerts(address, alerts, trouble, ends=True)
-    assert pager.until(lambda: pager.sent("resolve", "pay"), 60)
+    assert pager.until(lambda: pager.sent("resolve", "pay"), 180)
     keys = {event["dedup_key"] for event in pager.events}
     assert len(keys) == 1, "one incident, opened and closed"
     [page] = {event["payload"]["summary"] for event in pager.sent("trigger", "pay")}
@@ -231,7 +230,7 @@ def test_when_nothing_moves_the_queues_that_wait_are_silent(
     other = ("RedriveQueueWaitTooLong", "m", "pay")
     raise_alerts(address, alerts, [whole, *waiting, other], ends=False)
 
-    assert pager.until(lambda: pager.sent("trigger", "") and pager.tickets, 60)
+    assert pager.until(lambda: pager.sent("trigger", "") and pager.tickets, 180)
     assert not pager.sent("trigger", "pay")
     ticketed = {
         a["labels"]["namespace"] for ticket in pager.tickets for a in ticket["alerts"]
@@ -261,7 +260,7 @@ def test_growth_pages_once_per_queue_and_resolves(
 
     exporter.growing.add(("mail", "welcome"))
 
-    assert pager.until(lambda: pager.sent("trigger", "mail"), 60), "growth pages"
+    assert pager.until(lambda: pager.sent("trigger", "mail"), 180), "growth pages"
     page, *_ = pager.sent("trigger", "mail")
     assert page["routing_key"] == KEY
     assert page["payload"]["severity"] == "critical"
@@ -278,7 +277,7 @@ def test_growth_pages_once_per_queue_and_resolves(
 
     exporter.growing |= {("mail", "reminder"), ("billing", "charge")}
 
-    assert pager.until(lambda: pager.sent("trigger", "billing"), 60), (
+    assert pager.until(lambda: pager.sent("trigger", "billing"), 180), (
         "another queue is another incident"
     )
     other, *_ = pager.sent("trigger", "billing")

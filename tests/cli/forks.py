@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from tests.forks import become
 
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 class Forks:

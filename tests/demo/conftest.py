@@ -57,7 +57,7 @@ class Place:
                     found.append(" ".join(process.cmdline()))
         return found
 
-    def what_is_left(self, seconds: float = 60) -> list[str]:
+    def what_is_left(self, seconds: float = 180) -> list[str]:
         """Return the remaining processes and files, after waiting for them to end."""
         deadline = time.monotonic() + seconds
         while (

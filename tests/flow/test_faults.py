@@ -134,9 +134,12 @@ def test_c36_a_job_that_others_have_taken_meanwhile_ends_without_running_on(
         worker = workers(url=proxy.url, redrive_heartbeat_ttl=2).wait_ready()
         (start,) = wait_for(lambda: workers.starts(slow))
         proxy.swallow = True
+        # The suspension comes 0.4 s before the ttl, which a busy machine can miss.
+        wait_for(lambda: is_suspended(start.pid))
         workers(redrive_heartbeat_ttl=2)
         wait_for(lambda: len(workers.starts(slow)) == 2)
-        assert is_suspended(start.pid), "two of them ran at once"
+        # It is killed after 15 s.
+        assert is_suspended(start.pid) or not alive(start.pid), "two ran at once"
         proxy.swallow, proxy.refuse = False, True
         wait_for(lambda: not proxy._clients)
         proxy.refuse = False

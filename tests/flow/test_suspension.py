@@ -19,8 +19,11 @@ TTL = 2
 
 def is_suspended(pid: int) -> bool:
     """Return whether a process is stopped by a signal."""
-    status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return status == "T"
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # it is gone
+        return False
+    return stat.rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.fixture

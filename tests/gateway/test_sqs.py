@@ -143,14 +143,14 @@ def test_messages_come_in_and_go_back(
 def test_a_message_that_comes_back_is_the_same_dead_letter_again(
     endpoint: str,
     name: str,
-    start: Callable[[Queues], Worker],
+    start: Callable[..., Worker],
     redrive: Redrive,
     database: Database,
 ) -> None:
     queues = Queues(endpoint, name)
     queues.send('{"n": 1}')
     queues.die()
-    running = start(queues)
+    running = start(queues, verdict_seconds=15)
     wait_for(lambda: len(letters(database)) == 1)
     redrive("dlq", "redrive", "--kind", "sqs.mail", *WHY)
     wait_for(lambda: queues.receive() and not queues.receive())

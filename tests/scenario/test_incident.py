@@ -91,7 +91,7 @@ class Scenario:
             sent = self.pager.sent(action, "mail")
             return [event for event in sent if ALERT in event["payload"]["summary"]]
 
-        assert self.pager.until(found, 60), f"no {action} came: {self.pager.events}"
+        assert self.pager.until(found, 180), f"no {action} came: {self.pager.events}"
         return found()[0]
 
 
@@ -203,7 +203,7 @@ def test_poison_pages_and_resolves_after_the_redrive(
     scenario.tell("PagerDuty: resolved")
 
     assert resolved["dedup_key"] == page["dedup_key"]
-    assert scenario.pager.until(lambda: not scenario.pager.unresolved(), 60), (
+    assert scenario.pager.until(lambda: not scenario.pager.unresolved(), 180), (
         scenario.pager.unresolved()
     )
     alerts = sorted(set(map(_alert, scenario.pager.events)))

@@ -67,7 +67,7 @@ class Collector:
             self._changed.notify_all()
 
     def wait_for(
-        self, condition: Callable[["Collector"], Any], seconds: float = 60
+        self, condition: Callable[["Collector"], Any], seconds: float = 180
     ) -> Any:
         """Until it holds of what came."""
         with self._changed:
