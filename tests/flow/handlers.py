@@ -544,7 +544,7 @@ async def effect_async(payload: dict[str, Any], job: Job) -> None:
     await conn.close()
 
 
-@jobs.handle("work.async-until-file", policy=Policy(timeout=8, **AT_ONCE))
+@jobs.handle("work.async-until-file", policy=Policy(timeout=20, **AT_ONCE))
 async def work_async_until_file(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
     await asyncio.to_thread(wait_for_file, payload["file"])

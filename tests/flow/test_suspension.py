@@ -80,15 +80,16 @@ def test_c36_a_suspended_runner_dies_with_its_supervisor(
     wait_for(lambda: not alive(newborn))
 
 
+@pytest.mark.waits
 def test_c36_time_in_suspension_counts_towards_no_timeout(
     database: Database, workers: Workers, proxy: Proxy
 ):
     """An async handler whose timeout had passed meanwhile was cancelled and charged for it."""
     job = enqueue(database.conn, "work.async-until-file", {"file": "go"})
-    # Suspended 3 s after its start and killed 15 s later: both far from its timeout.
-    _, runner = suspended(workers, proxy, job, redrive_heartbeat_ttl=3)
+    # Suspended 5 s after its start and killed 30 s later: both far from its timeout.
+    _, runner = suspended(workers, proxy, job, redrive_heartbeat_ttl=6)
     (start,) = workers.starts(job)
-    wait_for(lambda: time.monotonic() > start.at + 9)  # its timeout is 8 s
+    wait_for(lambda: time.monotonic() > start.at + 21)  # its timeout is 20 s
     reconnect(proxy)
     wait_for(lambda: not is_suspended(runner))
     (workers.home / "go").touch()
