@@ -196,6 +196,15 @@ def installed(conn: Connection) -> int:
     return int(value(conn, "select coalesce(max(version), 0) from redrive.migrations"))
 
 
+def require_or_close(conn: Connection) -> None:
+    """Refuse a schema as `require` does, and close the connection to it."""
+    try:
+        require(conn)
+    except BaseException:
+        conn.close()
+        raise
+
+
 def require(conn: Connection) -> None:
     """Refuse a schema that this program does not know and that does not serve it.
 

@@ -168,8 +168,9 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
     reveal(conn, [latest])
     acknowledgements.mark(conn, [latest])
     payloads, headers = _redacted(latest, edits, failures)
+    first, last = payloads[0], payloads[-1]
     return latest | {
-        "payload": payloads[0 if original else -1],
+        "payload": first if original else last,
         "headers": headers,
         "failures": failures,
         "lineage": [_fields(death, LINEAGE) for death in reversed(generations)],
@@ -204,7 +205,10 @@ def declared_secret(failures: Iterable[Fields]) -> set[str]:
 
     A lost worker could not record them with its failure.
     """
-    return {name for f in failures for name in f["detail"].get("secret_fields", ())}
+    secret = set[str]()
+    for failure in failures:
+        secret.update(failure["detail"].get("secret_fields", ()))
+    return secret
 
 
 def _redacted(

@@ -313,9 +313,9 @@ class Together:
 
     def _stop(self, act: Act, end: State, why: str) -> View:
         view = self.look()
-        left = {a.cell: a for a in rules.left(view.seen, act, why)}
+        left = {action.cell: action for action in rules.left(view.seen, act, why)}
         away = self._act(left, view.campaigns)
-        if not left and not self._is(end):
+        if not left and not self._is_in(end):
             self._lead(_CHANGES[act], why)
         return self._settled(away)
 
@@ -330,7 +330,7 @@ class Together:
         del followers[self.cell]
         hold = partial(self._hold, why=rules.reason(self.leader, why))
         held = ask(followers, hold, LOOK_SECONDS).found
-        if not (self._is(State.DONE) and any(held.values())):
+        if not (self._is_in(State.DONE) and any(held.values())):
             self._lead(campaigns.resume, why)
 
         return self._settled()
@@ -346,16 +346,16 @@ class Together:
         with self.cells[self.cell]() as conn:
             change(conn, self.campaign, actor=self.actor, why=why)
 
-    def _is(self, state: State) -> bool:
+    def _is_in(self, state: State) -> bool:
         with self.cells[self.cell]() as conn:
             found = campaigns.show(conn, self.campaign)
         return found is not None and found["state"] == state
 
     def _settled(self, away: Mapping[str, Exception] | None = None) -> View:
         """Change the followers, and return the look at them after it."""
-        failed = dict(away or {}) | dict(self.settle().away)
+        failed = {**(away or {}), **self.settle().away}
         view = self.look()
-        return replace(view, away=failed | dict(view.away))
+        return replace(view, away={**failed, **view.away})
 
 
 def leads(found: Fields | None) -> bool:
@@ -398,7 +398,10 @@ def _terms(leader: Fields, share: float | None) -> Terms:
 
 
 def _kept(leader: Fields) -> Row:
-    return {n: v for n, v in leader["conditions"].items() if n != "together"}
+    """Return the leader's conditions that its followers have, too."""
+    conditions = dict(leader["conditions"])
+    conditions.pop("together", None)
+    return conditions
 
 
 def _follower(conn: Connection, leader: str) -> int | None:

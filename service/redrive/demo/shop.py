@@ -8,7 +8,7 @@ from decimal import Decimal
 from importlib.resources import files
 from typing import LiteralString, NamedTuple
 
-from redrive.database.rows import Connection, column, first_record, value
+from redrive.database.rows import Connection, first_record, records, value
 from redrive.enqueue import Enqueued, enqueue_reporting
 
 SCHEMA: LiteralString = """
@@ -72,6 +72,14 @@ class Switch(NamedTuple):
 
     wanted: str
     actual: str
+
+
+class Dead(NamedTuple):
+    """Open dead letter: its job, its group, and the amount that it would book."""
+
+    job: int
+    group: str
+    amount: str | None
 
 
 def orders() -> list[dict[str, str]]:
@@ -184,35 +192,20 @@ def waiting(conn: Connection) -> int:
     )
 
 
-def dead(conn: Connection, kind: str, *error_classes: str) -> list[int]:
-    """Return the ids of a kind's open dead letters with these exceptions.
+def dead(conn: Connection, kind: str, error_class: str) -> list[Dead]:
+    """Return a kind's open dead letters with this exception, oldest first.
 
-    The exceptions are named without their modules.
+    The exception is named without its module.
     """
-    return column(
+    return records(
         conn,
-        "select id from redrive.dead_letters where state = 'open' and kind = %s"
-        " and regexp_replace(error_class, '^.*[.]', '') = any (%s) order by id",
+        Dead,
+        """select id as job, fingerprint as "group", payload ->> 'amount' as amount
+           from redrive.dead_letters where state = 'open' and kind = %s
+           and regexp_replace(error_class, '^.*[.]', '') = %s order by id""",
         kind,
-        list(error_classes),
+        error_class,
     )
-
-
-def group(conn: Connection, job: int) -> str:
-    """Return the group of an open dead letter."""
-    query = (
-        "select fingerprint from redrive.dead_letters where state = 'open' and id = %s"
-    )
-    return str(value(conn, query, job))
-
-
-def amount(conn: Connection, job: int) -> str:
-    """Return the amount that the open dead letter of a payment would book."""
-    query = (
-        "select payload ->> 'amount' from redrive.dead_letters"
-        " where state = 'open' and id = %s"
-    )
-    return str(value(conn, query, job))
 
 
 def last_campaign(conn: Connection) -> int:

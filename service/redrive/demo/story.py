@@ -220,12 +220,11 @@ def _bug(stage: Stage) -> list[Chapter]:
     if not crashed:
         return []
 
-    job = crashed[0]
-    group = shop.group(stage.conn, job)
+    job, group, amount = crashed[0]
     campaign = shop.last_campaign(stage.conn)
     return [
         _see(job, group),
-        _edit(job, shop.amount(stage.conn, job)),
+        _edit(job, str(amount)),
         _redrive_too_early(group, campaign + 2),
         _deploy(campaign + 3),
         _free_from_quarantine(group),
@@ -281,7 +280,7 @@ def _free_from_quarantine(group: str) -> Chapter:
 
 def _dismiss(stage: Stage, kind: str, error_class: str, why: str) -> list[str]:
     """Return the command that dismisses hopeless dead letters; empty if none."""
-    jobs = " ".join(map(str, shop.dead(stage.conn, kind, error_class)))
+    jobs = " ".join(str(dead.job) for dead in shop.dead(stage.conn, kind, error_class))
     return [f"redrive dlq dismiss {jobs} --why '{why}'"] if jobs else []
 
 

@@ -89,12 +89,7 @@ class Desk:
         address = replace(self.address, role=ROLE)
         conn = address.connect("redrive mcp", statement_timeout=STATEMENT_SECONDS)
         conn.patience = CALL_SECONDS
-        try:
-            migrate.require(conn)
-        except BaseException:
-            conn.close()
-            raise
-
+        migrate.require_or_close(conn)
         return conn
 
     def close(self) -> None:

@@ -127,12 +127,7 @@ class Logins:
             conn = self._connect(*key)
 
         conn.patience = READ_SECONDS
-        try:
-            migrate.require(conn)
-        except BaseException:
-            conn.close()
-            raise
-
+        migrate.require_or_close(conn)
         return conn
 
     def _connect(self, role: Role, reads: bool) -> OwnConnection:  # noqa: FBT001 # a key
