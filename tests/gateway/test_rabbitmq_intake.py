@@ -8,6 +8,7 @@ from typing import Any, LiteralString
 
 import pytest
 
+from redrive.database.embedded import free_port
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
 from tests.gateway.broker import Broker
@@ -252,6 +253,21 @@ def test_check_says_what_waits_and_what_is_wrong(
     ran = redrive("gateway", "check", "--sources", str(sources(rabbitmq={"a": bad})))
     assert ran.code == 1
     assert "NOT_FOUND" in ran.out
+
+
+def test_check_and_dry_run_name_a_broker_that_is_away(
+    sources: Sources, redrive: Redrive
+) -> None:
+    away = {"url": f"amqp://127.0.0.1:{free_port()}", "queue": "orders.dead"}
+    file = str(sources(rabbitmq={"a": away}))
+    for command in (("gateway", "check"), ("gateway", "--dry-run")):
+        ran = redrive(*command, "--sources", file)
+        address = away["url"].removeprefix("amqp://")
+        fault = f"the broker at {address} cannot be reached"
+        assert (ran.code, f"rabbitmq.a: ConnectionError: {fault}" in ran.out) == (
+            1,
+            True,
+        )
 
 
 @pytest.mark.parametrize(
