@@ -16,7 +16,7 @@ SENT = 40
 
 @pytest.mark.slow
 def test_each_task_that_fails_is_one_dead_letter(shop: Shop, database: Database):
-    done = run(shop, database, tasks=600, between=1.0)
+    done = run(shop, database, tasks=200, between=0.5)
 
     assert done.children + done.whole + done.sessions > 0, done.figures
 

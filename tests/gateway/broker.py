@@ -146,6 +146,12 @@ class Broker:
                 channel.basic_reject(method.delivery_tag, requeue=False)
                 rejected += 1
 
+    def die(self, queue: str, *bodies: bytes, **properties: Any) -> None:
+        """Let messages die in a queue: each is published, and rejected."""
+        for body in bodies:
+            self.publish(queue, body, **properties)
+        assert self.reject(queue) == len(bodies)
+
     def take(self, queue: str) -> list[tuple[Any, bytes]]:
         """Take all messages that wait in a queue: properties and body."""
         taken: list[tuple[Any, bytes]] = []

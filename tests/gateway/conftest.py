@@ -28,6 +28,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
+def queue(broker: Broker, request: pytest.FixtureRequest) -> str:
+    """A work queue of the test's own, with a dead letter queue."""
+    name = request.node.name.split("[")[0].removeprefix("test_")
+    broker.declare(name, f"{name}.dead")
+    return name
+
+
+@pytest.fixture
 def sources(tmp_path: Path) -> Callable[..., Path]:
     """Write the file of sources."""
 

@@ -93,7 +93,7 @@ class Run:
         self._home = home
         self._random = random.Random(seed)
         self._file = home / "faults.yaml"
-        source = {"url": broker.url, "queue": DEAD, "verdict_seconds": 3}
+        source = {"url": broker.url, "queue": DEAD, "verdict_seconds": 1}
         self._file.write_text(json.dumps({"rabbitmq": {"orders": source}}))
         self._gateway = self._start()
 

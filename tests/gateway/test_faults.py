@@ -21,7 +21,7 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 def test_nothing_is_lost_and_each_duplicate_is_counted(
     own_broker: Broker, tmp_path: Path
 ) -> None:
-    found = faults.run(own_broker, tmp_path, messages=1_000, back=500, kills=6, seed=1)
+    found = faults.run(own_broker, tmp_path, messages=400, back=200, kills=6, seed=1)
     parts = {"gateway": 1, "postgres": 1, "broker": 1}
     assert found.kills == found.kills_of_the_way_back == parts
     assert found.lost == 0

@@ -8,6 +8,7 @@ from typing import Any, LiteralString
 
 import pytest
 
+from redrive.database.embedded import free_port
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
 from tests.gateway.broker import Broker
@@ -19,14 +20,6 @@ WHY = ("--yes", "--why", "the rates are there")
 ALL = """
     select id, kind, queue, state, reason, category, error_class, message, attempts, payload,
            headers from redrive.dead_letters order by id"""
-
-
-@pytest.fixture
-def queue(broker: Broker, request: pytest.FixtureRequest) -> str:
-    """A work queue of the test's own, with a dead letter queue."""
-    name = request.node.name.split("[")[0].removeprefix("test_")
-    broker.declare(name, f"{name}.dead")
-    return name
 
 
 @pytest.fixture
@@ -56,14 +49,13 @@ def test_a_message_becomes_a_dead_letter_and_is_acknowledged(
     broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
 ) -> None:
     body = {"order": 17, "currency": "XAU"}
-    broker.publish(
+    broker.die(
         queue,
         json.dumps(body).encode(),
         content_type="application/json",
         message_id="m-17",
         headers={"tenant": "shop", "tries": 3, "raw": b"\x00\xff"},
     )
-    assert broker.reject(queue) == 1
     running = gateway(file).wait_ready()
     [letter] = wait_for(lambda: open_letters(database))
     assert letter["kind"] == "rabbitmq.orders"
@@ -96,9 +88,7 @@ def test_bodies_of_all_forms_are_kept(
         b"",
         b"[" * 500,
     ]
-    for body in bodies:
-        broker.publish(queue, body)
-    broker.reject(queue)
+    broker.die(queue, *bodies)
     gateway(file)
     found = wait_for(
         lambda: len(found := open_letters(database)) == len(bodies) and found
@@ -121,9 +111,7 @@ def test_bodies_of_all_forms_are_kept(
 def test_a_message_that_is_too_large_stays(
     broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
 ) -> None:
-    broker.publish(queue, b"x" * 300_000)
-    broker.publish(queue, b"{}")
-    broker.reject(queue)
+    broker.die(queue, b"x" * 300_000, b"{}")
     running = gateway(file).wait_ready()
     wait_for(lambda: open_letters(database))
     wait_for(lambda: running.metric("redrive_gateway_refused_total") == 1)
@@ -136,8 +124,7 @@ def test_a_message_that_is_too_large_stays(
 def test_headers_that_are_too_large_are_kept_in_the_payload(
     broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
 ) -> None:
-    broker.publish(queue, b'{"a": 1}', headers={"long": "x" * 20_000})
-    broker.reject(queue)
+    broker.die(queue, b'{"a": 1}', headers={"long": "x" * 20_000})
     gateway(file)
     [letter] = wait_for(lambda: open_letters(database))
     assert letter["payload"] == {"body": {"a": 1}, "headers": {"long": "x" * 20_000}}
@@ -161,9 +148,8 @@ def test_messages_that_the_database_refuses_stop_no_other(
 ) -> None:
     for constraint in REFUSE:
         database.conn.execute(constraint)
-    for body in (b"good", b"bad", b"odd", b"good, too"):
-        broker.publish(queue, body, headers={"of": "shop"})
-    broker.reject(queue)
+    bodies = (b"good", b"bad", b"odd", b"good, too")
+    broker.die(queue, *bodies, headers={"of": "shop"})
     running = gateway(file)
     wait_for(lambda: len(open_letters(database)) == 3)
     wait_for(lambda: running.metric("redrive_gateway_refused_total") == 1)
@@ -189,9 +175,8 @@ def test_headers_that_postgres_writes_with_more_bytes_go_to_the_payload(
     headers = {f"h{n:03}": n for n in range(640)}
     assert len(json.dumps(headers, separators=(",", ":"))) < 8_000
     assert len(json.dumps(headers)) > 8_192
-    broker.publish(queue, b"many", headers=headers)
-    broker.publish(queue, b"few")
-    broker.reject(queue)
+    broker.die(queue, b"many", headers=headers)
+    broker.die(queue, b"few")
     gateway(file)
     wait_for(lambda: len(open_letters(database)) == 2)
     found = {letter["payload"]["body"]: letter for letter in open_letters(database)}
@@ -238,10 +223,7 @@ def test_the_error_of_a_framework_makes_the_group(
 def test_a_dry_run_changes_nothing(
     broker: Broker, queue: str, file: Path, redrive: Redrive, database: Database
 ) -> None:
-    for n in range(3):
-        broker.publish(queue, json.dumps({"n": n}).encode())
-    broker.publish(queue, b"x" * 300_000)
-    broker.reject(queue)
+    broker.die(queue, b'{"n": 0}', b'{"n": 1}', b'{"n": 2}', b"x" * 300_000)
     ran = redrive("gateway", "--sources", str(file), "--dry-run")
     assert ran.code == 0, ran.err
     assert "the first 3 messages" in ran.out
@@ -255,9 +237,7 @@ def test_a_dry_run_changes_nothing(
 def test_equal_messages_are_all_taken_in(
     broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
 ) -> None:
-    for _ in range(5):
-        broker.publish(queue, b'{"same": true}')
-    broker.reject(queue)
+    broker.die(queue, *[b'{"same": true}'] * 5)
     running = gateway(file)
     wait_for(lambda: len(open_letters(database)) == 5)
     assert running.metric("redrive_gateway_possible_duplicates_total") == 0
@@ -273,6 +253,21 @@ def test_check_says_what_waits_and_what_is_wrong(
     ran = redrive("gateway", "check", "--sources", str(sources(rabbitmq={"a": bad})))
     assert ran.code == 1
     assert "NOT_FOUND" in ran.out
+
+
+def test_check_and_dry_run_name_a_broker_that_is_away(
+    sources: Sources, redrive: Redrive
+) -> None:
+    away = {"url": f"amqp://127.0.0.1:{free_port()}", "queue": "orders.dead"}
+    file = str(sources(rabbitmq={"a": away}))
+    for command in (("gateway", "check"), ("gateway", "--dry-run")):
+        ran = redrive(*command, "--sources", file)
+        address = away["url"].removeprefix("amqp://")
+        fault = f"the broker at {address} cannot be reached"
+        assert (ran.code, f"rabbitmq.a: ConnectionError: {fault}" in ran.out) == (
+            1,
+            True,
+        )
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,6 @@ WHY = ("--yes", "--why", "the rates are there")
 
 
 @pytest.fixture
-def queue(broker: Broker, request: pytest.FixtureRequest) -> str:
-    """A work queue of the test's own, with a dead letter queue."""
-    name = request.node.name.split("[")[0].removeprefix("test_")
-    broker.declare(name, f"{name}.dead")
-    return name
-
-
-@pytest.fixture
 def file(sources: Sources, broker: Broker, queue: str) -> Path:
     """A file of one source, `orders`, with a short time until the verdict."""
     about = {"url": broker.url, "queue": f"{queue}.dead", "verdict_seconds": 2}
@@ -88,9 +80,8 @@ def test_a_message_goes_back_as_it_was_and_its_job_succeeds(
             "whole": 1.0,
         },
     }
-    broker.publish(queue, b'{"order":17}', **sent)
-    broker.publish(queue, b"\xff\x00binary")
-    broker.reject(queue)
+    broker.die(queue, b'{"order":17}', **sent)
+    broker.die(queue, b"\xff\x00binary")
     gateway(file)
     taken(database, 2)
     assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
@@ -142,8 +133,7 @@ def test_an_encrypted_message_goes_back_as_it_was(
     keys: Callable[..., Path],
 ) -> None:
     keyring = keys("new")
-    broker.publish(queue, b'{"card":"Zx9-canary-77"}', content_type="application/json")
-    broker.reject(queue)
+    broker.die(queue, b'{"card":"Zx9-canary-77"}', content_type="application/json")
     gateway(file, redrive_encryption_keys_file=keyring)
     taken(database, 1)
     stored = database.rows("select to_jsonb(d) from redrive.dead_letters d")

@@ -89,14 +89,15 @@ def name(request: pytest.FixtureRequest) -> str:
 def start(sources: Sources, gateway: Gateway, endpoint: str) -> Callable[..., Worker]:
     """Start a gateway of one source, `mail`."""
 
-    def start(queues: Queues, **more: Any) -> Worker:
+    def start(queues: Queues, *, heartbeat_ttl: int = 30, **more: Any) -> Worker:
         about = {
             "queue_url": queues.dead,
             "endpoint_url": endpoint,
             "region": REGION,
             "verdict_seconds": 2,
         } | more
-        return gateway(sources(sqs={"mail": about}), **KEYS)
+        file = sources(sqs={"mail": about})
+        return gateway(file, redrive_heartbeat_ttl=heartbeat_ttl, **KEYS)
 
     return start
 

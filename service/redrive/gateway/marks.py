@@ -29,7 +29,7 @@ class Mark(NamedTuple):
         return f"gateway/{self.job}/{self.redrives}"
 
     def cause_key(self, fingerprint: str) -> str:
-        """Return the key that says of which cause the message died again."""
+        """Return the key that names the cause of the next death of the message."""
         return f"{self.key}/{fingerprint}"
 
 

@@ -96,10 +96,11 @@ class Queue:
 
         Raises:
             SettingsError: the URL cannot be read.
-            AMQPError, OSError: the broker cannot be reached, or refuses.
+            ConnectionError: the broker cannot be reached.
+            AMQPError, OSError: the broker refuses.
         """
         self._source = source
-        self._connection = pika.BlockingConnection(_parameters(source))
+        self._connection = _connection(_parameters(source))
         self._channel = self._open()
 
     def _open(self) -> Any:
@@ -178,6 +179,17 @@ def _refused(exchange: str, key: str, error: Exception) -> NotSent:
             return NotSent(f"{place}: {why}", is_final=False)
         case _:
             return NotSent(f"{place}: {getattr(error, 'reply_text', '')}")
+
+
+def _connection(parameters: pika.URLParameters) -> Any:
+    try:
+        return pika.BlockingConnection(parameters)
+    except pika.exceptions.AMQPConnectionError as error:
+        if str(error):
+            raise
+        # The library's error has no text.
+        msg = f"the broker at {parameters.host}:{parameters.port} cannot be reached"
+        raise ConnectionError(msg) from error
 
 
 def _parameters(source: RabbitMQ) -> pika.URLParameters:

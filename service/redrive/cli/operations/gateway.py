@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
+import psycopg
 
 from redrive.cli.operations import worker
 from redrive.cli.support.connection import database, first_line
@@ -159,10 +160,13 @@ def _checked(kind: str, source: "AnySource") -> Row:
         finally:
             connected.close()
     except Exception as error:  # noqa: BLE001 # a client library may raise anything
-        fault = f"{type(error).__name__}: {first_line(error)}"
-        return {"check": kind, "fault": fault, "waiting": None}
+        return {"check": kind, "fault": _fault(error), "waiting": None}
 
     return {"check": kind, "fault": None, "waiting": waiting}
+
+
+def _fault(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _sources(settings: "Settings") -> "Sources":
@@ -178,13 +182,21 @@ def _preview(settings: "Settings", sources: "Sources") -> int:
     from redrive.gateway.intake import preview  # noqa: PLC0415 # as above
 
     with database(settings) as conn:
+        code = Exit.DONE
         for kind, source in sources.items():
             seen = Preview()
-            too_large = preview(conn, kind, source, seen)
-            _show(kind, seen, too_large)
+            try:
+                too_large = preview(conn, kind, source, seen)
+            except psycopg.Error:
+                raise
+            except Exception as error:  # noqa: BLE001 # a client library may raise anything
+                code = Exit.FAILED
+                click.echo(f"{kind}: {_fault(error)}")
+            else:
+                _show(kind, seen, too_large)
 
     click.echo("nothing was changed")
-    return Exit.DONE
+    return code
 
 
 def _show(kind: str, seen: Preview, too_large: int) -> None:
