@@ -3038,6 +3038,17 @@ create function redrive.turn_history_v1(today date)
     set lock_timeout = 300ms
     set jit = off;
 
+create function redrive.unclaimed_v1(ids bigint[])
+    returns bigint[]
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+
 create function redrive.unhandled_v1()
     returns table(queue text, kind text, jobs bigint, handled text[])
     language plpgsql stable security definer
