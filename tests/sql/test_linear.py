@@ -89,6 +89,47 @@ def prepare_unclaimed(session: Session) -> None:
     session.rows(f"prepare statement (bigint[]) as select {statement}")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("function", ["tend_limits_v1", "unpark_v1"])
+def test_to_find_what_no_claim_holds_costs_the_same_for_each_of_any_number(
+    database: Database, function: str
+) -> None:
+    """Also if the planner expects more claims than fit into its memory, as after an open snapshot."""
+    session, worker = database.session(), make_worker(database.conn)
+    prepare_delete(session, function)
+    costs: list[float] = []
+    for count in (100, 2000):
+        make_jobs(database.conn, count)
+        while claim(database.conn, worker, 100):
+            pass
+        database.rows(
+            "insert into redrive.limit_slots (name, job) select 'emails', id from redrive.jobs"
+            " on conflict do nothing"
+        )
+        database.rows(
+            "insert into redrive.running_keys (queue, ordering_key, job)"
+            " select queue, id::text, id from redrive.jobs on conflict do nothing"
+        )
+        database.rows("analyze redrive.claims")
+        database.rows(
+            "update pg_class set reltuples = 1e7 where oid = 'redrive.claims'::regclass"
+        )
+        jobs = database.value("select count(*) from redrive.jobs")
+        costs.append(looks(session, 1, []) / jobs)
+
+    assert max(costs) <= costs[0] * 1.5, costs
+
+
+def prepare_delete(session: Session, function: str) -> None:
+    """Prepare the first delete of a function as `statement`."""
+    body, settings = session.row(
+        "select prosrc, proconfig from pg_proc where proname = %s", function
+    )
+    for setting in settings:
+        session.rows("select set_config(%s, %s, false)", *setting.split("="))
+    statement = re.search(r"delete from .*?;", body, re.DOTALL)[0]  # type: ignore[index]
+    session.rows(f"prepare statement as {statement}")  # type: ignore[arg-type]
+
+
 def prepare(session: Session, function: str) -> None:
     """Prepare the (first) statement of a function as `statement`, to be planned as it is there."""
     body, settings, types, names = session.row(
@@ -147,10 +188,8 @@ def looks_at(session: Session, worker: int, jobs: list[Claimed], outcome: str) -
 
 def looks(session: Session, count: int, parameters: list[Any]) -> int:
     """How many rows and elements `statement` looks at. It is rolled back."""
-    execute = (
-        f"explain (analyze, timing off, format json) execute"
-        f" statement({', '.join(['%s'] * len(parameters))})"
-    )
+    arguments = f"({', '.join(['%s'] * len(parameters))})" if parameters else ""
+    execute = f"explain (analyze, timing off, format json) execute statement{arguments}"
     with session.conn.transaction(force_rollback=True):
         (plan,) = ClientCursor(session.conn).execute(execute, parameters).fetchone()[0]  # type: ignore[arg-type,index]
     return looks_of(plan["Plan"], count)

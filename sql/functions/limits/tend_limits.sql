@@ -20,11 +20,16 @@ declare
 begin
     -- A slot is freed when its job leaves its claim. Delete slots whose jobs have no claim.
     if exists (select from redrive.limit_slots) then
+        -- Not `not in`: each slot would be searched in all claims if the planner expects many.
         delete from redrive.limit_slots s
-        where s.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id)
-                            where k.id >= redrive.claims_from_v1(null))
-           -- or whose job ended while put_limit counted it; its claim may list other running jobs
-           or not exists (select from redrive.jobs j where j.id = s.job);
+        where s.job = any (array(
+            select o.job from redrive.limit_slots o
+            except
+            select c.id from redrive.claims k, unnest(k.ids) as c(id)
+            where k.id >= redrive.claims_from_v1(null)));
+        -- Its job ended while put_limit counted it. Its claim may list other running jobs.
+        delete from redrive.limit_slots s
+        where not exists (select from redrive.jobs j where j.id = s.job);
     end if;
     select c.last_key[1] into start from redrive.chores c where c.name = 'limits';
     for at_name in

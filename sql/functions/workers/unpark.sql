@@ -21,10 +21,15 @@ declare
     woken int := 0;
 begin
     -- A key is free if its job is no longer claimed.
+    -- Not `not in`: each key would be searched in all claims if the planner expects many.
     delete from redrive.running_keys r
-    where r.job not in (select c.id from redrive.claims k, unnest(k.ids) as c(id)
-                        where k.id >= redrive.claims_from_v1(null))
-       or not exists (select from redrive.jobs j where j.id = r.job);
+    where r.job = any (array(
+        select o.job from redrive.running_keys o
+        except
+        select c.id from redrive.claims k, unnest(k.ids) as c(id)
+        where k.id >= redrive.claims_from_v1(null)));
+    delete from redrive.running_keys r
+    where not exists (select from redrive.jobs j where j.id = r.job);
     select coalesce(c.last_key[1], ''), coalesce(c.last_key[2], '') into at_queue, at_key
     from redrive.chores c where c.name = 'unpark';
     for step in 1 .. keys loop
