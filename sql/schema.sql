@@ -596,10 +596,8 @@ create table redrive.lanes (
     lane smallint not null,
     full_scan_at timestamptz not null default '-infinity'::timestamptz,
     full_scan_kinds text[],
-    has_returned boolean not null default false,
     constraint lanes_pkey primary key (queue, priority, lane)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
-create index lanes_returned_idx on redrive.lanes (queue, priority, lane) where has_returned;
 
 create table redrive.limit_keys (
     name text not null,
@@ -2078,11 +2076,6 @@ create function redrive.keep_samples_v1(kinds text[], facts jsonb[])
     set jit = off;
 grant execute on function redrive.keep_samples_v1 to redrive_worker;
 
-create function redrive.keeps_place_v1(outcome text, reason text, losses int, run_at timestamptz,
-    delay float8)
-    returns boolean
-    language sql immutable;
-
 create function redrive.kinds_behind_v1(breaker text)
     returns text[]
     language sql stable security definer
@@ -2241,15 +2234,6 @@ create function redrive.mark_lost_v1(ttl interval)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.mark_lost_v1 to redrive_worker;
-
-create function redrive.mark_returned_v1(ids bigint[])
-    returns void
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan
-    set jit = off;
 
 create function redrive.may_change_batch_v1(opened_by text)
     returns boolean

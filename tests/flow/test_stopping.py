@@ -157,26 +157,6 @@ def test_a_worker_that_ended_by_force_is_rescued_and_its_job_runs_again(
     assert look.counted(database)["rescued"] == 1
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_jobs_of_a_worker_that_is_gone_start_before_the_rest_of_the_backlog(
-    database: Database, workers: Workers, signum: int
-):
-    """They waited behind it: 100 s with a backlog of 150,000."""
-    first = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in "1234"]
-    gone = workers(redrive_heartbeat_ttl=2, redrive_drain_timeout=1)
-    running(workers, 4)
-    backlog = [{"kind": "work.sync", "payload": {"seconds": 0.2}}] * 4_000
-    enqueue_many(database.conn, backlog)
-    workers(redrive_heartbeat_ttl=2)
-    running(workers, 8)
-    gone.signal(signum)
-    gone.wait()
-    (workers.home / "go").touch()
-    wait_for(lambda: all(len(workers.starts(job)) == 2 for job in first))
-
-    assert look.live(database) > 1_000
-
-
 def test_runners_end_with_their_supervisor(database: Database, workers: Workers):
     enqueue(database.conn, "hang.sync-deaf")
     enqueue(database.conn, "work.until-file", {"file": "never"})

@@ -1,10 +1,6 @@
 """claim_v1: the places up to which lanes are read, and full scans of a lane."""
 
 import re
-from collections.abc import Callable
-from typing import Any
-
-import pytest
 
 from redrive.worker import store
 from redrive.worker.exchange import EPOCH, START, ClaimRequest, Lane, Place
@@ -13,14 +9,12 @@ from tests.factories import (
     claim,
     complete,
     exchange,
-    failure,
     make_dead_letter,
     make_job,
     make_jobs,
     make_worker,
     redrive,
     settle,
-    silence,
 )
 from tests.postgres import Database
 from tests.sql.test_claim import LANE
@@ -207,99 +201,3 @@ def test_what_comes_or_comes_back_is_in_front_of_every_floor(
     back = claim(database.conn, worker, lanes=LANE, places=place)
 
     assert {job.id for job in back} == {jobs[0].id, jobs[1].id, dead, new}
-
-
-def rescued(database: Database, worker: int, _: list[Claimed]) -> None:
-    silence(database.conn, worker)
-    store.rescue(database.conn, 60)
-
-
-def retired(database: Database, worker: int, _: list[Claimed]) -> None:
-    store.retire(database.conn, worker)
-
-
-def stopped(database: Database, worker: int, jobs: list[Claimed]) -> None:
-    for job in jobs:
-        given_back = settle(
-            database.conn, worker, job, "release", refund=True, reason="shutdown"
-        )
-        assert given_back
-
-
-def crashed(database: Database, worker: int, jobs: list[Claimed]) -> None:
-    for job in jobs:
-        settle(database.conn, worker, job, "retry", losses=1, failure=failure())
-
-
-@pytest.mark.parametrize("comes_back", [rescued, retired, stopped, crashed])
-def test_jobs_that_come_back_start_before_the_backlog(
-    database: Database, comes_back: Callable[[Database, int, list[Claimed]], None]
-) -> None:
-    """They waited behind it: 100 s with a backlog of 150,000."""
-    ids = make_jobs(database.conn, 3_000)
-    gone, other = make_worker(database.conn, "1"), make_worker(database.conn, "2")
-    sweep(database, other, 1)
-    lost = claim(database.conn, gone, 20, lanes=LANE, places=[START])
-    done = claim(database.conn, other, 1_000, lanes=LANE, places=[START])
-    complete(database.conn, other, *done)
-    place = [Place(done[-1].run_at, done[-1].id, done[-1].claim)]
-    comes_back(database, gone, lost)
-    first = [
-        claim(database.conn, other, 15, lanes=LANE, places=place) for _ in range(3)
-    ]
-
-    assert [job.id for job in lost] == ids[1:21]
-    assert [job.id for jobs in first for job in jobs] == [*ids[1:21], *ids[1021:1046]]
-
-
-def test_jobs_that_come_back_are_found_in_a_lane_that_has_no_others(
-    database: Database,
-) -> None:
-    """The place of a worker at rest is at the last job that was claimed."""
-    job, worker = make_job(database.conn), make_worker(database.conn)
-    (held,) = claim(database.conn, worker)
-    place = [Place(held.run_at, held.id, held.claim)]
-    stopped(database, worker, [held])
-
-    (again,) = claim(database.conn, worker, lanes=LANE, places=place)
-    assert again.id == job
-    assert not database.value("select has_returned from redrive.lanes")
-
-
-@pytest.mark.parametrize(
-    "report",
-    [
-        {"outcome": "retry", "failure": failure()},
-        {"outcome": "release", "reason": "snoozed"},
-        {"outcome": "release", "reason": "shutdown", "delay": 0.001},
-        {"outcome": "retry", "losses": 1, "delay": 0.001, "failure": failure()},
-    ],
-    ids=["failed", "snoozed", "released for later", "lost, for later"],
-)
-def test_other_jobs_that_come_back_wait_behind_the_backlog(
-    database: Database, report: dict[str, Any]
-) -> None:
-    """Else a job that ends so each time would be the first one for ever."""
-    (first, _), worker = make_jobs(database.conn, 2), make_worker(database.conn)
-    (held,) = claim(database.conn, worker, 1)
-    settle(database.conn, worker, held, **report)
-    (later,) = database.column(
-        "select id from redrive.jobs order by run_at desc, id limit 1"
-    )
-
-    assert held.id == later == first
-    assert not database.value("select has_returned from redrive.lanes")
-
-
-def test_a_lane_that_is_in_use_delays_no_settlement(database: Database) -> None:
-    """Its jobs are found by the next sweep."""
-    make_jobs(database.conn, 3)
-    worker, claiming = make_worker(database.conn), database.session()
-    (held,) = claim(database.conn, worker, 1)
-    claiming.rows("begin")
-    claiming.rows("select from redrive.lanes for update")
-    stopped(database, worker, [held])
-    claiming.rows("commit")
-    ((first, *_),) = [claim(database.conn, worker, 1, lanes=LANE)]
-
-    assert first.id == held.id

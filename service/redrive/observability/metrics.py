@@ -243,7 +243,7 @@ class Metrics:
         )
         self.wait = Histogram(
             "redrive_job_wait_seconds",
-            "Time from due to claimed. If a job came back from a lost worker, the lost run is included.",
+            "Time from due to claimed.",
             ("queue",),
             WAIT_BUCKETS,
         )

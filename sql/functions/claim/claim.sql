@@ -5,8 +5,7 @@
 -- in:    parallel arrays, one element for each lane: queues, priorities, lanes
 --        floors, floor_ids: start after this place, which was right when claim `seen` was made
 --        from_start: read from the beginning, for jobs that became visible behind these places;
---        null: only the lanes that no worker with these kinds has read so for a while. A lane to
---        which jobs came back is read so in any case
+--        null: only the lanes that no worker with these kinds has read so for a while
 --        patience: milliseconds to wait for a lane, if other workers claim from each lane that has
 --        jobs
 -- out:   one row for each lane that had something due: the lane's number, from 1; the claim and how
@@ -60,8 +59,6 @@ declare
     busy int;              -- the first lane that another worker claims from
     is_known boolean := false;
     is_full_scan boolean;  -- read this lane from its beginning
-    has_returned boolean;  -- jobs came back to this lane, see mark_returned
-    is_more boolean;       -- a full scan found jobs behind the place, and there may be more
     began timestamptz;     -- the time when this lane was locked
     since bigint;          -- the first claim id of the epoch
     start bigint;          -- no live claim has a lower id
@@ -94,7 +91,7 @@ begin
               and k.kinds is not distinct from (
                   select w.kinds from redrive.workers w where w.id = me)
             order by k.id desc limit 1) k on true
-        where (exists (
+        where exists (
             select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
               and (j.run_at, j.id) > (
@@ -105,8 +102,6 @@ begin
                        else l.floor_id end)
               and j.run_at <= due
             offset 0)  -- not a join: planned for an empty table, it would read all jobs
-            or (l.queue, l.priority, l.lane) in (
-                select s.queue, s.priority, s.lane from redrive.lanes s where s.has_returned))
           and not exists (
             select from redrive.queues q
             where q.queue = l.queue and q.paused_at is not null
@@ -141,10 +136,11 @@ begin
             end if;
             is_known := true;
         end if;
+        is_full_scan := is_full_scan or coalesce(from_start, false);  -- a new epoch
         claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
 
         -- 2. Lock the lane, or leave it to the worker that has it.
-        select l.has_returned into has_returned from redrive.lanes l
+        perform from redrive.lanes l
         where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
           and l.lane = lanes[lane_no]
         for update skip locked;
@@ -161,8 +157,6 @@ begin
             return next;
             continue;
         end if;
-        -- from_start: a new epoch
-        is_full_scan := is_full_scan or coalesce(from_start or has_returned, false);
         patience := 0;  -- a claim that holds a lane waits for no other lane
         began := clock_timestamp();
         is_unheld := pg_try_advisory_xact_lock(redrive.lane_mark_v1(
@@ -307,15 +301,14 @@ begin
         if is_full_scan then
             -- As sweep_pause of a worker, but for all workers of these kinds together. If all jobs
             -- were behind the place, there are probably more.
-            is_more := left_to_claim = 0 and (run_ats[jobs], ids[jobs]) < (upto, upto_id);
             update redrive.lanes l
             set full_scan_kinds = mine,
                 full_scan_at = case
-                    when is_more then '-infinity'
+                    when left_to_claim = 0 and (run_ats[jobs], ids[jobs]) < (upto, upto_id)
+                    then '-infinity'
                     else clock_timestamp() + greatest(
                         20 * (clock_timestamp() - began),
-                        least(200 * (clock_timestamp() - began), interval '5 seconds')) end,
-                has_returned = l.has_returned and is_more
+                        least(200 * (clock_timestamp() - began), interval '5 seconds')) end
             where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
               and l.lane = lanes[lane_no];
         end if;

@@ -2,7 +2,7 @@
 -- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids
 --        deliveries: as claimed; they prove the ownership, and give a job its place: see complete
 --        outcomes: retry | release | rescue | dead | cancel
---        run_ats: when to run again, or null for now + delays seconds; see keeps_place
+--        run_ats: when to run again, or null for now + delays seconds
 --        refunds: the attempt does not count
 --        losses: how many to add: the process died while it ran the job
 --        failures: {error_class, message, category, fingerprint, detail} or null
@@ -29,7 +29,6 @@ as $$
 #variable_conflict use_column
 declare
     ours bigint[];
-    in_place bigint[];     -- the jobs that keep their run_at
     vacated bigint[];      -- the jobs whose slots become free
 begin
     -- 1. Record the cancelled jobs, before they are deleted.
@@ -69,12 +68,9 @@ begin
         set (deliveries, run_at, attempt, losses, refunds, failed_at, streak, fingerprint,
              headers) = (
             select settle_v1.deliveries[v.place],
-                   case when redrive.keeps_place_v1(v.outcome, reasons[v.place], v.lost,
-                                                  run_ats[v.place], delays[v.place])
-                        then least(j.run_at, clock_timestamp())
-                        else greatest(clock_timestamp(), coalesce(
-                            run_ats[v.place],
-                            clock_timestamp() + delays[v.place] * interval '1 second')) end,
+                   greatest(clock_timestamp(), coalesce(
+                       run_ats[v.place],
+                       clock_timestamp() + delays[v.place] * interval '1 second')),
                    j.attempt + 1 - v.refund::int,
                    -- a job whose end was reported has not killed its process
                    case when v.lost = 0
@@ -255,16 +251,7 @@ begin
         perform redrive.free_slots_v1(vacated);
     end if;
 
-    -- 12. Let claims find the jobs that keep their places.
-    in_place := array(
-        select s.id from unnest(ids, outcomes, reasons, losses, run_ats, delays)
-            as s(id, outcome, reason, lost, run_at, delay)
-        where redrive.keeps_place_v1(s.outcome, s.reason, s.lost, s.run_at, s.delay));
-    if cardinality(in_place) > 0 then
-        perform redrive.mark_returned_v1(in_place);
-    end if;
-
-    -- 13. Wake workers, because this one may be about to stop.
+    -- 12. Wake workers, because this one may be about to stop.
     if outcomes && '{release,rescue}' and 0 = any (delays) then
         perform redrive.tell_v1(65535);
     end if;

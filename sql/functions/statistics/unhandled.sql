@@ -38,7 +38,7 @@ begin
             select distinct k from alive a, unnest(a.kinds) k
             where a.queues is null or u.queue = any (a.queues) order by k) as handled
         from unhandled u group by u.queue),
-    lanes as materialized (
+    places as materialized (
         select l.queue, l.priority, l.lane from redrive.next_lanes_v1(
             array(select s.queue from served s), '', 0, 0, 2147483647) l),
     -- Across the queue's lanes, each in its own order. It matters whether all due jobs are read,
@@ -47,7 +47,7 @@ begin
         select s.queue, d.kind, count(*) as n, sum(count(*)) over (partition by s.queue) as seen
         from served s, lateral (
             select j.kind
-            from lanes l, lateral (
+            from places l, lateral (
                 select j.kind from redrive.jobs j
                 where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
                   and j.run_at <= now()

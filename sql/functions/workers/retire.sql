@@ -1,6 +1,6 @@
 -- retire: give back the jobs of a worker with refunded attempts, and delete its row when none is
 -- left.
--- Idempotent. The jobs keep their places in their lanes.
+-- Idempotent.
 -- in:    me: the worker's own id, or an earlier one, left after a claim whose outcome is unknown
 --        known: the jobs that the worker continues
 -- out:   released: number of jobs; is_over: true: nothing is left of the worker; false: retire it
@@ -8,7 +8,7 @@
 -- locks: the worker row first, exclusively. A claim of this id that is still on its way to the
 --        server finds no row, or a closed one, unless it ended before. Then the clock of contact,
 --        and the jobs, ascending. Each skip locked: a handler may hold its job in an open
---        transaction. Then lanes, as mark_returned
+--        transaction
 -- plan:  claims_worker_idx, jobs_pkey
 create or replace function redrive.retire_v1(
     me int, known bigint[], out released int, out is_over boolean)
@@ -43,7 +43,7 @@ begin
         for update of j skip locked),
     back as (
         update redrive.jobs j
-        set deliveries = j.deliveries + 1
+        set run_at = clock_timestamp(), deliveries = j.deliveries + 1
         from held h where j.id = h.id
         returning j.id, j.queue, j.kind),
     freed as (
@@ -70,7 +70,6 @@ begin
       and not exists (select from redrive.claims k where k.worker = w.id and k.id >= start);
     released := cardinality(given_back);
     if released > 0 then
-        perform redrive.mark_returned_v1(given_back);
         perform redrive.tell_v1(65535);
     end if;
     is_over := not exists (select from redrive.workers w where w.id = me);
