@@ -553,7 +553,9 @@ def tend_limits(conn: Connection) -> int:
 
     Returns their number. Full steps mean that there are more.
     """
-    end, woken, last = time.monotonic() + STEPS_SECONDS, 0, WOKEN_AT_A_TIME
+    end = time.monotonic() + STEPS_SECONDS
+    woken = 0
+    last = WOKEN_AT_A_TIME
     while last >= WOKEN_AT_A_TIME and time.monotonic() < end:
         last = value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
         woken += last

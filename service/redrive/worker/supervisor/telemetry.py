@@ -285,8 +285,8 @@ class Telemetry:
 
     def chore_failed(self, chore: str, error: Exception, in_a_row: int) -> None:
         """Count a failed chore. `in_a_row`: how often it has failed."""
-        is_refused = isinstance(error, psycopg.Error)
-        if is_refused and trouble(error) is Trouble.LOST:  # no fault of the chore
+        is_of_database = isinstance(error, psycopg.Error)
+        if is_of_database and trouble(error) is Trouble.LOST:  # no fault of the chore
             self._count_database_error("maintenance", error)
             return
 
@@ -295,7 +295,7 @@ class Telemetry:
             extra = {
                 "chore": chore,
                 "error": type(error).__name__,
-                "sqlstate": (error.sqlstate if is_refused else None) or "none",
+                "sqlstate": (error.sqlstate if is_of_database else None) or "none",
                 "in_a_row": in_a_row,
             }
             logger.warning("maintenance failed", extra=extra)
