@@ -154,6 +154,16 @@ class Database(Session):
         """The connection of another session."""
         return self.session(role, **settings).conn
 
+    def let_wait(self, function: str) -> None:
+        """Take a function's lock timeout away. A busy machine may need longer than that to see
+        that the function waits, and to let it go on.
+        """
+        self.conn.execute(
+            sql.SQL("alter function redrive.{} set lock_timeout = 0").format(
+                sql.Identifier(function)
+            )
+        )
+
     def wait_until_blocked(self, session: Session, seconds: float = 60) -> list[int]:
         """Watch until the server says that `session` waits for a lock. Returns the pids it waits
         for.

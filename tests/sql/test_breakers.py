@@ -174,6 +174,7 @@ def test_each_breaker_stands_for_itself(database: Database):
 
 
 def test_reports_at_once_add_up(database: Database):
+    database.let_wait("breakers_v1")
     _report(database)
     first, second = database.session(), database.session()
     first.rows("begin")
@@ -198,6 +199,7 @@ def test_the_state_of_a_breaker_that_stays_locked_is_its_own(database: Database)
 
 def test_a_failure_seen_while_its_breaker_is_forgotten_is_counted(database: Database):
     """It was lost, and the worker got a breaker without a name."""
+    database.let_wait("breakers_v1")
     _report(database)
     database.rows(
         "update redrive.breakers set window_at = '2000-01-01', changed_at = '2000-01-01'"

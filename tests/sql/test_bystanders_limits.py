@@ -279,6 +279,7 @@ def test_slots_are_taken_under_names_that_are_limited_and_no_key_but_theirs_is_l
 
 def test_whoever_takes_slots_waits_for_the_key(database: Database) -> None:
     """Of two at once, the second sees what the first took; and a key that is gone comes again."""
+    database.let_wait("lock_limits_v1")
     database.rows("insert into redrive.limits values ('a', 1), ('b', 1)")
     database.rows("insert into redrive.limit_keys values ('a'), ('b')")
     one, two, three = make_named(database, ["a"], ["a"], ["b"])
