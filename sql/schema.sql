@@ -1123,7 +1123,7 @@ create function redrive.admit_names_v1(queues text[], kinds text[], priorities s
 
 create function redrive.advance_contact_v1()
     returns void
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
@@ -1163,7 +1163,7 @@ create function redrive.audit_hash_v1(before bytea, line redrive.audit)
 
 create function redrive.beat_v1(ids int[], inflights int[], progress jsonb[])
     returns setof int
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
@@ -1374,7 +1374,7 @@ grant execute on function redrive.complete_with_results_v1 to redrive_worker;
 
 create function redrive.contact_now_v1()
     returns interval
-    language sql stable security definer
+    language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 

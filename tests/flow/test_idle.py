@@ -14,9 +14,13 @@ from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.upkeep import maintenance
 from redrive.worker.supervisor.upkeep.heartbeat import (
     BEATS_OF_MANY,
+    BEATS_PER_LOOK,
     BEATS_PER_TTL,
+    Heartbeat,
 )
+from redrive.worker.supervisor.upkeep.listener import Listener
 from redrive.worker.supervisor.upkeep.maintenance import FOLD_SECONDS, Maintenance
+from redrive.worker.supervisor.upkeep.standstill import Standstill
 from tests.factories import make_job, make_worker
 from tests.postgres import Database
 
@@ -139,6 +143,45 @@ def test_an_idle_worker_sends_one_statement_a_second_and_a_fifth_in_a_large_flee
         in_a_minute += 60 / FOLD_SECONDS
 
     assert in_a_minute / 60 <= per_second
+
+
+@pytest.mark.parametrize(
+    ("others", "looks"), [(MANY_WORKERS - 1, 8), (MANY_WORKERS, 8 / BEATS_PER_LOOK)]
+)
+def test_c38_of_many_workers_each_looks_at_the_others_with_every_fourth_heartbeat(
+    database: Database, sent: list[str], others: int, looks: float
+) -> None:
+    """C38: a look reads the rows of all workers, and 1,000 workers looked 140 times a second."""
+    one = make_worker(database.conn, "one", ttl=TTL)
+    for n in range(others):
+        make_worker(database.conn, f"other {n}", ttl=TTL)
+    heartbeat = make_heartbeat(database.url)
+    heartbeat.heard(one, 0.0)
+    sent.clear()
+    for at in range(8):
+        heartbeat._beat(float(at))
+    heartbeat.link.close()
+
+    assert sum("beat_v2" in statement for statement in sent) == looks
+    assert sum("beat_v1" in statement for statement in sent) == 8 - looks
+    assert heartbeat._others == others
+    assert heartbeat._heard == {one: 7.0}
+
+
+def make_heartbeat(url: str) -> Heartbeat:
+    """Return a heartbeat whose thread is not started."""
+    return Heartbeat(
+        Link(url, "test"),
+        TTL,
+        on_silence=lambda: None,
+        on_answer=lambda: None,
+        on_notify=lambda: None,
+        on_failure=lambda _: None,
+        inflight=lambda: 0,
+        progress=lambda _: "{}",
+        listener=Listener(None),
+        standstill=Standstill(TTL, None, list, lambda _: 0.0),
+    )
 
 
 def test_chores_are_done_one_by_one_beside_a_locked_table(

@@ -120,3 +120,27 @@ def test_a_worker_that_was_just_registered_is_not_lost(database: Database) -> No
         make_worker(database.conn, ttl=ttl)
 
     assert store.mark_lost(database.conn, 1.0) == 0
+
+
+def test_c38_a_heartbeat_reads_no_row_of_another_worker(database: Database) -> None:
+    """C38: each of 1,000 idle workers read the rows of all others twice, every few seconds."""
+    beat = "explain (analyze, buffers, format json) select redrive.beat_v1(%s, '{0}', '{null}')"
+
+    def blocks() -> int:
+        database.rows("vacuum (freeze, analyze) redrive.workers")
+        while True:
+            at = database.value(
+                "update redrive.contact set at = clock_timestamp() returning at"
+            )
+            plan = database.value(beat, [worker])[0]["Plan"]
+            # If the beat was late, it has advanced the clock itself.
+            if database.value("select at from redrive.contact") == at:
+                return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+    worker = make_worker(database.conn, ttl=TTL)
+    blocks()
+    alone = blocks()
+    for n in range(1_000):
+        make_worker(database.conn, f"other {n}", ttl=TTL)
+
+    assert blocks() < alone + 20, "the rows of all others fill a hundred blocks"

@@ -36,6 +36,11 @@ _KEEP_PROGRESS = (
     "%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::float8[], %s::jsonb[])"
 )
 _SIDE_EFFECTS = "select redrive.side_effects_v1(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[])"
+_BEAT = (
+    "select alive, others, place, late"
+    " from redrive.beat_v2(%s::int[], %s::int[], %s::jsonb[])"
+)
+_BEAT_ONLY = "select redrive.beat_v1(%s::int[], %s::int[], %s::jsonb[])"
 _LANES = "select queue, priority, lane, due_in from redrive.lanes_v1(%s::text[])"
 _FOLD_STEPS: tuple[LiteralString, ...] = (
     "select moved, more from redrive.fold_v1()",
@@ -227,7 +232,8 @@ def lanes(
 
     Each has the seconds until its next job is due.
     """
-    found = conn.execute(_LANES, (None if queues is None else list(queues),)).fetchall()
+    wanted = None if queues is None else list(queues)
+    found = conn.execute(_LANES, (wanted,), prepare=True).fetchall()
     return [
         (Lane(priority, queue, lane), due_in) for queue, priority, lane, due_in in found
     ]
@@ -320,19 +326,34 @@ def beat(
     inflight: Mapping[int, int],
     progress: Mapping[int, str] | None = None,
 ) -> Beaten:
-    """Send a heartbeat for each identity."""
-    reported = progress or {}
-    found = conn.execute(
-        "select alive, others, place, late"
-        " from redrive.beat_v2(%s::int[], %s::int[], %s::jsonb[])",
-        (
-            list(inflight),
-            list(inflight.values()),
-            [reported.get(worker) for worker in inflight],
-        ),
-    ).fetchone()
+    """Send a heartbeat for each identity, and look at the other workers.
+
+    The look reads the rows of all workers. `beat_only` does not.
+    """
+    sent = _heartbeats(inflight, progress or {})
+    found = conn.execute(_BEAT, sent, prepare=True).fetchone()
     alive, others, place, late = found or ((), 0, 0, 0.0)
     return Beaten(set(alive), others, place, late)
+
+
+def beat_only(
+    conn: Connection,
+    inflight: Mapping[int, int],
+    progress: Mapping[int, str] | None = None,
+) -> set[int]:
+    """Send a heartbeat for each identity. Return the identities that are still alive."""
+    sent = _heartbeats(inflight, progress or {})
+    return {worker for (worker,) in conn.execute(_BEAT_ONLY, sent, prepare=True)}
+
+
+def _heartbeats(
+    inflight: Mapping[int, int], progress: Mapping[int, str]
+) -> tuple[list[int], list[int], list[str | None]]:
+    return (
+        list(inflight),
+        list(inflight.values()),
+        [progress.get(worker) for worker in inflight],
+    )
 
 
 def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:

@@ -13,7 +13,7 @@ thread `listener` waits for them there.
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -32,6 +32,13 @@ from redrive.worker.supervisor.upkeep.standstill import Standstill
 
 BEATS_PER_TTL, BEATS_OF_MANY = 6, 4
 """Heartbeats within a TTL; the clock of contact allows no fewer than 4."""
+
+BEATS_PER_LOOK = 4
+"""With many workers, each looks at the others only with every fourth heartbeat.
+
+A look reads the rows of all workers. They do not look at the same time, so some worker
+notices soon if the caretakers are gone.
+"""
 
 LISTENERS = 32
 """Workers with the same handlers that listen. The others only poll."""
@@ -86,6 +93,7 @@ class Heartbeat:
     """Lost identities whose jobs were dropped; what had ended is still to be settled.
     """
     _beat_at: float = field(default=0.0, init=False)
+    _beats_until_look: int = field(default=0, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     @property
@@ -226,17 +234,32 @@ class Heartbeat:
             return
 
         with self.link.use(self._bound) as conn:
-            inflight, progress = (
-                self.inflight(),
-                {one: self.progress(one) for one in known},
-            )
-            beaten = store.beat(conn, dict.fromkeys(known, inflight), progress)
+            inflight = dict.fromkeys(known, self.inflight())
+            progress = {worker: self.progress(worker) for worker in known}
+            alive = self._sent(conn, inflight, progress)
 
         for worker in known:
-            self._confirmed(worker, sent, is_alive=worker in beaten.alive)
+            self._confirmed(worker, sent, is_alive=worker in alive)
 
-        _, self._others, self._place, self._late = beaten
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
+
+    def _sent(
+        self,
+        conn: store.Connection,
+        inflight: Mapping[int, int],
+        progress: Mapping[int, str],
+    ) -> set[int]:
+        """Send heartbeats, and look at the other workers if it is time to."""
+        if self._beats_until_look > 0:
+            self._beats_until_look -= 1
+            return store.beat_only(conn, inflight, progress)
+
+        alive, self._others, self._place, self._late = store.beat(
+            conn, inflight, progress
+        )
+        if self._others >= MANY_WORKERS:
+            self._beats_until_look = BEATS_PER_LOOK - 1
+        return alive
 
     def _pause(self) -> float:
         """Return the seconds to listen: until the next heartbeat, if one is due."""

@@ -17,6 +17,12 @@ from redrive.worker import store
 LEAST_SECONDS = 30.0
 """Shortest time of failing exchanges that counts as a standstill."""
 
+LOOK_SHARE = 2 / 3
+"""Share of that time after which it looks for due jobs.
+
+An idle worker among many others polls every 15 seconds. It need not look.
+"""
+
 LOOK_SECONDS = 5.0
 """Time between two looks for due jobs."""
 
@@ -55,7 +61,7 @@ class Standstill:
         Raises psycopg.Error, except if a table is locked: then nobody knows.
         """
         now = time.monotonic()
-        if self.age(now) < self.limit / 2:
+        if self.age(now) < self.limit * LOOK_SHARE:
             self._due = _Due.NOTHING
             return
         if now < self._look_at:
