@@ -165,7 +165,7 @@ def test_workers_of_the_release_before_go_on_during_an_upgrade(
 
     def produce() -> None:
         with connect(url) as conn:
-            while not done.is_set():
+            while not done.wait(0.003):
                 jobs.append(make_job(conn, "work.sync"))
 
     with connect(url) as conn, workers_on(url, tmp_path) as workers:
@@ -633,7 +633,7 @@ def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
 
     def produce() -> None:
         with connect(url) as conn:
-            while not done.is_set():
+            while not done.wait(0.003):
                 conn.execute("insert into redrive.jobs (kind) values ('a')")
                 enqueued.append(1)
 
