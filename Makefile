@@ -81,8 +81,8 @@ site: install build/site/.installed ## build the pages as a site into build/html
 	$(BIN)/python -m tools.site $(ARGS)
 
 .PHONY: chaos
-chaos: install ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
-	$(BIN)/pytest -s -m chaos tests/chaos $(ARGS)
+chaos: install programs ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
+	$(BIN)/pytest -s -m chaos tests/chaos tests/gateway/test_faults.py $(ARGS)
 
 .PHONY: chaos-many chaos-headline chaos-hour chaos-night
 chaos-many: ## two minutes with 40 small workers, and a third of them is killed
@@ -136,8 +136,8 @@ replay-test: install ## replay 36 seeded bugs: the same line, and a test that fa
 	REDRIVE_TEST_BUGS=all $(BIN)/pytest -n 0 tests/replay $(ARGS)
 
 .PHONY: scenario
-scenario: install programs ## an incident from poison to page to redrive, told as it goes
-	$(BIN)/pytest -s tests/scenario $(ARGS)
+scenario: install programs ## an incident from poison to page to redrive, told as it goes; the demo that pages; a random day of alerts
+	$(BIN)/pytest -s -m scenario tests/scenario tests/demo tests/alerts $(ARGS)
 
 .PHONY: alerts-replay
 alerts-replay: install programs ## 30 random days against the alert rules: pages missed and without cause; a quarter of an hour

@@ -14,6 +14,7 @@ REDRIVE_TEST_POSTGRES says which:
 """
 
 import contextlib
+import gc
 import os
 import sys
 import zlib
@@ -97,6 +98,17 @@ def pytest_report_header(config: pytest.Config) -> str:
         "rest": "only the tests that the sample leaves out",
     }[config.getoption("older")]
     return f"postgres: {', '.join(names)}; on {', '.join(older)} {share} (--older)"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage among thousands of tests that stay: a sixth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(

@@ -178,6 +178,7 @@ class Database(Session):
             )
             if found and found[0]:
                 return list(found[0])
+            time.sleep(0.002)
         msg = f"session {session.pid} never blocked"
         raise AssertionError(msg)
 

@@ -14,7 +14,7 @@ FAST = Alert("RedriveDeadLettersGrowingFast", "critical", "dlq", "n", "mail")
 STALLED = Alert("RedriveQueueStalled", "critical", "backlog", "n", "mail")
 
 
-@pytest.mark.waits
+@pytest.mark.scenario
 def test_a_random_day_pages_for_all_that_breaks_and_for_nothing_else(
     tool: Callable[[str], str],
 ) -> None:

@@ -10,6 +10,8 @@ import click
 import pytest
 import yaml
 
+from tools.alerts.replay import needed_rules
+
 from .conftest import RULES, RUNBOOK, UNIT_TESTS
 
 SEVERITIES = {"critical", "warning", "info"}
@@ -71,8 +73,17 @@ def test_the_rules_are_valid(tool: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize("path", UNIT_TESTS, ids=lambda path: path.name.split(".")[0])
-def test_alerts_fire_and_stay_quiet(tool: Callable[[str], str], path: Path) -> None:
-    run(tool("promtool"), "test", "rules", path)
+def test_alerts_fire_and_stay_quiet(
+    tool: Callable[[str], str], path: Path, tmp_path: Path
+) -> None:
+    """With the rules alone that the file names: others take most of the time."""
+    text = path.read_text()
+    named = set(re.findall(r"\bRedrive\w+|\bredrive:[a-z0-9_:]+", text))
+    (tmp_path / RULES.name).write_text(needed_rules(RULES.read_text(), named))
+    (tmp_path / path.name).write_text(
+        text.replace(f"../../alerts/{RULES.name}", RULES.name)
+    )
+    run(tool("promtool"), "test", "rules", tmp_path / path.name)
 
 
 def test_every_alert_has_a_case_that_fires_and_one_that_is_quiet(

@@ -12,8 +12,8 @@ from tools.alerts.engine import World, fired
 
 from .conftest import RULES
 from .scope import NAME, scoped
+from .situations import dead, exporter, step_up, well
 from .test_rules import run
-from .test_situations import dead, exporter, step_up, well
 
 SELECTOR = re.compile(NAME + r"\{([^}]*)\}")
 

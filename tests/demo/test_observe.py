@@ -25,7 +25,7 @@ def programs(tool: Callable[[str], str]) -> None:
         tool(program)
 
 
-@pytest.mark.slow
+@pytest.mark.scenario
 def test_the_bad_release_pages_and_it_resolves(place: Place, programs: None):
     process = place.start("--once", "--observe")
 

@@ -23,6 +23,8 @@ from tests.postgres import Database
 
 ROOT = Path(__file__).parents[2]
 HANDLERS = "tests.flow.handlers:jobs"
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.15
+"""Seconds between polls."""
 
 
 class Entry(NamedTuple):
@@ -40,11 +42,16 @@ def wait_for(
     condition: Callable[[], Any],
     seconds: float = 180,
     *,
-    every: float = 0.02,
+    every: float | None = None,
     what: str = "",
 ) -> Any:
-    """Poll until `condition` is truthy. Returns what it returned."""
+    """Poll until `condition` is truthy. Returns what it returned.
+
+    `every` is in seconds. Without it, polls become rarer while they find nothing: on a
+    busy machine they would take the time of what is waited for.
+    """
     deadline = time.monotonic() + seconds
+    pause = FIRST_PAUSE if every is None else every
     while True:
         found = condition()
         if found:
@@ -53,7 +60,9 @@ def wait_for(
             raise AssertionError(
                 what or f"{condition} never came true in {seconds} s; last: {found!r}"
             )
-        time.sleep(every)
+        time.sleep(pause)
+        if every is None:
+            pause = min(pause * 1.25, LONGEST_PAUSE)
 
 
 def children(pid: int) -> list[int]:

@@ -19,8 +19,8 @@ from tests.flow.harness import ROOT, Workers, wait_for
 from tests.postgres import Database, Server
 
 KEY = "customer-17"
-KILLS = 8
-JOBS = 1_200
+KILLS = 4
+JOBS = 600
 HANDLERS = "tests.flow.moved:jobs"
 
 

@@ -161,7 +161,7 @@ def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
         with psycopg.connect(
             pooled_url, prepare_threshold=None, autocommit=True
         ) as conn:
-            while not stopping.is_set():
+            while not stopping.wait(0.005):
                 with conn.transaction():
                     found["transactions"] += 1
                     found.update(name for (name,) in conn.execute(FOREIGN))

@@ -16,7 +16,7 @@ from redrive.database.migrate import latest
 from tests.flow.harness import ROOT, Worker, Workers, wait_for, workers_on
 from tests.postgres import Server, Session, connect
 
-pytestmark = [pytest.mark.every_version, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 BASELINE = "b115eb0ef4f4e28590f381b8888b92f4ae139392"
 """The last commit before a second migration: nothing newer serves less than its programs."""

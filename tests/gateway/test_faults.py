@@ -17,7 +17,7 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
     running.end()
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_nothing_is_lost_and_each_duplicate_is_counted(
     own_broker: Broker, tmp_path: Path
 ) -> None:

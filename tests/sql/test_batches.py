@@ -28,7 +28,7 @@ from tests.factories import (
     silence,
 )
 from tests.postgres import Connection, Database
-from tests.sql.test_enqueue import of_asyncpg
+from tests.sql.test_enqueue_copy import of_asyncpg
 
 SUCCESS: Any = {"kind": "batch.succeeded", "payload": {"of": "batch"}}
 END: Any = {"kind": "batch.ended"}

@@ -25,7 +25,7 @@ _LABELS = re.compile(r'(\w+)="([^"]*)"')
 _CLOCK = re.compile(r"(\d+)(ms|d|h|m|s)")
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1, "ms": 0}
 _FIRING = (
-    "count by (alertname, severity, alert_family, namespace, queue)"
+    "count by (alertname, severity, alert_family, cluster, namespace, queue)"
     ' (ALERTS{alertstate="firing",severity!="info"})'
 )
 
@@ -43,6 +43,7 @@ class Alert:
     family: str
     namespace: str
     queue: str
+    cluster: str = "c"
 
 
 class World:
@@ -64,6 +65,11 @@ class World:
         labels = {"cluster": "c", "namespace": "n", "job": "redrive", **labels}
         key = f"{name}{{{','.join(f'{k}={json.dumps(v)}' for k, v in labels.items())}}}"
         self.series[key] = [value(step) for step in range(self.steps)]
+
+    def add(self, cluster: str, world: "World") -> None:
+        """Add the series of another world as those of a cluster."""
+        for key, values in world.series.items():
+            self.series[key.replace('cluster="c"', f'cluster="{cluster}"')] = values
 
     def lose(self, lost: Callable[[int], bool], where: str = "") -> None:
         """Make scrapes fail for all series whose name and labels contain `where`."""
@@ -156,6 +162,7 @@ def _alerts(series: str) -> frozenset[Alert]:
             found["alert_family"],
             found.get("namespace", ""),
             found.get("queue", ""),
+            found.get("cluster", ""),
         )
         for found in (dict(_LABELS.findall(one)) for one in series.split("}"))
         if found

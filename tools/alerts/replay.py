@@ -12,7 +12,7 @@ import statistics
 import tempfile
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -67,23 +67,30 @@ class Score:
         return "\n".join(lines)
 
 
-def judged_rules(text: str) -> str:
-    """Return all pages, the tickets of TICKETS, and the rules that they depend on."""
+def judged_rules(text: str, tickets: Collection[str] = TICKETS) -> str:
+    """Return all pages, the tickets of these groups, and the rules that they depend on."""
+    return needed_rules(
+        text,
+        {
+            r["alert"]
+            for group in yaml.safe_load(text)["groups"]
+            for r in group["rules"]
+            if r.get("labels", {}).get("severity") == "critical"
+            or ("alert" in r and group["name"] in tickets)
+        },
+    )
+
+
+def needed_rules(text: str, wanted: Collection[str]) -> str:
+    """Return these alerts and records, and the rules that they depend on."""
     groups = yaml.safe_load(text)["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
-    wanted = {
-        r["alert"]
-        for group in groups
-        for r in group["rules"]
-        if r.get("labels", {}).get("severity") == "critical"
-        or ("alert" in r and group["name"] in TICKETS)
-    }
-    for rule in reversed(rules):
-        if rule.get("alert", rule.get("record")) in wanted:
-            wanted |= set(re.findall(r"redrive:[a-z0-9_:]+", rule["expr"]))
+    needed = set(wanted)
+    for rule in reversed([rule for group in groups for rule in group["rules"]]):
+        if rule.get("alert", rule.get("record")) in needed:
+            needed |= set(re.findall(r"redrive:[a-z0-9_:]+", rule["expr"]))
     for group in groups:
         group["rules"] = [
-            r for r in group["rules"] if r.get("alert", r.get("record")) in wanted
+            r for r in group["rules"] if r.get("alert", r.get("record")) in needed
         ]
     return yaml.safe_dump({"groups": groups}, sort_keys=False)
 
