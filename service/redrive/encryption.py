@@ -397,7 +397,7 @@ def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
         return dict(failure)
 
     clear = {name: value for name, value in detail.items() if name != MARK}
-    opened = _shown(detail, "failure", job, failure["deliveries"])
+    opened = _shown(detail, what="failure", job=job, delivery=failure["deliveries"])
     return {**failure, "message": opened["message"], "detail": clear | opened["detail"]}
 
 
@@ -406,7 +406,12 @@ def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
     if not is_sealed(effect["detail"]):
         return dict(effect)
 
-    opened = _shown(effect["detail"], "side effect", job, effect["deliveries"])
+    opened = _shown(
+        effect["detail"],
+        what="side effect",
+        job=job,
+        delivery=effect["deliveries"],
+    )
     return {
         **effect,
         "what": opened.get("what", opened["message"]),

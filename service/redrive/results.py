@@ -117,6 +117,11 @@ def _ended(
         return Ended(outcome)
 
     stored = msgspec.json.decode(result)
-    return Ended(
-        outcome, open_noted(configured(), stored, "result", job, delivery)["value"]
+    opened = open_noted(
+        configured(),
+        value=stored,
+        what="result",
+        job=job,
+        delivery=delivery,
     )
+    return Ended(outcome, opened["value"])

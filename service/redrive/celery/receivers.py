@@ -94,7 +94,13 @@ class Receivers:
         if sender.app is not self._app:
             return
         text = f"no worker that received it has the task {name!r}"
-        self._dropped(message, id, name, "celery.NotRegistered", text)
+        self._dropped(
+            message,
+            task_id=id,
+            name=name,
+            error_class="celery.NotRegistered",
+            text=text,
+        )
 
     @contained
     def rejected(self, sender: Any, message: Any, exc: Any, **_: Any) -> None:
@@ -117,7 +123,12 @@ class Receivers:
         headers: dict[str, Any] = message.headers or {}
         where = message.delivery_info
         request = _context({**headers, "id": task_id}, delivery_info=where)
-        failure = made_up(error_class, text, Category.BUG, records.kind_of(name))
+        failure = made_up(
+            error_class,
+            message=text,
+            category=Category.BUG,
+            kind=records.kind_of(name),
+        )
         self._end(request, name, failure, _arguments(message))
 
     def _end(self, request: Any, name: str, failure: Failure, given: Arguments) -> None:

@@ -214,11 +214,11 @@ def _short(failure: Failure) -> dict[str, Any]:
 def read_failure(record: Mapping[str, Any], verdict: str | None = None) -> Failure:
     """Return a failure from its record."""
     return Failure(
-        record["error_class"],
-        record["message"],
-        Category(record["category"]),
-        record["fingerprint"],
-        record["detail"],
+        error_class=record["error_class"],
+        message=record["message"],
+        category=Category(record["category"]),
+        fingerprint=record["fingerprint"],
+        detail=record["detail"],
         verdict=verdict,
     )
 

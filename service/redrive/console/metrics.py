@@ -8,10 +8,11 @@ ACCEPTED, REFUSED = SIGN_INS = ("accepted", "refused")
 def requests() -> Histogram:
     """Make the histogram of response times by page."""
     return Histogram(
-        "redrive_console_request_seconds",
-        "Time until the console answers, by page and status. 401: nobody is signed in.",
-        ("page", "status"),
-        CALL_BUCKETS,
+        name="redrive_console_request_seconds",
+        documentation="Time until the console answers, by page and status."
+        " 401: nobody is signed in.",
+        labels=("page", "status"),
+        buckets=CALL_BUCKETS,
     )
 
 

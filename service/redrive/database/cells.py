@@ -96,7 +96,12 @@ def _address(path: Path, login: _Login, whose: str) -> Address:
     if bool(login.url) == bool(login.url_file):
         raise _refused(path, f"cell {whose} must have either url or url_file")
     file = login.url_file and path.parent / login.url_file
-    return Address(login.url, file, f"{VARIABLE}: cell {whose}: url", login.role)
+    return Address(
+        url=login.url,
+        file=file,
+        variable=f"{VARIABLE}: cell {whose}: url",
+        role=login.role,
+    )
 
 
 def _parsed(path: Path) -> Any:

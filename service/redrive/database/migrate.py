@@ -273,7 +273,12 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
     _refuse_unfit_schema(conn)
     before = installed(conn)
     if before > latest():  # and it serves us: a release was rolled back
-        return Report(before, before, [], None)
+        return Report(
+            before=before,
+            after=before,
+            applied=[],
+            without_roles=None,
+        )
 
     without_roles = _ensure_roles(conn)
     with Waiting(conn, patience) as waiting:
@@ -284,7 +289,12 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
         if found:
             applied = _upgrade(run)
 
-    return Report(before or found, latest(), applied, without_roles)
+    return Report(
+        before=before or found,
+        after=latest(),
+        applied=applied,
+        without_roles=without_roles,
+    )
 
 
 @dataclass(slots=True)

@@ -269,10 +269,10 @@ def drive(conn: Connection, campaign: int) -> Step | None:
 
         # A dead letter may no longer be enqueued, if a rule was tightened since it died.
         step = Step(
-            State.ABORTED,
-            0,
-            seen.fed_at,
-            error.diag.message_primary,
+            state=State.ABORTED,
+            feed=0,
+            fed_at=seen.fed_at,
+            said=error.diag.message_primary,
         )
         is_taken = _take(conn, campaign, seen.step, step)
 
@@ -284,7 +284,12 @@ def _next_step(seen: Seen) -> Step:
     try:
         return rules.next_step(seen)
     except ValueError as error:
-        return Step(State.ABORTED, 0, seen.fed_at, f"a term is not valid: {error}")
+        return Step(
+            state=State.ABORTED,
+            feed=0,
+            fed_at=seen.fed_at,
+            said=f"a term is not valid: {error}",
+        )
 
 
 def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:

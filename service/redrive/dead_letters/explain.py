@@ -133,10 +133,10 @@ def sample(conn: Connection, group: Group, most: int = OF_GROUP) -> Sample:
     asked = {**_limits(most), "group": group.fingerprint, "kind": group.kind}
     succeeded = rows(conn, _SUCCEEDED, kind=group.kind)
     return Sample(
-        rows(conn, _OF_GROUP, **asked),
-        succeeded,
-        rows(conn, _OF_OTHERS, **asked, of_kind=True),
-        rows(conn, _OF_OTHERS, **asked, of_kind=False),
+        letters=rows(conn, _OF_GROUP, **asked),
+        succeeded=succeeded,
+        of_kind=rows(conn, _OF_OTHERS, **asked, of_kind=True),
+        other_kinds=rows(conn, _OF_OTHERS, **asked, of_kind=False),
     )
 
 

@@ -107,7 +107,13 @@ def propose_mute(
     conn: Connection, agent: Agent, group: str, seconds: float, why: str
 ) -> int:
     """Keep a mute that begins when a person starts it; return its id."""
-    return _propose(conn, "mute", agent, why, {"group": group, "seconds": seconds})
+    return _propose(
+        conn,
+        action="mute",
+        agent=agent,
+        why=why,
+        detail={"group": group, "seconds": seconds},
+    )
 
 
 def _propose(
@@ -223,7 +229,12 @@ def start(
 
         wanted = preview(conn, proposal, handlers)
         causes = edits.edit(
-            conn, wanted.seen, wanted.patch, handlers=handlers, why=why, actor=actor
+            conn,
+            wanted.seen,
+            wanted.patch,
+            handlers=handlers,
+            why=why,
+            actor=actor,
         )
         if not causes[None]:
             rule = "none of its payloads can be edited; they have changed, or it does not apply"

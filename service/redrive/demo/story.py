@@ -201,8 +201,18 @@ def chapters(stage: Stage) -> list[Chapter]:
         Chapter(
             "The rest cannot be repaired: no mail address, and a payment in gold",
             [
-                *_dismiss(stage, "receipt.deliver", "ValidationError", "sent by post"),
-                *_dismiss(stage, "payment.book", "GiveUp", "withdrawn by the shop"),
+                *_dismiss(
+                    stage,
+                    kind="receipt.deliver",
+                    error_class="ValidationError",
+                    why="sent by post",
+                ),
+                *_dismiss(
+                    stage,
+                    kind="payment.book",
+                    error_class="GiveUp",
+                    why="withdrawn by the shop",
+                ),
             ],
             drains=True,
         ),

@@ -39,7 +39,10 @@ def place_of(failure: Fields) -> Place | None:
 
     frame = own[-1]
     return Place(
-        frame["file"], frame.get("module", ""), frame["function"], frame["line"] or 0
+        file=frame["file"],
+        module=frame.get("module", ""),
+        function=frame["function"],
+        line=frame["line"] or 0,
     )
 
 

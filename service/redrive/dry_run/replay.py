@@ -113,7 +113,12 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     elif refused:
         why = "it went on after a refused call"
 
-    return Replayed(None, refused, why, process.words)
+    return Replayed(
+        result=None,
+        calls=refused,
+        end=why,
+        words=process.words,
+    )
 
 
 def _no_import(process: ConfinedProcess) -> str:

@@ -59,11 +59,11 @@ def repeated_failure(conn: Connection, mark: Mark) -> Failure | None:
         if not idempotent(conn, mark.cause_key(row["fingerprint"])):
             found = shown_failure(mark.job, row)
             return Failure(
-                found["error_class"],
-                found["message"],
-                Category(found["category"]),
-                found["fingerprint"],
-                {"stack": found["detail"].get("stack", [])},
+                error_class=found["error_class"],
+                message=found["message"],
+                category=Category(found["category"]),
+                fingerprint=found["fingerprint"],
+                detail={"stack": found["detail"].get("stack", [])},
                 verdict="give_up",
             )
 

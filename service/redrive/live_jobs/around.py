@@ -84,12 +84,12 @@ class Surroundings:
         self._progress = {row["id"]: _progress(row) for row in workers}
         now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
         self.around = Around(
-            now.astimezone(UTC),
-            {row["queue"]: _pause(row) for row in rows(conn, _PAUSES)},
-            {row["name"]: Breaker(**row) for row in rows(conn, _BREAKERS)},
-            _workers(workers, is_alive=True),
-            _workers(workers, is_alive=False),
-            seen,
+            now=now.astimezone(UTC),
+            pauses={row["queue"]: _pause(row) for row in rows(conn, _PAUSES)},
+            breakers={row["name"]: Breaker(**row) for row in rows(conn, _BREAKERS)},
+            workers=_workers(workers, is_alive=True),
+            gone=_workers(workers, is_alive=False),
+            seen=seen,
         )
 
     def name(self, worker: int | None) -> str | None:
@@ -109,10 +109,10 @@ class Surroundings:
         is_parked = row["run_at"] is None
         failure = row["last_failure"]
         return Waiting(
-            row["kind"],
-            row["queue"],
-            row["state"],
-            row["run_at"],
+            kind=row["kind"],
+            queue=row["queue"],
+            state=row["state"],
+            run_at=row["run_at"],
             was_given_back=row["deliveries"] > row["attempt"],
             head=head,
             hold=hold,
@@ -178,11 +178,11 @@ class Surroundings:
 
         place = max(2, len(before) + 1)
         return Head(
-            row["ordering_key"],
-            place,
-            job,
-            state,
-            run_at,
+            key=row["ordering_key"],
+            place=place,
+            job=job,
+            state=state,
+            run_at=run_at,
         )
 
     def _batch(self, row: Fields) -> int | None:
@@ -213,14 +213,14 @@ def _worker(row: Fields) -> Worker:
     seconds = progress["asked"]
     asked_at = None if seconds is None else seen_at - timedelta(seconds=seconds)
     return Worker(
-        row["name"],
-        row["kinds"],
-        row["queues"],
-        row["depends_on"] or {},
-        asked_at,
-        progress["slots"],
-        len(progress["running"]),
-        seen_at,
+        name=row["name"],
+        kinds=row["kinds"],
+        queues=row["queues"],
+        depends_on=row["depends_on"] or {},
+        asked=asked_at,
+        slots=progress["slots"],
+        busy=len(progress["running"]),
+        seen=seen_at,
     )
 
 

@@ -206,9 +206,9 @@ def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, Row]:
 def _progress(row: Fields) -> Row:
     noted = shown_noted(
         row["detail"],
-        "progress",
-        row["job"],
-        row["deliveries"],
+        what="progress",
+        job=row["job"],
+        delivery=row["deliveries"],
     )
     return {
         "share": round(row["share"], 6),  # six digits, as in the column

@@ -17,7 +17,12 @@ def _figure(
     def shown(snapshot: Snapshot) -> Values:
         return {} if snapshot.health is None else values(snapshot.health)
 
-    return Figure(name, about, labels, shown)
+    return Figure(
+        name=name,
+        help=about,
+        labels=labels,
+        values=shown,
+    )
 
 
 HEALTH_FIGURES = (

@@ -236,29 +236,29 @@ class Metrics:
             ("queue", "kind", "outcome"),
         )
         self.duration = Histogram(
-            "redrive_job_duration_seconds",
-            "Time spent in the handler.",
-            ("queue", "kind", "outcome"),
-            DURATION_BUCKETS,
+            name="redrive_job_duration_seconds",
+            documentation="Time spent in the handler.",
+            labels=("queue", "kind", "outcome"),
+            buckets=DURATION_BUCKETS,
         )
         self.wait = Histogram(
-            "redrive_job_wait_seconds",
-            "Time from due to claimed.",
-            ("queue",),
-            WAIT_BUCKETS,
+            name="redrive_job_wait_seconds",
+            documentation="Time from due to claimed.",
+            labels=("queue",),
+            buckets=WAIT_BUCKETS,
         )
         self.time_to_dlq = Histogram(
-            "redrive_dlq_time_to_death_seconds",
-            "Time from a job's enqueueing to its first death.",
-            ("queue",),
-            DEATH_BUCKETS,
+            name="redrive_dlq_time_to_death_seconds",
+            documentation="Time from a job's enqueueing to its first death.",
+            labels=("queue",),
+            buckets=DEATH_BUCKETS,
         )
         self.claims = Counter("redrive_claims_total", "Claims, by result.", ("result",))
         self.exchange = Histogram(
-            "redrive_exchange_duration_seconds",
-            "Duration of one round trip that settles and claims.",
-            (),
-            CALL_BUCKETS,
+            name="redrive_exchange_duration_seconds",
+            documentation="Duration of one round trip that settles and claims.",
+            labels=(),
+            buckets=CALL_BUCKETS,
         )
         self.stale = Counter(
             "redrive_stale_settlements_total",

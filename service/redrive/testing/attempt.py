@@ -149,7 +149,7 @@ async def run_async(  # noqa: PLR0913 # keywords
         given = _with_headers(given, past)
 
     stored = dump_model(payload)
-    fields = fields_of_call("run_async", kind, stored, given)
+    fields = fields_of_call("run_async", kind=kind, payload=stored, options=given)
     job = check_job(fields)
     number = 1
     worker = 0
@@ -225,13 +225,13 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, past: Past) -> Work:
 
     text = msgspec.json.encode(extras)
     return Work(
-        number,
-        deliveries,
-        past.attempt,
-        job["kind"],
-        job["payload"],
-        text.decode(),
-        1,
+        id=number,
+        deliveries=deliveries,
+        attempt=past.attempt,
+        kind=job["kind"],
+        payload=job["payload"],
+        extras=text.decode(),
+        lane=1,
     )
 
 
@@ -340,11 +340,11 @@ def _outcome(
     reason = None if isinstance(settlement, Retry) else report.reason
     failure = _failure(report)
     return Outcome(
-        report.outcome.event,
-        reason,
-        report.delay,
-        report.category,
-        failure.get("error_class", ""),
-        failure.get("message", ""),
-        side_effects,
+        outcome=report.outcome.event,
+        reason=reason,
+        delay=report.delay,
+        category=report.category,
+        error_class=failure.get("error_class", ""),
+        message=failure.get("message", ""),
+        side_effects=side_effects,
     )

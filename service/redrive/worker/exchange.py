@@ -109,12 +109,12 @@ class LaneArrays(NamedTuple):
 def lane_arrays(lanes: Sequence[Lane], places: Sequence[Place]) -> LaneArrays:
     """Convert lanes and places to the arrays of a claim."""
     return LaneArrays(
-        Texts([lane.queue for lane in lanes]),
-        Smallints([lane.priority for lane in lanes]),
-        Smallints([lane.lane for lane in lanes]),
-        Instants([place.run_at for place in places]),
-        Bigints([place.id for place in places]),
-        Bigints([place.as_of for place in places]),
+        queues=Texts([lane.queue for lane in lanes]),
+        priorities=Smallints([lane.priority for lane in lanes]),
+        lanes=Smallints([lane.lane for lane in lanes]),
+        floors=Instants([place.run_at for place in places]),
+        floor_ids=Bigints([place.id for place in places]),
+        seen=Bigints([place.as_of for place in places]),
     )
 
 

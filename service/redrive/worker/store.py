@@ -332,7 +332,12 @@ def beat(
         ),
     ).fetchone()
     alive, others, place, late = found or ((), 0, 0, 0.0)
-    return Beaten(set(alive), others, place, late)
+    return Beaten(
+        alive=set(alive),
+        others=others,
+        place=place,
+        late=late,
+    )
 
 
 def busy(conn: Connection, jobs: Sequence[int]) -> set[int]:

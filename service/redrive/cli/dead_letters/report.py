@@ -203,6 +203,6 @@ def _reviews(found: Sequence[Row], cells: Sequence["Settings"]) -> list[rules.Re
 def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:
     texts = map(rules.text, reviews)
     pages = map(rules.html, reviews)
-    send(server, mail, "\n".join(texts), "\n".join(pages))
+    send(server, mail=mail, text="\n".join(texts), page="\n".join(pages))
     addresses = ", ".join(mail.to)
     click.echo(f"mailed to {addresses}")

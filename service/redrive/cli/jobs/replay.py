@@ -141,7 +141,12 @@ def replay(
     if payload is not None:
         found = with_payload(found, payload)
 
-    way = _Way(target, debug, not no_sandbox, _test_file(test, found))
+    way = _Way(
+        handlers=target,
+        debug=debug,
+        sandbox=not no_sandbox,
+        test=_test_file(test, found),
+    )
     return _replay(found, way)
 
 

@@ -227,7 +227,13 @@ def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:
     start = _start(settings)
     stop = threading.Event()
     intakes = [
-        Intake(kind, source, address, settings.who(), stop)
+        Intake(
+            kind=kind,
+            source=source,
+            database=address,
+            actor=settings.who(),
+            stop=stop,
+        )
         for kind, source in sources.items()
     ]
 

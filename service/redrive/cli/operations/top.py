@@ -107,12 +107,12 @@ def read(conn: Connection) -> Screen:
     at = now_of(conn)
     last = last_minutes(conn, at)
     return Screen(
-        at,
-        sorted(now["queues"], key=_fullness),
-        _points(conn, last),
-        workers.find(conn),
-        _causes(conn),
-        [text for text, _ in now["troubles"]],
+        at=at,
+        queues=sorted(now["queues"], key=_fullness),
+        points=_points(conn, last),
+        workers=workers.find(conn),
+        causes=_causes(conn),
+        troubles=[text for text, _ in now["troubles"]],
     )
 
 
@@ -262,9 +262,9 @@ def _queues(screen: Screen, width: int) -> "RenderableType":
     rows = [
         _queue(
             queue,
-            numbers,
-            screen.points.get(queue["queue"], ()),
-            WIDE_SPARK if is_wide else NARROW_SPARK,
+            numbers=numbers,
+            points=screen.points.get(queue["queue"], ()),
+            spark=WIDE_SPARK if is_wide else NARROW_SPARK,
         )
         for queue in screen.queues
     ]

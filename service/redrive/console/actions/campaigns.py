@@ -82,12 +82,17 @@ def _inputs(canaries: int) -> list[Input]:
     """Return the inputs of a start besides the reason."""
     return [
         Input("rate", "Jobs per second", hint="empty: no fixed rate"),
-        Input("canaries", "Canaries", str(canaries), "jobs to run first; 0 for none"),
         Input(
-            "abort-share",
-            "Abort above",
-            f"{ABORT_SHARE:g}",
-            "share of jobs that die again",
+            name="canaries",
+            label="Canaries",
+            default=str(canaries),
+            hint="jobs to run first; 0 for none",
+        ),
+        Input(
+            name="abort-share",
+            label="Abort above",
+            default=f"{ABORT_SHARE:g}",
+            hint="share of jobs that die again",
         ),
         Input("not-before", "Not before", hint="2h from now, or 2026-03-01T22:00Z"),
         Input("when-breaker", "While a breaker is", hint="smtp:closed"),

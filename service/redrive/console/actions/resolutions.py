@@ -37,14 +37,26 @@ _VERSIONS = Input("in", "First version with the fix", hint="1.4.2, or 1.4.2, 1.3
 def _preview_resolve(conn: Connection, query: Query) -> Preview:
     words = ("dlq", "resolve", named(query, "group"))
     shell = command(words, None, **{"in": "..."}, why="...")
-    seen = preview_group(conn, query, "Resolve", shell, _REMARKS)
+    seen = preview_group(
+        conn,
+        query=query,
+        verb="Resolve",
+        shell=shell,
+        remarks=_REMARKS,
+    )
     return replace(_with_state(seen), inputs=(_VERSIONS,))
 
 
 def _preview_unresolve(conn: Connection, query: Query) -> Preview:
     words = ("dlq", "unresolve", named(query, "group"))
     shell = command(words, why="...")
-    seen = preview_group(conn, query, "Unresolve", shell, ("It is open again.",))
+    seen = preview_group(
+        conn,
+        query=query,
+        verb="Unresolve",
+        shell=shell,
+        remarks=("It is open again.",),
+    )
     if seen.rows and seen.rows[0]["fixed_in"] is None:
         seen = replace(seen, obstacle="The group is not resolved.")
     return _with_state(seen)

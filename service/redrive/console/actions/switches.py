@@ -315,7 +315,7 @@ def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
 def _remove_limit(opening: Opening, order: Order) -> Done:
     name = _limit(order.query)
     with opening() as conn:
-        if not limits.put(conn, name, None, None, **order.signed):
+        if not limits.put(conn, name=name, concurrency=None, rate=None, **order.signed):
             raise Refused(404, f"there is no limit {name}")
 
     return Done(

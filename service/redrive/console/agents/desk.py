@@ -119,9 +119,9 @@ class Desk:
         asked = _asked(agent, name, given)
         spent = proposals.charge(
             conn,
-            agent,
-            UNKNOWN if asked.run is None else name,
-            _audited(asked.arguments),
+            agent=agent,
+            tool=UNKNOWN if asked.run is None else name,
+            arguments=_audited(asked.arguments),
             most=self.budget,
         )
         if spent:

@@ -255,11 +255,11 @@ def list_marks(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         marks = read_marks(
             conn,
-            chosen.since,
-            chosen.until or now_of(conn),
-            chosen.queue,
-            chosen.kind,
-            MOST,
+            since=chosen.since,
+            until=chosen.until or now_of(conn),
+            queue=chosen.queue,
+            kind=chosen.kind,
+            most=MOST,
         )
 
     return _rows([mark_row(mark) for mark in marks])

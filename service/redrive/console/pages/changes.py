@@ -77,7 +77,13 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
 def order(visit: Visit, fields: Mapping[str, str], why: str = "") -> Order:
     """Return the change that a user asks for, with the other fields of the form."""
     handlers = visit.console.handlers
-    return Order(visit.query, why, visit.user.name, fields, handlers)
+    return Order(
+        query=visit.query,
+        why=why,
+        actor=visit.user.name,
+        more=fields,
+        handlers=handlers,
+    )
 
 
 def done_page(visit: Visit, done: Done) -> Response:

@@ -63,7 +63,11 @@ class Curves:
         others = [max(0, point.failed - point.died) for point in self.points]
         lines = (Line("died", died, "bad"), Line("failed attempts", others, "warn"))
         return self._chart(
-            "failures", "Failures", lines, is_summed=True, is_stacked=True
+            "failures",
+            "Failures",
+            lines,
+            is_summed=True,
+            is_stacked=True,
         )
 
     def waits(self) -> Chart:
@@ -110,14 +114,26 @@ def curves(
     everything = read_queues(conn, span.period)
     held = read_queues(conn, span.period, queue) if queue else everything
     recorded = {point.at: point.minutes for point in everything}
-    return Curves(span, filled(points, span.period), held, recorded, marks)
+    return Curves(
+        span=span,
+        points=filled(points, span.period),
+        queues=held,
+        recorded=recorded,
+        marks=marks,
+    )
 
 
 def deaths_chart(span: Span, deaths: Values, marks: Sequence[Mark]) -> Chart:
     """Return the chart of a group: its dead letters by step."""
     lines = (Line("died", deaths, "bad"),)
     return Chart(
-        "deaths", "Deaths", lines, span, marks, is_stacked=True, is_summed=True
+        name="deaths",
+        title="Deaths",
+        lines=lines,
+        span=span,
+        marks=marks,
+        is_stacked=True,
+        is_summed=True,
     )
 
 
@@ -178,7 +194,12 @@ def sums(
     """Return the sums of each queue in a span, or of each kind."""
     by_queue = not by_kind
     points = read_series(
-        conn, span.sparks, queue, kind, by_queue=by_queue, by_kind=by_kind
+        conn,
+        span.sparks,
+        queue,
+        kind,
+        by_queue=by_queue,
+        by_kind=by_kind,
     )
     found = defaultdict[str, list[Point]](list)
     for point in points:

@@ -84,7 +84,7 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
         raise Refused(404, f"there is no such file; .csv and .json exist of: {known}")
 
     read, columns = LISTS[name]
-    shape = layout(visit.query, columns, columns, ())
+    shape = layout(visit.query, known=columns, default=columns, sortable=())
     with visit.reading() as conn:
         rows = read(conn, filter_of(visit.query))
 

@@ -122,12 +122,12 @@ def list_view(
     shown = shape.sorted(rows)
     is_cut = place is not None or len(shown) < len(rows)
     return ListView(
-        path,
-        chosen,
-        shown,
-        onward,
-        shape,
-        is_cut,
+        path=path,
+        chosen=chosen,
+        rows=shown,
+        onward=onward,
+        layout=shape,
+        is_cut=is_cut,
     )
 
 

@@ -72,7 +72,7 @@ def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
 
 def _begun(session: str, onward: str | None) -> Response:
     answer = RedirectResponse(_own_path(onward), 303)
-    _set_cookie(answer, COOKIE, session, IDLE_SECONDS)
+    _set_cookie(answer, name=COOKIE, value=session, seconds=IDLE_SECONDS)
     return answer
 
 
@@ -96,7 +96,7 @@ async def ask_provider(request: Request, here: Here) -> Response:
     pending = {"next": onward}
     answer = await _provider(here).begin(request, pending)
     signed = here.access.sign_pending(pending)
-    _set_cookie(answer, PENDING, signed, SIGN_IN_SECONDS)
+    _set_cookie(answer, name=PENDING, value=signed, seconds=SIGN_IN_SECONDS)
     return answer
 
 
@@ -111,7 +111,7 @@ async def come_back(request: Request, here: Here) -> Response:
     request.state.sign_in = ACCEPTED
     onward = pending.get("next")
     answer = _begun(session, onward)
-    _set_cookie(answer, PENDING, "", 0)
+    _set_cookie(answer, name=PENDING, value="", seconds=0)
     return answer
 
 
@@ -126,7 +126,7 @@ def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
         path = f"{path}?{query}"
 
     answer = RedirectResponse(path, 303)
-    _set_cookie(answer, COOKIE, "", 0)
+    _set_cookie(answer, name=COOKIE, value="", seconds=0)
     return answer
 
 

@@ -204,7 +204,12 @@ class Step:
 
 def next_step(seen: Seen) -> Step:
     """Decide the next step of a campaign."""
-    stay = Step(seen.state, 0, seen.fed_at, seen.said)
+    stay = Step(
+        state=seen.state,
+        feed=0,
+        fed_at=seen.fed_at,
+        said=seen.said,
+    )
     if seen.state not in GOING:
         return stay
     if seen.place >= seen.matched and not seen.in_flight:

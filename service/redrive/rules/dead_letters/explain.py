@@ -268,7 +268,12 @@ def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Find
     pairs = [pair for pair in combinations(paired, 2) if any(map(look.is_about, pair))]
     counted = list(filter(look.is_about, every))
     tests = len(counted) + 2 * len(pairs)
-    trial = _Trial(len(jobs), look.base, level, tests)
+    trial = _Trial(
+        jobs=len(jobs),
+        base=look.base,
+        level=level,
+        tries=tests,
+    )
     single = trial.best_of_each_field(counted)
     if any(map(_is_clear, single)):
         return single

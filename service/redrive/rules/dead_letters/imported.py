@@ -134,9 +134,9 @@ def _failure(
 ) -> Failure:
     return reported(
         death["error_class"] or NOT_RECORDED,
-        death["message"] or f"{source} kept no message",
-        frames(death["stack"] or ""),
-        kind,
+        message=death["message"] or f"{source} kept no message",
+        stack=frames(death["stack"] or ""),
+        kind=kind,
         category=death["category"],
         secrets=secrets,
     )

@@ -295,7 +295,12 @@ class Attempt:
         keep = self.handler.keep_result
         result = result_of(self.work.kind, returned) if keep > 0 else None
         if result is not None:
-            text = sealed_note(self.services.keyring, result, "result", self.key)
+            text = sealed_note(
+                self.services.keyring,
+                note=result,
+                what="result",
+                key=self.key,
+            )
             self.returned = Returned(*self.key, text, keep)
 
     def cancel_if_overdue(self, now: float) -> None:
