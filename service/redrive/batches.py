@@ -126,7 +126,9 @@ def open_batch(
     opened = sql_drivers.scalar(
         conn, OPEN, (*callbacks, within), lambda number: OpenBatch.of(conn, number)
     )
-    return OpeningBatch(opened) if sql_drivers.is_async(conn) else opened
+    if sql_drivers.is_async(conn):
+        return OpeningBatch(opened)
+    return opened
 
 
 def _callback(name: str, job: JobFields | None) -> str | None:

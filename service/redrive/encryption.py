@@ -89,8 +89,9 @@ class Whose(NamedTuple):
         """Return the job of a row or of a future row."""
         whose = cls(*(row[name] for name in cls._fields))
         # The values that make a job unique are not known before the insert.
-        is_unique = (whose.idempotency_key or "").startswith(UNIQUE)
-        return whose._replace(idempotency_key=None) if is_unique else whose
+        if (whose.idempotency_key or "").startswith(UNIQUE):
+            return whose._replace(idempotency_key=None)
+        return whose
 
     def digest(self, second: str, random: str) -> str:
         """Return the end of the header that belongs to the job's payload."""
@@ -334,8 +335,9 @@ def key_of(value: Any) -> str | None:
 
 def _member(value: Any, name: str) -> Any:
     """Return a member of an object; None if this is no object, or without the member."""
-    is_object = isinstance(value, dict)
-    return cast("dict[str, Any]", value).get(name) if is_object else None
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).get(name)
+    return None
 
 
 def open_payload(

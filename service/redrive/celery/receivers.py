@@ -179,8 +179,9 @@ class Receivers:
 def _original(error: BaseException) -> BaseException:
     """Return the exception itself. Celery replaces one that cannot be pickled."""
     current = sys.exc_info()[1]
-    is_replaced = hasattr(error, "exc_cls_name") and current is not None
-    return current if is_replaced and current is not None else error
+    if current is None or not hasattr(error, "exc_cls_name"):
+        return error
+    return current
 
 
 def _arguments(message: Any) -> Arguments:

@@ -38,7 +38,9 @@ class RabbitMQ(_Source):
         """Return what is wrong with the fields together; empty if nothing is."""
         if (self.url is None) == (self.url_file is None):
             return "url: give it or url_file, and not both"
-        return fault_of_url(self.url) if self.url is not None else ""
+        if self.url is not None:
+            return fault_of_url(self.url)
+        return ""
 
 
 class SQS(_Source):
@@ -99,7 +101,9 @@ def load(path: Path) -> Mapping[str, AnySource]:
 
 
 def _fault_of_name(kind: str) -> str:
-    return "" if NAME.match(kind) else "name: must match ^[a-z0-9_.-]{1,53}$"
+    if NAME.match(kind):
+        return ""
+    return "name: must match ^[a-z0-9_.-]{1,53}$"
 
 
 def _read(path: Path) -> Any:

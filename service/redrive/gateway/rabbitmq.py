@@ -283,7 +283,9 @@ def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _list(value: object) -> list[Any]:
     """Return a list; empty for other values, which any publisher may have sent."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    if isinstance(value, list):
+        return cast("list[Any]", value)
+    return []
 
 
 def _name(value: object) -> str | None:
@@ -354,7 +356,9 @@ def _class_of(stack: str | None) -> str | None:
 
 
 def _text(value: object) -> str | None:
-    return str(value)[:200_000] if isinstance(value, str) else None
+    if isinstance(value, str):
+        return str(value)[:200_000]
+    return None
 
 
 def _place(origin: Mapping[str, Any], source: RabbitMQ) -> tuple[str, Sequence[str]]:

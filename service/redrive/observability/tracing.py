@@ -210,7 +210,9 @@ def current_traceparent() -> str | None:
     from opentelemetry import trace
 
     span = trace.get_current_span()
-    return traceparent(span) if span.get_span_context().is_valid else None
+    if span.get_span_context().is_valid:
+        return traceparent(span)
+    return None
 
 
 @contextmanager
@@ -269,4 +271,6 @@ def _link(header: object, role: str) -> "Link | None":
     except ValueError:
         return None
 
-    return Link(context, {"redrive.link": role}) if context.is_valid else None
+    if context.is_valid:
+        return Link(context, {"redrive.link": role})
+    return None

@@ -327,7 +327,9 @@ def _is_not_committed(settlement: NotComplete | None) -> bool:
 
 
 def _failure(report: Report) -> dict[str, Any]:
-    return {} if report.failure is None else decode_object(report.failure)
+    if report.failure is None:
+        return {}
+    return decode_object(report.failure)
 
 
 def _outcome(

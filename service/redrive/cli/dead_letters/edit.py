@@ -85,7 +85,9 @@ def _handlers(given: str | None, run: Run) -> Handlers:
     if given:
         return registry.load(given, "--handlers")
     target = run.settings.handlers
-    return Handlers() if target is None else registry.load(target, "REDRIVE_HANDLERS")
+    if target is None:
+        return Handlers()
+    return registry.load(target, "REDRIVE_HANDLERS")
 
 
 def _refuse(chosen: Filter, *, in_editor: bool) -> None:

@@ -301,7 +301,9 @@ def _question(count: int, group: str, until: datetime | None) -> str:
 
 
 def _muted(until: datetime | None) -> str:
-    return f"muted until {printable(until)}" if until else "no longer muted"
+    if until:
+        return f"muted until {printable(until)}"
+    return "no longer muted"
 
 
 def the_group(conn: Connection, name: str) -> Row:

@@ -226,8 +226,9 @@ def _row(shown: Period, point: Point, depth: QueuePoint | None) -> Row:
 
 def _time(at: datetime, shown: Period) -> str:
     local = at.astimezone()
-    is_short = shown.until - shown.since < DAY
-    return f"{local:%H:%M}" if is_short else f"{local:%m-%d %H:%M}"
+    if shown.until - shown.since < DAY:
+        return f"{local:%H:%M}"
+    return f"{local:%m-%d %H:%M}"
 
 
 def seconds(value: float | None) -> str:

@@ -158,8 +158,9 @@ def table(
 
 def screen_width() -> int:
     """Return how wide a table may be."""
-    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return shutil.get_terminal_size().columns if has_width else PIPE_WIDTH
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size().columns
+    return PIPE_WIDTH
 
 
 def _console() -> Any:

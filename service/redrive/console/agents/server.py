@@ -65,7 +65,9 @@ def server(desk: Desk, person: str) -> Server[Any]:
     looks = types.ListToolsResult(tools=described(LOOKS))
 
     async def list_tools(context: Any, _params: Any) -> types.ListToolsResult:
-        return every if _agent(context, person).may_propose else looks
+        if _agent(context, person).may_propose:
+            return every
+        return looks
 
     async def call_tool(context: Any, params: Any) -> types.CallToolResult:
         agent = _agent(context, person)

@@ -116,4 +116,6 @@ def _safe(value: Any) -> str:
         value = json.dumps(value, ensure_ascii=False, default=str)
 
     text = escaped(str(value))
-    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+    if text.lstrip().startswith(FORMULA):
+        return f"'{text}"
+    return text

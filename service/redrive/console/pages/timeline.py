@@ -62,7 +62,9 @@ def timeline(job: Row, letter: Row | None) -> Sequence[Row]:
 def _instant(step: Row) -> datetime:
     """Return when a step was, for sorting; notes have it as text."""
     at = step["at"]
-    return datetime.fromisoformat(at) if isinstance(at, str) else at
+    if isinstance(at, str):
+        return datetime.fromisoformat(at)
+    return at
 
 
 def _story(job: Row, letter: Row | None) -> Iterator[Row]:

@@ -274,7 +274,9 @@ def _traceparent(job: Job) -> str | None:
     trace = current_traceparent() or job.headers.get("traceparent")
     if not isinstance(trace, str):
         return None
-    return trace if trace.isascii() and trace.isprintable() else None
+    if trace.isascii() and trace.isprintable():
+        return trace
+    return None
 
 
 def _pool(

@@ -192,7 +192,9 @@ def safe_text(error: BaseException) -> str:
     except BaseException:  # noqa: BLE001 # __str__ may raise anything, SystemExit too
         return "<its __str__ raised>"
 
-    return text if type(text) is str else "<its __str__ returned no text>"
+    if type(text) is str:
+        return text
+    return "<its __str__ returned no text>"
 
 
 def clean(text: str, limit: int) -> str:

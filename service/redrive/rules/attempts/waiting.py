@@ -332,7 +332,9 @@ def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
 
 
 def _behind_breaker(breaker: Breaker | None, now: datetime) -> Why | None:
-    return Why(Code.BREAKER_OPEN, _open(breaker, now)) if breaker else None
+    if breaker is None:
+        return None
+    return Why(Code.BREAKER_OPEN, _open(breaker, now))
 
 
 def _open(breaker: Breaker, now: datetime) -> str:

@@ -308,7 +308,9 @@ def _places(form: str, text: str) -> Iterator[Span]:
 def _forms(secret: str) -> set[str]:
     """Return the forms of a text inside another text, if it is long enough."""
     if secret.isascii() and secret.isalnum():
-        return {secret} if len(secret) >= SHORTEST_SECRET else set()
+        if len(secret) >= SHORTEST_SECRET:
+            return {secret}
+        return set()
 
     forms: set[str] = set()
     # URL forms come last, because a lone surrogate cannot be in a URL.
