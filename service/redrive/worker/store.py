@@ -4,7 +4,7 @@ Those of an exchange are in `exchange`.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
@@ -482,13 +482,22 @@ def forget(conn: Connection) -> int:
     Returns the number of rows. One step of each call walks over rows without an order
     of time. Full steps mean that there is more.
     """
+    step = "select gone from redrive.forget_v1(%s)"
+    return _in_steps(lambda: value(conn, step, FORGET_BATCH), full=FORGET_BATCH)
+
+
+def _in_steps(take: Callable[[], int | None], full: int) -> int:
+    """Take steps until one is not full, or the time of a chore is over.
+
+    Returns the sum of what they did.
+    """
     end = time.monotonic() + STEPS_SECONDS
-    forgotten = 0
-    gone = FORGET_BATCH
-    while gone >= FORGET_BATCH and time.monotonic() < end:
-        gone = value(conn, "select gone from redrive.forget_v1(%s)", FORGET_BATCH)
-        forgotten += gone
-    return forgotten
+    total = 0
+    last = full
+    while last >= full and time.monotonic() < end:
+        last = take() or 0
+        total += last
+    return total
 
 
 def tend_history(conn: Connection) -> int:
@@ -558,13 +567,10 @@ def tend_limits(conn: Connection) -> int:
 
     Returns their number. Full steps mean that there are more.
     """
-    end = time.monotonic() + STEPS_SECONDS
-    woken = 0
-    last = WOKEN_AT_A_TIME
-    while last >= WOKEN_AT_A_TIME and time.monotonic() < end:
-        last = value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
-        woken += last
-    return woken
+    return _in_steps(
+        lambda: value(conn, _TEND_LIMITS, KEYS_AT_A_TIME),
+        full=WOKEN_AT_A_TIME,
+    )
 
 
 def end_cancellations(conn: Connection) -> int:
@@ -577,13 +583,11 @@ def end_cancellations(conn: Connection) -> int:
 
 def fold_batches(conn: Connection) -> int:
     """Find batches that have ended, in short steps. Returns how many it looked at."""
-    end = time.monotonic() + STEPS_SECONDS
-    looked = 0
-    last = BATCHES_AT_A_TIME
-    while last >= BATCHES_AT_A_TIME and time.monotonic() < end:
-        last = value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
-        looked += last
-    return looked
+    step = "select redrive.fold_batches_v1(%s)"
+    return _in_steps(
+        lambda: value(conn, step, BATCHES_AT_A_TIME),
+        full=BATCHES_AT_A_TIME,
+    )
 
 
 def declare_schedules(
