@@ -117,11 +117,9 @@ def _pages(
     looks = min(MOST_LOOKS, max(FIRST_LOOKS, chosen.limit or 0))
     place = after
     while True:
-        page = walk(conn, chosen, place, looks)
-        is_last = not page or page[-1]["id"] is not None
-        place = None if is_last else page.pop()["place"]
+        page, place = walk(conn, chosen, place, looks)
         yield page
-        if is_last:
+        if place is None:
             return
 
         looks = min(MOST_LOOKS, looks * 4)  # matches are rare
@@ -134,20 +132,25 @@ def _named_pages(conn: Connection, chosen: JobFilter) -> Iterator[list[Row]]:
 
 def walk(
     conn: Connection, chosen: JobFilter, after: str | None, looks: int
-) -> list[Row]:
-    """Return the matching jobs among the next `looks` jobs.
+) -> tuple[list[Row], str | None]:
+    """Return the matching jobs among the next `looks` jobs, and the place after them.
 
-    If there may be more, the last row has no id.
+    The place is None at the end.
     """
     source: LiteralString = "redrive.walk_jobs_v1(%s::text[], %s::text[], %s, %s) w"
     queues = list(chosen.queue) or None
     states = list(chosen.state) or None
-    return _selected(
+    found = _selected(
         conn,
         chosen,
         source,
         (queues, states, after, looks),
     )
+    if not found or found[-1]["id"] is not None:
+        return found, None
+
+    last = found.pop()  # it stands for the jobs that were not looked at
+    return found, last["place"]
 
 
 def _selected(

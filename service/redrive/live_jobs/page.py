@@ -113,11 +113,9 @@ def _walked(
     found: list[Row] = []
     place = after
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
-        rows = walk(conn, chosen, place, looks)
-        is_last = not rows or rows[-1]["id"] is not None
-        place = None if is_last else rows.pop()["place"]
+        rows, place = walk(conn, chosen, place, looks)
         found += rows
-        if is_last or len(found) >= most:
+        if place is None or len(found) >= most:
             break
 
     return found, place

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from redrive.console.query import Query, command, pairs, parse, url
 from redrive.console.security.access import Refused
@@ -19,6 +20,7 @@ from redrive.rules.payloads.limits import NAME
 from redrive.rules.rows import Fields, Signed
 
 Opening = Callable[[], AbstractContextManager[Connection]]
+Selection = TypeVar("Selection", Filter, JobFilter)
 
 MOST = 10_000
 """Dead letters or jobs that one request changes; for more there is the command line."""
@@ -168,6 +170,11 @@ def letters_of(query: Query, state: str = "open") -> Filter:
     chosen = parse(Filter, query, states=(state,))
     if tuple(chosen.state) != (state,):
         raise Refused(400, f"state must be {state} for this change")
+    return bounded(chosen)
+
+
+def bounded(chosen: Selection) -> Selection:
+    """Select one row more than a request may change, and no rows that come later."""
     limit = min(chosen.limit or MOST + 1, MOST + 1)
     return replace(chosen, limit=limit, until=until_of(chosen))
 

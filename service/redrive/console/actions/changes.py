@@ -11,7 +11,6 @@ from functools import partial
 
 from redrive.console.actions.campaigns import CAMPAIGNS
 from redrive.console.actions.change import (
-    MOST,
     SAMPLE,
     Change,
     Done,
@@ -20,6 +19,7 @@ from redrive.console.actions.change import (
     Preview,
     as_seen,
     back,
+    bounded,
     counted,
     id_of,
     letters_of,
@@ -28,7 +28,6 @@ from redrive.console.actions.change import (
     refuse_more,
     refuse_vague,
     shell_of,
-    until_of,
 )
 from redrive.console.actions.proposals import PROPOSALS
 from redrive.console.actions.resolutions import RESOLUTIONS
@@ -172,9 +171,7 @@ def _reveal(opening: Opening, order: Order) -> Done:
 
 
 def _jobs(query: Query) -> JobFilter:
-    chosen = parse(JobFilter, query)
-    limit = min(chosen.limit or MOST + 1, MOST + 1)
-    return replace(chosen, limit=limit, until=until_of(chosen))
+    return bounded(parse(JobFilter, query))
 
 
 def _preview_jobs(
