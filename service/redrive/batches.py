@@ -138,10 +138,8 @@ def _callback(name: str, job: JobFields | None) -> str | None:
     checked = checked_at(name, job)
     for field in job:
         if field not in OF_A_CALLBACK:
-            path, rule = (
-                f"{name}.{field}",
-                "a callback of a batch cannot have this field",
-            )
+            path = f"{name}.{field}"
+            rule = "a callback of a batch cannot have this field"
             raise InvalidJob(path, rule)
 
     given = {

@@ -69,7 +69,8 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
     if sql_drivers.is_async(conn):
         return _wait_async(conn, job, give_up_at)
 
-    pauses, was_live = _pauses(), False
+    pauses = _pauses()
+    was_live = False
     while True:
         ended: Ended = _look(conn, job, was_live=was_live)
         was_live = ended.outcome == LIVE
@@ -81,7 +82,8 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
 
 
 async def _wait_async(conn: Any, job: int, give_up_at: float) -> Ended:
-    pauses, was_live = _pauses(), False
+    pauses = _pauses()
+    was_live = False
     while True:
         ended: Ended = await _look(conn, job, was_live=was_live)
         was_live = ended.outcome == LIVE

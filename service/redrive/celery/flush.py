@@ -164,7 +164,8 @@ class Sender:
             self._thread = None
 
     def _run(self) -> None:
-        pause, is_last = FIRST_PAUSE, False
+        pause = FIRST_PAUSE
+        is_last = False
         while not is_last:
             is_last = self._end.wait(pause)
             pause = FIRST_PAUSE if self._turn() else min(LONGEST_PAUSE, 2 * pause)

@@ -168,7 +168,8 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
     reveal(conn, [latest])
     acknowledgements.mark(conn, [latest])
     payloads, headers = _redacted(latest, edits, failures)
-    first, last = payloads[0], payloads[-1]
+    first = payloads[0]
+    last = payloads[-1]
     return latest | {
         "payload": first if original else last,
         "headers": headers,

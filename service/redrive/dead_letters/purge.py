@@ -107,7 +107,8 @@ def forget(conn: Connection) -> int:
     Returns:
         Number of deleted rows.
     """
-    forgotten, more = 0, True
+    forgotten = 0
+    more = True
     while more:
         gone, more = conn.execute(
             "select gone, more from redrive.forget_v1(%s)", (_FORGET_BATCH,)

@@ -79,7 +79,8 @@ def simulate(
     Returns:
         The number of failures, and how often each change would be made.
     """
-    seen, changes = 0, Counter[Change]()
+    seen = 0
+    changes = Counter[Change]()
     for failure in _recorded(conn, since):
         handler = handlers.get(failure["kind"])
         if handler is None or "classes" not in failure["detail"]:

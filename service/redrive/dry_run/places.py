@@ -51,7 +51,8 @@ def compared(before: Fields, now: Fields) -> Verdict:
     if before["error_class"] != now["error_class"]:
         return "other"
 
-    old, new = place_of(before), place_of(now)
+    old = place_of(before)
+    new = place_of(now)
     if old != new and None in (old, new):
         return "other"
     if old is None or new is None:

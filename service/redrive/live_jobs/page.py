@@ -69,7 +69,8 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
     keys = chosen.ordering_key
     statement = _BY_ORDERING_KEY
     if chosen.key:
-        keys, statement = chosen.key, _BY_KEY
+        keys = chosen.key
+        statement = _BY_KEY
     if not keys:
         return []
 

@@ -54,7 +54,8 @@ class SharedState:
         Its id is written last. Otherwise, a runner that is stopped between the id and
         the start would show a job that started with the one before it.
         """
-        words, at = self._words, SLOTS + 3 * slot
+        words = self._words
+        at = SLOTS + 3 * slot
         self._starts += 1
         words[TAKEN] = self._starts
         words[at + 1] = deliveries

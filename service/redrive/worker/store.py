@@ -468,7 +468,8 @@ def fold(conn: Connection) -> int:
 
 
 def _fold(conn: Connection, step: LiteralString, end: float) -> int:
-    folded, more = 0, True
+    folded = 0
+    more = True
     while more:
         moved, more = conn.execute(step).fetchone() or (0, False)
         folded += moved

@@ -128,7 +128,8 @@ def wait_for_schema(where: Address, patience: float) -> None:
     began = time.monotonic()
     logged = ""
     while (trouble := _trouble_at_start(where)) is not None:
-        limit, text = patience, first_line(trouble)
+        limit = patience
+        text = first_line(trouble)
         if isinstance(trouble, psycopg.Error):
             limit = max(patience, UNREACHABLE_PATIENCE)
             text = f"{UNREACHABLE}: {text}"

@@ -203,7 +203,8 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
     rows = _limits_named(conn, name)
     verb = "Change" if rows else "Set"
-    at_once, rate = EXAMPLE_AT_ONCE, None
+    at_once = EXAMPLE_AT_ONCE
+    rate = None
     if rows:
         at_once = rows[0]["concurrency"]
         rate = rows[0]["rate"]

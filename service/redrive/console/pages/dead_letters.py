@@ -123,7 +123,8 @@ def _queues(values: Row) -> set[str]:
 
 def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:
     """Return the curve of a group, the changes around it, and what was tried."""
-    name, kind = group["group"], group["kind"]
+    name = group["group"]
+    kind = group["kind"]
     marks = marks_of(
         conn,
         span,

@@ -525,7 +525,8 @@ def _rank(finding: Finding) -> tuple[Any, ...]:
 def sentence(finding: Fields) -> str:
     """Return a finding of `shown` as a sentence."""
     base = _BASES[finding["base"]].format(finding["base_n"])
-    met, jobs = finding["met"], finding["n"]
+    met = finding["met"]
+    jobs = finding["n"]
     base_met = finding["base_met"]
     return f"{met} of {jobs} {finding['says']}; {base_met} of {base} do"
 
