@@ -124,7 +124,10 @@ def open_batch(
     callbacks = _callback("on_success", on_success), _callback("on_end", on_end)
     within = check_duration("close_within", close_within)
     opened = sql_drivers.scalar(
-        conn, OPEN, (*callbacks, within), lambda number: OpenBatch.of(conn, number)
+        conn,
+        OPEN,
+        (*callbacks, within),
+        lambda number: OpenBatch.of(conn, number),
     )
     if sql_drivers.is_async(conn):
         return OpeningBatch(opened)

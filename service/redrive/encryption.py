@@ -133,7 +133,9 @@ class Keyring:
         parts = envelope[MARK]
         try:
             return cipher.decrypt(
-                _to_bytes(parts["n"]), _to_bytes(parts["c"]), _encode(where)
+                _to_bytes(parts["n"]),
+                _to_bytes(parts["c"]),
+                _encode(where),
             )
         except Exception:  # noqa: BLE001 # InvalidTag, or any error by a handmade envelope
             msg = f"encrypted with key {key}, but it was changed, cut short or moved"

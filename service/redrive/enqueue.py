@@ -155,7 +155,9 @@ def enqueue_reporting(
     If a job with the same key exists, the result says what state that job is in.
     """
     return _enqueue(
-        conn, fields_of_call("enqueue_reporting", kind, payload, options), _report
+        conn,
+        fields_of_call("enqueue_reporting", kind, payload, options),
+        _report,
     )
 
 

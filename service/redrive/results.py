@@ -105,7 +105,10 @@ def _pauses() -> Iterator[float]:
 def _look(conn: Any, job: int, *, was_live: bool) -> Any:
     """Return the state of a job, or an awaitable of it. Raises as `wait`."""
     return sql_drivers.row(
-        conn, OUTCOME, (job, was_live), lambda row: _ended(job, *row)
+        conn,
+        OUTCOME,
+        (job, was_live),
+        lambda row: _ended(job, *row),
     )
 
 

@@ -329,7 +329,8 @@ class Settings(BaseSettings):
             return Address(self.listen_url, variable=self.name_of("listen_url"))
         if self.listen_url_file is not None:
             return Address(
-                file=self.listen_url_file, variable=self.name_of("listen_url")
+                file=self.listen_url_file,
+                variable=self.name_of("listen_url"),
             )
         return None
 

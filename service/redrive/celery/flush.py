@@ -152,7 +152,9 @@ class Sender:
         """Start the thread, once."""
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._run, name="redrive-celery", daemon=True
+                target=self._run,
+                name="redrive-celery",
+                daemon=True,
             )
             self._thread.start()
 

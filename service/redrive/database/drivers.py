@@ -197,7 +197,8 @@ def _sqlalchemy(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
 
     # text() would read '::' as two characters of SQL, not as part of a parameter.
     return conn.execute(
-        text(named), {f"p{n}": value for n, value in enumerate(parameters)}
+        text(named),
+        {f"p{n}": value for n, value in enumerate(parameters)},
     ).one()
 
 

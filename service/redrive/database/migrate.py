@@ -227,7 +227,9 @@ def require(conn: Connection) -> None:
         raise SchemaTooNew(_too_new(found))
 
     if not value(
-        conn, "select functions from redrive.migrations where version = %s", latest()
+        conn,
+        "select functions from redrive.migrations where version = %s",
+        latest(),
     ):
         msg = f"the migration to version {latest()} has not ended; run: redrive migrate"
         raise SchemaError(msg)
@@ -689,7 +691,9 @@ def _ensure_roles(conn: Connection) -> str | None:
 
 def _missing_roles(conn: Connection) -> list[str]:
     existing = column(
-        conn, "select rolname from pg_roles where rolname = any (%s)", list(ROLES)
+        conn,
+        "select rolname from pg_roles where rolname = any (%s)",
+        list(ROLES),
     )
     return [role for role in ROLES if role not in existing]
 

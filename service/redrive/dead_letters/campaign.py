@@ -483,14 +483,19 @@ def pause(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
 def resume(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
     """Resume a campaign that was paused or aborted itself, beginning with canaries."""
     conn.execute(
-        "select redrive.resume_campaign_v1(%s, %s, %s)", (campaign, actor, why)
+        "select redrive.resume_campaign_v1(%s, %s, %s)",
+        (campaign, actor, why),
     )
 
 
 def cancel(conn: Connection, campaign: int, *, actor: str, why: str) -> int:
     """End a campaign now; return how many unstarted jobs were taken back."""
     return value(
-        conn, "select redrive.cancel_campaign_v1(%s, %s, %s)", campaign, actor, why
+        conn,
+        "select redrive.cancel_campaign_v1(%s, %s, %s)",
+        campaign,
+        actor,
+        why,
     )
 
 

@@ -75,7 +75,8 @@ def owner_of(conn: Connection, queue: str, kind: str | None = None) -> str | Non
 def set_owner(conn: Connection, wanted: Owner, *, actor: str, why: str) -> None:
     """Set the owner of a pattern. An owner of None removes it."""
     conn.execute(
-        "select redrive.set_owner_v1(%s, %s, %s, %s, %s, %s)", (*wanted, actor, why)
+        "select redrive.set_owner_v1(%s, %s, %s, %s, %s, %s)",
+        (*wanted, actor, why),
     )
 
 

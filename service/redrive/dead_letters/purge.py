@@ -111,7 +111,8 @@ def forget(conn: Connection) -> int:
     more = True
     while more:
         gone, more = conn.execute(
-            "select gone, more from redrive.forget_v1(%s)", (_FORGET_BATCH,)
+            "select gone, more from redrive.forget_v1(%s)",
+            (_FORGET_BATCH,),
         ).fetchone() or (0, False)
         forgotten += gone
     return forgotten

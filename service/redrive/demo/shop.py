@@ -187,7 +187,8 @@ def is_held_up(conn: Connection) -> bool:
         "from redrive.breakers where name = 'smtp' and state in ('open', 'half_open')",
     )
     return is_open and not _exists(
-        conn, "from redrive.jobs where kind <> 'receipt.deliver'"
+        conn,
+        "from redrive.jobs where kind <> 'receipt.deliver'",
     )
 
 
@@ -222,7 +223,9 @@ def last_campaign(conn: Connection) -> int:
 def has_healed(conn: Connection, version: str) -> bool:
     """Return True if heal has examined every dead letter older than this version."""
     return _exists(
-        conn, "from redrive.heals where version = %s and ended_at is not null", version
+        conn,
+        "from redrive.heals where version = %s and ended_at is not null",
+        version,
     )
 
 

@@ -158,7 +158,9 @@ def _arrive_early(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
     with _busy(f"{len(lines)} orders arrive"):
         created = _place(stage, lines)
         stage.wait(
-            "the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
+            "the first jobs end",
+            lambda: not shop.is_busy(stage.conn),
+            DRAIN_SECONDS,
         )
 
     came = f"{len(lines)} orders came in a CSV file and became jobs"
@@ -173,7 +175,9 @@ def _arrive_late(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
     with _busy("more orders arrive; their receipts cannot be sent"):
         created = _place(stage, lines)
         stage.wait(
-            "the breaker opens", lambda: shop.is_held_up(stage.conn), DRAIN_SECONDS
+            "the breaker opens",
+            lambda: shop.is_held_up(stage.conn),
+            DRAIN_SECONDS,
         )
 
     return created
@@ -364,7 +368,9 @@ def play(stage: Stage) -> None:
     _check(shop.status(stage.conn))
     if watch := stage.monitoring:
         stage.wait(
-            "the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS
+            "the page is resolved",
+            lambda: not watch.pager.unresolved(),
+            ALERT_SECONDS,
         )
         _show_pages(stage)
 
@@ -387,7 +393,9 @@ def _play(stage: Stage, chapter: Chapter) -> None:
 
     if chapter.drains:
         stage.wait(
-            "the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
+            "the redriven jobs end",
+            lambda: not shop.is_busy(stage.conn),
+            DRAIN_SECONDS,
         )
 
     _show_pages(stage)

@@ -140,11 +140,16 @@ class Queue:
             headers["CC"] = others
 
         properties = pika.BasicProperties(
-            headers=headers, **_decoded(message.origin.get("properties", {}))
+            headers=headers,
+            **_decoded(message.origin.get("properties", {})),
         )
         try:
             self._channel.basic_publish(
-                exchange, key, message.body, properties, mandatory=True
+                exchange,
+                key,
+                message.body,
+                properties,
+                mandatory=True,
             )
         except REFUSALS as error:
             if not self._channel.is_open:

@@ -316,7 +316,8 @@ def _carry(
 ) -> Iterator[Done]:
     """Put in and drop all documents that are ready."""
     while batch := source.execute(
-        _READY, (number, move.key, move.key, CHUNK)
+        _READY,
+        (number, move.key, move.key, CHUNK),
     ).fetchall():
         new = _put_in(there, move, number, dict(batch))
         yield done

@@ -197,7 +197,9 @@ class Histogram:
     def collect(self) -> Iterator[Metric]:
         """Yield the family as it is now."""
         family = HistogramMetricFamily(
-            self.name, self.documentation, labels=self.labels
+            self.name,
+            self.documentation,
+            labels=self.labels,
         )
         for labels, counts in list(self._counts.items()):
             buckets = list(self._buckets(labels, list(counts)))
@@ -223,7 +225,9 @@ class Metrics:
     def _add_jobs(self) -> None:
         """Add the metrics of jobs and their attempts."""
         self.inflight = Gauge(
-            "redrive_jobs_inflight", "Jobs this worker holds.", ("queue", "kind")
+            "redrive_jobs_inflight",
+            "Jobs this worker holds.",
+            ("queue", "kind"),
         )
         self.retries = Counter(
             "redrive_job_retries_total",

@@ -266,7 +266,10 @@ async def settle_attempt(
         sent.append(message)
         if isinstance(message, Checkpoint):
             kept = CheckpointKept(
-                message.id, message.deliveries, message.n, is_kept=True
+                message.id,
+                message.deliveries,
+                message.n,
+                is_kept=True,
             )
             loop.call_soon_threadsafe(services.notes.answered, kept)
 

@@ -216,7 +216,8 @@ def is_any_due(
 def known_queues(conn: Connection) -> list[str]:
     """Return the queues that ever had a job or a setting."""
     return column(
-        conn, "select queue from redrive.totals union select queue from redrive.queues"
+        conn,
+        "select queue from redrive.totals union select queue from redrive.queues",
     )
 
 
@@ -401,7 +402,10 @@ def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
     ids = [job for job, _ in held]
     deliveries = [n for _, n in held]
     return column(
-        conn, "select redrive.forgive_v1(%s::bigint[], %s::int[])", ids, deliveries
+        conn,
+        "select redrive.forgive_v1(%s::bigint[], %s::int[])",
+        ids,
+        deliveries,
     )
 
 
@@ -451,7 +455,8 @@ def advance_floors(conn: Connection) -> None:
 def rescue(conn: Connection, ttl: float) -> Rescued:
     """Take jobs back from workers silent for their own ttl, else for `ttl` seconds."""
     row = conn.execute(
-        "select * from redrive.rescue_v1(%s * interval '1 second')", (ttl,)
+        "select * from redrive.rescue_v1(%s * interval '1 second')",
+        (ttl,),
     ).fetchone()
     if row is None:
         return Rescued(0, 0, 0)
@@ -551,7 +556,10 @@ def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
     kinds = Texts([s.kind for s in samples])
     facts = Texts([s.facts for s in samples])
     return value(
-        conn, "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])", kinds, facts
+        conn,
+        "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])",
+        kinds,
+        facts,
     )
 
 

@@ -41,7 +41,8 @@ def explain(group: str, cells: "Sequence[Settings]") -> int:
     most = comparison.OF_GROUP // len(cells)
     samples, code = ask_each(cells, lambda settings: _sample(settings, chosen, most))
     found = comparison.compare(
-        chosen, {cell.get("cell"): sample for cell, sample in samples}
+        chosen,
+        {cell.get("cell"): sample for cell, sample in samples},
     )
     answer(found, "\n".join(_lines(found)))
     return code

@@ -178,7 +178,11 @@ def _looked(
 
 def _of_vitals(conn: Connection) -> Iterator[Finding]:
     vitals = first_record(
-        conn, _Vitals, _READ_VITALS, THROWAWAY, list(migrations.ROLES)
+        conn,
+        _Vitals,
+        _READ_VITALS,
+        THROWAWAY,
+        list(migrations.ROLES),
     )
     assert vitals is not None  # noqa: S101 # a select without a table has one row
     for look in (_server, _durability, _schema, _roles, _clock):
@@ -189,7 +193,9 @@ def _owners(conn: Connection) -> Finding:
     found = foreign.find(conn)
     if found is None:
         return Finding(
-            "owners", ok=True, text="the owner of the schema owns everything"
+            "owners",
+            ok=True,
+            text="the owner of the schema owns everything",
         )
 
     thing, owner = found

@@ -62,7 +62,8 @@ def mcp(over_http: bool, settings: "Settings") -> None:
         return
 
     click.echo(
-        f"the MCP server is at http://127.0.0.1:{settings.mcp_port}/mcp", err=True
+        f"the MCP server is at http://127.0.0.1:{settings.mcp_port}/mcp",
+        err=True,
     )
     server.serve_http(desk, access, settings.mcp_port)
 

@@ -294,9 +294,8 @@ def _spark(values: Sequence[int], width: int) -> str:
 
 
 def _workers(screen: Screen) -> "RenderableType":
-    table = _table(
-        "Workers", "worker", "version", "state", "jobs", "heard", right=("jobs",)
-    )
+    columns = ("worker", "version", "state", "jobs", "heard")
+    table = _table("Workers", *columns, right=("jobs",))
     rows = [
         (
             worker["name"],
@@ -315,12 +314,12 @@ def _groups(causes: Sequence[Row] | None) -> "RenderableType":
 
     if causes is None:
         return Text(
-            "Causes of dead letters: this login may not read them", style="bold"
+            "Causes of dead letters: this login may not read them",
+            style="bold",
         )
 
-    table = _table(
-        "Causes of dead letters", "open", "kind", "error", "message", right=("open",)
-    )
+    columns = ("open", "kind", "error", "message")
+    table = _table("Causes of dead letters", *columns, right=("open",))
     rows = [
         (cause["open"], cause["kind"], cause["error_class"], cause["message"])
         for cause in causes

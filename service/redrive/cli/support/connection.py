@@ -55,7 +55,9 @@ def database(
         SchemaError: the schema is missing, too old or too new.
     """
     with settings.address().connect(
-        "redrive cli", statement_timeout="0", **session
+        "redrive cli",
+        statement_timeout="0",
+        **session,
     ) as conn:
         if not any_schema:
             migrate.require(conn)

@@ -312,7 +312,8 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
     refuse_vague(chosen)
     with conn.transaction():
         conn.execute(
-            "select set_config('statement_timeout', %s, true)", (FREEZE_SECONDS,)
+            "select set_config('statement_timeout', %s, true)",
+            (FREEZE_SECONDS,),
         )
         allow = allow_of(order.more, chosen)
         made = campaign.plan(conn, _all(chosen), actor=order.actor, allow=allow)
@@ -532,7 +533,9 @@ def _cancel(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         taken = campaign.cancel(conn, number, **order.signed)
     return _stands(
-        f"cancelled; {taken:,} jobs are dead letters again", number, "cancelled"
+        f"cancelled; {taken:,} jobs are dead letters again",
+        number,
+        "cancelled",
     )
 
 

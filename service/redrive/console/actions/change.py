@@ -219,7 +219,8 @@ def named(query: Query, name: str) -> str:
     has_others = any(key != name for key, _ in query)
     if len(values) != 1 or has_others:
         raise Refused(
-            400, f"{name} must be given exactly once, without other parameters"
+            400,
+            f"{name} must be given exactly once, without other parameters",
         )
 
     return values[0]
@@ -237,7 +238,8 @@ def name_in(query: Query, name: str) -> str:
     value = named(query, name)
     if not NAME.fullmatch(value):
         raise Refused(
-            400, f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$"
+            400,
+            f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$",
         )
     return value
 

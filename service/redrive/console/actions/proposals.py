@@ -98,7 +98,9 @@ def _reject(opening: Opening, order: Order) -> Done:
 
 def _done(number: int, state: str) -> Done:
     return Done(
-        f"Proposal {number} is {state}.", {"proposal": number, "state": state}, PATH
+        f"Proposal {number} is {state}.",
+        {"proposal": number, "state": state},
+        PATH,
     )
 
 

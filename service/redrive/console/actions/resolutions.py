@@ -94,7 +94,9 @@ def _unresolve(opening: Opening, order: Order) -> Done:
         if not groups.unresolve(conn, name, **order.signed):
             raise Refused(409, "the group is not resolved")
     return Done(
-        "The group is open.", {"group": name, "fixed_in": None}, f"/groups/{name}"
+        "The group is open.",
+        {"group": name, "fixed_in": None},
+        f"/groups/{name}",
     )
 
 

@@ -94,7 +94,11 @@ def _resume(opening: Opening, order: Order) -> Done:
     name = name_in(order.query, "queue")
     with opening() as conn:
         if not value(
-            conn, "select redrive.resume_v1(%s, %s, %s)", name, order.actor, order.why
+            conn,
+            "select redrive.resume_v1(%s, %s, %s)",
+            name,
+            order.actor,
+            order.why,
         ):
             raise Refused(409, f"{name} was not paused")
 
@@ -194,7 +198,8 @@ def _limit(query: Query) -> str:
     name = named(query, "name")
     if not concurrency.NAME.match(name):
         raise Refused(
-            400, f"name is {name!r}; it must be like emails, customer:17 or customer:*"
+            400,
+            f"name is {name!r}; it must be like emails, customer:17 or customer:*",
         )
     return name
 
@@ -290,7 +295,8 @@ def _at_once(text: str) -> int | None:
     is_number = text.isascii() and text.isdigit()
     if not is_number or int(text[:20]) > MOST_AT_ONCE:
         raise Refused(
-            400, f"concurrency is {text!r}; it must be a whole number, 0 to 1000000"
+            400,
+            f"concurrency is {text!r}; it must be a whole number, 0 to 1000000",
         )
 
     return int(text)

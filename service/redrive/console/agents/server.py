@@ -50,7 +50,8 @@ def _described(name: str, of: type[Arguments]) -> types.Tool:
         description=" ".join(text.split()),
         input_schema={**schema, "$defs": parts},
         annotations=types.ToolAnnotations(
-            read_only_hint=name in LOOKS, destructive_hint=False
+            read_only_hint=name in LOOKS,
+            destructive_hint=False,
         ),
     )
 

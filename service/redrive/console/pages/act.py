@@ -88,7 +88,8 @@ def make(visit: SignedIn, form: Form, link: str) -> Response:
     act = _read(visit, link)
     change = CHANGES[act.word]
     wanted = replace(
-        order(visit, form, change.why(form.get("why", ""))), query=act.query
+        order(visit, form, change.why(form.get("why", ""))),
+        query=act.query,
     )
     with visit.changing() as conn:
         if not value(conn, "select redrive.use_link_v1(%s)", act.id):

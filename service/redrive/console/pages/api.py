@@ -238,7 +238,10 @@ def list_series(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         period = shortest(conn, chosen.since, chosen.until)
         found = each_point(
-            conn, page_since(period, visit.after), chosen.queue, chosen.kind
+            conn,
+            page_since(period, visit.after),
+            chosen.queue,
+            chosen.kind,
         )
         shown, after = first_steps(found)
 

@@ -124,7 +124,8 @@ class Provider:
             "aud": {"values": [self.client.client_id]},
         }
         token: Mapping[str, Any] = await self._app.authorize_access_token(
-            request, claims_options=ours
+            request,
+            claims_options=ours,
         )
         return token
 

@@ -176,11 +176,19 @@ class _Network(httpcore.AsyncNetworkBackend):
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return await self._backend.connect_tcp(
-                    address, port, share, local_address, socket_options
+                    address,
+                    port,
+                    share,
+                    local_address,
+                    socket_options,
                 )
 
         return await self._backend.connect_tcp(
-            last, port, share, local_address, socket_options
+            last,
+            port,
+            share,
+            local_address,
+            socket_options,
         )
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:

@@ -370,7 +370,8 @@ def _paused(queue: str, around: Around) -> Why | None:
 
     since = clock(pause.at, around.now)
     return Why(
-        Code.QUEUE_PAUSED, f"{pause.by} paused queue {queue} at {since}: {pause.why}"
+        Code.QUEUE_PAUSED,
+        f"{pause.by} paused queue {queue} at {since}: {pause.why}",
     )
 
 

@@ -252,7 +252,9 @@ def _held(seen: Seen, stay: Step) -> Step:
     since = min(seen.now, seen.held_since or seen.now)  # in case the clock was set back
     if seen.now - since > HELD_SECONDS:
         return replace(
-            stay, state=State.ABORTED, said=f"{late}; held for {HELD_SECONDS:.0f} s"
+            stay,
+            state=State.ABORTED,
+            said=f"{late}; held for {HELD_SECONDS:.0f} s",
         )
     return replace(stay, state=_phase(seen), said=late, held_since=since)
 

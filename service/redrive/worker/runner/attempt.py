@@ -175,7 +175,9 @@ class Attempt:
         last = self.extras.checkpoint
         if last is not None:
             self.last_checkpoint = opened_checkpoint(
-                self.services.keyring, last, self.work.id
+                self.services.keyring,
+                last,
+                self.work.id,
             )
 
     # ------------------------------------------------------------------ admit
@@ -355,7 +357,8 @@ class Attempt:
         """
         threads = self.services.threads
         was_open = not self.services.leaves_open and await end_transaction(
-            conn, threads
+            conn,
+            threads,
         )
         if settlement is not None:
             return settlement
@@ -392,7 +395,10 @@ class Attempt:
         """Return the secrets of the job and of this process."""
         if self.known is None:
             self.known = failures.known_secrets(
-                self.services, self.handler, self.work, self.extras
+                self.services,
+                self.handler,
+                self.work,
+                self.extras,
             )
         return self.known
 

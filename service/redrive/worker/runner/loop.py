@@ -160,7 +160,11 @@ class Runner:
         if report.failure is not None:
             failure = decode_object(report.failure)
             self._services.hooks.died(
-                died.id, died.kind, died.attempt, report.reason or "", failure
+                died.id,
+                died.kind,
+                died.attempt,
+                report.reason or "",
+                failure,
             )
 
     def _stop(self) -> None:

@@ -70,6 +70,8 @@ def sealed_settlement(
 
     sealed = keyring.seal_failure(settlement.failure.record(), *key)
     failure = replace(
-        settlement.failure, message=sealed["message"], detail=sealed["detail"]
+        settlement.failure,
+        message=sealed["message"],
+        detail=sealed["detail"],
     )
     return replace(settlement, failure=failure)
