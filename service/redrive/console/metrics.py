@@ -19,9 +19,10 @@ def requests() -> Histogram:
 def sign_ins() -> Counter:
     """Make the counter of sign-ins, accepted and refused."""
     made = Counter(
-        "redrive_console_sign_ins_total",
-        "Sessions that began, and sign-ins that were refused, by outcome.",
-        ("outcome",),
+        name="redrive_console_sign_ins_total",
+        documentation="Sessions that began, and sign-ins that were refused,"
+        " by outcome.",
+        labels=("outcome",),
     )
     for outcome in SIGN_INS:
         made.create((outcome,))

@@ -93,7 +93,11 @@ def _cell(path: Path, line: _Line) -> Cell:
         role: _address(path, login, f"{line.name}: console.{role}")
         for role, login in line.console.items()
     }
-    return Cell(line.name, _address(path, line, line.name), console)
+    return Cell(
+        name=line.name,
+        address=_address(path, line, line.name),
+        console=console,
+    )
 
 
 def _address(path: Path, login: _Login, whose: str) -> Address:

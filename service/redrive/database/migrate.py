@@ -148,7 +148,11 @@ def _root() -> Traversable:
 def migrations() -> list[Migration]:
     """Return all migrations this program knows, in order."""
     found = [
-        Migration(int(f.name[:4]), f.name.removesuffix(".sql"), f.read_text())
+        Migration(
+            version=int(f.name[:4]),
+            name=f.name.removesuffix(".sql"),
+            text=f.read_text(),
+        )
         for f in (_root() / "migrations").iterdir()
         if f.name.endswith(".sql")
     ]
@@ -284,7 +288,11 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
 
     without_roles = _ensure_roles(conn)
     with Waiting(conn, patience) as waiting:
-        run = _Run(conn, without_roles is None, waiting)
+        run = _Run(
+            conn=conn,
+            with_roles=without_roles is None,
+            waiting=waiting,
+        )
         found, applied = run.step(
             partial(_install, conn, with_roles=without_roles is None)
         )

@@ -122,7 +122,11 @@ def find(conn: Connection, fingerprint: str) -> Group | None:
     found = groups.show(conn, fingerprint)
     if found is None:
         return None
-    return Group(found["group"], found["kind"], found["open"])
+    return Group(
+        fingerprint=found["group"],
+        kind=found["kind"],
+        open=found["open"],
+    )
 
 
 def sample(conn: Connection, group: Group, most: int = OF_GROUP) -> Sample:

@@ -148,7 +148,11 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     letters = edits.find(conn, Filter(ids=detail["ids"]))
     same = [one for one in letters if _is_same(one, detail["digests"])]
     seen = edits.preview(same, detail["patch"], handlers)
-    return Edit(detail["patch"], seen, len(detail["ids"]) - seen.matched)
+    return Edit(
+        patch=detail["patch"],
+        seen=seen,
+        changed=len(detail["ids"]) - seen.matched,
+    )
 
 
 UNREADABLE = "unreadable: reject it"

@@ -220,7 +220,11 @@ class Together:
         )
         unknown = RedriveError("it is not in REDRIVE_DATABASES")
         missing = dict.fromkeys(names - self.cells.keys(), unknown)
-        return View(seen, found, missing | dict(answers.away))
+        return View(
+            seen=seen,
+            campaigns=found,
+            away=missing | dict(answers.away),
+        )
 
     def _taking_part(self, leader: Fields | None) -> frozenset[str]:
         """Return the cells that the leader knows, or all if it does not answer."""

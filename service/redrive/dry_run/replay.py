@@ -105,7 +105,11 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     refused = process.calls - calls
     if found is not None:
         result = msgspec.convert(found, Result)
-        return Replayed(result, refused, words=process.words)
+        return Replayed(
+            result=result,
+            calls=refused,
+            words=process.words,
+        )
 
     why = f"it took longer than {limit:.0f} s"
     if lines.is_over:

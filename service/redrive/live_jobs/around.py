@@ -71,7 +71,11 @@ SILENT: Fields = {"slots": 0, "asked": None, "running": {}}
 
 
 def _pause(row: Fields) -> Pause:
-    return Pause(row["paused_by"], row["paused_why"], row["paused_at"])
+    return Pause(
+        by=row["paused_by"],
+        why=row["paused_why"],
+        at=row["paused_at"],
+    )
 
 
 class Surroundings:

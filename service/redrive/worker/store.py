@@ -459,7 +459,11 @@ def rescue(conn: Connection, ttl: float) -> Rescued:
         (ttl,),
     ).fetchone()
     if row is None:
-        return Rescued(0, 0, 0)
+        return Rescued(
+            workers=0,
+            jobs=0,
+            dead=0,
+        )
     return Rescued(*row)
 
 

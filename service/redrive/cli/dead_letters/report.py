@@ -147,7 +147,11 @@ def report(  # its options
         raise click.UsageError("give a group or --since, for example --since 7d")
 
     cells = settings_of_cells(database_url)
-    mail = Mail(mail_from, mail_to, "Dead letters")
+    mail = Mail(
+        sender=mail_from,
+        to=mail_to,
+        title="Dead letters",
+    )
     targets = _targets(cells[0], mail, is_posted)
     answers, code = ask_each(cells, partial(_read, since=since))
     found = [cell | answer for cell, answer in answers]
@@ -163,7 +167,11 @@ def _targets(settings: "Settings", mail: Mail, is_posted: bool) -> Targets:
     """Return where to send the report. Raises SettingsError if a URL is missing."""
     hook = webhook(settings) if is_posted else None
     server = mail_server(settings) if mail.to else None
-    return Targets(hook, server, mail)
+    return Targets(
+        webhook=hook,
+        server=server,
+        mail=mail,
+    )
 
 
 def _hand_over(reviews: Sequence[rules.Review], format_: str, targets: Targets) -> None:

@@ -109,7 +109,11 @@ def _handlers(target: str, name: str) -> Finding:
     except RedriveError as error:
         return Finding("handlers", ok=False, text=str(error))
     kinds = ", ".join(handler.kind for handler in found)
-    return Finding("handlers", bool(kinds), kinds or "the registry is empty")
+    return Finding(
+        check="handlers",
+        ok=bool(kinds),
+        text=kinds or "the registry is empty",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,11 @@ TERMS = (*TERM_NAMES, *CONFIRMED, "seen")
 def _inputs(canaries: int) -> list[Input]:
     """Return the inputs of a start besides the reason."""
     return [
-        Input("rate", "Jobs per second", hint="empty: no fixed rate"),
+        Input(
+            name="rate",
+            label="Jobs per second",
+            hint="empty: no fixed rate",
+        ),
         Input(
             name="canaries",
             label="Canaries",
@@ -94,10 +98,26 @@ def _inputs(canaries: int) -> list[Input]:
             default=f"{ABORT_SHARE:g}",
             hint="share of jobs that die again",
         ),
-        Input("not-before", "Not before", hint="2h from now, or 2026-03-01T22:00Z"),
-        Input("when-breaker", "While a breaker is", hint="smtp:closed"),
-        Input("when-version", "Workers' version", hint=">=1.4.2"),
-        Input("to-queue", "To another queue", hint="empty: where each died"),
+        Input(
+            name="not-before",
+            label="Not before",
+            hint="2h from now, or 2026-03-01T22:00Z",
+        ),
+        Input(
+            name="when-breaker",
+            label="While a breaker is",
+            hint="smtp:closed",
+        ),
+        Input(
+            name="when-version",
+            label="Workers' version",
+            hint=">=1.4.2",
+        ),
+        Input(
+            name="to-queue",
+            label="To another queue",
+            hint="empty: where each died",
+        ),
     ]
 
 
@@ -139,10 +159,22 @@ def _confirmations(chosen: Filter, blocked: Mapping[str, int]) -> list[Input]:
     inputs: list[Input] = []
     if "invalid" in blocked:
         label = "Redrive invalid payloads that nobody has corrected"
-        inputs.append(Input("include-invalid", label, hint="type include"))
+        inputs.append(
+            Input(
+                name="include-invalid",
+                label=label,
+                hint="type include",
+            )
+        )
     if "not_repeatable" in blocked and chosen.ids:
         label = "Run jobs again that must not run twice"
-        inputs.append(Input("repeat", label, hint="type repeat"))
+        inputs.append(
+            Input(
+                name="repeat",
+                label=label,
+                hint="type repeat",
+            )
+        )
 
     return inputs
 
@@ -334,9 +366,9 @@ def _plan(opening: Opening, order: Order) -> Done:
 
     text = f"Planned as campaign {plan}. The plan is deleted after one day if nobody starts it."
     return Done(
-        text,
-        {"plan": plan, "matched": made.matched},
-        f"/campaigns/{plan}",
+        text=text,
+        report={"plan": plan, "matched": made.matched},
+        path=f"/campaigns/{plan}",
     )
 
 
@@ -381,9 +413,9 @@ def _redriven(
     report = {key: done[key] for key in keys}
     sentences = (_first_sentence(done), *map(as_sentence, others))
     return Done(
-        " ".join(sentences),
-        report,
-        path or f"/campaigns/{number}",
+        text=" ".join(sentences),
+        report=report,
+        path=path or f"/campaigns/{number}",
     )
 
 
@@ -542,9 +574,9 @@ def _cancel(opening: Opening, order: Order) -> Done:
 def _stands(outcome: str, number: int, state: str) -> Done:
     report = {"campaign": number, "state": state}
     return Done(
-        f"Campaign {number} is {outcome}.",
-        report,
-        f"/campaigns/{number}",
+        text=f"Campaign {number} is {outcome}.",
+        report=report,
+        path=f"/campaigns/{number}",
     )
 
 

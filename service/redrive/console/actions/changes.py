@@ -88,9 +88,9 @@ def _triage(
 
     text = f"{counted(len(done), 'dead letter')} {word}."
     return Done(
-        text,
-        {"matched": len(matched), word: done},
-        back(chosen),
+        text=text,
+        report={"matched": len(matched), word: done},
+        path=back(chosen),
     )
 
 
@@ -129,9 +129,9 @@ def _note(opening: Opening, order: Order) -> Done:
             raise Refused(404, f"job {job} {NO_LETTER}")
 
     return Done(
-        "Noted.",
-        {"id": job},
-        f"/jobs/{job}",
+        text="Noted.",
+        report={"id": job},
+        path=f"/jobs/{job}",
     )
 
 
@@ -206,9 +206,9 @@ def _cancel(opening: Opening, order: Order) -> Done:
     cancelled = counted(done.cancelled, "job")
     text = f"{cancelled} cancelled, {done.asked:,} running jobs asked to stop."
     return Done(
-        text,
-        {"matched": len(matched), **done._asdict()},
-        _to_jobs(chosen),
+        text=text,
+        report={"matched": len(matched), **done._asdict()},
+        path=_to_jobs(chosen),
     )
 
 
@@ -222,9 +222,9 @@ def _now(opening: Opening, order: Order) -> Done:
 
     text = f"{counted(due, 'job')} due at once."
     return Done(
-        text,
-        {"matched": len(matched), "due": due},
-        _to_jobs(chosen),
+        text=text,
+        report={"matched": len(matched), "due": due},
+        path=_to_jobs(chosen),
     )
 
 

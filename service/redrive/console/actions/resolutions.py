@@ -82,9 +82,9 @@ def _resolve(opening: Opening, order: Order) -> Done:
 
     shown = ", ".join(fixes)
     return Done(
-        f"The group is resolved in {shown}.",
-        {"group": name, "fixed_in": fixes},
-        f"/groups/{name}",
+        text=f"The group is resolved in {shown}.",
+        report={"group": name, "fixed_in": fixes},
+        path=f"/groups/{name}",
     )
 
 
@@ -94,9 +94,9 @@ def _unresolve(opening: Opening, order: Order) -> Done:
         if not groups.unresolve(conn, name, **order.signed):
             raise Refused(409, "the group is not resolved")
     return Done(
-        "The group is open.",
-        {"group": name, "fixed_in": None},
-        f"/groups/{name}",
+        text="The group is open.",
+        report={"group": name, "fixed_in": None},
+        path=f"/groups/{name}",
     )
 
 

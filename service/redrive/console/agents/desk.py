@@ -151,16 +151,28 @@ def _asked(agent: Agent, name: str, given: Fields) -> _Asked:
     tools = tools_of(agent)
     if name not in TOOLS:
         known = ", ".join(tools)
-        return _Asked(None, None, f"there is no such tool; there are: {known}")
+        return _Asked(
+            run=None,
+            arguments=None,
+            fault=f"there is no such tool; there are: {known}",
+        )
 
     of, run = TOOLS[name]
     if name not in tools:
-        return _Asked(run, None, ONLY_LOOKS)
+        return _Asked(
+            run=run,
+            arguments=None,
+            fault=ONLY_LOOKS,
+        )
 
     try:
         arguments = parsed(of, given)
     except Refused as error:
-        return _Asked(run, None, str(error))
+        return _Asked(
+            run=run,
+            arguments=None,
+            fault=str(error),
+        )
 
     return _Asked(run, arguments)
 

@@ -93,7 +93,11 @@ def _agent(context: Any, person: str) -> Agent:
         return Agent(name, person)
 
     user: Principal = context.request.state.user
-    return Agent(name, user.name, user.may_change)
+    return Agent(
+        name=name,
+        person=user.name,
+        may_propose=user.may_change,
+    )
 
 
 async def serve_stdio(desk: Desk, person: str) -> None:

@@ -75,7 +75,8 @@ def _with_length(seen: Preview, act: Act) -> Preview:
     """Suggest two hours for a mute."""
     if act.word != "mute":
         return seen
-    return replace(seen, inputs=[Input("for", "For how long (2h, 1d)", MUTED)])
+    length = Input(name="for", label="For how long (2h, 1d)", default=MUTED)
+    return replace(seen, inputs=[length])
 
 
 @router.post("/act/{link}")

@@ -157,7 +157,11 @@ def _token(line: str) -> Token | None:
     digest, role, name = parts
     if not _HASH.fullmatch(digest) or role not in ROLES or not _NAME.fullmatch(name):
         return None
-    return Token(digest, ROLES[role], name.strip())
+    return Token(
+        hash=digest,
+        role=ROLES[role],
+        name=name.strip(),
+    )
 
 
 @dataclass(frozen=True, slots=True)

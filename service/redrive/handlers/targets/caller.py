@@ -254,7 +254,11 @@ class _Caller:
         answer = Answer(response.status, headers)
         is_readable = "content-encoding" not in headers
         text = _text(read, self.known) if is_readable else ""
-        return TargetError(self._host, answer, text)
+        return TargetError(
+            host=self._host,
+            response=answer,
+            body=text,
+        )
 
     def _headers(self, job: Job, body: bytes) -> list[tuple[bytes, bytes]]:
         key = quote(job.key, safe=PRINTABLE)

@@ -393,7 +393,11 @@ def _coverage(job: Waiting, workers: Sequence[Worker]) -> _Coverage:
     of_queue = [worker for worker in workers if worker.serves(job.queue)]
     queues = {queue for worker in of_kind for queue in worker.queues or ()}
     kinds = {kind for worker in of_queue for kind in worker.kinds or ()}
-    return _Coverage(sorted(queues), sorted(kinds), is_served=bool(of_queue))
+    return _Coverage(
+        queues=sorted(queues),
+        kinds=sorted(kinds),
+        is_served=bool(of_queue),
+    )
 
 
 def _without_worker(job: Waiting, around: Around) -> Why | None:

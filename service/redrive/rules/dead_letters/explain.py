@@ -196,15 +196,31 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
     others = _enough(base for base in bases if base.name == "other_kinds")
     read = _enough(map(_only_read, of_kind))
     if whole is not None and read == whole:
-        yield _Look(whole, _is_any, _is_any)
+        yield _Look(
+            base=whole,
+            fields=_is_any,
+            about=_is_any,
+        )
         return
     if read is not None:
-        yield _Look(read, _is_content, _is_any)
+        yield _Look(
+            base=read,
+            fields=_is_content,
+            about=_is_any,
+        )
 
     if whole is not None:
-        yield _Look(whole, _is_around, _is_any)
+        yield _Look(
+            base=whole,
+            fields=_is_around,
+            about=_is_any,
+        )
     elif others is not None:
-        yield _Look(others, SHARED_FIELDS.__contains__, _is_any)
+        yield _Look(
+            base=others,
+            fields=SHARED_FIELDS.__contains__,
+            about=_is_any,
+        )
 
 
 def _only_read(base: Base) -> Base:
@@ -289,7 +305,11 @@ def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
     """Return the conditions to try. A condition that all jobs meet is left out."""
     others = look.base.jobs
     counted = [
-        _Counted(one, _met(one, jobs), _met(one, others))
+        _Counted(
+            condition=one,
+            jobs=_met(one, jobs),
+            others=_met(one, others),
+        )
         for one in _conditions(jobs, others, look.fields)
     ]
     return [c for c in counted if not _tells_nothing(c, len(jobs), len(others))]

@@ -122,7 +122,11 @@ def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) ->
         slots = lately(next_at, most=1)
 
     left_out = not slots or slots[0] > next_at
-    return Plan(slots, next_slot(cron, tz, now), left_out)
+    return Plan(
+        slots=slots,
+        next_at=next_slot(cron, tz, now),
+        left_out=left_out,
+    )
 
 
 def next_slot(cron: str, tz: str, after: datetime) -> datetime:

@@ -264,7 +264,11 @@ def _hello(handlers: Handlers) -> Hello:
         for name, breaker in handlers.breakers.items()
     ]
     kinds = [_kind(handler) for handler in handlers]
-    return Hello(kinds, dependencies, list(handlers.schedules.values()))
+    return Hello(
+        kinds=kinds,
+        dependencies=dependencies,
+        schedules=list(handlers.schedules.values()),
+    )
 
 
 def _kind(handler: Handler) -> Kind:
