@@ -105,13 +105,16 @@ def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
     """Dismiss dead letters whose task succeeded after the time for a verdict."""
     ends = [outcome["payload"] for outcome in outcomes]
     succeeded = [end for end in ends if end["outcome"] == "succeeded"]
-    jobs, sends = ([end[name] for end in succeeded] for name in ("job", "send"))
+    jobs = [end["job"] for end in succeeded]
+    sends = [end["send"] for end in succeeded]
     # Who can write to the broker can forge a mark, but does not know the token.
     tokens = {(end["job"], end["token"]) for end in succeeded}
-    found = rows(conn, _OPEN, jobs, sends, f"{PREFIX}%")
-    late = {
-        row["id"] for row in found if (row["id"], token_of(row["id"], row)) in tokens
-    }
+    late: set[int] = set()
+    for row in rows(conn, _OPEN, jobs, sends, f"{PREFIX}%"):
+        job = row["id"]
+        if (job, token_of(job, row)) in tokens:
+            late.add(job)
+
     if late:
         dismiss(conn, sorted(late), actor=SOURCE, why=LATE)
 

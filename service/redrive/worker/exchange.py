@@ -355,7 +355,7 @@ def _completed(cursor: Cursor) -> set[int] | None:
 def _send_reports(
     cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]
 ) -> None:
-    ordered = sorted(reports, key=lambda item: (item[0].id, item[0].deliveries))
+    ordered = sorted(reports, key=_lock_order)
     sent = [report for report, _, _ in ordered]
     parameters = (
         Ints([worker for _, _, worker in ordered]),
@@ -372,6 +372,12 @@ def _send_reports(
         Bigints(ended),
     )
     cursor.execute(_SETTLE, parameters, prepare=True)
+
+
+def _lock_order(held: ClaimReport) -> tuple[int, int]:
+    """Return the key of the order in which jobs are locked."""
+    report, _, _ = held
+    return report.id, report.deliveries
 
 
 def _send_claim(

@@ -234,10 +234,15 @@ def _outcome(seen: Preview, causes: Causes | None, run: Run) -> str | None:
 
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:
     """Name the ids that were not found; failed = some edits could not be made."""
-    for missed in sorted(set(chosen.ids).difference(seen.found)):
-        not_found(no_letter(missed, "no open dead letter, or it does not match"))
+    missed = set(chosen.ids).difference(seen.found)
+    for job in sorted(missed):
+        text = no_letter(job, "no open dead letter, or it does not match")
+        not_found(text)
+
     if not seen.matched:
         return Exit.NOTHING_MATCHED if chosen.ids else Exit.DONE
-    is_refused = causes is not None and not causes.get(None, 0)
-    is_in_vain = not seen.ids and seen.counts.keys() != {"unchanged"}
-    return Exit.FAILED if is_refused or is_in_vain else Exit.DONE
+    if causes is not None and not causes.get(None, 0):
+        return Exit.FAILED
+    if not seen.ids and seen.counts.keys() != {"unchanged"}:
+        return Exit.FAILED
+    return Exit.DONE

@@ -202,10 +202,18 @@ def _read(settings: "Settings", since: datetime) -> Row:
 
 def _reviews(found: Sequence[Row], cells: Sequence["Settings"]) -> list[rules.Review]:
     """Return the review of each cell; one that did not answer is named."""
-    shown = [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
-    answered = {each.get("cell") for each in found}
-    names = [str(settings.cell) for settings in cells if len(cells) > 1]
-    return shown + [rules.unanswered(name) for name in names if name not in answered]
+    reviews: list[rules.Review] = []
+    for each in found:
+        cell = each.get("cell") or shown_cell()
+        reviews.append(rules.shown(each, cell))
+
+    if len(cells) > 1:
+        names = [str(settings.cell) for settings in cells]
+        answered = {each.get("cell") for each in found}
+        silent = [name for name in names if name not in answered]
+        reviews += map(rules.unanswered, silent)
+
+    return reviews
 
 
 def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:

@@ -72,10 +72,15 @@ def check(cells: Sequence[Settings]) -> int:
 
 
 def _show(cell: Mapping[str, str], finding: Finding) -> None:
-    word, colour = ("ok  ", "green") if finding.ok else ("bad ", "red")
-    mark = click.style(word, fg=colour)
-    text = escaped_lines(finding.text.replace("\n", "\n     "))
-    click.echo(" ".join((mark, *cell.values(), f"{finding.check:12}", text)))
+    mark = click.style("bad ", fg="red")
+    if finding.ok:
+        mark = click.style("ok  ", fg="green")
+
+    check = f"{finding.check:12}"
+    indented = finding.text.replace("\n", "\n     ")
+    text = escaped_lines(indented)
+    words = (mark, *cell.values(), check, text)
+    click.echo(" ".join(words))
 
 
 def _of_the_process(settings: Settings) -> Iterator[Finding]:
