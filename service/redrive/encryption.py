@@ -378,6 +378,11 @@ def is_sealed(value: Any) -> bool:
     return isinstance(value, dict) and MARK in value
 
 
+def without_mark(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return headers, or the detail of a failure, without the mark of encryption."""
+    return {name: value for name, value in headers.items() if name != MARK}
+
+
 def shown_payload(row: Mapping[str, Any]) -> Any:
     """Return a payload for display: opened, or the reason why it cannot be opened."""
     payload = row["payload"]
@@ -400,7 +405,7 @@ def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
     if not is_sealed(detail):
         return dict(failure)
 
-    clear = {name: value for name, value in detail.items() if name != MARK}
+    clear = without_mark(detail)
     opened = _shown(detail, what="failure", job=job, delivery=failure["deliveries"])
     return {**failure, "message": opened["message"], "detail": clear | opened["detail"]}
 

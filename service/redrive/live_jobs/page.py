@@ -6,7 +6,7 @@ from typing import LiteralString, NamedTuple
 from redrive.database.looks import widening
 from redrive.database.rows import Connection, column
 from redrive.live_jobs.around import Surroundings
-from redrive.live_jobs.filter import LIVE, JobFilter
+from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import (
     FIRST_LOOKS,
     GUARDS,
@@ -15,7 +15,7 @@ from redrive.live_jobs.find import (
     find,
     walk,
 )
-from redrive.live_jobs.history import PLACE, find_ended
+from redrive.live_jobs.history import find_ended, live_part
 from redrive.rules.rows import Row
 
 _QUEUES: LiteralString = """
@@ -44,10 +44,8 @@ def page(
     conn: Connection, chosen: JobFilter, after: str | None, *, most: int, seconds: float
 ) -> Page:
     """Return at most `most` matching jobs, found in about `seconds` seconds."""
-    states = tuple(state for state in chosen.state if state in LIVE)
-    live = replace(chosen, state=states)
-    is_past_live = after is not None and after.startswith(PLACE)
-    if is_past_live or (chosen.state and not states):
+    live = live_part(chosen, after)
+    if live is None:
         return _ended(conn, chosen, after, most)
     if chosen.ids:
         return _named(conn, live, most)

@@ -150,7 +150,7 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
 
     settings = cells[0]
     addresses = [_addresses(cell, access.Role) for cell in cells]
-    tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
+    tokens = access.tokens_of(settings.console_tokens)
     groups = access.group_roles(settings.console_groups or "")
     proxy = proxy_of(settings, groups)
     provider = _provider(settings, groups)

@@ -88,7 +88,7 @@ def _access(settings: "Settings") -> Any:
 
     groups = access.group_roles(settings.console_groups or "")
     proxy = proxy_of(settings, groups)
-    tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
+    tokens = access.tokens_of(settings.console_tokens)
     if tokens is None and proxy is None:
         raise SettingsError(NO_SIGN_IN)
     if tokens is not None:

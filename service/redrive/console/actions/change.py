@@ -205,11 +205,13 @@ def refuse_more(matched: int, order: Order) -> None:
         raise Refused(409, f"more than {MOST:,} match; narrow the filter")
 
 
-def back(chosen: Filter) -> str:
+def back(chosen: Filter | JobFilter) -> str:
     """Return the page to show after a change: the job, or the list."""
     if len(chosen.ids) == 1:
         return f"/jobs/{chosen.ids[0]}"
-    return url("/dead-letters", replace(chosen, limit=None, until=None))
+
+    path = "/dead-letters" if isinstance(chosen, Filter) else "/jobs"
+    return url(path, replace(chosen, limit=None, until=None))
 
 
 def named(query: Query, name: str) -> str:

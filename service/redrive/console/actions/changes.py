@@ -32,7 +32,7 @@ from redrive.console.actions.change import (
 from redrive.console.actions.proposals import PROPOSALS
 from redrive.console.actions.resolutions import RESOLUTIONS
 from redrive.console.actions.switches import SWITCHES
-from redrive.console.query import Query, command, parse, url
+from redrive.console.query import Query, command, parse
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection
 from redrive.dead_letters import find as letters
@@ -208,7 +208,7 @@ def _cancel(opening: Opening, order: Order) -> Done:
     return Done(
         text=text,
         report={"matched": len(matched), **done._asdict()},
-        path=_to_jobs(chosen),
+        path=back(chosen),
     )
 
 
@@ -224,14 +224,8 @@ def _now(opening: Opening, order: Order) -> Done:
     return Done(
         text=text,
         report={"matched": len(matched), "due": due},
-        path=_to_jobs(chosen),
+        path=back(chosen),
     )
-
-
-def _to_jobs(chosen: JobFilter) -> str:
-    if len(chosen.ids) == 1:
-        return f"/jobs/{chosen.ids[0]}"
-    return url("/jobs", replace(chosen, limit=None, until=None))
 
 
 CHANGES: Mapping[str, Change] = {

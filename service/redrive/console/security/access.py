@@ -149,6 +149,13 @@ class Tokens:
             yield token
 
 
+def tokens_of(file: Path | None) -> Tokens | None:
+    """Return the tokens of a file; None if none is configured."""
+    if file is None:
+        return None
+    return Tokens(file)
+
+
 def _token(line: str) -> Token | None:
     """Parse a line of the file; return None if it is no token."""
     parts = line.split(maxsplit=2)
