@@ -110,7 +110,8 @@ def as_shown(event: Row) -> list[tuple[str, str]]:
         return [summary, key]
 
     firing = payload["custom_details"]["firing"]
-    links = [(link["text"].lower(), link["href"]) for link in event.get("links", ())]
+    given = event.get("links", ())
+    links = [(link["text"].lower(), link["href"]) for link in given]
     return [
         summary,
         ("severity", payload["severity"]),

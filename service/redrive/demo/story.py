@@ -294,10 +294,12 @@ def _free_from_quarantine(group: str) -> Chapter:
 
 def _dismiss(stage: Stage, kind: str, error_class: str, why: str) -> list[str]:
     """Return the command that dismisses hopeless dead letters; empty if none."""
-    jobs = " ".join(str(dead.job) for dead in shop.dead(stage.conn, kind, error_class))
-    if jobs:
-        return [f"redrive dlq dismiss {jobs} --why '{why}'"]
-    return []
+    found = shop.dead(stage.conn, kind, error_class)
+    if not found:
+        return []
+
+    jobs = " ".join(str(dead.job) for dead in found)
+    return [f"redrive dlq dismiss {jobs} --why '{why}'"]
 
 
 # ---------------------------------------------------------------- typed by the user

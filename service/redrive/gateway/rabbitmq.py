@@ -265,13 +265,20 @@ def _is_own(header: tuple[str, Any]) -> bool:
 def _origin(deaths: Sequence[Mapping[str, Any]], properties: Any) -> dict[str, Any]:
     """Return where the message died, and its properties."""
     died = _where(deaths)
-    found = {name: getattr(properties, name) for name in KEPT}
+    kept: dict[str, Any] = {}
+    for name in KEPT:
+        value = getattr(properties, name)
+        if value is not None:
+            kept[name] = value
+
+    keys = _names(died.get("routing-keys"))
+    latest = list(deaths[:3])
     return {
         "queue": _name(died.get("queue")),
         "exchange": _name(died.get("exchange")),
-        "routing_keys": _bounded(_names(died.get("routing-keys"))),
-        "properties": _encoded({n: one for n, one in found.items() if one is not None}),
-        "deaths": _bounded(_encoded(list(deaths[:3]))),
+        "routing_keys": _bounded(keys),
+        "properties": _encoded(kept),
+        "deaths": _bounded(_encoded(latest)),
     }
 
 
@@ -348,7 +355,8 @@ def _death(
 def _fault(headers: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
     """Return message, stack and class of the error that a framework has kept."""
     for names in FAULTS:
-        message, stack, error_class = (_text(headers.get(name or "")) for name in names)
+        texts = (_text(headers.get(name or "")) for name in names)
+        message, stack, error_class = texts
         if message or stack:
             return message, stack, error_class or _class_of(stack)
     return None, None, None

@@ -203,7 +203,8 @@ def _last_failure(row: Row) -> Row | None:
 
 def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, Row]:
     """Return the reported progress of these jobs, by id."""
-    return {row["job"]: _progress(row) for row in _rows(conn, _PROGRESS, (list(jobs),))}
+    found = _rows(conn, _PROGRESS, (list(jobs),))
+    return {row["job"]: _progress(row) for row in found}
 
 
 def _progress(row: Fields) -> Row:

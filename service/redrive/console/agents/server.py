@@ -141,7 +141,11 @@ def _refusal(error: Refused) -> JSONResponse:
 
 def _user_of(access: Access, scope: Scope) -> Principal:
     """Return the user of a request. Raises Refused if they are unknown."""
-    headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in scope["headers"]]
+    headers: list[tuple[str, str]] = []
+    for name, value in scope["headers"]:
+        pair = (name.decode("latin-1"), value.decode("latin-1"))
+        headers.append(pair)
+
     peer = scope["client"][0] if scope.get("client") else None
     user = access.identify(peer, headers, None)
     if user is None:

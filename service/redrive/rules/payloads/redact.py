@@ -121,7 +121,8 @@ def redact(
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
 
-    if scrub(str(value), secrets) == str(value):
+    text = str(value)
+    if scrub(text, secrets) == text:
         return value
     return HIDDEN
 
@@ -164,8 +165,10 @@ def secrets_of_environment(environment: Mapping[str, str]) -> frozenset[str]:
     """
     found: set[str] = set()
     for name, value in environment.items():
-        found.update([value] if is_secret(name) else ())
-        found.update(value[start:end] for start, end in _addressed(value))
+        if is_secret(name):
+            found.add(value)
+        for start, end in _addressed(value):
+            found.add(value[start:end])
 
     return frozenset(filter(_may_be_searched, found))
 
@@ -251,10 +254,11 @@ def _are_secret(words: list[str]) -> bool:
 
 def _is_about_one(words: list[str]) -> bool:
     """Return True if a name only describes a secret, or counts tokens."""
-    return len(words) > 1 and (
-        words[-1] in like.DESCRIBING
-        or (words[-1] == "tokens" and words[0] in like.COUNTING)
-    )
+    if len(words) <= 1:
+        return False
+    if words[-1] in like.DESCRIBING:
+        return True
+    return words[-1] == "tokens" and words[0] in like.COUNTING
 
 
 def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
@@ -287,10 +291,17 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
     If the search takes too long, the whole text is one position.
     """
-    is_few = len(secrets) <= MAX_SECRETS
-    forms = {form for secret in secrets for form in _forms(secret)} if is_few else ()
-    if not is_few or len(forms) * len(text) > MAX_WORK:
-        yield (0, len(text))
+    whole = (0, len(text))
+    if len(secrets) > MAX_SECRETS:
+        yield whole
+        return
+
+    forms: set[str] = set()
+    for secret in secrets:
+        forms |= _forms(secret)
+
+    if len(forms) * len(text) > MAX_WORK:
+        yield whole
         return
 
     for form in forms:
@@ -396,7 +407,10 @@ def _end_of_brackets(text: str, start: int) -> int:
     """Return the end of the bracket at `start`, or of a text that was cut off."""
     depth = 0
     for found in _BRACKETS.finditer(text, start):
-        depth += (found[0] in "[{(") - (found[0] in "]})")
+        if found[0] in "[{(":
+            depth += 1
+        elif found[0] in "]})":
+            depth -= 1
         if not depth:
             return found.end()
 
@@ -442,7 +456,9 @@ def _leaked(leak: like.Leak, text: str) -> Iterator[Span]:
     has_name = "name" in leak.pattern.groupindex
     for found in leak.pattern.finditer(text):
         start, end = found.span("secret")
-        if has_name and (not _sounds_secret(found["name"]) or _is_prose(text, start)):
+        if has_name and not _sounds_secret(found["name"]):
+            continue
+        if has_name and _is_prose(text, start):
             continue
         yield (start, end)
 
@@ -478,9 +494,11 @@ def _luhn_sum(digits: str) -> int:
 def _is_signed(text: str) -> bool:
     """Return True for a signed token, and False for other text in base64."""
     head, dot, _ = text.partition(".")
-    return bool(dot) and bool(
-        like.SIGNED_HEAD.search(head) or like.SIGNED_BODY.match(text)
-    )
+    if not dot:
+        return False
+    if like.SIGNED_HEAD.search(head):
+        return True
+    return like.SIGNED_BODY.match(text) is not None
 
 
 def _is_iban(text: str) -> bool:
