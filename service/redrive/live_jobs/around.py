@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import LiteralString
 
-from redrive.database.rows import Connection, column, rows, value
+from redrive.database.rows import Connection, column, records, rows, value
 from redrive.rules.attempts.waiting import (
     MOST_AHEAD,
     Around,
@@ -86,11 +86,13 @@ class Surroundings:
         workers = rows(conn, _WORKERS)
         self._names = {row["id"]: row["name"] for row in workers}
         self._progress = {row["id"]: _progress(row) for row in workers}
+        pauses = {row["queue"]: _pause(row) for row in rows(conn, _PAUSES)}
+        breakers = records(conn, Breaker, _BREAKERS)
         now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
         self.around = Around(
             now=now.astimezone(UTC),
-            pauses={row["queue"]: _pause(row) for row in rows(conn, _PAUSES)},
-            breakers={row["name"]: Breaker(**row) for row in rows(conn, _BREAKERS)},
+            pauses=pauses,
+            breakers={breaker.name: breaker for breaker in breakers},
             workers=_workers(workers, is_alive=True),
             gone=_workers(workers, is_alive=False),
             seen=seen,

@@ -96,9 +96,11 @@ def all_described(
     """Yield each job of a page for display, with the progress of running ones."""
     running = [row["id"] for row in page if row["state"] == "running"]
     progress = progress_of(conn, running) if running else {}
+    is_one_of_many = len(page) > 1
     for row in page:
-        found = described(row, around, is_one_of_many=len(page) > 1)
-        yield found | {"progress": progress.get(row["id"])}
+        found = described(row, around, is_one_of_many=is_one_of_many)
+        found["progress"] = progress.get(row["id"])
+        yield found
 
 
 def ids(conn: Connection, chosen: JobFilter) -> list[int]:

@@ -104,12 +104,18 @@ def _change(
         found, code = _found(conn, names, letters)
         done = _set(conn, found, change, act)
 
-    for group in sorted(found.keys() - set(done)):
+    closed = found.keys() - set(done)
+    for group in sorted(closed):
         code = not_found(f"group {printable(group)} has no open dead letters")
 
-    code = Exit.DONE if done else code
+    if done:
+        code = Exit.DONE
+    text = None
+    if code == Exit.DONE:
+        text = _text(done, act, change)
+
     report = {"matched": sum(found.values()), act.done: done}
-    answer(report, _text(done, act, change) if code == Exit.DONE else None)
+    answer(report, text)
     return code
 
 
@@ -124,8 +130,10 @@ def _set(
         return []
 
     names = list(found)
-    count = counted(sum(found.values()), "matching open dead letter")
-    change.agree(f"{act.verb} {_named_or_counted(names)} ({count})")
+    what = _named_or_counted(names)
+    letters = sum(found.values())
+    count = counted(letters, "matching open dead letter")
+    change.agree(f"{act.verb} {what} ({count})")
     return act.make(conn, names, **change.signed)
 
 

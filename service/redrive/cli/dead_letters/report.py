@@ -137,7 +137,8 @@ def report(  # its options
     """
     if group is not None and since is None:
         has_others = wants_json() or is_posted or mail_to
-        if has_others or format_ not in {None, "markdown"}:
+        is_markdown = format_ in {None, "markdown"}
+        if has_others or not is_markdown:
             raise click.UsageError("these options need --since, and no group")
 
         settings = settings_for(database_url)

@@ -108,12 +108,17 @@ def _values(conn: Connection, span: Span, one: One) -> Row:
     parts = sums(conn, span, **one.given, by_kind=is_queue)
     marks = marks_of(conn, span, **one.given, queues=() if is_queue else parts)
     shown = curves(conn, span, marks, **one.given)
-    backlog = [shown.backlog()] if is_queue else []
+    drawn = [
+        shown.throughput(),
+        shown.failures(),
+        shown.waits(),
+    ]
+    if is_queue:
+        drawn.append(shown.backlog())
+
+    drawn.append(shown.durations())
     return {
-        "drawn": [
-            *(shown.throughput(), shown.failures(), shown.waits()),
-            *(*backlog, shown.durations()),
-        ],
+        "drawn": drawn,
         "marks": marks,
         "parts_of": sorted(parts.values(), key=_completed),
         "causes": readable(lambda: _causes(conn, span, one)),

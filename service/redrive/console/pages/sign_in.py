@@ -1,6 +1,5 @@
 """The sign-in page, sign-in at a provider, and sign-out."""
 
-from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
@@ -18,7 +17,7 @@ from redrive.console.security.access import (
     Refused,
     cookie,
 )
-from redrive.console.state import Console, Form, Here, Known, OwnForm
+from redrive.console.state import Console, Form, Here, Known, OwnForm, consoles
 
 NOT_EVERYWHERE = (
     "You are signed out in this browser, but a database could not record it. There, a"
@@ -132,6 +131,6 @@ def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
 
 def _end_everywhere(request: Request, session: str) -> bool:
     """End a session in every database; return True if all of them recorded it."""
-    consoles: Mapping[str, Console] = request.app.state.consoles
-    logins = [each.logins for each in consoles.values() if each.logins.roles]
+    every = consoles(request).values()
+    logins = [each.logins for each in every if each.logins.roles]
     return sessions.end(session, logins)
