@@ -96,10 +96,7 @@ def _change(
     change: Change,
     act: _Act,
 ) -> int:
-    names = [name for name in named if isinstance(name, str)]
-    jobs = [job for job in named if isinstance(job, int)]
-    _refuse_unclear(names, jobs, chosen)
-    letters = replace(chosen, ids=(*jobs, *chosen.ids))
+    names, letters = _selected(named, chosen)
     with database(change.settings) as conn:
         found, code = _found(conn, names, letters)
         done = _set(conn, found, change, act)
@@ -108,15 +105,22 @@ def _change(
     for group in sorted(closed):
         code = not_found(f"group {printable(group)} has no open dead letters")
 
-    if done:
-        code = Exit.DONE
     text = None
-    if code == Exit.DONE:
+    if done or code == Exit.DONE:
+        code = Exit.DONE
         text = _text(done, act, change)
 
-    report = {"matched": sum(found.values()), act.done: done}
-    answer(report, text)
+    matched = sum(found.values())
+    answer({"matched": matched, act.done: done}, text)
     return code
+
+
+def _selected(named: Sequence[int | str], chosen: Filter) -> tuple[list[str], Filter]:
+    """Return the names of groups, and the filter of dead letters."""
+    names = [name for name in named if isinstance(name, str)]
+    jobs = [job for job in named if isinstance(job, int)]
+    _refuse_unclear(names, jobs, chosen)
+    return names, replace(chosen, ids=(*jobs, *chosen.ids))
 
 
 def _set(
