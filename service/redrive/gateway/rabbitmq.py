@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pika
 import pika.exceptions
@@ -337,29 +337,40 @@ def _death(
 ) -> Death:
     died = _where(deaths)
     reason = _name(died.get("reason", "published")) or "unknown"
-    text, stack, error_class = _fault(headers)
+    last_queue = _name(died.get("queue")) or queue
+    fault = _fault(headers)
     at = instant(died.get("time"))
     created = instant(properties.timestamp)
     is_before = at is not None and created is not None and created <= at
     return Death(
-        error_class=error_class or f"rabbitmq.{reason}",
-        message=text or f"{reason} in the queue {_name(died.get('queue')) or queue}",
+        error_class=fault.error_class or f"rabbitmq.{reason}",
+        message=fault.message or f"{reason} in the queue {last_queue}",
         reason=REASONS.get(reason, "attempts_exhausted"),
-        stack=stack,
+        stack=fault.stack,
         attempts=_count(died.get("count")),
         died_at=at,
         created_at=created if is_before else None,
     )
 
 
-def _fault(headers: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    """Return message, stack and class of the error that a framework has kept."""
+class _Fault(NamedTuple):
+    """Error that a framework has kept in headers, as far as it did."""
+
+    message: str | None = None
+    stack: str | None = None
+    error_class: str | None = None
+
+
+def _fault(headers: Mapping[str, Any]) -> _Fault:
+    """Return the error that a framework has kept."""
     for names in FAULTS:
         texts = (_text(headers.get(name or "")) for name in names)
-        message, stack, error_class = texts
-        if message or stack:
-            return message, stack, error_class or _class_of(stack)
-    return None, None, None
+        fault = _Fault(*texts)
+        if fault.message or fault.stack:
+            named = fault.error_class or _class_of(fault.stack)
+            return fault._replace(error_class=named)
+
+    return _Fault()
 
 
 def _class_of(stack: str | None) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from redrive.console.actions.change import (
     MOST,
@@ -338,7 +339,15 @@ def _canaries(chosen: Filter, matched: int) -> int:
     return usual_canaries(matched, are_named=bool(chosen.ids))
 
 
-def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
+class _Frozen(NamedTuple):
+    """Selection that is frozen as a plan, and the plan's id."""
+
+    chosen: Filter
+    made: Plan
+    plan: int
+
+
+def _freeze(conn: Connection, order: Order) -> _Frozen:
     """Freeze the previewed dead letters as a plan, except invalid ones."""
     chosen = letters_of(order.query)
     refuse_vague(chosen)
@@ -356,7 +365,7 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
     if order.handlers and made.matched <= MOST:
         leave_out(conn, made.plan, order.handlers)
 
-    return chosen, made, made.plan
+    return _Frozen(chosen, made, made.plan)
 
 
 def _plan(opening: Opening, order: Order) -> Done:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, quote_plus
 
 from redrive.rules.payloads import credentials as like
@@ -186,10 +186,10 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Return a text without credentials: known secret values and known forms."""
     spans = list(_found(text, secrets))
     if not text.isascii() or _INVISIBLE.search(text):
-        seen, starts, ends = _as_seen(text)
-        for start, end in _found(seen, secrets):
+        seen = _as_seen(text)
+        for start, end in _found(seen.text, secrets):
             if start < end:
-                spans.append((starts[start], ends[end - 1]))
+                spans.append(seen.original(start, end))
 
     return _without(spans, text) if spans else text
 
@@ -227,7 +227,7 @@ def _secret_members(
 @lru_cache(4_096)
 def _sounds_secret(name: str) -> bool:
     if not name.isascii() or _INVISIBLE.search(name):
-        name = _as_seen(name)[0]
+        name = _as_seen(name).text
 
     words = [word.lower() for word in _WORD.findall(name)]
     if _is_about_one(words):
@@ -517,11 +517,22 @@ _CHECKED = (
 """Forms that many other texts have, too, and what tells them apart."""
 
 
-def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
-    """Return a text as a reader sees it, and the positions of its characters.
+class _Seen(NamedTuple):
+    """Text as a reader sees it; where each character starts and ends in the original."""
 
-    The positions are the start and the end in the original text. Characters that a repr
-    or JSON has escaped count as the real characters.
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+    def original(self, start: int, end: int) -> Span:
+        """Return the position of a part in the original text."""
+        return self.starts[start], self.ends[end - 1]
+
+
+def _as_seen(text: str) -> _Seen:
+    """Return a text as a reader sees it.
+
+    Characters that a repr or JSON has escaped count as the real characters.
     """
     seen: list[str] = []
     starts: list[int] = []
@@ -532,7 +543,11 @@ def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
             starts.append(found.start())
             ends.append(found.end())
 
-    return "".join(seen), starts, ends
+    return _Seen(
+        text="".join(seen),
+        starts=starts,
+        ends=ends,
+    )
 
 
 @lru_cache(4_096)
