@@ -354,7 +354,7 @@ def _death(
 
 
 class _Fault(NamedTuple):
-    """Error that a framework has kept in headers, as far as it did."""
+    """Error that a framework has kept in headers; parts of it may be missing."""
 
     message: str | None = None
     stack: str | None = None

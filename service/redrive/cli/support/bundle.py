@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_bundle_of(job: int, reveal: "Reveal | None", settings: "Settings") -> Row:
-    """Read the bundle of a dead letter. Ask first if it is to have its secrets.
+    """Read the bundle of a dead letter. With `reveal`, ask for consent first.
 
     Raises:
         NotFound: the job has no dead letter.

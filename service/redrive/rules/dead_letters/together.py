@@ -166,7 +166,7 @@ def _unfinished(seen: Seen) -> list[str]:
 
 
 def _going(seen: Seen) -> list[str]:
-    """Return the cells whose campaign goes on."""
+    """Return the cells whose campaign is under way."""
     started = seen.started.items()
     return [cell for cell, member in started if member.state in GOING]
 
